@@ -87,9 +87,41 @@ absl::Status SetLogitBias(const ordered_json& value, v1::Sampling* sampling) {
   return absl::OkStatus();
 }
 
+bool IsForm(absl::string_view key) {
+  return key == "json_schema" || key == "json_object" || key == "regex" || key == "choice";
+}
+
+// In place of one that a flag or the line has given before.
+absl::Status SetForm(const std::string& key, const ordered_json& value,
+                     v1::GenerateRequest* request) {
+  v1::StructuredOutput& form = *request->mutable_structured();
+  form.Clear();
+  if (key == "json_schema" && (value.is_object() || value.is_string())) {
+    form.set_json_schema(value.is_string() ? value.get<std::string>() : value.dump());
+  } else if (key == "json_object" && value.is_boolean()) {
+    form.set_json_object(true);
+    if (!value.get<bool>()) request->clear_structured();
+  } else if (key == "regex" && value.is_string()) {
+    form.set_regex(value.get<std::string>());
+  } else if (key == "choice" && value.is_array()) {
+    for (const ordered_json& text : value) {
+      if (!text.is_string()) return absl::InvalidArgumentError("choice must be a list of strings");
+      form.mutable_choice()->add_texts(text.get<std::string>());
+    }
+  } else {
+    return absl::InvalidArgumentError(absl::StrCat(key, " must be ",
+                                                   key == "json_schema"   ? "an object or a string"
+                                                   : key == "json_object" ? "true or false"
+                                                   : key == "regex"       ? "a string"
+                                                                          : "a list of strings"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status SetKey(const std::string& key, const ordered_json& value,
                     v1::GenerateRequest* request) {
   if (key == "logit_bias") return SetLogitBias(value, request->mutable_sampling());
+  if (IsForm(key)) return SetForm(key, value, request);
   const auto [message, field] = FieldOf(key, request);
   if (field == nullptr) {
     return absl::InvalidArgumentError(
@@ -154,6 +186,11 @@ v1::GenerateRequest RequestOf(const RequestOptions& options) {
   if (options.time_limit_ms) request.set_time_limit_ms(*options.time_limit_ms);
   if (options.add_special_tokens) request.set_add_special_tokens(*options.add_special_tokens);
   if (options.priority) request.set_priority(*options.priority);
+  if (options.json_schema) request.mutable_structured()->set_json_schema(*options.json_schema);
+  if (options.regex) request.mutable_structured()->set_regex(*options.regex);
+  for (const std::string& text : options.choice) {
+    request.mutable_structured()->mutable_choice()->add_texts(text);
+  }
   return request;
 }
 

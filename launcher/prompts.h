@@ -5,7 +5,8 @@
 // presence_penalty, frequency_penalty, logit_bias ({"id": bias}), allowed_token_ids, bad_words,
 // stop (string or list), stop_token_ids, ignore_eos, include_stop_in_output, add_special_tokens,
 // skip_special_tokens, logprobs, prompt_logprobs, truncate_prompt_tokens, time_limit_ms, priority,
-// cache_salt. null means absent. A line overrides flags.
+// cache_salt; json_schema (a text or an object), json_object, regex, choice (a list). null means
+// absent. A line overrides flags.
 #pragma once
 
 #include <cstdint>

@@ -22,10 +22,10 @@ ALLOWED = {
     "runtime/tokenizer": {"runtime/tokenizer", "base"},
     "runtime/chat": {"runtime/chat", "base"},
     "runtime/structured": {"runtime/structured", "base"},
-    "runtime/engine": {"runtime/engine", "runtime/tokenizer", "comm", "memory", "base", "proto"},
+    "runtime/engine": {"runtime/engine", "runtime/structured", "runtime/tokenizer", "comm", "memory", "base", "proto"},
     "runtime/model": {"runtime/model", "runtime/tokenizer", "kernels", "comm", "shard", "memory", "base", "proto"},
-    "runtime/service": {"runtime/service", "runtime/engine", "runtime/tokenizer", "runtime/chat", "shard", "memory", "base", "proto"},
-    "launcher": {"launcher", "runtime/tokenizer", "runtime/chat", "runtime/engine", "runtime/model", "runtime/service", "kernels", "comm",
+    "runtime/service": {"runtime/service", "runtime/engine", "runtime/structured", "runtime/tokenizer", "runtime/chat", "shard", "memory", "base", "proto"},
+    "launcher": {"launcher", "runtime/tokenizer", "runtime/structured", "runtime/chat", "runtime/engine", "runtime/model", "runtime/service", "kernels", "comm",
                  "shard", "memory", "base", "proto"},
 }
 # The only interface between model and engine: what a model implements, how rank 0 samples, how

@@ -120,6 +120,9 @@ struct RequestOptions {
   std::vector<uint32_t> stop_token_ids;
   std::optional<bool> ignore_eos, add_special_tokens;
   std::optional<int32_t> priority;
+  // The form of the answer: one of them at most.
+  std::optional<std::string> json_schema, regex;  // the schema's text
+  std::vector<std::string> choice;
 };
 
 struct RunOptions {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/file.h"
 #include "base/status.h"
 #include "launcher/flags/command_flags.h"
 #include "launcher/flags/flag_values.h"
@@ -15,6 +16,7 @@ namespace {
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 constexpr int kMaxConcurrency = 1024;
 constexpr double kMaxReal = std::numeric_limits<float>::max();
+constexpr int64_t kMaxSchemaBytes = 64 << 10;  // of a request
 
 // HOST:PORT, [IPv6]:PORT.
 Flags::Apply TargetValue(std::string* out) {
@@ -72,6 +74,33 @@ void AddLogitsFlags(RequestOptions* options, Flags* flags) {
              TextListValue(&options->bad_words));
 }
 
+Flags::Apply FileValue(std::optional<std::string>* out) {
+  return [=](const std::string& path) -> absl::Status {
+    BH_ASSIGN_OR_RETURN(*out, ReadSmallFile(path, kMaxSchemaBytes));
+    return absl::OkStatus();
+  };
+}
+
+// Unless there is a form of another kind.
+Flags::Apply OnlyForm(const RequestOptions* options, bool is_choice, Flags::Apply apply) {
+  return [=](const std::string& text) -> absl::Status {
+    if (options->json_schema || options->regex || (!options->choice.empty() && !is_choice)) {
+      return absl::InvalidArgumentError(
+          "an answer has one form: give one of --json-schema, --regex and --choice");
+    }
+    return apply(text);
+  };
+}
+
+void AddFormFlags(RequestOptions* options, Flags* flags) {
+  flags->Add("--json-schema", "FILE", "the answer is JSON of this schema",
+             OnlyForm(options, false, FileValue(&options->json_schema)));
+  flags->Add("--regex", "PATTERN", "the answer matches this as a whole",
+             OnlyForm(options, false, TextValue(&options->regex)));
+  flags->Add("--choice", "TEXT", "the answer is one of these; may be given several times",
+             OnlyForm(options, true, TextListValue(&options->choice)));
+}
+
 }  // namespace
 
 void AddTargetFlag(std::string* target, Flags* flags) {
@@ -119,6 +148,7 @@ void AddRequestFlags(RequestOptions* options, Flags* flags) {
                    [options](bool on) { options->add_special_tokens = !on; });
   flags->Add("--priority", "N", "higher is more urgent, under --scheduling-policy priority",
              IntegerValue(&options->priority, std::numeric_limits<int32_t>::min(), kMaxInt32));
+  AddFormFlags(options, flags);
 }
 
 absl::StatusOr<Command> ParseGenerate(CommandArgs args) {

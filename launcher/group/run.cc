@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "launcher/group/batch.h"
+#include "launcher/group/grammars.h"
 #include "launcher/group/logits_file.h"
 #include "launcher/prompts.h"
 #include "runtime/service/message_conversion.h"
@@ -119,7 +120,8 @@ class RunJob final : public BatchJob {
                                 .max_model_len = engine.limits.max_model_len,
                                 .default_max_tokens = options_.engine.default_max_tokens,
                                 .defaults = config.generation,
-                                .embedding = {}};
+                                .embedding = {},
+                                .grammars = GrammarsOf(engine)};
     std::vector<LogitsFile::Tensor> tensors;
     prompt_logprobs_.resize(lines_.size());
     for (size_t i = 0; i < lines_.size(); ++i) {

@@ -20,6 +20,7 @@
 #include "launcher/exit_status.h"
 #include "launcher/group/config_text.h"
 #include "launcher/group/embedding_config.h"
+#include "launcher/group/grammars.h"
 #include "launcher/group/host_start.h"
 #include "launcher/group/provenance.h"
 #include "launcher/group/rank_process.h"
@@ -150,7 +151,8 @@ ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
                  .default_max_tokens = options.engine.default_max_tokens,
                  .max_logprobs = 20,
                  .defaults = engine.source.config.generation,
-                 .embedding = ReadEmbeddingRules(engine.source.dir, model.hidden_size)};
+                 .embedding = ReadEmbeddingRules(engine.source.dir, model.hidden_size),
+                 .grammars = GrammarsOf(engine)};
   v1::ServerInfo& server = parts.server_info;
   server.set_version(std::string(Version()));
   server.set_tensor_parallel_size(engine.topology.size);

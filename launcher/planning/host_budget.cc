@@ -34,6 +34,9 @@ constexpr int64_t kRequestQuotaBytes = 64 * kMiB;
 constexpr int64_t kAnswerQuotaBytes = 320 * kMiB;
 constexpr int64_t kMinAnswerBytes = 8 * kMiB;
 constexpr int64_t kTextQuotaBytes = 32 * kMiB;
+// Besides the trie, which is smaller than the file: some 100 grammars at once with 128,000 tokens.
+constexpr int64_t kStructuredQuotaBytes = 128 * kMiB;
+constexpr int64_t kMinStructuredBytes = 8 * kMiB;
 constexpr int kQueuedReqs = 1024;
 constexpr int kMinQueuedReqs = 32;
 // Vocabulary and merges as tables, per byte of tokenizer.json: measured 11.7 with 128,000 tokens.
@@ -78,14 +81,18 @@ void SetQuotas(const HostRequest& request, const Limits& limits, int64_t ranks,
   quotas.answer_bytes = shrunk(
       kAnswerQuotaBytes, std::max(kMinAnswerBytes, kMaxAnswerBytesPerToken * limits.max_model_len));
   quotas.text_bytes = shrunk(kTextQuotaBytes, quotas.message_bytes);
+  if (request.tokenizer_file_bytes > 0) {
+    quotas.structured_bytes =
+        shrunk(kStructuredQuotaBytes, kMinStructuredBytes) + request.tokenizer_file_bytes;
+  }
 }
 
 }  // namespace
 
 const char* HostPartName(HostPart part) {
-  constexpr const char* kNames[] = {"grpc",      "connections", "calls",   "requests",
-                                    "queue",     "text",        "answers", "prefix_cache",
-                                    "tokenizer", "heap_slack"};
+  constexpr const char* kNames[] = {"grpc",      "connections", "calls",     "requests",
+                                    "queue",     "text",        "answers",   "prefix_cache",
+                                    "tokenizer", "structured",  "heap_slack"};
   static_assert(std::size(kNames) == kNumHostParts);
   return kNames[static_cast<int>(part)];
 }
@@ -133,6 +140,7 @@ HostBudget HostBudgetAt(int step, const HostRequest& request, const Capacity& ca
         request.tokenizer_file_bytes * (kTokenizerFactor + kArchiveFactor) +
         kMaxArchivedBesidesBytes;
   }
+  Part(budget, HostPart::kStructured) = quotas.structured_bytes;
   Part(budget, HostPart::kHeapSlack) =
       kRank0HeapBytes + (request.ranks_on_host - 1) * kRankHeapBytes + kHeapGrowthBytes;
   budget.quotas.total_bytes = budget.total_bytes() - budget.standing_bytes();

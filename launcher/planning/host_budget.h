@@ -22,9 +22,10 @@ enum class HostPart : int {
   kAnswers,      // unfinished or unsent
   kPrefixCache,  // its index; the blocks themselves are KV
   kTokenizer,
-  kHeapSlack,  // every rank's heap on this host, threads, and memory that malloc retains
+  kStructured,  // trie of the tokens, grammars, automata; none without a tokenizer
+  kHeapSlack,   // every rank's heap on this host, threads, and memory that malloc retains
 };
-inline constexpr int kNumHostParts = 10;
+inline constexpr int kNumHostParts = 11;
 
 // "grpc", "connections", ...
 const char* HostPartName(HostPart part);

@@ -4,22 +4,37 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status.h"
+#include "runtime/engine/refusal.h"
 #include "runtime/engine/step_runner.h"
+#include "runtime/structured/matcher.h"
 
 namespace bulkhead {
 namespace {
 
 constexpr float kExcluded = -std::numeric_limits<float>::infinity();
 
+// Whatever a matcher cannot do follows from the grammar that the client sent.
+absl::Status FormError(const absl::Status& status) {
+  if (status.ok()) return status;
+  return WithReason(
+      absl::InvalidArgumentError(absl::StrCat("structured output: ", status.message())),
+      reason::kStructuredOutput);
+}
+
 }  // namespace
 
-LogitsProcessor::LogitsProcessor(LogitsParams params) : params_(std::move(params)) {
+LogitsProcessor::LogitsProcessor(LogitsParams params, std::vector<TokenId> end_ids)
+    : params_(std::move(params)), end_ids_(std::move(end_ids)) {
   for (const std::vector<TokenId>& word : params_.bad_words) {
     BH_CHECK(!word.empty());
     longest_bad_word_ = std::max(longest_bad_word_, word.size());
   }
 }
+
+LogitsProcessor::~LogitsProcessor() = default;
 
 int64_t LogitsProcessor::MaxBytes(const LogitsParams& params, int64_t max_total_tokens) {
   if (params.off()) return 0;
@@ -31,6 +46,7 @@ int64_t LogitsProcessor::MaxBytes(const LogitsParams& params, int64_t max_total_
     longest = std::max(longest, word.size());
   }
   bytes += longest * sizeof(TokenId);
+  if (params.form != nullptr) bytes += sizeof(structured::Matcher);
   if (params.penalises()) bytes += static_cast<size_t>(max_total_tokens) * sizeof(Count);
   return static_cast<int64_t>(bytes);
 }
@@ -49,15 +65,23 @@ void LogitsProcessor::Begin(absl::Span<const TokenId> tokens, int64_t prompt_tok
     std::sort(counts_.begin(), counts_.end(), by_id);
     counts_.erase(std::unique(counts_.begin(), counts_.end(), same_id), counts_.end());
   }
-  for (const TokenId id : tokens.subspan(prompt_tokens)) Add(id);
+  if (params_.form != nullptr) {
+    matcher_ = std::make_unique<structured::Matcher>(params_.form, end_ids_);
+  }
+  for (const TokenId id : tokens.subspan(prompt_tokens)) Add(id).IgnoreError();
 }
 
-void LogitsProcessor::Add(TokenId generated) {
+bool LogitsProcessor::is_complete() const {
+  return matcher_ != nullptr && status_.ok() && matcher_->is_finished() && matcher_->is_complete();
+}
+
+absl::Status LogitsProcessor::Add(TokenId generated) {
+  if (matcher_ != nullptr && status_.ok()) status_ = FormError(matcher_->Accept(generated));
   if (longest_bad_word_ > 1) {
     if (last_.size() + 1 == longest_bad_word_) last_.erase(last_.begin());
     last_.push_back(generated);
   }
-  if (!params_.penalises()) return;
+  if (!params_.penalises()) return status_;
   const auto found = std::lower_bound(counts_.begin(), counts_.end(), generated,
                                       [](const Count& a, TokenId id) { return a.id < id; });
   if (found != counts_.end() && found->id == generated) {
@@ -65,13 +89,35 @@ void LogitsProcessor::Add(TokenId generated) {
   } else {
     counts_.insert(found, {generated, 1});
   }
+  return status_;
 }
 
-void LogitsProcessor::Apply(absl::Span<float> logits) const {
+absl::Status LogitsProcessor::Apply(absl::Span<float> logits) const {
+  BH_RETURN_IF_ERROR(KeepForm(logits));
   KeepAllowed(logits);
   BanWords(logits);
   for (const LogitBias& bias : params_.bias) logits[bias.id] += bias.bias;
   Penalise(logits);
+  return absl::OkStatus();
+}
+
+absl::Status LogitsProcessor::KeepForm(absl::Span<float> logits) const {
+  if (matcher_ == nullptr) return absl::OkStatus();
+  BH_RETURN_IF_ERROR(status_);
+  std::vector<uint32_t> mask((logits.size() + 31) / 32);
+  BH_RETURN_IF_ERROR(FormError(matcher_->FillMask(absl::MakeSpan(mask))));
+  for (size_t begin = 0; begin < logits.size(); begin += 32) {
+    const uint32_t word = mask[begin / 32];
+    const size_t end = std::min(begin + 32, logits.size());
+    if (word == 0) {
+      std::fill(logits.begin() + begin, logits.begin() + end, kExcluded);
+    } else if (word != ~uint32_t{0}) {
+      for (size_t id = begin; id < end; ++id) {
+        if ((word >> (id - begin) & 1U) == 0) logits[id] = kExcluded;
+      }
+    }
+  }
+  return absl::OkStatus();
 }
 
 void LogitsProcessor::KeepAllowed(absl::Span<float> logits) const {

@@ -1,48 +1,65 @@
 // LogitsProcessor: changes one request's logits before its tokens are sampled, on rank 0's host.
-// The steps and their order are those of vLLM's v1 sampler: allowed ids, bad words, (min_tokens'
-// bans, by the Sampler: no later step raises -inf), bias, then repetition, frequency and presence
-// penalty. Arithmetic in float, as transformers' RepetitionPenaltyLogitsProcessor and vLLM's
-// penalties have it. What it knows follows from the request's tokens alone, so that neither ranks,
-// batches and chunks nor preemption and resumption change a bit.
+// The steps and their order are those of vLLM's v1 sampler: the form of the answer, allowed ids,
+// bad words, (min_tokens' bans, by the Sampler: no later step raises -inf), bias, then repetition,
+// frequency and presence penalty. Arithmetic in float, as transformers'
+// RepetitionPenaltyLogitsProcessor and vLLM's penalties have it. What it knows follows from the
+// request's tokens alone, so that neither ranks, batches and chunks nor preemption and resumption
+// change a bit.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "runtime/engine/request.h"
 
 namespace bulkhead {
 
+namespace structured {
+class Matcher;
+}  // namespace structured
+
 class LogitsProcessor {
  public:
-  explicit LogitsProcessor(LogitsParams params);
+  // `end_ids` end a sequence: allowed where the form of the answer is complete, and nowhere else.
+  explicit LogitsProcessor(LogitsParams params, std::vector<TokenId> end_ids = {});
+  ~LogitsProcessor();
 
   // Bytes of `params` and of all that is kept for a request of at most `max_total_tokens` tokens.
   static int64_t MaxBytes(const LogitsParams& params, int64_t max_total_tokens);
 
   // Once, before the first row: the prompt, and behind it what was generated already. Later tokens
-  // are added one by one, up to `max_total_tokens` in all.
+  // are added one by one, up to `max_total_tokens` in all. Not ok, from then on: the tokens are not
+  // of the form, INVALID_ARGUMENT (STRUCTURED_OUTPUT), or it takes too much work.
   void Begin(absl::Span<const TokenId> tokens, int64_t prompt_tokens, int64_t max_total_tokens);
-  void Add(TokenId generated);
+  absl::Status Add(TokenId generated);
+  // The form is complete, and nothing may follow.
+  bool is_complete() const;
 
   // The row from which the next token is sampled, [V], without NaN and +inf, in place; -inf
-  // excludes an id. Results beyond the largest float become it.
-  void Apply(absl::Span<float> logits) const;
+  // excludes an id. Results beyond the largest float become it. Errors of Add, and
+  // INVALID_ARGUMENT (STRUCTURED_OUTPUT) where no token goes on with the form.
+  absl::Status Apply(absl::Span<float> logits) const;
 
  private:
   struct Count {
     TokenId id = 0;
     int32_t generated = 0;  // how often; 0: in the prompt alone
   };
+  absl::Status KeepForm(absl::Span<float> logits) const;
   void KeepAllowed(absl::Span<float> logits) const;
   void BanWords(absl::Span<float> logits) const;
   void Penalise(absl::Span<float> logits) const;
 
   LogitsParams params_;
-  size_t longest_bad_word_ = 0;  // in tokens
-  std::vector<Count> counts_;    // ascending ids; empty without a penalty
-  std::vector<TokenId> last_;    // generated ones, as many as bad words need
+  const std::vector<TokenId> end_ids_;
+  std::unique_ptr<structured::Matcher> matcher_;  // null: any text; from Begin on
+  absl::Status status_;                           // of the matcher
+  size_t longest_bad_word_ = 0;                   // in tokens
+  std::vector<Count> counts_;                     // ascending ids; empty without a penalty
+  std::vector<TokenId> last_;                     // generated ones, as many as bad words need
 };
 
 }  // namespace bulkhead

@@ -36,6 +36,7 @@ inline constexpr char kPromptTooLong[] = "PROMPT_TOO_LONG";
 inline constexpr char kMalformedRequest[] = "MALFORMED_REQUEST";
 inline constexpr char kInvalidValue[] = "INVALID_VALUE";
 inline constexpr char kUnsupportedParameter[] = "UNSUPPORTED_PARAMETER";
+inline constexpr char kStructuredOutput[] = "STRUCTURED_OUTPUT";
 inline constexpr char kModelNotFound[] = "MODEL_NOT_FOUND";
 inline constexpr char kTextNotSupported[] = "TEXT_NOT_SUPPORTED";
 inline constexpr char kDuplicateRequestId[] = "DUPLICATE_REQUEST_ID";

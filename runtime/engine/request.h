@@ -15,6 +15,10 @@
 
 namespace bulkhead {
 
+namespace structured {
+class Automaton;
+}  // namespace structured
+
 using TokenId = int32_t;
 
 inline constexpr int kMaxCacheSaltBytes = 128;
@@ -40,11 +44,15 @@ struct LogitsParams {
   std::vector<LogitBias> bias;                  // ascending ids
   std::vector<TokenId> allowed;                 // ascending; empty: all
   std::vector<std::vector<TokenId>> bad_words;  // none is empty
+  // The form of the answer (runtime/structured/); null: any text. Used by the rank loop's thread.
+  std::shared_ptr<structured::Automaton> form;
 
   bool penalises() const {
     return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0;
   }
-  bool off() const { return !penalises() && bias.empty() && allowed.empty() && bad_words.empty(); }
+  bool off() const {
+    return !penalises() && bias.empty() && allowed.empty() && bad_words.empty() && form == nullptr;
+  }
 };
 
 struct StoppingParams {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/portable_math.h"
+#include "base/status.h"
 #include "base/token_sampling.h"
 #include "runtime/engine/logits_processor.h"
 #include "runtime/engine/logits_row.h"
@@ -25,8 +26,8 @@ absl::Status NothingToSampleError(const SampleRow& row) {
   if (row.logits == nullptr) return absl::InternalError(absl::StrCat(which, ": all are banned"));
   return WithReason(
       absl::InvalidArgumentError(absl::StrCat(which,
-                                              ": allowed_token_ids, bad_words and min_tokens leave "
-                                              "none; allow more ids")),
+                                              ": allowed_token_ids, bad_words, min_tokens and "
+                                              "structured output leave none; allow more ids")),
       reason::kInvalidValue, {{"position", absl::StrCat(row.position)}});
 }
 
@@ -48,7 +49,10 @@ absl::StatusOr<GeneratedToken> Sampler::Sample(absl::Span<const float> raw, cons
   BH_CHECK(static_cast<int64_t>(raw.size()) == vocab_size_);
   BH_CHECK(std::is_sorted(row.banned.begin(), row.banned.end()));
   if (!HasNoNanOrPositiveInf(raw)) return NotFiniteError(row);
-  const absl::Span<const float> logits = row.logits == nullptr ? raw : Processed(raw, *row.logits);
+  absl::Span<const float> logits = raw;
+  if (row.logits != nullptr) {
+    BH_ASSIGN_OR_RETURN(logits, Processed(raw, *row.logits));
+  }
   GeneratedToken token;
   token.id = ArgMax(logits, row.banned);
   if (token.id < 0) return NothingToSampleError(row);
@@ -68,10 +72,10 @@ absl::StatusOr<GeneratedToken> Sampler::Sample(absl::Span<const float> raw, cons
   return token;
 }
 
-absl::Span<const float> Sampler::Processed(absl::Span<const float> raw,
-                                           const LogitsProcessor& processor) {
+absl::StatusOr<absl::Span<const float>> Sampler::Processed(absl::Span<const float> raw,
+                                                           const LogitsProcessor& processor) {
   std::copy(raw.begin(), raw.end(), processed_);
-  processor.Apply(absl::MakeSpan(processed_, raw.size()));
+  BH_RETURN_IF_ERROR(processor.Apply(absl::MakeSpan(processed_, raw.size())));
   return absl::MakeConstSpan(processed_, raw.size());
 }
 

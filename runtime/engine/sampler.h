@@ -45,7 +45,8 @@ class Sampler {
   double SumOfWeights() const;
   TokenId SampleToken(double uniform) const;
   void AddLogprobs(absl::Span<const float> logits, int num_best, GeneratedToken& token);
-  absl::Span<const float> Processed(absl::Span<const float> raw, const LogitsProcessor& processor);
+  absl::StatusOr<absl::Span<const float>> Processed(absl::Span<const float> raw,
+                                                    const LogitsProcessor& processor);
 
   // The candidates: ids ascending, with weights exp((logit - max) / temperature), 0 < weight <= 1.
   int64_t vocab_size_;

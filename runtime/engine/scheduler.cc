@@ -79,7 +79,8 @@ absl::StatusOr<SequenceId> Scheduler::Submit(Request request) {
   sequence.priority = limits_.policy == SchedulingPolicy::kPriority ? request.priority : 0;
   sequence.sampling = request.sampling;
   if (!request.logits.off()) {
-    sequence.logits = std::make_unique<LogitsProcessor>(std::move(request.logits));
+    sequence.logits =
+        std::make_unique<LogitsProcessor>(std::move(request.logits), sequence.stop_rule.eos_ids());
   }
   sequence.num_logprobs = request.num_logprobs;
   sequence.prompt_logits = request.prompt_logits;
@@ -175,11 +176,18 @@ std::optional<Emission> Scheduler::CommitRow(const PlannedRow& row, const absl::
   } else if (wanted && sample != nullptr) {
     const TokenId token = (*sample)->id;
     sequence.tokens.push_back(token);
-    if (sequence.logits != nullptr) sequence.logits->Add(token);
     ++generation_tokens_total_;
     const auto total = static_cast<int64_t>(sequence.tokens.size());
     emission.finish = sequence.stop_rule.Check(token, total - sequence.prompt_tokens, total);
-    emission.token = *std::move(*sample);
+    if (sequence.logits != nullptr) emission.status = sequence.logits->Add(token);
+    if (emission.status.ok()) {
+      emission.token = *std::move(*sample);
+      // Nothing but the end could follow a form that is complete.
+      const bool stops = emission.finish.has_value() && emission.finish->stop_token_id.has_value();
+      if (!stops && sequence.logits != nullptr && sequence.logits->is_complete()) {
+        emission.finish = TokenFinish{FinishReason::kEos, {}};
+      }
+    }
   } else if (wanted && row.ends) {
     emission.finish = TokenFinish{FinishReason::kMaxTokens, {}};
   }

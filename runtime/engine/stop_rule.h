@@ -27,6 +27,8 @@ class StopRule {
   bool AtLimit(int64_t num_generated, int64_t total_tokens) const;
   // Whether stopping ids must not be sampled as the `num_generated`-th token.
   bool Bans(int64_t num_generated) const { return num_generated <= stopping_.min_tokens; }
+  // End-of-sequence ids, sorted; none with ignore_eos.
+  const std::vector<TokenId>& eos_ids() const { return eos_ids_; }
   // All stopping ids, sorted.
   const std::vector<TokenId>& stop_ids() const { return stop_ids_; }
   const StoppingParams& stopping() const { return stopping_; }

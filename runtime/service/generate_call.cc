@@ -12,6 +12,7 @@
 #include "runtime/service/message_conversion.h"
 #include "runtime/service/refusal.h"
 #include "runtime/service/request_builder.h"
+#include "runtime/service/text_worker.h"
 
 namespace bulkhead {
 namespace {
@@ -32,7 +33,9 @@ absl::StatusOr<EngineCall::Parsed> GenerateCall::Parse(CallRequest& request) {
   auto message = std::make_shared<v1::GenerateRequest>();
   BH_RETURN_IF_ERROR(Read(request, *message));
   echoes_prompt_ = message->output().prompt_token_ids();
-  const size_t text_bytes = message->text().size();
+  size_t text_bytes = message->text().size();
+  // A grammar is compiled by the text worker, however short it is.
+  if (message->has_structured()) text_bytes += TextWorker::kLongTextBytes + 1;
   return Parsed{
       text_bytes,
       [this, message = std::move(message)](const RequestRules& rules) -> absl::StatusOr<Request> {

@@ -53,6 +53,9 @@ struct HostQuotas {
   // An answer that is still unread this long after its end is dropped.
   int unread_answer_ms = 120'000;
   int64_t text_bytes = int64_t{32} << 20;  // long texts waiting to be tokenised
+  // Structured output: the trie of the tokens, grammars, and their automata with masks. 0: there is
+  // no tokenizer.
+  int64_t structured_bytes = 0;
   // Sum of all the above and its overhead: how much the process may grow beyond its resident size
   // at READY. 0: unknown, and never a reason to close anything.
   int64_t total_bytes = 0;

@@ -9,6 +9,7 @@
 #include "runtime/service/prompt_builder.h"
 #include "runtime/service/refusal.h"
 #include "runtime/service/sampling_builder.h"
+#include "runtime/service/structured_builder.h"
 #include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
@@ -222,6 +223,9 @@ absl::StatusOr<Request> BuildRequest(const v1::GenerateRequest& request,
   BH_ASSIGN_OR_RETURN(out.prompt, BuildPrompt(request, rules, generates ? 1 : 0));
   const int remaining = rules.max_model_len - static_cast<int>(out.prompt.size());
   BH_ASSIGN_OR_RETURN(out.stopping, BuildStopping(request.stopping(), rules, remaining, generates));
+  if (request.has_structured()) {
+    BH_ASSIGN_OR_RETURN(out.logits.form, BuildForm(request, rules));
+  }
   out.priority = request.priority();
   out.cache_salt = request.cache_salt();
   out.wants_text = (!output.has_text() || output.text()) && rules.tokenizer != nullptr;

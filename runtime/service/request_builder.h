@@ -3,12 +3,14 @@
 // Shared by the server and the offline commands; independent of gRPC. Thread-safe.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "bulkhead/v1/generation.pb.h"
 #include "runtime/engine/request.h"
+#include "runtime/structured/grammar_cache.h"
 #include "runtime/tokenizer/tokenizer.h"
 #include "shard/model_config.h"
 
@@ -40,6 +42,7 @@ struct RequestRules {
   int max_logprobs = 20;
   GenerationDefaults defaults;
   EmbeddingRules embedding;
+  std::shared_ptr<structured::GrammarCache> grammars = nullptr;  // null: no structured output
 };
 
 // Errors name field, value, limit and remedy and carry typed details (refusal.h): INVALID_ARGUMENT,

@@ -21,8 +21,9 @@ Automaton::Automaton(std::shared_ptr<const Grammar> grammar, const TokenTrie* tr
                      size_t max_bytes)
     : grammar_(std::move(grammar)),
       trie_(trie),
+      mask_words_((trie->vocab_size() + 31) / 32),
       max_bytes_(max_bytes),
-      mask_words_((trie->vocab_size() + 31) / 32) {
+      work_bytes_(max_bytes) {
   Reset();
 }
 
@@ -62,11 +63,12 @@ void Automaton::Reset() {
 void Automaton::StartWork() {
   work_done_ = 0;
   too_many_threads_ = start_overflow_;
-  if (bytes_ > max_bytes_) Reset();
+  work_bytes_ = max_bytes_;
+  if (bytes_ > work_bytes_) Reset();
 }
 
 bool Automaton::overflow() {
-  return too_many_threads_ || work_done_ > kMaxWork || bytes_ > 2 * max_bytes_;
+  return too_many_threads_ || work_done_ > kMaxWork || bytes_ > 2 * work_bytes_;
 }
 
 absl::Status Automaton::Overflow() const {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -30,8 +31,10 @@ class Automaton {
   static constexpr int64_t kStepCost = 10;
 
   // `trie` must outlive it. What it keeps is dropped when it is more than `max_bytes`; while a mask
-  // is made it may be twice that, beyond which the mask fails.
+  // is made it may be twice that, beyond which the mask fails. Any thread may change that.
   Automaton(std::shared_ptr<const Grammar> grammar, const TokenTrie* trie, size_t max_bytes);
+
+  void set_max_bytes(size_t max_bytes) { max_bytes_ = max_bytes; }
 
   // A place in an answer, kept for one matcher until Drop.
   int32_t AddPlace();
@@ -118,7 +121,8 @@ class Automaton {
 
   const std::shared_ptr<const Grammar> grammar_;
   const TokenTrie* const trie_;
-  const size_t max_bytes_, mask_words_;
+  const size_t mask_words_;
+  std::atomic<size_t> max_bytes_;
 
   std::vector<Node> nodes_;
   std::vector<std::array<int32_t, 2>> saturated_nodes_;
@@ -131,6 +135,7 @@ class Automaton {
   std::vector<int32_t> places_;  // configurations; -1: free
   std::vector<int32_t> free_places_;
   size_t bytes_ = 0;
+  size_t work_bytes_ = 0;  // max_bytes_ when the work began
   int64_t work_done_ = 0, num_masks_made_ = 0;
   bool too_many_threads_ = false;
   bool start_overflow_ = false;  // already before the first byte

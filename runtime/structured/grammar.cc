@@ -4,13 +4,15 @@
 #include "base/ordered_json.h"
 #include "base/status.h"
 #include "runtime/structured/grammar_builder.h"
+#include "runtime/structured/json_grammar.h"
 #include "runtime/structured/json_schema.h"
 #include "runtime/structured/regex.h"
 
 namespace bulkhead::structured {
 
-absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Choice(
-    absl::Span<const std::string> texts) {
+namespace {
+
+absl::StatusOr<int32_t> ChoiceRule(absl::Span<const std::string> texts, GrammarBuilder& builder) {
   if (texts.empty()) return absl::InvalidArgumentError("choice: the list is empty");
   if (texts.size() > kMaxChoices) {
     return absl::InvalidArgumentError(
@@ -25,44 +27,87 @@ absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Choice(
     return absl::InvalidArgumentError(
         absl::StrCat("choice: ", bytes, " bytes; the limit is ", kMaxGrammarBytes));
   }
-  GrammarBuilder builder;
-  const int32_t root = builder.AddRule(false, [&](int32_t next) {
+  return builder.AddRule(false, [&](int32_t next) {
     return builder.AnyOf({texts.begin(), texts.end()}, next);
   });
-  return builder.Finish(root);
 }
 
-absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Regex(absl::string_view pattern) {
-  BH_ASSIGN_OR_RETURN(const structured::Regex regex, structured::Regex::Parse(pattern));
-  GrammarBuilder builder;
-  const int32_t root = builder.AddRule(false, [&](int32_t next) {
+absl::StatusOr<int32_t> RegexRule(absl::string_view pattern, GrammarBuilder& builder) {
+  BH_ASSIGN_OR_RETURN(const Regex regex, Regex::Parse(pattern));
+  return builder.AddRule(false, [&](int32_t next) {
     return regex.Emit(builder, Writing::kPlain, /*search=*/false, next);
   });
-  absl::StatusOr<std::shared_ptr<const Grammar>> grammar = builder.Finish(root);
-  if (grammar.ok()) return grammar;
-  return absl::Status(grammar.status().code(),
-                      absl::StrCat("regular expression: ", grammar.status().message()));
 }
 
-absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::JsonObject() {
-  GrammarBuilder builder;
-  JsonGrammar json(builder);
-  return builder.Finish(json.Object());
-}
-
-absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::JsonSchema(absl::string_view schema) {
+absl::StatusOr<int32_t> SchemaRule(absl::string_view schema, GrammarBuilder& builder) {
   if (schema.size() > kMaxGrammarBytes) {
     return absl::InvalidArgumentError(absl::StrCat("a JSON schema of ", schema.size(),
                                                    " bytes; the limit is ", kMaxGrammarBytes));
   }
   BH_ASSIGN_OR_RETURN(const nlohmann::ordered_json root,
                       ParseOrderedJsonObject(schema, "JSON schema"));
+  return JsonSchemaCompiler(root, builder).Compile();
+}
+
+absl::StatusOr<int32_t> FormRule(const GrammarSpec& spec, GrammarBuilder& builder) {
+  switch (spec.form) {
+    case GrammarSpec::Form::kChoice:
+      return ChoiceRule(spec.texts, builder);
+    case GrammarSpec::Form::kRegex:
+      return RegexRule(spec.texts.at(0), builder);
+    case GrammarSpec::Form::kJsonSchema:
+      return SchemaRule(spec.texts.at(0), builder);
+    case GrammarSpec::Form::kJsonObject:
+      break;
+  }
+  return JsonGrammar(builder).Object();
+}
+
+const char* FormName(GrammarSpec::Form form) {
+  switch (form) {
+    case GrammarSpec::Form::kChoice:
+      return "choice";
+    case GrammarSpec::Form::kRegex:
+      return "regular expression";
+    case GrammarSpec::Form::kJsonSchema:
+      return "JSON schema";
+    case GrammarSpec::Form::kJsonObject:
+      break;
+  }
+  return "JSON object";
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Of(const GrammarSpec& spec) {
   GrammarBuilder builder;
-  BH_ASSIGN_OR_RETURN(const int32_t rule, JsonSchemaCompiler(root, builder).Compile());
-  absl::StatusOr<std::shared_ptr<const Grammar>> grammar = builder.Finish(rule);
+  BH_ASSIGN_OR_RETURN(int32_t root, FormRule(spec, builder));
+  if (!spec.prefix.empty() || !spec.suffix.empty() || !spec.free_until.empty()) {
+    root = builder.AddRule(false, [&](int32_t next) {
+      next = builder.Literal(spec.suffix, next);
+      next = builder.Literal(spec.prefix, builder.Call(root, next));
+      return spec.free_until.empty() ? next : builder.Until(spec.free_until, next);
+    });
+  }
+  absl::StatusOr<std::shared_ptr<const Grammar>> grammar = builder.Finish(root);
   if (grammar.ok()) return grammar;
   return absl::Status(grammar.status().code(),
-                      absl::StrCat("JSON schema: ", grammar.status().message()));
+                      absl::StrCat(FormName(spec.form), ": ", grammar.status().message()));
+}
+
+absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Choice(
+    absl::Span<const std::string> texts) {
+  return Of({.form = GrammarSpec::Form::kChoice, .texts = {texts.begin(), texts.end()}});
+}
+
+absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Regex(absl::string_view pattern) {
+  return Of({.form = GrammarSpec::Form::kRegex, .texts = {std::string(pattern)}});
+}
+
+absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::JsonObject() { return Of({}); }
+
+absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::JsonSchema(absl::string_view schema) {
+  return Of({.form = GrammarSpec::Form::kJsonSchema, .texts = {std::string(schema)}});
 }
 
 size_t Grammar::bytes() const {

@@ -14,6 +14,15 @@
 
 namespace bulkhead::structured {
 
+// What an answer may be.
+struct GrammarSpec {
+  enum class Form : uint8_t { kChoice, kRegex, kJsonObject, kJsonSchema };
+  Form form = Form::kJsonObject;
+  std::vector<std::string> texts = {};  // choices; else one: the pattern, the schema, or none
+  // Texts before the form and behind it, and one up to which, it included, the answer is free.
+  std::string prefix = {}, suffix = {}, free_until = {};
+};
+
 // Limits on what is compiled. Beyond: INVALID_ARGUMENT with the limit.
 inline constexpr size_t kMaxGrammarBytes = 64 << 10;  // of a schema, a regex, all choices together
 inline constexpr size_t kMaxChoices = 4096;
@@ -60,6 +69,7 @@ class Grammar {
   static absl::StatusOr<std::shared_ptr<const Grammar>> JsonObject();
   // Keywords in json_schema.h.
   static absl::StatusOr<std::shared_ptr<const Grammar>> JsonSchema(absl::string_view schema);
+  static absl::StatusOr<std::shared_ptr<const Grammar>> Of(const GrammarSpec& spec);
 
   const State& state(int32_t id) const { return states_[id]; }
   const Rule& rule(int32_t id) const { return rules_[id]; }

@@ -37,6 +37,8 @@ class GrammarBuilder {
   int32_t Call(int32_t rule, int32_t next);
   int32_t Repeat(int32_t rule, int min, int max, int32_t next);
   int32_t Literal(absl::string_view bytes, int32_t next);
+  // Any bytes up to the first `bytes`, and these; not empty.
+  int32_t Until(absl::string_view bytes, int32_t next);
   // Any of `texts`, as a trie.
   int32_t AnyOf(std::vector<std::string> texts, int32_t next);
   int32_t Optional(const Body& body, int32_t next);

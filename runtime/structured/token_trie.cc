@@ -69,6 +69,11 @@ TokenTrie::Part TokenTrie::MakePart(absl::Span<const std::string> tokens,
   }
   close(0);
   part.first_token.push_back(static_cast<uint32_t>(part.tokens.size()));
+  part.byte.shrink_to_fit();
+  part.depth.shrink_to_fit();
+  part.skip.shrink_to_fit();
+  part.first_token.shrink_to_fit();
+  part.tokens.shrink_to_fit();
   return part;
 }
 

@@ -157,7 +157,7 @@ class HttpTest(unittest.TestCase):
                 ("/v1/completions", '{"prompt": ', 400, None, "MALFORMED_REQUEST"),
                 ("/v1/completions", '{"prompt": ' + "[" * 5000, 400, None, "MALFORMED_REQUEST"),
                 ("/v1/chat/completions", chat(messages=[]), 400, "messages", "INVALID_VALUE"),
-                ("/v1/chat/completions", chat(response_format={"type": "json_object"}), 400, "response_format",
+                ("/v1/chat/completions", chat(response_format={"type": "structural_tag"}), 400, "response_format.type",
                  "UNSUPPORTED_PARAMETER")):
             got, answer, _ = self.ask(path, body)
             self.assertEqual((got, answer["error"]["param"], answer["error"]["code"]), (status, param, code), answer)

@@ -102,7 +102,9 @@ class VllmEngineTest(unittest.TestCase):
     def test_what_cannot_be_served_is_refused_by_name(self):
         ids = [3, 4]
         invalid = grpc.StatusCode.INVALID_ARGUMENT
-        for params, named in (({"json_schema": "{}"}, "sampling_params.json_schema"), ({"regex": "a"}, "regex"),
+        for params, named in (({"grammar": "root ::= 1"}, "sampling_params.grammar"), ({"regex": "(?=a)"}, "regex"),
+                              ({"structural_tag": "{}"}, "structural_tag"), ({"choice": vllm.ChoiceConstraint()}, "choice"),
+                              ({"json_schema": '{"type": "object", "patternProperties": {}}'}, "patternProperties"),
                               ({"n": 1000}, "n: 1000"), ({"top_p": 7}, "top_p"), ({"temperature": -1}, "temperature"),
                               ({"logprobs": -1}, "logprobs"), ({"logprobs": 1000}, "1000"),
                               ({"prompt_logprobs": 1}, "prompt_logprobs"), ({"stop": [""]}, "stop[0]"),

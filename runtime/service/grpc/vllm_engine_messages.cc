@@ -26,11 +26,10 @@ absl::Status Unsupported(absl::string_view field, absl::string_view description)
 
 absl::Status CheckServed(const vllm_api::GenerateRequest& message) {
   const vllm_api::SamplingParams& params = message.sampling_params();
-  if (const auto* field = params.GetReflection()->GetOneofFieldDescriptor(
-          params, vllm_api::SamplingParams::descriptor()->FindOneofByName("constraint"))) {
-    return Unsupported(absl::StrCat("sampling_params.", field->name()),
-                       "structured output is not supported; leave it out, and ask for the format "
-                       "in the prompt");
+  if (params.has_grammar() || params.has_structural_tag()) {
+    return Unsupported(
+        params.has_grammar() ? "sampling_params.grammar" : "sampling_params.structural_tag",
+        "is not supported; use json_schema, json_object, regex or choice");
   }
   if (message.has_mm_inputs() || message.extra_mm_inputs_size() > 0 || message.has_media_refs()) {
     const char* const field = message.has_mm_inputs()    ? "mm_inputs"
@@ -98,6 +97,29 @@ void TakeStopping(vllm_api::SamplingParams& params, v1::Stopping& out) {
   out.mutable_stop_token_ids()->Swap(params.mutable_stop_token_ids());
   out.set_ignore_eos(params.ignore_eos());
   out.set_include_stop_in_output(params.include_stop_str_in_output());
+}
+
+void TakeConstraint(vllm_api::SamplingParams& params, v1::GenerateRequest& out) {
+  using Params = vllm_api::SamplingParams;
+  switch (params.constraint_case()) {
+    case Params::kJsonSchema:
+      out.mutable_structured()->mutable_json_schema()->swap(*params.mutable_json_schema());
+      break;
+    case Params::kRegex:
+      out.mutable_structured()->mutable_regex()->swap(*params.mutable_regex());
+      break;
+    case Params::kJsonObject:
+      if (params.json_object()) out.mutable_structured()->set_json_object(true);
+      break;
+    case Params::kChoice:
+      out.mutable_structured()->mutable_choice()->mutable_texts()->Swap(
+          params.mutable_choice()->mutable_choices());
+      break;
+    case Params::kGrammar:  // refused
+    case Params::kStructuralTag:
+    case Params::CONSTRAINT_NOT_SET:
+      break;
+  }
 }
 
 absl::Status TakeOutput(const vllm_api::SamplingParams& params, v1::GenerateRequest& out) {
@@ -266,6 +288,7 @@ absl::StatusOr<VllmGeneration> TakeGeneration(vllm_api::GenerateRequest& message
   vllm_api::SamplingParams& params = *message.mutable_sampling_params();
   BH_RETURN_IF_ERROR(TakeSampling(params, *request.mutable_sampling()));
   TakeStopping(params, *request.mutable_stopping());
+  TakeConstraint(params, request);
   BH_RETURN_IF_ERROR(TakeOutput(params, request));
   if (params.n() > 1) out.n = static_cast<int>(params.n());
   if (out.n > 1 && request.text().size() > TextWorker::kLongTextBytes) {

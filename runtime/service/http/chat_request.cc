@@ -60,22 +60,47 @@ absl::Status ReadTools(JsonFields& fields, Json* out) {
   return absl::OkStatus();
 }
 
-// Null without tools; else "auto" or "none". The others need output that is held to a grammar.
+// {"type": "function", "function": {"name": ...}}, of one of the tools.
+absl::StatusOr<std::string> NamedTool(const Json& choice, const Json& tools) {
+  if (choice.value("type", Json()) != "function") {
+    return NotSupported("tool_choice.type", "only function is supported");
+  }
+  const Json function = choice.value("function", Json());
+  const Json name = function.is_object() ? function.value("name", Json()) : Json();
+  if (!name.is_string()) return InvalidField("tool_choice.function.name", "is missing");
+  for (const Json& tool : tools) {
+    if (tool.at("function").at("name") == name) return name.get<std::string>();
+  }
+  return WrongValue("tool_choice.function.name", name, "the name of one of tools");
+}
+
+// Null without tools; else auto, none, required, or a function's name.
 absl::Status ReadToolChoice(JsonFields& fields, ChatCompletionRequest* out) {
   const Json* choice = fields.Find("tool_choice");
   const bool has_tools = !out->chat.tools.is_null();
   out->parses_tool_calls = has_tools;
-  if (choice == nullptr || *choice == "auto") return absl::OkStatus();
+  if (choice == nullptr || *choice == "auto") {
+    // The form of an answer leaves no place for a call.
+    if (out->common.has_structured()) out->parses_tool_calls = false;
+    return absl::OkStatus();
+  }
   if (*choice == "none") {
     out->parses_tool_calls = false;
     out->chat.tools = nullptr;
     return absl::OkStatus();
   }
-  if (*choice == "required" || choice->is_object()) {
-    return NotSupported("tool_choice",
-                        "a call cannot be required, only auto and none are supported");
+  if (*choice != "required" && !choice->is_object()) {
+    return WrongValue("tool_choice", *choice, "auto, none, required, or an object with a function");
   }
-  return WrongValue("tool_choice", *choice, "auto or none");
+  if (!has_tools) return InvalidField("tool_choice", "needs tools");
+  if (out->common.has_structured()) {
+    return InvalidField("tool_choice", "required excludes response_format; send one of them");
+  }
+  out->wanted_tool.emplace();
+  if (choice->is_object()) {
+    BH_ASSIGN_OR_RETURN(out->wanted_tool, NamedTool(*choice, out->chat.tools));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ReadLogprobs(JsonFields& fields, const RequestRules& rules,

@@ -2,6 +2,9 @@
 // API that lacks the prompt.
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "runtime/chat/chat_template.h"
 #include "runtime/service/http/generation_options.h"
@@ -15,6 +18,8 @@ struct ChatCompletionRequest {
   v1::GenerateRequest common;
   ChatRequest chat;
   bool parses_tool_calls = false;  // tools are given, and the model may call them
+  // The answer is a call: of this tool, or of any ("").
+  std::optional<std::string> wanted_tool;
   bool several_tool_calls = true;  // else the first alone is returned
   bool includes_reasoning = true;
 };

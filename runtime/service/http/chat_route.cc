@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
+#include "runtime/service/http/chat_form.h"
 #include "runtime/service/http/chat_format.h"
 #include "runtime/service/http/chat_parts.h"
 #include "runtime/service/http/chat_request.h"
@@ -54,6 +55,7 @@ absl::Status Chat(const HttpContext& context, const ExchangePointer& exchange,
   const OutputFormat& format = request.parses_tool_calls ? chats->format_with_tools : chats->format;
   ChatFormatOptions chat;
   chat.answers = &context.core->answers;
+  BH_RETURN_IF_ERROR(AddForm(format, prompt, &request));
   chat.several_tool_calls = request.several_tool_calls;
   chat.includes_reasoning = request.includes_reasoning;
   const bool parses_calls = request.parses_tool_calls && format.tool != ToolFormat::kNone;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "runtime/service/http/openai_error.h"
+#include "runtime/service/http/structured_fields.h"
 #include "runtime/service/refusal.h"
 #include "runtime/service/request_builder.h"
 
@@ -160,19 +161,9 @@ absl::Status RefuseOthers(JsonFields& fields) {
     Json value;
   };
   static const auto* const kNeutral = new std::vector<Neutral>{
-      {"length_penalty", 1},
-      {"use_beam_search", false},
-      {"prompt_logprobs", nullptr},
-      {"return_token_ids", false},
-      {"response_format", Json{{"type", "text"}}},
-      {"structured_outputs", nullptr},
-      {"guided_json", nullptr},
-      {"guided_regex", nullptr},
-      {"guided_choice", nullptr},
-      {"guided_grammar", nullptr},
-      {"logits_processors", nullptr},
-      {"kv_transfer_params", nullptr},
-      {"prediction", nullptr},
+      {"length_penalty", 1},           {"use_beam_search", false},  {"prompt_logprobs", nullptr},
+      {"return_token_ids", false},     {"guided_grammar", nullptr}, {"logits_processors", nullptr},
+      {"kv_transfer_params", nullptr}, {"prediction", nullptr},
   };
   for (const Neutral& one : *kNeutral) {
     const Json* value = fields.Find(one.name);
@@ -242,6 +233,7 @@ absl::Status ReadGenerationOptions(JsonFields& fields, GenerationOptions* option
       ReadCount(fields, "truncate_prompt_tokens", std::numeric_limits<int32_t>::max()));
   if (truncate.has_value()) request->set_truncate_prompt_tokens(*truncate);
   BH_RETURN_IF_ERROR(ReadPriority(fields, request));
+  BH_RETURN_IF_ERROR(ReadStructured(fields, request));
   std::optional<bool> skip_special, as_ids;
   BH_RETURN_IF_ERROR(fields.Read("skip_special_tokens", &skip_special));
   options->skip_special_tokens = skip_special.value_or(true);

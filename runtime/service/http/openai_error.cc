@@ -16,7 +16,7 @@ namespace {
 
 // A field of our messages by its name in OpenAI's API.
 std::string ParamOf(absl::string_view field) {
-  for (const absl::string_view group : {"sampling.", "stopping.", "output."}) {
+  for (const absl::string_view group : {"sampling.", "stopping.", "output.", "structured."}) {
     if (absl::ConsumePrefix(&field, group)) return std::string(field);
   }
   for (const absl::string_view prompt : {"prompt.text", "prompt.token_ids"}) {

@@ -11,7 +11,11 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "runtime/engine/refusal.h"
 #include "runtime/engine/step_runner.h"
+#include "runtime/structured/automaton.h"
+#include "runtime/structured/grammar.h"
+#include "runtime/structured/token_trie.h"
 
 namespace bulkhead {
 namespace {
@@ -68,9 +72,11 @@ std::vector<float> Processed(const Case& one, size_t emitted) {
   begin.insert(begin.end(), one.generated.begin(), one.generated.begin() + emitted);
   const auto prompt_tokens = static_cast<int64_t>(one.prompt.size());
   processor.Begin(begin, prompt_tokens, prompt_tokens + static_cast<int64_t>(one.generated.size()));
-  for (size_t i = emitted; i < one.generated.size(); ++i) processor.Add(one.generated[i]);
+  for (size_t i = emitted; i < one.generated.size(); ++i) {
+    EXPECT_TRUE(processor.Add(one.generated[i]).ok());
+  }
   std::vector<float> logits = one.logits;
-  processor.Apply(absl::MakeSpan(logits));
+  EXPECT_TRUE(processor.Apply(absl::MakeSpan(logits)).ok());
   return logits;
 }
 
@@ -145,6 +151,81 @@ TEST(LogitsProcessorTest, BytesAreOfParametersAndOfATokenCountForEachToken) {
   EXPECT_EQ(LogitsProcessor::MaxBytes(params, 100'000), biased);
   params.presence_penalty = 1;
   EXPECT_EQ(LogitsProcessor::MaxBytes(params, 1000), biased + 8000);
+}
+
+// Tokens a, b, ab, c and the end, id 4, in a vocabulary of 40 ids.
+LogitsParams FormOf(const char* pattern) {
+  static const auto* const trie = [] {
+    std::vector<std::string> tokens = {"a", "b", "ab", "c"};
+    tokens.resize(40);
+    return new structured::TokenTrie(tokens);
+  }();
+  LogitsParams params;
+  params.form = std::make_shared<structured::Automaton>(*structured::Grammar::Regex(pattern), trie,
+                                                        size_t{1} << 20);
+  return params;
+}
+
+std::vector<TokenId> Kept(const LogitsProcessor& processor) {
+  std::vector<float> logits(40, 1.0F);
+  EXPECT_TRUE(processor.Apply(absl::MakeSpan(logits)).ok());
+  std::vector<TokenId> kept;
+  for (TokenId id = 0; id < 40; ++id) {
+    if (logits[id] == 1) kept.push_back(id);
+  }
+  return kept;
+}
+
+TEST(LogitsProcessorTest, OnlyTokensOfTheFormAreLeftAndItsEndWhereItIsComplete) {
+  LogitsProcessor processor(FormOf("ab?c?"), {4, 1000});
+  processor.Begin({{3, 3}}, 2, 10);
+  EXPECT_THAT(Kept(processor), ElementsAre(0, 2));
+  EXPECT_TRUE(processor.Add(0).ok());
+  EXPECT_THAT(Kept(processor), ElementsAre(1, 3, 4));
+  EXPECT_TRUE(processor.Add(1).ok());
+  EXPECT_THAT(Kept(processor), ElementsAre(3, 4));
+  EXPECT_FALSE(processor.is_complete());
+  EXPECT_TRUE(processor.Add(3).ok());
+  EXPECT_TRUE(processor.is_complete());
+  EXPECT_THAT(Kept(processor), ElementsAre(4));
+}
+
+TEST(LogitsProcessorTest, AResumedAnswerGoesOnInItsForm) {
+  LogitsProcessor processor(FormOf("(ab)*c"), {4});
+  processor.Begin({{3, 0, 1, 2}}, 1, 10);  // "abab"
+  EXPECT_THAT(Kept(processor), ElementsAre(0, 2, 3));
+}
+
+TEST(LogitsProcessorTest, TokensThatAreNotOfTheFormFailFromThenOn) {
+  LogitsProcessor processor(FormOf("(ab)*c"), {4});
+  processor.Begin({{3, 1}}, 1, 10);
+  std::vector<float> logits(40, 1.0F);
+  const absl::Status failed = processor.Apply(absl::MakeSpan(logits));
+  EXPECT_EQ(failed.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReasonOf(failed), reason::kStructuredOutput);
+  EXPECT_EQ(processor.Add(0), failed);
+  EXPECT_FALSE(processor.is_complete());
+}
+
+TEST(LogitsProcessorTest, AFormThatNoTokenGoesOnWithFails) {
+  LogitsProcessor processor(FormOf("aX"), {4});
+  processor.Begin({{3}}, 1, 10);
+  EXPECT_THAT(Kept(processor), ElementsAre(0));
+  EXPECT_TRUE(processor.Add(0).ok());
+  std::vector<float> logits(40, 1.0F);
+  EXPECT_EQ(ReasonOf(processor.Apply(absl::MakeSpan(logits))), reason::kStructuredOutput);
+}
+
+TEST(LogitsProcessorTest, PenaltiesAndBiasesComeBehindTheForm) {
+  LogitsParams params = FormOf("[ab]+");
+  params.bias = {{3, 50.0F}, {1, 2.0F}};
+  LogitsProcessor processor(params, {4});
+  processor.Begin({{3}}, 1, 10);
+  std::vector<float> logits(40, 1.0F);
+  EXPECT_TRUE(processor.Apply(absl::MakeSpan(logits)).ok());
+  EXPECT_EQ(logits[0], 1.0F);
+  EXPECT_EQ(logits[1], 3.0F);
+  EXPECT_EQ(logits[3], -kInfinity);  // c is not of the form, however large its bias
 }
 
 }  // namespace

@@ -5,6 +5,9 @@
 #include <memory>
 
 #include "gtest/gtest.h"
+#include "runtime/structured/automaton.h"
+#include "runtime/structured/grammar.h"
+#include "runtime/structured/token_trie.h"
 
 namespace bulkhead {
 
@@ -37,7 +40,7 @@ TokenId ToyDraw(uint64_t history, const std::vector<TokenId>& banned,
     hash = ToyHash(hash, 1);
     logit = static_cast<float>(hash % 4096) / 512 - 4;
   }
-  processor.Apply(absl::MakeSpan(logits));
+  BH_CHECK(processor.Apply(absl::MakeSpan(logits)).ok());
   for (const TokenId id : banned) logits[id] = -std::numeric_limits<float>::infinity();
   return static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
@@ -51,6 +54,27 @@ TokenId ToyDrawNext(uint64_t history, const std::vector<TokenId>& banned,
   return ToyDraw(history, banned, processor);
 }
 
+namespace {
+
+// Ids below 25, then others, by turns; never complete, as no token has the byte at its end. One
+// automaton for all requests, as the service shares them.
+std::shared_ptr<structured::Automaton> ToyForm() {
+  static const auto* const trie = [] {
+    std::vector<std::string> tokens(kToyVocab);
+    for (TokenId id = 0; id < kToyVocab; ++id) {
+      tokens[id] = std::string(id % 3 + 1, id < kToyVocab / 2 ? 'a' : 'b');
+    }
+    tokens[kToyEos].clear();
+    return new structured::TokenTrie(tokens);
+  }();
+  static const auto* const form =
+      new std::shared_ptr<structured::Automaton>(std::make_shared<structured::Automaton>(
+          *structured::Grammar::Regex("((aa?a?)(bb?b?))*!"), trie, size_t{1} << 16));
+  return *form;
+}
+
+}  // namespace
+
 LogitsParams ToyLogitsParams(uint32_t choice) {
   LogitsParams params;
   if (choice % 2 == 1) params.repetition_penalty = 1.5F;
@@ -60,6 +84,7 @@ LogitsParams ToyLogitsParams(uint32_t choice) {
   if (choice % 11 == 1) {
     for (TokenId id = 0; id < kToyVocab; id += 2) params.allowed.push_back(id);
   }
+  if (choice % 3 == 2) params.form = ToyForm();
   if (choice % 13 == 1) params.bad_words = {{4}, {2, 6}, {8, 2, 10}};
   return params;
 }

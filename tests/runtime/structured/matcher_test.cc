@@ -224,6 +224,40 @@ TEST(MatcherTest, MemoryIsBoundedAndPlacesSurviveItsReuse) {
   EXPECT_GT(automaton->num_masks_made(), made);
 }
 
+TEST(MatcherTest, TextsBeforeAndBehindAFormAreGiven) {
+  const Vocabulary words({"<t>", "<", "t>", "yes", "no", "</t>", "x"});
+  Matcher matcher =
+      words.NewMatcher(words.NewAutomaton(Grammar::Of({.form = GrammarSpec::Form::kChoice,
+                                                       .texts = {"yes", "no"},
+                                                       .prefix = "<t>",
+                                                       .suffix = "</t>"})));
+  EXPECT_THAT(words.Allowed(matcher), UnorderedElementsAre("<t>", "<"));
+  ASSERT_TRUE(words.Accept(matcher, "<t>"));
+  EXPECT_THAT(words.Allowed(matcher), UnorderedElementsAre("yes", "no"));
+  ASSERT_TRUE(words.Accept(matcher, "no"));
+  EXPECT_FALSE(matcher.is_complete());
+  ASSERT_TRUE(words.Accept(matcher, "</t>"));
+  EXPECT_TRUE(matcher.is_finished());
+}
+
+TEST(MatcherTest, AnAnswerIsFreeUpToTheTextThatBeginsItsForm) {
+  const Vocabulary bytes = Vocabulary::OfBytes();
+  const std::shared_ptr<Automaton> automaton = bytes.NewAutomaton(
+      Grammar::Of({.form = GrammarSpec::Form::kRegex, .texts = {"[0-9]"}, .free_until = "aabaaa"}));
+  // Each is free until its last byte, which ends the first "aabaaa".
+  for (const char* text : {"aabaaa", "xaabaaa", "aaaabaaa", "aabaabaaa",
+                           "aabaa\xff"
+                           "aabaaa"}) {
+    Matcher matcher = bytes.NewMatcher(automaton);
+    const std::string all = text;
+    for (const char c : all) {
+      EXPECT_EQ(bytes.Allowed(matcher).size(), 256u) << all;
+      ASSERT_TRUE(bytes.Accept(matcher, std::string(1, c)));
+    }
+    EXPECT_EQ(bytes.Allowed(matcher).size(), 10u) << all;
+  }
+}
+
 TEST(TokenTrieTest, SpecialAndLongTokensAreNeverAllowed) {
   const std::string longest(TokenTrie::kMaxTokenBytes, 'a');
   const Vocabulary words({"a", "", longest, longest + "a", "a"});

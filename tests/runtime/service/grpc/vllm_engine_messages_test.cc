@@ -92,15 +92,30 @@ TEST(VllmRequestTest, WhatIsSetIsTaken) {
   EXPECT_EQ(made->request.truncate_prompt_tokens(), 2);
 }
 
+TEST(VllmRequestTest, ConstraintsAreFormsOfTheAnswer) {
+  const auto form_of = [](const std::function<void(vllm_api::SamplingParams&)>& change) {
+    vllm_api::GenerateRequest message;
+    change(*message.mutable_sampling_params());
+    const auto made = TakeGeneration(message, kLength);
+    EXPECT_TRUE(made.ok()) << made.status();
+    return made.ok() ? made->request.structured() : v1::StructuredOutput();
+  };
+  EXPECT_EQ(form_of([](auto& p) { p.set_json_schema("{}"); }).json_schema(), "{}");
+  EXPECT_EQ(form_of([](auto& p) { p.set_regex("a*"); }).regex(), "a*");
+  EXPECT_TRUE(form_of([](auto& p) { p.set_json_object(true); }).json_object());
+  EXPECT_THAT(form_of([](auto& p) { p.mutable_choice()->add_choices("b"); }).choice().texts(),
+              ElementsAre("b"));
+  // A choice without texts is refused with the request, as it has none.
+  EXPECT_TRUE(form_of([](auto& p) { p.mutable_choice(); }).has_choice());
+  EXPECT_EQ(form_of([](auto& p) { p.set_json_object(false); }).form_case(),
+            v1::StructuredOutput::FORM_NOT_SET);
+}
+
 TEST(VllmRequestTest, WhatIsNotServedIsRefusedByName) {
   using Change = std::function<void(vllm_api::GenerateRequest&, vllm_api::SamplingParams&)>;
   const std::vector<std::pair<std::string, Change>> changes = {
-      {"sampling_params.json_schema", [](auto&, auto& p) { p.set_json_schema("{}"); }},
-      {"sampling_params.regex", [](auto&, auto& p) { p.set_regex("a*"); }},
       {"sampling_params.grammar", [](auto&, auto& p) { p.set_grammar("root ::= 1"); }},
       {"sampling_params.structural_tag", [](auto&, auto& p) { p.set_structural_tag("{}"); }},
-      {"sampling_params.json_object", [](auto&, auto& p) { p.set_json_object(true); }},
-      {"sampling_params.choice", [](auto&, auto& p) { p.mutable_choice(); }},
       {"mm_inputs", [](auto& r, auto&) { r.mutable_mm_inputs(); }},
       {"extra_mm_inputs", [](auto& r, auto&) { r.add_extra_mm_inputs(); }},
       {"media_refs", [](auto& r, auto&) { r.mutable_media_refs(); }},

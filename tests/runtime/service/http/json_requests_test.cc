@@ -159,13 +159,11 @@ TEST(CompletionRequest, WrongValuesAreNamed) {
 }
 
 TEST(CompletionRequest, WhatIsNotSupportedIsRefusedByNameUnlessItHasNoEffect) {
-  const std::pair<const char*, const char*> kUnsupported[] = {
-      {"best_of", "3"},
-      {"suffix", "\"x\""},
-      {"response_format", R"({"type": "json_object"})"},
-      {"echoo", "true"},
-      {"use_beam_search", "true"},
-      {"guided_json", "{}"}};
+  const std::pair<const char*, const char*> kUnsupported[] = {{"best_of", "3"},
+                                                              {"suffix", "\"x\""},
+                                                              {"echoo", "true"},
+                                                              {"use_beam_search", "true"},
+                                                              {"guided_grammar", "\"root ::= 1\""}};
   for (const auto& [name, value] : kUnsupported) {
     ExpectRefused(Completion(absl::StrCat("\"prompt\": \"a\", \"", name, "\": ", value)).status(),
                   name, reason::kUnsupportedParameter);
@@ -176,6 +174,61 @@ TEST(CompletionRequest, WhatIsNotSupportedIsRefusedByNameUnlessItHasNoEffect) {
                   .ok());
   ExpectRefused(Completion(R"("prompt": "a", "stream_options": {"x": 1})").status(),
                 "stream_options.x", reason::kUnsupportedParameter);
+}
+
+v1::StructuredOutput FormOf(const std::string& field) {
+  const auto read = Completion(absl::StrCat("\"prompt\": \"a\", ", field));
+  EXPECT_TRUE(read.ok()) << read.status();
+  return read.ok() ? read->prompts[0].structured() : v1::StructuredOutput();
+}
+
+TEST(CompletionRequest, FormsOfAnAnswerHaveTheNamesOfOpenAIAndOfVllm) {
+  EXPECT_TRUE(FormOf(R"("response_format": {"type": "json_object"})").json_object());
+  EXPECT_EQ(FormOf(R"("response_format": {"type": "json_schema", "json_schema":
+                      {"name": "n", "strict": true, "schema": {"type": "null"}}})")
+                .json_schema(),
+            R"({"type":"null"})");
+  EXPECT_EQ(FormOf(R"("structured_outputs": {"json": "{}"})").json_schema(), "{}");
+  EXPECT_EQ(FormOf(R"("structured_outputs": {"regex": "a+"})").regex(), "a+");
+  EXPECT_TRUE(FormOf(R"("structured_outputs": {"json_object": true})").json_object());
+  EXPECT_EQ(FormOf(R"("structured_outputs": {"choice": ["a", "b"]})").choice().texts_size(), 2);
+  EXPECT_EQ(FormOf(R"("guided_json": {"type": "null"})").json_schema(), R"({"type":"null"})");
+  EXPECT_EQ(FormOf(R"("guided_regex": "a+")").regex(), "a+");
+  EXPECT_EQ(FormOf(R"("guided_choice": ["a"])").choice().texts(0), "a");
+  EXPECT_FALSE(Completion(R"("prompt": "a", "response_format": {"type": "text"})")
+                   ->prompts[0]
+                   .has_structured());
+}
+
+TEST(CompletionRequest, WrongFormsAreRefusedByName) {
+  const auto refused = [](const std::string& fields, absl::string_view param,
+                          absl::string_view why) {
+    ExpectRefused(Completion(absl::StrCat("\"prompt\": \"a\", ", fields)).status(), param, why);
+  };
+  refused(R"("response_format": "json")", "response_format", reason::kInvalidValue);
+  refused(R"("response_format": {})", "response_format.type", reason::kInvalidValue);
+  refused(R"("response_format": {"type": "xml"})", "response_format.type", reason::kInvalidValue);
+  refused(R"("response_format": {"type": "structural_tag"})", "response_format.type",
+          reason::kUnsupportedParameter);
+  refused(R"("response_format": {"type": "json_schema"})", "response_format.json_schema",
+          reason::kInvalidValue);
+  refused(R"("response_format": {"type": "json_schema", "json_schema": {"name": "a"}})",
+          "response_format.json_schema.schema", reason::kInvalidValue);
+  refused(R"("response_format": {"type": "json_object", "schema": {}})", "response_format.schema",
+          reason::kUnsupportedParameter);
+  refused(R"("structured_outputs": {})", "structured_outputs", reason::kInvalidValue);
+  refused(R"("structured_outputs": {"json": {}, "regex": "a"})", "structured_outputs",
+          reason::kInvalidValue);
+  refused(R"("structured_outputs": {"grammar": "a"})", "structured_outputs.grammar",
+          reason::kUnsupportedParameter);
+  refused(R"("structured_outputs": {"json": {}, "disable_any_whitespace": true})",
+          "structured_outputs.disable_any_whitespace", reason::kUnsupportedParameter);
+  refused(R"("guided_choice": [])", "guided_choice", reason::kInvalidValue);
+  refused(R"("guided_choice": [1])", "guided_choice", reason::kInvalidValue);
+  refused(R"("guided_regex": 1)", "guided_regex", reason::kInvalidValue);
+  refused(R"("guided_json": 1)", "guided_json", reason::kInvalidValue);
+  refused(R"("guided_regex": "a", "response_format": {"type": "json_object"})", "guided_regex",
+          reason::kInvalidValue);
 }
 
 TEST(CompletionRequest, ABodyThatIsNotAnObjectIsRefused) {
@@ -234,8 +287,24 @@ TEST(ChatCompletionRequest, ToolsMayBeCalledOrNot) {
   const auto none = Chat(ChatWith(tools + R"(, "tool_choice": "none")"));
   EXPECT_FALSE(none->parses_tool_calls);
   EXPECT_TRUE(none->chat.tools.is_null());
-  ExpectRefused(Chat(ChatWith(tools + R"(, "tool_choice": "required")")).status(), "tool_choice",
+  EXPECT_EQ(Chat(ChatWith(tools + R"(, "tool_choice": "required")"))->wanted_tool, "");
+  const auto choice = [&](const char* value) {
+    return Chat(ChatWith(absl::StrCat(tools, ", \"tool_choice\": ", value)));
+  };
+  EXPECT_EQ(choice(R"({"type": "function", "function": {"name": "f"}})")->wanted_tool, "f");
+  ExpectRefused(choice(R"({"type": "function", "function": {"name": "g"}})").status(),
+                "tool_choice.function.name", reason::kInvalidValue);
+  ExpectRefused(choice(R"({"type": "function"})").status(), "tool_choice.function.name",
+                reason::kInvalidValue);
+  ExpectRefused(choice(R"({"type": "custom"})").status(), "tool_choice.type",
                 reason::kUnsupportedParameter);
+  ExpectRefused(choice(R"("always")").status(), "tool_choice", reason::kInvalidValue);
+  ExpectRefused(Chat(ChatWith(R"("tool_choice": "required")")).status(), "tool_choice",
+                reason::kInvalidValue);
+  ExpectRefused(choice(R"("required", "response_format": {"type": "json_object"})").status(),
+                "tool_choice", reason::kInvalidValue);
+  // The form of an answer leaves no place for calls, which would take JSON for one of theirs.
+  EXPECT_FALSE(choice(R"("auto", "response_format": {"type": "json_object"})")->parses_tool_calls);
   ExpectRefused(Chat(ChatWith(R"("tools": [{"type": "retrieval"}])")).status(), "tools[0].type",
                 reason::kUnsupportedParameter);
   ExpectRefused(Chat(ChatWith(R"("tools": [{"type": "function"}])")).status(),

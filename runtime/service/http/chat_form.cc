@@ -1,0 +1,97 @@
+#include "runtime/service/http/chat_form.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "runtime/chat/reasoning.h"
+#include "runtime/service/http/openai_error.h"
+
+namespace bulkhead {
+namespace {
+
+// References into a schema that now stands at `place` of another one.
+void MoveReferences(const std::string& place, Json* schema) {
+  if (schema->is_object()) {
+    const auto reference = schema->find("$ref");
+    if (reference != schema->end() && reference->is_string()) {
+      const std::string old = reference->get<std::string>();
+      if (absl::StartsWith(old, "#")) *reference = absl::StrCat(place, old.substr(1));
+    }
+  }
+  if (!schema->is_structured()) return;
+  for (Json& part : *schema) MoveReferences(place, &part);
+}
+
+// {"name": ..., `arguments`: ...} of any of the tools, or of the one that is named.
+Json CallSchema(const Json& tools, const std::string& name, const char* arguments) {
+  Json calls = Json::array(), definitions = Json::object();
+  for (const Json& tool : tools) {
+    const Json& function = tool.at("function");
+    if (!name.empty() && function.at("name") != name) continue;
+    Json parameters = function.value("parameters", Json());
+    if (parameters.is_null()) parameters = Json{{"type", "object"}};
+    const std::string key = absl::StrCat(calls.size());
+    const std::string place = absl::StrCat("#/$defs/", key);
+    MoveReferences(place, &parameters);
+    definitions[key] = std::move(parameters);
+    Json properties;
+    properties["name"] = Json{{"const", function.at("name")}};
+    properties[arguments] = Json{{"$ref", place}};
+    calls.push_back(Json{{"type", "object"},
+                         {"properties", std::move(properties)},
+                         {"required", Json::array({"name", arguments})},
+                         {"additionalProperties", false}});
+  }
+  return Json{{"$defs", std::move(definitions)}, {"anyOf", std::move(calls)}};
+}
+
+absl::Status AddCall(const OutputFormat& format, ChatCompletionRequest* request) {
+  v1::StructuredOutput& form = *request->common.mutable_structured();
+  switch (format.tool) {
+    case ToolFormat::kHermes:
+    case ToolFormat::kQwen3Coder:  // its parser takes both
+      form.set_json_schema(
+          CallSchema(request->chat.tools, *request->wanted_tool, "arguments").dump());
+      form.set_prefix("<tool_call>\n");
+      form.set_suffix("\n</tool_call>");
+      return absl::OkStatus();
+    case ToolFormat::kLlama3Json:
+      form.set_json_schema(
+          CallSchema(request->chat.tools, *request->wanted_tool, "parameters").dump());
+      return absl::OkStatus();
+    case ToolFormat::kNone:
+      return NotSupported("tool_choice",
+                          "the model's format of calls is not known; start the server with "
+                          "--tool-call-parser, or send auto or none");
+    case ToolFormat::kMistral:
+    case ToolFormat::kDeepSeek:
+    case ToolFormat::kHarmony:
+      break;
+  }
+  return NotSupported("tool_choice",
+                      "a call can be required of models with Hermes's, Qwen's or Llama 3's format "
+                      "of calls alone; send auto or none");
+}
+
+}  // namespace
+
+absl::Status AddForm(const OutputFormat& format, absl::string_view prompt,
+                     ChatCompletionRequest* request) {
+  if (request->wanted_tool.has_value()) BH_RETURN_IF_ERROR(AddCall(format, request));
+  if (!request->common.has_structured()) return absl::OkStatus();
+  if (format.reasoning == ReasoningFormat::kHarmony) {
+    return NotSupported("response_format",
+                        "structured output is not supported with the channels of gpt-oss; leave it "
+                        "out, and ask for the form in a message");
+  }
+  if (format.reasoning == ReasoningFormat::kThinkTags &&
+      StartAfterPrompt(prompt, format.starts_in_reasoning) ==
+          ReasoningParser::Start::kInReasoning) {
+    request->common.mutable_structured()->set_free_until("</think>");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace bulkhead

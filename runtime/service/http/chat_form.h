@@ -1,0 +1,18 @@
+// The form of a chat's answer: a call that tool_choice asks for, in the model's format, and where
+// the form begins when the model thinks first.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "runtime/chat/output_parser.h"
+#include "runtime/service/http/chat_request.h"
+
+namespace bulkhead {
+
+// `prompt` is the rendered one. UNSUPPORTED_PARAMETER where there is no such form in `format`.
+absl::Status AddForm(const OutputFormat& format, absl::string_view prompt,
+                     ChatCompletionRequest* request);
+
+}  // namespace bulkhead

@@ -1,0 +1,20 @@
+// The structured output of a request: its grammar's automaton. Errors as in request_builder.h, and
+// RESOURCE_EXHAUSTED (STRUCTURED_OUTPUT) where grammars of other requests take the room.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "bulkhead/v1/generation.pb.h"
+#include "runtime/service/request_builder.h"
+#include "runtime/structured/automaton.h"
+
+namespace bulkhead {
+
+inline constexpr size_t kMaxFormTextBytes = 256;  // of prefix, suffix, free_until
+
+// Null where `request` asks for no form. Compiling may take some tenths of a second.
+absl::StatusOr<std::shared_ptr<structured::Automaton>> BuildForm(const v1::GenerateRequest& request,
+                                                                 const RequestRules& rules);
+
+}  // namespace bulkhead

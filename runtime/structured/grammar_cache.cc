@@ -1,0 +1,115 @@
+#include "runtime/structured/grammar_cache.h"
+
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/bytes.h"
+#include "base/status.h"
+
+namespace bulkhead::structured {
+namespace {
+
+// The places of an answer differ by some dozens of masks; configurations are small beside them.
+constexpr size_t kLeastMasks = 32;
+constexpr size_t kLeastStateBytes = size_t{64} << 10;
+// Of what is not charged: the rest is for automata that have kept more than their share until their
+// next token.
+constexpr size_t kSharedPart = 4;
+
+// Texts of the client, each with its length before it.
+std::string KeyOf(const GrammarSpec& spec) {
+  std::string key = absl::StrCat(static_cast<int>(spec.form), ":");
+  for (const std::string* text : {&spec.prefix, &spec.suffix, &spec.free_until}) {
+    absl::StrAppend(&key, text->size(), ":", *text);
+  }
+  for (const std::string& text : spec.texts) absl::StrAppend(&key, text.size(), ":", text);
+  return key;
+}
+
+}  // namespace
+
+GrammarCache::GrammarCache(TokenBytes token_bytes, int vocab_size, size_t max_bytes)
+    : token_bytes_(std::move(token_bytes)), vocab_size_(vocab_size), max_bytes_(max_bytes) {}
+
+size_t GrammarCache::least_automaton_bytes() const {
+  return kLeastStateBytes + kLeastMasks * static_cast<size_t>(vocab_size_) / 8;
+}
+
+absl::Status GrammarCache::BuildTrie() {
+  if (trie_ != nullptr) return absl::OkStatus();
+  BH_ASSIGN_OR_RETURN(std::vector<std::string> tokens, token_bytes_());
+  tokens.resize(vocab_size_);
+  auto trie = std::make_shared<const TokenTrie>(tokens);
+  const size_t needed = trie->bytes() + 2 * least_automaton_bytes();
+  if (needed > max_bytes_) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "structured output needs ", FormatBytes(static_cast<int64_t>(needed)),
+        " for this model's tokens, and the plan has ",
+        FormatBytes(static_cast<int64_t>(max_bytes_)), "; start the server with more host memory"));
+  }
+  trie_ = std::move(trie);
+  charged_bytes_ = trie_->bytes();
+  return absl::OkStatus();
+}
+
+// Drops grammars that no request has, those used longest ago first.
+bool GrammarCache::MakeRoom(size_t bytes) {
+  for (auto entry = entries_.end(); entry != entries_.begin();) {
+    if (charged_bytes_ + bytes <= max_bytes_) return true;
+    --entry;
+    if (entry->held.use_count() > 1) continue;
+    charged_bytes_ -= entry->bytes;
+    by_key_.erase(entry->key);
+    entry = entries_.erase(entry);
+  }
+  return charged_bytes_ + bytes <= max_bytes_;
+}
+
+void GrammarCache::ShareOut() {
+  const size_t free = max_bytes_ - charged_bytes_;
+  const size_t share = entries_.empty() ? 0 : free / kSharedPart / entries_.size();
+  for (Entry& entry : entries_) {
+    entry.held->automaton.set_max_bytes(least_automaton_bytes() + share);
+  }
+}
+
+absl::StatusOr<std::shared_ptr<Automaton>> GrammarCache::Get(const GrammarSpec& spec) {
+  const std::string key = KeyOf(spec);
+  const absl::MutexLock lock(&mutex_);
+  const auto found = by_key_.find(key);
+  if (found != by_key_.end()) {
+    entries_.splice(entries_.begin(), entries_, found->second);
+    const std::shared_ptr<Held>& held = entries_.front().held;
+    return std::shared_ptr<Automaton>(held, &held->automaton);
+  }
+  BH_RETURN_IF_ERROR(BuildTrie());
+  BH_ASSIGN_OR_RETURN(std::shared_ptr<const Grammar> grammar, Grammar::Of(spec));
+  const size_t bytes = grammar->bytes() + 2 * key.size() + 2 * least_automaton_bytes();
+  if (!MakeRoom(bytes)) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the grammars of ", entries_.size(), " requests in flight take ",
+        FormatBytes(static_cast<int64_t>(charged_bytes_)), " of the limit of ",
+        FormatBytes(static_cast<int64_t>(max_bytes_)), ", and this one needs ",
+        FormatBytes(static_cast<int64_t>(bytes)),
+        "; try again later, send the same schema with each request, or a smaller one"));
+  }
+  auto held = std::make_shared<Held>(trie_, std::move(grammar), least_automaton_bytes());
+  entries_.push_front({key, held, bytes});
+  by_key_[key] = entries_.begin();
+  charged_bytes_ += bytes;
+  ShareOut();
+  return std::shared_ptr<Automaton>(held, &held->automaton);
+}
+
+size_t GrammarCache::charged_bytes() const {
+  const absl::MutexLock lock(&mutex_);
+  return charged_bytes_;
+}
+
+int GrammarCache::num_grammars() const {
+  const absl::MutexLock lock(&mutex_);
+  return static_cast<int>(entries_.size());
+}
+
+}  // namespace bulkhead::structured

@@ -1,0 +1,74 @@
+// GrammarCache: the automata that answers follow, and the trie of the model's tokens, in a budget
+// of bytes. Requests for the same grammar share one automaton, which stays for later ones until
+// another one needs its room. Thread-safe; the automata are used by the rank loop's thread alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "runtime/structured/automaton.h"
+#include "runtime/structured/grammar.h"
+#include "runtime/structured/token_trie.h"
+
+namespace bulkhead::structured {
+
+class GrammarCache {
+ public:
+  // The bytes of each token (Tokenizer::TokenBytes). Called once, by the first Get.
+  using TokenBytes = std::function<absl::StatusOr<std::vector<std::string>>()>;
+
+  // `vocab_size`: of the model, which may have more ids than there are tokens, or fewer.
+  // `max_bytes`: of trie, grammars and automata, without the memory to make one of them.
+  GrammarCache(TokenBytes token_bytes, int vocab_size, size_t max_bytes);
+
+  // Compiles the grammar unless it is there: up to some tenths of a second. Errors of Grammar::Of;
+  // of the tokenizer; FAILED_PRECONDITION where the trie alone would take the budget;
+  // RESOURCE_EXHAUSTED where the grammars of requests in flight leave no room.
+  absl::StatusOr<std::shared_ptr<Automaton>> Get(const GrammarSpec& spec);
+
+  // Of trie and grammars, with the least that each automaton may have.
+  size_t charged_bytes() const;
+  int num_grammars() const;
+
+ private:
+  // What an automaton may always keep: masks for some dozens of places. It has twice that while it
+  // makes one, which is charged.
+  size_t least_automaton_bytes() const;
+  absl::Status BuildTrie() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool MakeRoom(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ShareOut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // With the trie that it reads.
+  struct Held {
+    Held(std::shared_ptr<const TokenTrie> held_trie, std::shared_ptr<const Grammar> grammar,
+         size_t max_bytes)
+        : trie(std::move(held_trie)), automaton(std::move(grammar), trie.get(), max_bytes) {}
+    const std::shared_ptr<const TokenTrie> trie;
+    Automaton automaton;
+  };
+  struct Entry {
+    std::string key;
+    std::shared_ptr<Held> held;
+    size_t bytes = 0;  // charged
+  };
+
+  const TokenBytes token_bytes_;
+  const int vocab_size_;
+  const size_t max_bytes_;
+  mutable absl::Mutex mutex_;
+  std::shared_ptr<const TokenTrie> trie_ ABSL_GUARDED_BY(mutex_);
+  std::list<Entry> entries_ ABSL_GUARDED_BY(mutex_);  // used last first
+  absl::flat_hash_map<std::string, std::list<Entry>::iterator> by_key_ ABSL_GUARDED_BY(mutex_);
+  size_t charged_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace bulkhead::structured
