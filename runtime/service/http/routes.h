@@ -58,5 +58,7 @@ void ServeScore(const HttpContext& context, HttpRequest request, const ExchangeP
 void ServeCompletions(const HttpContext& context, HttpRequest request,
                       const ExchangePointer& exchange);
 void ServeChat(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
+void ServeResponses(const HttpContext& context, HttpRequest request,
+                    const ExchangePointer& exchange);
 
 }  // namespace bulkhead
