@@ -104,6 +104,28 @@ class HttpTest(unittest.TestCase):
         self.assertEqual(status, 400)
         self.assertIn("only user and assistant turns", refused["error"]["message"])  # as its template says
 
+    def test_a_response_is_the_chat_whole_or_streamed(self):
+        text = self.ask("/v1/chat/completions", chat())[1]["choices"][0]["message"]["content"]
+        asked = {"input": [{"role": "user", "content": [{"type": "input_text", "text": "Tell me a story."}]}],
+                 "max_output_tokens": 16, "temperature": 0, "metadata": {"a": "b"}}
+        status, whole, _ = self.ask("/v1/responses", asked)
+        self.assertEqual(status, 200, whole)
+        self.assertEqual([(item["type"], item["content"][0]["text"]) for item in whole["output"]], [("message", text)])
+        self.assertEqual((whole["object"], whole["status"], whole["metadata"], whole["store"]),
+                         ("response", "incomplete", {"a": "b"}, False))
+        connection = self.connect()
+        connection.request("POST", "/v1/responses", json.dumps(dict(asked, stream=True)), {"Content-Type": "application/json"})
+        events = [event.split("\n") for event in connection.getresponse().read().decode().split("\n\n") if event]
+        connection.close()
+        data = [json.loads(lines[1][6:]) for lines in events]
+        self.assertEqual([lines[0] for lines in events], ["event: " + event["type"] for event in data])
+        self.assertEqual([event["sequence_number"] for event in data], list(range(len(data))))
+        self.assertEqual("".join(e["delta"] for e in data if e["type"] == "response.output_text.delta"), text)
+        self.assertEqual(data[-1]["type"], "response.incomplete")  # cut off by max_output_tokens
+        self.assertEqual(data[-1]["response"]["usage"]["output_tokens"], whole["usage"]["output_tokens"])
+        status, refused, _ = self.ask("/v1/responses", dict(asked, instructions="x"))
+        self.assertEqual((status, refused["error"]["param"]), (400, "input"))  # its template has no system turn
+
     def test_seeds_repeat_and_choices_differ(self):
         def texts(**fields):
             return [c["text"] for c in self.ask("/v1/completions", completion(temperature=1, **fields))[1]["choices"]]
@@ -156,6 +178,8 @@ class HttpTest(unittest.TestCase):
                 ("/v1/completions", completion(tempreature=1), 400, "tempreature", "UNSUPPORTED_PARAMETER"),
                 ("/v1/completions", '{"prompt": ', 400, None, "MALFORMED_REQUEST"),
                 ("/v1/completions", '{"prompt": ' + "[" * 5000, 400, None, "MALFORMED_REQUEST"),
+                ("/v1/responses", {"input": "a", "previous_response_id": "resp_1"}, 400, "previous_response_id",
+                 "UNSUPPORTED_PARAMETER"),
                 ("/v1/chat/completions", chat(messages=[]), 400, "messages", "INVALID_VALUE"),
                 ("/v1/chat/completions", chat(response_format={"type": "structural_tag"}), 400, "response_format.type",
                  "UNSUPPORTED_PARAMETER")):

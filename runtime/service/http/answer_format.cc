@@ -1,8 +1,15 @@
 #include "runtime/service/http/answer_format.h"
 
 #include "absl/strings/str_cat.h"
+#include "runtime/service/http/openai_error.h"
 
 namespace bulkhead {
+
+BodyParts AnswerFormat::Closing() { return BodyParts("data: [DONE]\n\n"); }
+
+BodyParts AnswerFormat::Failure(const absl::Status& status) {
+  return BodyParts(absl::StrCat("data: ", ErrorJson(status, HttpStatusOf(status)), "\n\n"));
+}
 
 AnswerFrame::AnswerFrame(absl::string_view id, absl::string_view object, int64_t created_unix_s,
                          absl::string_view model, const GenerationOptions& options)

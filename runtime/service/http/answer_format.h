@@ -26,6 +26,10 @@ class AnswerFormat {
  public:
   virtual ~AnswerFormat() = default;
 
+  // Of a stream: before all else, behind all of it, and in its place once events were sent.
+  virtual BodyParts Opening() { return {}; }
+  virtual BodyParts Closing();
+  virtual BodyParts Failure(const absl::Status& status);
   // An event, or several, each a line "data: {...}" and an empty one. `usage`: so far, of that
   // choice, where the client wants it.
   // Not ok: the answer ends with that.

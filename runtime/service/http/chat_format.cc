@@ -1,11 +1,9 @@
 #include "runtime/service/http/chat_format.h"
 
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "runtime/service/host_quotas.h"
 
 namespace bulkhead {
 namespace {
@@ -34,31 +32,18 @@ std::string FinishJson(const v1::Finished& finished, bool has_calls) {
 }  // namespace
 
 ChatFormat::ChatFormat(AnswerFrame whole, AnswerFrame chunk, GenerationOptions options,
-                       ChatFormatOptions chat, const Tokenizer* tokenizer, int num_choices)
+                       ChatOutputOptions output, const Tokenizer* tokenizer, int num_choices)
     : whole_(std::move(whole)),
       chunk_(std::move(chunk)),
       options_(std::move(options)),
-      chat_(std::move(chat)),
+      output_(std::move(output)),
       tokenizer_(tokenizer),
       places_(static_cast<size_t>(num_choices)) {}
 
-OutputParserOptions ChatFormat::ParserOf(int choice) const {
-  OutputParserOptions options = *chat_.parser;
-  absl::StrAppend(&options.call_id_seed, "-", choice);
-  return options;
-}
-
-std::deque<ParsedDelta> ChatFormat::Wanted(std::vector<ParsedDelta> deltas) const {
-  std::deque<ParsedDelta> wanted;
-  for (ParsedDelta& delta : deltas) {
-    if (delta.kind == ParsedDelta::Kind::kReasoning && !chat_.includes_reasoning) continue;
-    if (delta.kind == ParsedDelta::Kind::kToolCall && delta.call_index > 0 &&
-        !chat_.several_tool_calls) {
-      continue;
-    }
-    wanted.push_back(std::move(delta));
-  }
-  return wanted;
+ChatOutput& ChatFormat::OutputOf(int choice) {
+  std::optional<ChatOutput>& output = places_[choice].output;
+  if (!output.has_value()) output.emplace(&output_, choice);
+  return *output;
 }
 
 std::string ChatFormat::EventJson(int choice, absl::string_view delta, absl::string_view logprobs,
@@ -131,44 +116,18 @@ BodyParts ChatFormat::Events(int choice, std::deque<ParsedDelta> deltas,
   return parts;
 }
 
-// What was held before has come out once anything does.
-absl::Status ChatFormat::CountHeld(Place& place, size_t given,
-                                   const std::vector<ParsedDelta>& got) const {
-  place.held_bytes = (got.empty() ? place.held_bytes : 0) + static_cast<int64_t>(given);
-  int64_t bytes = place.held_bytes;
-  for (const ParsedDelta& delta : got) bytes += static_cast<int64_t>(delta.text.size());
-  place.hold.ShrinkTo(bytes);
-  // A few are part of the stream's own share.
-  if (bytes <= kStreamShareBytes) return absl::OkStatus();
-  return chat_.answers->Grow(place.hold, bytes, AnswerBudget::Use::kAcceptedWork);
-}
-
 absl::StatusOr<BodyParts> ChatFormat::Delta(int choice, PackedMessage delta,
                                             const UsageCounts& usage) {
-  Place& place = places_[choice];
   const absl::string_view text = BytesOf(delta.bytes, v1::Delta::kTextFieldNumber);
-  std::vector<ParsedDelta> deltas;
-  if (chat_.parser.has_value()) {
-    if (!place.parser.has_value()) {
-      place.parser.emplace(ParserOf(choice));
-      BH_ASSIGN_OR_RETURN(place.hold, chat_.answers->Admit(0));
-    }
-    deltas = place.parser->Append(text);
-    BH_RETURN_IF_ERROR(CountHeld(place, text.size(), deltas));
-  } else if (!text.empty()) {
-    deltas.push_back({ParsedDelta::Kind::kContent, std::string(text), 0, "", ""});
-  }
-  return Events(choice, Wanted(std::move(deltas)), std::move(delta), usage);
+  BH_ASSIGN_OR_RETURN(std::deque<ParsedDelta> deltas, OutputOf(choice).Append(text));
+  return Events(choice, std::move(deltas), std::move(delta), usage);
 }
 
 BodyParts ChatFormat::Finished(int choice, const v1::Finished& finished, const UsageCounts& usage) {
-  Place& place = places_[choice];
+  ChatOutput& output = OutputOf(choice);
   BodyParts parts;
-  bool has_calls = false;
-  if (place.parser.has_value()) {
-    parts = Events(choice, Wanted(place.parser->Finish()), std::nullopt, usage);
-    has_calls = place.parser->num_tool_calls() > 0;
-  }
+  if (output_.parser.has_value()) parts = Events(choice, output.Finish(), std::nullopt, usage);
+  const bool has_calls = output.has_tool_calls();
   // Made after the events before it: the first of all has the role.
   parts.AddPart([this, choice, usage, finish = FinishJson(finished, has_calls)](std::string* out) {
     const bool is_first = !places_[choice].has_role;
@@ -207,23 +166,23 @@ void ChatFormat::AddMessage(int choice, const PackedMessage& response, BodyParts
   out->Add(
       absl::StrCat("{\"index\":", choice, ",\"message\":{\"role\":\"assistant\",\"content\":"));
   bool has_calls = false;
-  if (!chat_.parser.has_value()) {
+  if (!output_.parser.has_value()) {
     out->Add("\"");
     out->AddEscaped(text, response.owner);
     out->Add("\"");
   } else {
-    ParsedOutput parsed = ParseOutput(ParserOf(choice), text);
+    ParsedOutput parsed = ParseOutput(ParserOf(output_, choice), text);
     has_calls = !parsed.tool_calls.empty();
     if (parsed.content.empty() && has_calls) {
       out->Add("null");
     } else {
       AddString(std::move(parsed.content), out);
     }
-    if (!parsed.reasoning.empty() && chat_.includes_reasoning) {
+    if (!parsed.reasoning.empty() && output_.includes_reasoning) {
       out->Add(",\"reasoning_content\":");
       AddString(std::move(parsed.reasoning), out);
     }
-    if (!chat_.several_tool_calls && has_calls) parsed.tool_calls.resize(1);
+    if (!output_.several_tool_calls && has_calls) parsed.tool_calls.resize(1);
     for (size_t i = 0; i < parsed.tool_calls.size(); ++i) {
       const ToolCall& call = parsed.tool_calls[i];
       std::string json = absl::StrCat(i == 0 ? ",\"tool_calls\":[" : ",",

@@ -1,4 +1,5 @@
-// POST /v1/chat/completions.
+#include "runtime/service/http/chat_route.h"
+
 #include <memory>
 #include <utility>
 #include <vector>
@@ -9,9 +10,6 @@
 #include "runtime/service/http/chat_form.h"
 #include "runtime/service/http/chat_format.h"
 #include "runtime/service/http/chat_parts.h"
-#include "runtime/service/http/chat_request.h"
-#include "runtime/service/http/generation_run.h"
-#include "runtime/service/http/parsed_body.h"
 #include "runtime/service/http/routes.h"
 #include "runtime/service/prompt_builder.h"
 #include "runtime/service/refusal.h"
@@ -39,21 +37,36 @@ absl::StatusOr<AnswerBudget::Hold> HoldTools(ServiceCore& core,
 
 absl::Status Chat(const HttpContext& context, const ExchangePointer& exchange,
                   ParsedRequest parsed) {
+  BH_ASSIGN_OR_RETURN(ChatJob chat, MakeChatJob(context, "chatcmpl-", ReadChat, parsed));
+  GenerationJob& job = chat.job;
+  job.format = std::make_unique<ChatFormat>(
+      AnswerFrame(job.id, "chat.completion", chat.now_unix_s, chat.model, job.options),
+      AnswerFrame(job.id, "chat.completion.chunk", chat.now_unix_s, chat.model, job.options),
+      job.options, std::move(chat.output), chat.tokenizer, job.options.n);
+  RunGeneration(context, std::move(job), exchange, parsed.on_text_worker);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ChatJob> MakeChatJob(const HttpContext& context, absl::string_view id_prefix,
+                                    const ReadChatBody& read, ParsedRequest& parsed) {
   BH_ASSIGN_OR_RETURN(const auto parts, context.core->state.ForNewRequest());
   BH_ASSIGN_OR_RETURN(const std::shared_ptr<const ChatParts> chats, context.chats);
   if (parts->rules.tokenizer == nullptr) return NoChats("the model has no tokenizer.json");
   RequestRules rules = parts->rules;
   rules.max_model_len = parts->control->Limits().max_model_len;
-  BH_ASSIGN_OR_RETURN(ChatCompletionRequest request, ReadChat(std::move(parsed.body), rules));
+  BH_ASSIGN_OR_RETURN(ChatCompletionRequest request, read(std::move(parsed.body), rules));
   // Before the work of rendering.
   BH_RETURN_IF_ERROR(CheckNames(request.common, rules));
   BH_ASSIGN_OR_RETURN(
       const std::string prompt,
       RenderedPrompt(*chats, request.chat, context.core->quotas, parsed.on_text_worker));
-  GenerationJob job;
-  job.id = absl::StrCat("chatcmpl-", context.core->NextRequestId());
+  ChatJob made;
+  GenerationJob& job = made.job;
+  job.id = absl::StrCat(id_prefix, context.core->NextRequestId());
   const OutputFormat& format = request.parses_tool_calls ? chats->format_with_tools : chats->format;
-  ChatFormatOptions chat;
+  ChatOutputOptions& chat = made.output;
   chat.answers = &context.core->answers;
   BH_RETURN_IF_ERROR(AddForm(format, prompt, &request));
   chat.several_tool_calls = request.several_tool_calls;
@@ -82,18 +95,11 @@ absl::Status Chat(const HttpContext& context, const ExchangePointer& exchange,
   job.prompts.push_back(std::move(request.common));
   BH_RETURN_IF_ERROR(EncodeOnce(rules, &job));
   job.claim = std::move(parsed.claim);
-  const std::string model =
-      job.options.model.empty() ? rules.served_model_names.front() : job.options.model;
-  const int64_t now = absl::ToUnixSeconds(absl::Now());
-  job.format = std::make_unique<ChatFormat>(
-      AnswerFrame(job.id, "chat.completion", now, model, job.options),
-      AnswerFrame(job.id, "chat.completion.chunk", now, model, job.options), job.options,
-      std::move(chat), rules.tokenizer, job.options.n);
-  RunGeneration(context, std::move(job), exchange, parsed.on_text_worker);
-  return absl::OkStatus();
+  made.model = job.options.model.empty() ? rules.served_model_names.front() : job.options.model;
+  made.now_unix_s = absl::ToUnixSeconds(absl::Now());
+  made.tokenizer = rules.tokenizer;
+  return made;
 }
-
-}  // namespace
 
 void ServeChat(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange) {
   ServeParsed(context, std::move(request), exchange, [&context, exchange](ParsedRequest parsed) {

@@ -69,6 +69,7 @@ class GenerationRun final : public std::enable_shared_from_this<GenerationRun> {
   void Fail(const absl::Status& status);
   void OnGone();
   void CancelOthers();
+  void BeginEvents();
   // Every call has ended well.
   void Complete();
   // The answer is with the client, or never will be.
@@ -120,10 +121,16 @@ void GenerationRun::Start(bool on_text_worker) {
   job_.claim.GiveBack();
 }
 
+void GenerationRun::BeginEvents() {
+  if (std::exchange(has_begun_, true)) return;
+  exchange_->BeginEvents();
+  exchange_->Send(job_.format->Opening(), [](bool) {});
+}
+
 void GenerationRun::OnEvent(int index, const std::shared_ptr<const std::string>& bytes) {
   Choice& choice = *choices_[index];
   if (is_over_) return choice.call->OnWritten(false);
-  if (!std::exchange(has_begun_, true)) exchange_->BeginEvents();
+  BeginEvents();
   const absl::string_view accepted = BytesOf(*bytes, v1::GenerateEvent::kAcceptedFieldNumber);
   if (!accepted.empty()) {
     v1::Accepted message;
@@ -186,7 +193,7 @@ void GenerationRun::OnEnd(int index, const absl::Status& status,
 }
 
 void GenerationRun::OnFinished(int index, const v1::Finished& finished) {
-  if (!std::exchange(has_begun_, true)) exchange_->BeginEvents();
+  BeginEvents();
   exchange_->Send(job_.format->Finished(index, finished, choices_[index]->usage), [](bool) {});
 }
 
@@ -196,7 +203,7 @@ void GenerationRun::Complete() {
   const auto answered = [run = shared_from_this()](bool) { run->OnAnswered(); };
   if (job_.options.stream) {
     if (job_.options.include_usage) exchange_->Send(job_.format->Usage(usage), [](bool) {});
-    exchange_->Send(BodyParts("data: [DONE]\n\n"), [](bool) {});
+    exchange_->Send(job_.format->Closing(), [](bool) {});
     return exchange_->Finish(answered);
   }
   std::vector<PackedMessage> responses;
@@ -213,9 +220,7 @@ void GenerationRun::Fail(const absl::Status& status) {
   is_over_ = true;
   const auto answered = [run = shared_from_this()](bool) { run->OnAnswered(); };
   if (has_begun_) {
-    exchange_->Send(
-        BodyParts(absl::StrCat("data: ", ErrorJson(status, HttpStatusOf(status)), "\n\n")),
-        [](bool) {});
+    exchange_->Send(job_.format->Failure(status), [](bool) {});
     exchange_->Finish(answered);
   } else {
     exchange_->Answer(ErrorAnswer(status), answered);

@@ -138,6 +138,20 @@ HttpAnswer ErrorAnswer(const absl::Status& status, int http_status) {
   return answer;
 }
 
+absl::Status WithFieldsRenamed(
+    const absl::Status& status,
+    std::initializer_list<std::pair<absl::string_view, absl::string_view>> from_to) {
+  const std::string field = FieldOf(status);
+  for (const auto& [from, to] : from_to) {
+    absl::string_view rest = field, message = status.message();
+    if (!absl::ConsumePrefix(&rest, from)) continue;
+    if (!rest.empty() && rest[0] != '.' && rest[0] != '[') continue;
+    absl::ConsumePrefix(&message, field + ": ");
+    return InvalidField(absl::StrCat(to, rest), message, ReasonOf(status));
+  }
+  return status;
+}
+
 absl::Status NotSupported(absl::string_view field, absl::string_view why) {
   return InvalidField(field, why, reason::kUnsupportedParameter);
 }

@@ -3,7 +3,9 @@
 // (runtime/engine/refusal.h), `param` the field of the JSON body.
 #pragma once
 
+#include <initializer_list>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -18,6 +20,11 @@ int HttpStatusOf(const absl::Status& status);
 std::string ErrorJson(const absl::Status& status, int http_status);
 // With Retry-After where a retry can help. `http_status` 0: that of HttpStatusOf.
 HttpAnswer ErrorAnswer(const absl::Status& status, int http_status = 0);
+
+// A refusal of a field, or of a part of it, by another name of the field; others as they are.
+absl::Status WithFieldsRenamed(
+    const absl::Status& status,
+    std::initializer_list<std::pair<absl::string_view, absl::string_view>> from_to);
 
 // INVALID_ARGUMENT (UNSUPPORTED_PARAMETER) "`field`: `why`".
 absl::Status NotSupported(absl::string_view field, absl::string_view why);

@@ -25,6 +25,7 @@ constexpr Route kRoutes[] = {
     {"GET", "/v1/models", ServeModels},
     {"POST", "/v1/completions", ServeCompletions},
     {"POST", "/v1/chat/completions", ServeChat},
+    {"POST", "/v1/responses", ServeResponses},
     {"POST", "/v1/score", ServeScore},
     {"POST", "/v1/embeddings", ServeEmbeddings},
     {"POST", "/tokenize", ServeTokenize},

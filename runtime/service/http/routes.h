@@ -60,5 +60,7 @@ void ServeCompletions(const HttpContext& context, HttpRequest request,
 void ServeEmbeddings(const HttpContext& context, HttpRequest request,
                      const ExchangePointer& exchange);
 void ServeChat(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
+void ServeResponses(const HttpContext& context, HttpRequest request,
+                    const ExchangePointer& exchange);
 
 }  // namespace bulkhead

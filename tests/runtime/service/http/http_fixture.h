@@ -124,9 +124,9 @@ class HttpServerTest : public testing::Test {
     EXPECT_EQ(core_->host.answer_bytes.now(), 0);
   }
 
-  void Begin(const HostQuotas& quotas) {
+  void Begin(const HostQuotas& quotas, const ChatsOr& chats = NoChats("there is no template")) {
     core_ = std::make_unique<ServiceCore>(quotas);
-    auto server = HttpServer::Start({.host = "127.0.0.1", .port = 0}, core_.get());
+    auto server = HttpServer::Start({.host = "127.0.0.1", .port = 0, .chats = chats}, core_.get());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     ServingParts parts;

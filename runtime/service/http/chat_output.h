@@ -1,0 +1,59 @@
+// ChatOutput: the text of a chat's choice, taken apart into content, reasoning and calls of tools
+// as it comes. What its parser holds back counts as part of the answer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "runtime/chat/output_parser.h"
+#include "runtime/service/answer_budget.h"
+
+namespace bulkhead {
+
+struct ChatOutputOptions {
+  // How the text is taken apart, but for the choice in call_id_seed; none: it is all content.
+  std::optional<OutputParserOptions> parser;
+  bool several_tool_calls = true;
+  bool includes_reasoning = true;
+  // For what parsers hold back; outlives the output. Null: not counted, it is part of a text that
+  // is.
+  AnswerBudget* answers = nullptr;
+  AnswerBudget::Hold tools_hold;  // of the parsers' copies of the tools
+};
+
+OutputParserOptions ParserOf(const ChatOutputOptions& options, int choice);
+
+// Used by one thread.
+class ChatOutput {
+ public:
+  // `options` outlives it.
+  ChatOutput(const ChatOutputOptions* options, int choice);
+
+  // What follows, but for what the client does not want. RESOURCE_EXHAUSTED (ANSWER_BUDGET).
+  absl::StatusOr<std::deque<ParsedDelta>> Append(absl::string_view text);
+  std::deque<ParsedDelta> Finish();
+
+  bool has_tool_calls() const;
+  // Of the latest piece, wanted or not; none before the first.
+  std::optional<ParsedDelta::Kind> last_kind() const { return last_kind_; }
+
+ private:
+  // `given` bytes to the parser, which gave these back: they are held until the next delta shows
+  // that they were written.
+  absl::Status CountHeld(size_t given, const std::vector<ParsedDelta>& got);
+  std::deque<ParsedDelta> Wanted(std::vector<ParsedDelta> deltas);
+
+  const ChatOutputOptions* const options_;
+  const int choice_;
+  std::optional<OutputParser> parser_;
+  std::optional<ParsedDelta::Kind> last_kind_;
+  int64_t held_bytes_ = 0;  // of text, by the parser, at most
+  AnswerBudget::Hold hold_;
+};
+
+}  // namespace bulkhead

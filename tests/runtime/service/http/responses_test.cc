@@ -1,0 +1,332 @@
+// /v1/responses: its bodies as chats, and its answers, whole and as events.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "runtime/service/http/openai_error.h"
+#include "runtime/service/http/responses_request.h"
+#include "runtime/service/refusal.h"
+#include "tests/runtime/service/http/http_fixture.h"
+
+namespace bulkhead {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+absl::StatusOr<ResponsesRequest> Read(const std::string& fields) {
+  absl::StatusOr<Json> body = ParseBody(absl::StrCat("{", fields, "}"));
+  if (!body.ok()) return body.status();
+  RequestRules rules;
+  rules.max_model_len = 64;
+  rules.max_logprobs = 20;
+  return ReadResponses(*std::move(body), rules);
+}
+
+std::string MessagesOf(const std::string& fields) {
+  const auto read = Read(fields);
+  EXPECT_TRUE(read.ok()) << read.status();
+  return read.ok() ? read->chat.chat.messages.dump() : "";
+}
+
+void ExpectRefused(const std::string& fields, absl::string_view param, absl::string_view why) {
+  const absl::Status status = Read(fields).status();
+  ASSERT_FALSE(status.ok()) << fields;
+  EXPECT_EQ(ReasonOf(status), why) << status;
+  EXPECT_THAT(ErrorJson(status, 400), HasSubstr(absl::StrCat("\"param\":\"", param, "\"")));
+  EXPECT_THAT(ErrorJson(status, 400), HasSubstr(absl::StrCat("\"message\":\"", param, ": ")));
+}
+
+TEST(ResponsesRequest, ATextIsAUsersMessageAndInstructionsAreTheSystems) {
+  EXPECT_EQ(MessagesOf(R"("input": "hi", "instructions": "be brief")"),
+            R"([{"role":"system","content":"be brief"},{"role":"user","content":"hi"}])");
+}
+
+TEST(ResponsesRequest, ItemsAreTheMessagesOfAChat) {
+  EXPECT_EQ(MessagesOf(R"("input": [
+        {"role": "developer", "content": "d"},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "a"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": [],
+         "content": [{"type": "reasoning_text", "text": "hm"}]},
+        {"type": "message", "id": "m", "status": "completed", "role": "assistant",
+         "content": [{"type": "output_text", "text": "b", "annotations": [], "logprobs": []}]},
+        {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": "{}"},
+        {"type": "function_call", "call_id": "c2", "name": "g", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "1"},
+        {"type": "function_call_output", "call_id": "c2",
+         "output": [{"type": "input_text", "text": "2"}, {"type": "input_text", "text": "3"}]},
+        {"type": "function_call", "call_id": "c3", "name": "f", "arguments": "{}"}])"),
+            R"([{"role":"developer","content":"d"},{"role":"user","content":"a"},)"
+            R"({"role":"assistant","content":"b","reasoning_content":"hm","tool_calls":[)"
+            R"({"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}},)"
+            R"({"id":"c2","type":"function","function":{"name":"g","arguments":"{}"}}]},)"
+            R"({"role":"tool","tool_call_id":"c1","content":"1"},)"
+            R"({"role":"tool","tool_call_id":"c2","content":[{"type":"text","text":"2"},)"
+            R"({"type":"text","text":"3"}]},)"
+            R"({"role":"assistant","content":null,"tool_calls":[)"
+            R"({"id":"c3","type":"function","function":{"name":"f","arguments":"{}"}}]}])");
+}
+
+TEST(ResponsesRequest, EveryFieldHasItsPlace) {
+  const auto read = Read(R"("input": "a", "max_output_tokens": 7, "temperature": 0.5, "top_p": 0.9,
+      "seed": 3, "stream": true, "stream_options": {"include_obfuscation": false},
+      "tools": [{"type": "function", "name": "f", "description": "d", "parameters": {}}],
+      "tool_choice": "auto", "parallel_tool_calls": false, "reasoning": {"effort": "low"},
+      "text": {"format": {"type": "text"}, "verbosity": "medium"}, "store": true,
+      "metadata": {"k": "v"}, "truncation": "disabled", "include": [], "background": false,
+      "user": "u", "previous_response_id": null, "top_logprobs": 0)");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->chat.common.stopping().max_tokens(), 7U);
+  EXPECT_FLOAT_EQ(read->chat.common.sampling().temperature(), 0.5F);
+  EXPECT_EQ(read->chat.common.sampling().seed(), 3U);
+  EXPECT_TRUE(read->chat.options.stream);
+  EXPECT_EQ(read->chat.chat.tools.dump(),
+            R"([{"type":"function","function":{"name":"f","description":"d","parameters":{}}}])");
+  EXPECT_TRUE(read->chat.parses_tool_calls);
+  EXPECT_FALSE(read->chat.several_tool_calls);
+  EXPECT_EQ(read->chat.chat.template_kwargs["reasoning_effort"], "low");
+  const Json echo = Json::parse(absl::StrCat("{", read->echo, "\"end\":0}"));
+  EXPECT_EQ(echo["metadata"]["k"], "v");
+  EXPECT_EQ(echo["store"], false) << "nothing is stored";
+  EXPECT_EQ(echo["max_output_tokens"], 7);
+  EXPECT_EQ(echo["tools"][0]["name"], "f");
+  EXPECT_EQ(echo["reasoning"]["effort"], "low");
+  EXPECT_EQ(echo["instructions"], nullptr);
+}
+
+TEST(ResponsesRequest, WhatNeedsAStoreOrIsNotSupportedIsRefusedByName) {
+  const std::pair<const char*, const char*> kUnsupported[] = {
+      {"previous_response_id", "\"resp_1\""},
+      {"conversation", "\"c\""},
+      {"background", "true"},
+      {"include", "[\"reasoning.encrypted_content\"]"},
+      {"truncation", "\"auto\""},
+      {"top_logprobs", "3"},
+      {"max_tool_calls", "2"},
+      {"prompt", "{\"id\": \"p\"}"},
+      {"messages", "[]"},
+      {"max_tokens", "3"},
+      {"n", "2"},
+      {"inputs", "1"}};
+  for (const auto& [name, value] : kUnsupported) {
+    ExpectRefused(absl::StrCat("\"input\": \"a\", \"", name, "\": ", value), name,
+                  reason::kUnsupportedParameter);
+  }
+  ExpectRefused(R"("input": "a", "tools": [{"type": "web_search"}])", "tools[0].type",
+                reason::kUnsupportedParameter);
+  ExpectRefused(R"("input": "a", "reasoning": {"summary": "detailed"})", "reasoning.summary",
+                reason::kUnsupportedParameter);
+  ExpectRefused(R"("input": "a", "text": {"verbosity": "low"})", "text.verbosity",
+                reason::kUnsupportedParameter);
+  ExpectRefused(R"("input": [{"type": "item_reference", "id": "i"}])", "input[0].type",
+                reason::kUnsupportedParameter);
+  ExpectRefused(
+      R"("input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}])",
+      "input[0].content[0].type", reason::kUnsupportedParameter);
+  ExpectRefused(R"("input": [{"type": "reasoning", "encrypted_content": "x"}])",
+                "input[0].encrypted_content", reason::kUnsupportedParameter);
+}
+
+TEST(ResponsesRequest, WrongValuesAreNamedAsTheClientNamesThem) {
+  ExpectRefused(R"("instructions": "a")", "input", reason::kInvalidValue);
+  ExpectRefused(R"("input": [])", "input", reason::kInvalidValue);
+  ExpectRefused(R"("input": 5)", "input", reason::kInvalidValue);
+  ExpectRefused(R"("input": "a", "max_output_tokens": 65)", "max_output_tokens",
+                reason::kInvalidValue);
+  ExpectRefused(R"("input": "a", "metadata": {"a": 5})", "metadata", reason::kInvalidValue);
+  ExpectRefused(R"("input": "a", "reasoning": {"effort": 5})", "reasoning.effort",
+                reason::kInvalidValue);
+  ExpectRefused(R"("input": [{"role": "tool", "content": "a"}])", "input[0].role",
+                reason::kInvalidValue);
+  ExpectRefused(R"("input": [{"role": "user"}])", "input[0].content", reason::kInvalidValue);
+  ExpectRefused(R"("input": [{"role": "user", "content": [{"type": "input_text"}]}])",
+                "input[0].content[0].text", reason::kInvalidValue);
+  ExpectRefused(R"("input": [{"type": "function_call", "name": "f", "arguments": "{}"}])",
+                "input[0].call_id", reason::kInvalidValue);
+  ExpectRefused(R"("input": [{"type": "function_call_output", "call_id": "c"}])", "input[0].output",
+                reason::kInvalidValue);
+}
+
+// Prompts of one letter; answers with reasoning and calls.
+class ResponsesTest : public HttpServerTest {
+ protected:
+  ResponsesTest() {
+    core_->Stop(absl::ZeroDuration());
+    server_->Shutdown(absl::Seconds(1));
+    auto parsed = ChatTemplate::Parse("{{ messages[0].content }}", "a test");
+    EXPECT_TRUE(parsed.ok()) << parsed.status();
+    auto parts = MakeChatParts(*std::move(parsed), "hermes", "qwen3");
+    EXPECT_TRUE(parts.ok()) << parts.status();
+    HostQuotas quotas;
+    quotas.max_http_connections = 8;
+    quotas.message_bytes = 100'000;
+    server_ = nullptr;
+    Begin(quotas, std::make_shared<const ChatParts>(*std::move(parts)));
+  }
+
+  static constexpr char kTools[] = R"("tools": [{"type": "function", "name": "f"}])";
+  static constexpr char kText[] =
+      "<think>hm \"so\"</think>yes<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": "
+      "1}}</tool_call>";
+
+  // Token by token, as far as the model's length allows.
+  static void SendText(const Submitted& submitted, const std::string& text) {
+    for (size_t i = 0; i < text.size(); ++i) {
+      submitted.Send(i, {text[i]}, text.substr(i, 1));
+    }
+  }
+
+  // The data of all events, whose first lines name their types.
+  static std::vector<json> Events(HttpClient& client) {
+    const std::string head = client.ReadUntil("\r\n\r\n");
+    EXPECT_THAT(head, HasSubstr("text/event-stream"));
+    std::string text;
+    for (;;) {
+      const std::string size = client.ReadUntil("\r\n");
+      const size_t bytes = std::stoul(size, nullptr, 16);
+      std::string chunk;
+      while (chunk.size() < bytes + 2) {
+        const std::string line = client.ReadUntil("\n");
+        if (line.empty()) break;
+        chunk += line;
+      }
+      if (bytes == 0) break;
+      text += chunk.substr(0, bytes);
+    }
+    std::vector<json> events;
+    for (const absl::string_view event : absl::StrSplit(text, "\n\n", absl::SkipEmpty())) {
+      const std::pair<absl::string_view, absl::string_view> lines =
+          absl::StrSplit(event, absl::MaxSplits('\n', 1));
+      EXPECT_TRUE(absl::StartsWith(lines.second, "data: ")) << event;
+      events.push_back(json::parse(lines.second.substr(6), nullptr, false));
+      EXPECT_EQ(lines.first, absl::StrCat("event: ", events.back()["type"].get<std::string>()));
+      EXPECT_EQ(events.back()["sequence_number"], events.size() - 1);
+    }
+    return events;
+  }
+};
+
+TEST_F(ResponsesTest, AStreamBuildsUpTheSameItemsAsAWholeAnswer) {
+  json answers[2];
+  for (const bool streams : {false, true}) {
+    const auto client = Connect();
+    client->Post("/v1/responses", absl::StrCat(R"({"input": "a", "stream": )",
+                                               streams ? "true, " : "false, ", kTools, "}"));
+    const Submitted submitted = engine_.Next();
+    EXPECT_TRUE(absl::StartsWith(submitted.request.request_id, "resp_"));
+    // The call's text in one piece: there are only 63 tokens.
+    const std::string text = kText;
+    const size_t call = text.find("<tool_call>");
+    SendText(submitted, text.substr(0, call));
+    submitted.Send(call, {'x'}, text.substr(call));
+    submitted.Finish(FinishReason::kEos, static_cast<int>(call) + 1);
+    if (!streams) {
+      const auto [status, answer] = Answered(*client);
+      ASSERT_EQ(status, 200) << answer;
+      answers[0] = answer;
+      continue;
+    }
+    std::vector<std::string> types;
+    std::string reasoning, content, arguments;
+    for (const json& event : Events(*client)) {
+      const std::string type = event["type"];
+      if (types.empty() || types.back() != type) types.push_back(type);
+      if (type == "response.reasoning_text.delta") reasoning += event["delta"];
+      if (type == "response.output_text.delta") content += event["delta"];
+      if (type == "response.function_call_arguments.delta") arguments += event["delta"];
+      if (type == "response.output_item.added") {
+        EXPECT_EQ(event["item"]["status"], "in_progress");
+      }
+      if (type == "response.completed") answers[1] = event["response"];
+    }
+    EXPECT_THAT(
+        types, ElementsAre("response.created", "response.in_progress", "response.output_item.added",
+                           "response.content_part.added", "response.reasoning_text.delta",
+                           "response.reasoning_text.done", "response.content_part.done",
+                           "response.output_item.done", "response.output_item.added",
+                           "response.content_part.added", "response.output_text.delta",
+                           "response.output_text.done", "response.content_part.done",
+                           "response.output_item.done", "response.output_item.added",
+                           "response.function_call_arguments.delta",
+                           "response.function_call_arguments.done", "response.output_item.done",
+                           "response.completed"));
+    EXPECT_EQ(reasoning, "hm \"so\"");
+    EXPECT_EQ(content, "yes");
+    EXPECT_EQ(json::parse(arguments)["a"], 1);
+  }
+  const json& output = answers[0]["output"];
+  ASSERT_EQ(output.size(), 3U);
+  EXPECT_EQ(output[0]["type"], "reasoning");
+  EXPECT_EQ(output[0]["content"][0]["text"], "hm \"so\"");
+  EXPECT_EQ(output[1]["content"][0]["text"], "yes");
+  EXPECT_EQ(output[2]["type"], "function_call");
+  EXPECT_EQ(output[2]["name"], "f");
+  EXPECT_EQ(answers[0]["status"], "completed");
+  EXPECT_EQ(answers[0]["usage"]["input_tokens"], 1);
+  EXPECT_EQ(answers[0]["usage"]["output_tokens"], 26);
+  // <think>hm "so"</think> has 22 letters; the other 4 tokens are text and call.
+  EXPECT_EQ(answers[0]["usage"]["output_tokens_details"]["reasoning_tokens"], 22);
+  EXPECT_EQ(answers[0]["usage"], answers[1]["usage"]);
+  for (size_t i = 0; i < 3; ++i) {
+    json streamed = answers[1]["output"][i], whole = output[i];
+    for (const char* const name : {"id", "call_id"}) {
+      streamed.erase(name);
+      whole.erase(name);
+    }
+    EXPECT_EQ(streamed, whole);
+  }
+}
+
+TEST_F(ResponsesTest, AnAnswerThatIsCutOffIsIncomplete) {
+  const auto client = Connect();
+  client->Post("/v1/responses",
+               R"({"input": "a", "stream": true, "max_output_tokens": 3, "instructions": null})");
+  const Submitted submitted = engine_.Next();
+  EXPECT_EQ(submitted.request.stopping.max_tokens, 3);
+  SendText(submitted, "yes");
+  submitted.Finish(FinishReason::kMaxTokens, 3);
+  const json last = Events(*client).back();
+  EXPECT_EQ(last["type"], "response.incomplete");
+  EXPECT_EQ(last["response"]["incomplete_details"]["reason"], "max_output_tokens");
+  EXPECT_EQ(last["response"]["output"][0]["status"], "incomplete");
+}
+
+TEST_F(ResponsesTest, AFailureBehindTheFirstEventIsAnEventToo) {
+  const auto client = Connect();
+  client->Post("/v1/responses", R"({"input": "a", "stream": true})");
+  const Submitted submitted = engine_.Next();
+  SendText(submitted, "ye");
+  submitted.Fail(WithReason(absl::UnavailableError("rank 1 is gone"), reason::kRankLost));
+  const json last = Events(*client).back();
+  EXPECT_EQ(last["type"], "response.failed");
+  EXPECT_EQ(last["response"]["status"], "failed");
+  EXPECT_EQ(last["response"]["error"]["code"], reason::kRankLost);
+  EXPECT_EQ(last["response"]["output"][0]["content"][0]["text"], "ye");
+}
+
+TEST_F(ResponsesTest, WhatAStreamKeepsIsPartOfTheAnswers) {
+  const auto client = Connect();
+  client->Post("/v1/responses", R"({"input": "a", "stream": true})");
+  const Submitted submitted = engine_.Next();
+  const std::string text(200'000, 'x');
+  submitted.Send(0, {'x'}, text);
+  WaitUntil([&] { return core_->host.answer_bytes.now() > 200'000; });
+  submitted.Finish(FinishReason::kEos, 1);
+  const std::vector<json> events = Events(*client);
+  EXPECT_EQ(events.back()["response"]["output"][0]["content"][0]["text"], text);
+}
+
+TEST_F(ResponsesTest, ARefusalIsAnErrorOfTheClientsField) {
+  const auto [status, answer] = Ask("/v1/responses", R"({"input": "a", "background": true})");
+  EXPECT_EQ(status, 400);
+  EXPECT_EQ(answer["error"]["param"], "background");
+}
+
+}  // namespace
+}  // namespace bulkhead
