@@ -20,6 +20,7 @@
 #include "launcher/bench/simulate.h"
 #include "launcher/bench/throughput.h"
 #include "launcher/bench/verify.h"
+#include "launcher/clients/chat.h"
 #include "launcher/clients/doctor.h"
 #include "launcher/clients/drain.h"
 #include "launcher/clients/generate.h"
@@ -74,6 +75,7 @@ struct RunCommand {
   int operator()(const ToolCommand& command) const { return ExitRankWith(RunTool(command)); }
   int operator()(const PlanOptions& options) const { return ExitWith(RunPlan(options)); }
   int operator()(const GenerateOptions& options) const { return ExitWith(RunGenerate(options)); }
+  int operator()(const ChatOptions& options) const { return ExitWith(RunChat(options)); }
   int operator()(const TokenizeOptions& options) const {
     const absl::StatusOr<std::string> dir = ResolveModelPath(options.model);
     return ExitWith(dir.ok() ? RunTokenize(*dir, std::cin, std::cout) : dir.status());

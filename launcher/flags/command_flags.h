@@ -24,6 +24,7 @@ absl::StatusOr<Command> ParseRun(CommandArgs args);
 absl::StatusOr<Command> ParseScore(CommandArgs args);
 absl::StatusOr<Command> ParsePlan(CommandArgs args);
 absl::StatusOr<Command> ParseGenerate(CommandArgs args);
+absl::StatusOr<Command> ParseChat(CommandArgs args);
 absl::StatusOr<Command> ParseTokenize(CommandArgs args);
 absl::StatusOr<Command> ParseDrain(CommandArgs args);
 absl::StatusOr<Command> ParseBench(CommandArgs args);

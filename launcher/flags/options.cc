@@ -24,6 +24,7 @@ constexpr CommandEntry kCommands[] = {
     {"serve", "serve a model over gRPC, alone or as a group of ranks under mpirun or srun",
      ParseServe},
     {"generate", "send prompts to a server and print what it writes", ParseGenerate},
+    {"chat", "talk with the model of a server", ParseChat},
     {"run", "run a file of prompts through a model, without a server", ParseRun},
     {"score", "compute log probabilities of given texts", ParseScore},
     {"plan", "show what fits, rank by rank, without loading anything", ParsePlan},

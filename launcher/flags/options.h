@@ -216,6 +216,13 @@ struct GenerateOptions {
   std::optional<absl::Duration> timeout;  // per request
 };
 
+struct ChatOptions {
+  std::string http = "127.0.0.1:8000";
+  std::optional<std::string> system;  // the first message
+  std::optional<std::string> api_key_file;
+  RequestOptions request;  // only what a chat's sampling has
+};
+
 struct TokenizeOptions {
   std::string model;
 };
@@ -256,7 +263,7 @@ struct PrintText {
 };
 
 using Command = std::variant<ServeOptions, RunOptions, ScoreOptions, PlanOptions, GenerateOptions,
-                             TokenizeOptions, DrainOptions, LimitsOptions, DoctorOptions,
+                             ChatOptions, TokenizeOptions, DrainOptions, LimitsOptions, DoctorOptions,
                              ThroughputOptions, KernelsOptions, CommOptions, VerifyOptions,
                              SimulateOptions, ServeBenchOptions, ToolCommand, PrintText>;
 

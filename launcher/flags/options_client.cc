@@ -52,6 +52,18 @@ Flags::Apply LogitBiasValue(std::vector<std::pair<uint32_t, float>>* out) {
   };
 }
 
+void AddSamplingFlags(RequestOptions* options, Flags* flags) {
+  flags->Add("--temperature", "X", "0 is greedy",
+             RealValue(&options->temperature, 0, kMaxReal, Border::kIncluded));
+  flags->Add("--top-p", "X", "keep the most likely tokens with this total probability, (0, 1]",
+             RealValue(&options->top_p, 0, 1, Border::kExcluded));
+  flags->Add("--top-k", "N", "keep the N most likely tokens; 0 is off",
+             IntegerValue(&options->top_k, 0, kMaxInt32));
+  flags->Add("--min-p", "X",
+             "keep tokens at least this likely, relative to the most likely one, [0, 1]",
+             RealValue(&options->min_p, 0, 1, Border::kIncluded));
+}
+
 void AddLogitsFlags(RequestOptions* options, Flags* flags) {
   flags->Add(
       "--repetition-penalty", "X",
@@ -116,15 +128,7 @@ void AddRequestFlags(RequestOptions* options, Flags* flags) {
              IntegerValue(&options->max_tokens, 0, kMaxInt32));
   flags->Add("--min-tokens", "N", "ignore stopping before this many tokens",
              IntegerValue(&options->min_tokens, 0, kMaxInt32));
-  flags->Add("--temperature", "X", "0 is greedy",
-             RealValue(&options->temperature, 0, kMaxReal, Border::kIncluded));
-  flags->Add("--top-p", "X", "keep the most likely tokens with this total probability, (0, 1]",
-             RealValue(&options->top_p, 0, 1, Border::kExcluded));
-  flags->Add("--top-k", "N", "keep the N most likely tokens; 0 is off",
-             IntegerValue(&options->top_k, 0, kMaxInt32));
-  flags->Add("--min-p", "X",
-             "keep tokens at least this likely, relative to the most likely one, [0, 1]",
-             RealValue(&options->min_p, 0, 1, Border::kIncluded));
+  AddSamplingFlags(options, flags);
   AddLogitsFlags(options, flags);
   flags->Add("--seed", "N", "the same seed gives the same text; generated and reported if missing",
              SeedValue(&options->seed));
@@ -185,6 +189,34 @@ absl::StatusOr<Command> ParseGenerate(CommandArgs args) {
                                                    " and the prompt '", options.prompts[0],
                                                    "' exclude each other"));
   }
+  return options;
+}
+
+absl::StatusOr<Command> ParseChat(CommandArgs args) {
+  Flags flags(
+      "chat", "[FLAGS]",
+      "Talks with the model of a server that was started with --http-port. In a terminal: a "
+      "conversation,\n"
+      "with /help; Ctrl-C stops an answer. Otherwise standard input is one message.",
+      "bulkhead chat --system \"Answer in one sentence.\"\n"
+      "bulkhead chat --temperature 0 --max-tokens 64 < question.txt");
+  ChatOptions options;
+  flags.Group("Server");
+  flags.Add("--http", "HOST:PORT", "where the server listens for HTTP (default 127.0.0.1:8000)",
+            TargetValue(&options.http));
+  flags.Add("--api-key-file", "FILE",
+            "its first line is sent as API key (default: BULKHEAD_API_KEY of the environment)",
+            TextValue(&options.api_key_file));
+  flags.Group("Conversation (without a flag, the model's own defaults)");
+  flags.Add("--system", "TEXT", "the message of the role system, before all others",
+            TextValue(&options.system));
+  flags.Add("--max-tokens", "N", "maximum number of tokens of an answer",
+            IntegerValue(&options.request.max_tokens, 1, kMaxInt32));
+  AddSamplingFlags(&options.request, &flags);
+  flags.Add("--seed", "N", "the same seed gives the same answers",
+            SeedValue(&options.request.seed));
+  BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
+  if (help) return PrintText{flags.Help()};
   return options;
 }
 

@@ -167,14 +167,17 @@ class ReadmeTest(unittest.TestCase):
 
     def test_the_python_client_prints_what_the_model_writes(self):
         self.serve(f"bulkhead serve --model {MODEL} --default-max-tokens 8")
-        code, openai = re.findall(r"(?ms)^```python\n(.*?)^```$", page("README.md"))
-        compile(openai, "README.md", "exec")  # its package is not Debian's
         with open(os.path.join(self.folder, "target"), encoding="ascii") as file:
-            code = code.replace("127.0.0.1:50051", file.read())
-        done = subprocess.run(["/usr/bin/python3", "-c", code], capture_output=True, text=True, timeout=LIMIT_S,
-                              env=dict(self.environment, PYTHONPATH=os.environ["BULKHEAD_STUBS"]))
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertGreater(len(done.stdout), 8)
+            target = file.read()
+        for name in ("README.md", "docs/clients.md", "clients/python/README.md"):
+            code, *others = re.findall(r"(?ms)^```python\n(.*?)^```$", page(name))
+            for other in others:
+                compile(other, name, "exec")  # the package of OpenAI is not Debian's
+            done = subprocess.run(["/usr/bin/python3", "-c", code.replace("127.0.0.1:50051", target)], capture_output=True,
+                                  text=True, timeout=LIMIT_S,
+                                  env=dict(self.environment, PYTHONPATH=os.environ["BULKHEAD_PYTHON_CLIENT"]))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertGreater(len(done.stdout), 8, name)
 
 
 class AllPagesTest(unittest.TestCase):

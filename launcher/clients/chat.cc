@@ -1,0 +1,282 @@
+#include "launcher/clients/chat.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "base/exit_code.h"
+#include "base/json.h"
+#include "base/status.h"
+#include "base/whole_file.h"
+#include "launcher/clients/chat_printer.h"
+#include "launcher/clients/chat_stream.h"
+#include "launcher/clients/conversation.h"
+#include "launcher/clients/generate_output.h"
+#include "launcher/clients/http_call.h"
+#include "launcher/clients/line_editor.h"
+#include "launcher/exit_status.h"
+#include "launcher/signal_thread.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr char kPath[] = "/v1/chat/completions";
+constexpr size_t kMaxModelsBytes = size_t{1} << 20;
+
+absl::StatusOr<std::string> ReadApiKey(const ChatOptions& options) {
+  std::string key, source = "BULKHEAD_API_KEY";
+  if (options.api_key_file.has_value()) {
+    source = absl::StrCat("--api-key-file ", *options.api_key_file);
+    BH_ASSIGN_OR_RETURN(key, ReadWholeFile(*options.api_key_file));
+    key = std::string(absl::StripAsciiWhitespace(key.substr(0, key.find('\n'))));
+  } else if (const char* const given = std::getenv("BULKHEAD_API_KEY"); given != nullptr) {
+    key = given;
+    if (key.empty()) return key;
+  }
+  if ((options.api_key_file.has_value() && key.empty()) ||
+      !std::all_of(key.begin(), key.end(), absl::ascii_isgraph)) {
+    return WithExitCode(absl::InvalidArgumentError(absl::StrCat(
+                            source, " has no key: a word of visible ASCII characters")),
+                        ExitCode::kUsage);
+  }
+  return key;
+}
+
+// The call in flight, for signals.
+class CurrentCall {
+ public:
+  void Set(HttpCall* call) {
+    const absl::MutexLock lock(&mutex_);
+    call_ = call;
+  }
+  // Whether there was one.
+  bool Cancel() {
+    const absl::MutexLock lock(&mutex_);
+    if (call_ != nullptr) call_->Cancel();
+    return call_ != nullptr;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  HttpCall* call_ ABSL_GUARDED_BY(mutex_) = nullptr;
+};
+
+class Chat {
+ public:
+  Chat(const ChatOptions& options, HttpTarget target, ChatPrinter::Style style,
+       CurrentCall* current)
+      : target_(std::move(target)),
+        conversation_(options),
+        output_(&std::cout, style),
+        current_(current) {}
+
+  Conversation& conversation() { return conversation_; }
+
+  // Prints the answer to the last message and keeps it; a message that got none is taken back.
+  // CANCELLED where a signal stopped it.
+  absl::Status Answer() {
+    ChatStreamReader reader;
+    absl::Status read;
+    std::vector<ChatPiece> pieces;
+    absl::Status status =
+        Send(kPath, conversation_.RequestJson(), [&](HttpCall* call, absl::string_view bytes) {
+          pieces.clear();
+          read = reader.Append(bytes, &pieces);
+          for (const ChatPiece& piece : pieces) output_.Print(piece);
+          if (!read.ok() || !std::cout) call->Cancel();
+        });
+    output_.EndAnswer();
+    if (!read.ok()) {
+      status = read;
+    } else if (status.ok()) {
+      status = reader.End();
+    }
+    if (reader.content().empty() && !status.ok()) {
+      conversation_.DropUser();
+    } else {
+      conversation_.AddAnswer(reader.content());
+    }
+    finish_reason_ = reader.finish_reason();
+    return status;
+  }
+
+  const std::string& finish_reason() const { return finish_reason_; }
+
+  // "model NAME, 4096 tokens".
+  absl::StatusOr<std::string> DescribeModel() {
+    std::string body;
+    BH_RETURN_IF_ERROR(Send("/v1/models", "", [&](HttpCall* call, absl::string_view bytes) {
+      body.append(bytes.data(), bytes.size());
+      if (body.size() > kMaxModelsBytes) call->Cancel();
+    }));
+    const auto models = ParseJsonObject(body, "/v1/models");
+    if (models.ok() && models->contains("data") && (*models)["data"].is_array() &&
+        !(*models)["data"].empty() && (*models)["data"][0].is_object()) {
+      const nlohmann::json& model = (*models)["data"][0];
+      const auto id = model.find("id");
+      const auto length = model.find("max_model_len");
+      if (id != model.end() && id->is_string()) {
+        return EscapeControls(
+            absl::StrCat("model ", id->get<std::string>(),
+                         length != model.end() && length->is_number_integer()
+                             ? absl::StrCat(", ", length->get<int64_t>(), " tokens of context")
+                             : std::string()));
+      }
+    }
+    return absl::UnavailableError(absl::StrCat("the program at ", target_.address,
+                                               " names no model: it is not a Bulkhead server"));
+  }
+
+ private:
+  absl::Status Send(const std::string& path, const std::string& body,
+                    const std::function<void(HttpCall*, absl::string_view)>& on_body) {
+    HttpCall call(target_);
+    current_->Set(&call);
+    const absl::Status status =
+        call.Send(path, body, [&](absl::string_view bytes) { on_body(&call, bytes); });
+    current_->Set(nullptr);
+    return status;
+  }
+
+  const HttpTarget target_;
+  Conversation conversation_;
+  ChatPrinter output_;
+  CurrentCall* const current_;
+  std::string finish_reason_;
+};
+
+std::string Described(const absl::Status& status) {
+  return EscapeControls(
+      absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message()));
+}
+
+// A message of one line, or of several that end with a backslash.
+LineEditor::End ReadMessage(LineEditor* editor, std::string* message) {
+  message->clear();
+  std::string line;
+  while (true) {
+    const LineEditor::End end = editor->Read(message->empty() ? "> " : ". ", &line);
+    if (end != LineEditor::End::kLine) return end;
+    const bool goes_on = absl::EndsWith(line, "\\");
+    if (goes_on) line.back() = '\n';
+    *message += line;
+    if (goes_on) continue;
+    if (ChatInputOf(*message) != ChatInput::kEmpty) editor->Remember(*message);
+    return end;
+  }
+}
+
+bool IsTooLong(const absl::Status& status) {
+  for (const char* const code : {"PROMPT_TOO_LONG:", "KV_BUDGET:", "MESSAGE_TOO_LARGE:"}) {
+    if (absl::StartsWith(status.message(), code)) return true;
+  }
+  return false;
+}
+
+void AnswerInTerminal(Chat* chat, const std::string& message) {
+  chat->conversation().AddUser(message);
+  const absl::Status status = chat->Answer();
+  if (absl::IsCancelled(status)) {
+    std::cout << "[stopped]\n";
+  } else if (!status.ok()) {
+    std::cout << Described(status)
+              << (IsTooLong(status) ? "; /reset begins a new conversation" : "") << "\n";
+  } else if (chat->finish_reason() == "length") {
+    std::cout << "[the answer has reached its limit of tokens]\n";
+  }
+  std::cout.flush();
+}
+
+absl::Status ChatInTerminal(Chat* chat, const std::string& address) {
+  BH_ASSIGN_OR_RETURN(const std::string model, chat->DescribeModel());
+  std::cout << model << " at " << address << "; /help lists the commands" << std::endl;
+  LineEditor editor;
+  std::string message;
+  while (std::cout) {
+    const LineEditor::End end = ReadMessage(&editor, &message);
+    if (end == LineEditor::End::kInterrupted) {
+      std::cout << "\n(Ctrl-D or /exit leaves)" << std::endl;
+      continue;
+    }
+    if (end == LineEditor::End::kEnd) {
+      std::cout << std::endl;
+      break;
+    }
+    const ChatInput input = ChatInputOf(message);
+    if (input == ChatInput::kExit) break;
+    if (input == ChatInput::kReset) {
+      chat->conversation().Reset();
+      std::cout << "(a new conversation)" << std::endl;
+    } else if (input == ChatInput::kHelp) {
+      std::cout << ChatHelp() << std::flush;
+    } else if (input == ChatInput::kUnknownCommand) {
+      std::cout << "no command " << EscapeControls(absl::StripAsciiWhitespace(message))
+                << "; /help lists them" << std::endl;
+    } else if (input == ChatInput::kMessage) {
+      AnswerInTerminal(chat, message);
+    }
+  }
+  return FlushStandardOutput();
+}
+
+absl::Status AnswerStandardInput(Chat* chat) {
+  if (isatty(STDIN_FILENO) != 0)
+    std::cerr << "the message comes from standard input; Ctrl-D ends it\n";
+  BH_ASSIGN_OR_RETURN(std::string message, ReadStandardInput());
+  if (!message.empty() && message.back() == '\n') message.pop_back();  // added by echo
+  if (message.empty()) {
+    return WithExitCode(absl::InvalidArgumentError("standard input has no message"),
+                        ExitCode::kUsage);
+  }
+  chat->conversation().AddUser(message);
+  const absl::Status status = chat->Answer();
+  BH_RETURN_IF_ERROR(FlushStandardOutput());
+  return status;
+}
+
+}  // namespace
+
+absl::Status RunChat(const ChatOptions& options) {
+  BH_ASSIGN_OR_RETURN(std::string key, ReadApiKey(options));
+  const bool to_terminal = isatty(STDOUT_FILENO) != 0;
+  const bool interactive = to_terminal && isatty(STDIN_FILENO) != 0;
+  const char* const term = std::getenv("TERM");
+  const bool plain =
+      std::getenv("NO_COLOR") != nullptr || term == nullptr || absl::string_view(term) == "dumb";
+  LineEditor::RestoreTerminal();  // remembers it as it is now
+  CurrentCall current;
+  std::atomic<int> ended_by{0};
+  SignalThread signals({SIGINT, SIGTERM}, [&](const ReceivedSignal& signal) {
+    if (interactive && signal.number == SIGINT) {
+      current.Cancel();  // at the prompt it is a key
+      return;
+    }
+    const bool again = ended_by.exchange(signal.number) != 0;
+    if (interactive || again || !current.Cancel()) {
+      if (interactive) LineEditor::RestoreTerminal();
+      _exit(128 + signal.number);
+    }
+  });
+  Chat chat(options, {.address = options.http, .api_key = std::move(key)},
+            {.to_terminal = to_terminal, .colors = to_terminal && !plain}, &current);
+  const absl::Status status =
+      interactive ? ChatInTerminal(&chat, options.http) : AnswerStandardInput(&chat);
+  if (ended_by != 0) return WithExitCode(status, static_cast<ExitCode>(128 + ended_by));
+  if (status.ok() || status.GetPayload("x").has_value()) return status;
+  return ExitCodeOf(status) == ExitCode::kBug ? WithExitCode(status, ExitCode::kClientError)
+                                              : status;
+}
+
+}  // namespace bulkhead

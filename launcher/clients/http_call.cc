@@ -1,0 +1,167 @@
+#include "launcher/clients/http_call.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "boost/asio/io_context.hpp"
+#include "boost/asio/ip/tcp.hpp"
+#include "boost/beast/core/flat_buffer.hpp"
+#include "boost/beast/core/tcp_stream.hpp"
+#include "boost/beast/http.hpp"
+#include "launcher/version.h"
+
+namespace bulkhead {
+namespace {
+
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using boost::asio::ip::tcp;
+using ErrorCode = boost::system::error_code;
+
+constexpr std::chrono::seconds kConnectLimit(5);
+constexpr uint32_t kMaxHeadBytes = 16 << 10;
+// Of a refusal: its JSON is a few lines.
+constexpr size_t kMaxRefusalBytes = 64 << 10;
+// A machine that vanished is noticed after 30 s and three probes.
+constexpr int kProbeAfterSeconds = 30;
+constexpr int kProbeEverySeconds = 5;
+constexpr int kNumProbes = 3;
+
+absl::Status NoServer(const std::string& address) {
+  return absl::UnavailableError(
+      absl::StrCat("no server answers at ", address,
+                   "; start one with 'bulkhead serve --http-port PORT', or name another with "
+                   "--http HOST:PORT"));
+}
+
+absl::Status NotHttp(const std::string& address, const ErrorCode& error) {
+  return absl::UnavailableError(
+      absl::StrCat("the program at ", address, " does not speak HTTP/1.1 (", error.message(),
+                   "): --http takes the server's http= of its READY line, "
+                   "not its grpc="));
+}
+
+absl::Status Broken(const std::string& address, const ErrorCode& error) {
+  return absl::UnavailableError(absl::StrCat("the server at ", address,
+                                             " can no longer be reached (", error.message(),
+                                             "); its last line says why it ended"));
+}
+
+}  // namespace
+
+class HttpCall::Connection {
+ public:
+  absl::Status Open(const std::string& address) {
+    const size_t colon = address.rfind(':');
+    std::string host = address.substr(0, colon);
+    if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
+    ErrorCode error;
+    tcp::resolver resolver(io_);
+    const auto found = resolver.resolve(host, address.substr(colon + 1), error);
+    if (error) return NoServer(address);
+    stream_.expires_after(kConnectLimit);
+    stream_.async_connect(found, [&](const ErrorCode& e, const tcp::endpoint&) { error = e; });
+    io_.run();
+    if (error) return NoServer(address);
+    stream_.expires_never();
+    const int on = 1;
+    setsockopt(fd(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    setsockopt(fd(), IPPROTO_TCP, TCP_KEEPIDLE, &kProbeAfterSeconds, sizeof(int));
+    setsockopt(fd(), IPPROTO_TCP, TCP_KEEPINTVL, &kProbeEverySeconds, sizeof(int));
+    setsockopt(fd(), IPPROTO_TCP, TCP_KEEPCNT, &kNumProbes, sizeof(int));
+    return absl::OkStatus();
+  }
+
+  int fd() { return stream_.socket().native_handle(); }
+  beast::tcp_stream& stream() { return stream_; }
+
+ private:
+  boost::asio::io_context io_;
+  beast::tcp_stream stream_{io_};
+};
+
+HttpCall::HttpCall(HttpTarget target) : target_(std::move(target)) {}
+HttpCall::~HttpCall() = default;
+
+void HttpCall::Cancel() {
+  const absl::MutexLock lock(&mutex_);
+  cancelled_ = true;
+  if (fd_ >= 0) shutdown(fd_, SHUT_RDWR);
+}
+
+bool HttpCall::cancelled() const {
+  const absl::MutexLock lock(&mutex_);
+  return cancelled_;
+}
+
+bool HttpCall::SetSocket(int fd) {
+  const absl::MutexLock lock(&mutex_);
+  fd_ = fd;
+  return !cancelled_;
+}
+
+absl::Status HttpCall::Send(const std::string& path, const std::string& body,
+                            const OnBody& on_body) {
+  Connection connection;
+  absl::Status status = connection.Open(target_.address);
+  if (status.ok() && SetSocket(connection.fd())) {
+    status = Exchange(connection, path, body, on_body);
+  }
+  SetSocket(-1);
+  return cancelled() ? absl::CancelledError("stopped") : status;
+}
+
+absl::Status HttpCall::Exchange(Connection& connection, const std::string& path,
+                                const std::string& body, const OnBody& on_body) {
+  http::request<http::string_body> request(body.empty() ? http::verb::get : http::verb::post, path,
+                                           11, body);
+  request.set(http::field::host, target_.address);
+  request.set(http::field::user_agent, absl::StrCat("bulkhead/", Version()));
+  request.set(http::field::connection, "close");
+  if (!body.empty()) request.set(http::field::content_type, "application/json");
+  if (!target_.api_key.empty()) {
+    request.set(http::field::authorization, absl::StrCat("Bearer ", target_.api_key));
+  }
+  request.prepare_payload();
+  ErrorCode error;
+  http::write(connection.stream(), request, error);
+  // A server may refuse a body before it has read it: its answer says more than the failed write.
+  beast::flat_buffer buffer(kMaxHeadBytes);
+  http::response_parser<http::buffer_body> parser;
+  parser.header_limit(kMaxHeadBytes);
+  // Of a stream; boost::none fails for every answer with a length (Boost 1.74).
+  parser.body_limit(std::numeric_limits<uint64_t>::max());
+  http::read_header(connection.stream(), buffer, parser, error);
+  const auto& of_http = http::make_error_code(http::error::bad_version).category();
+  if (error == boost::asio::error::connection_reset || error.category() == of_http) {
+    return NotHttp(target_.address, error);
+  }
+  if (error) return Broken(target_.address, error);
+
+  const int http_status = static_cast<int>(parser.get().result_int());
+  std::string refusal;
+  std::array<char, 4096> piece;
+  while (!parser.is_done()) {
+    parser.get().body().data = piece.data();
+    parser.get().body().size = piece.size();
+    http::read_some(connection.stream(), buffer, parser, error);
+    if (error == http::error::need_buffer) error = {};
+    const absl::string_view bytes(piece.data(), piece.size() - parser.get().body().size);
+    if (http_status == 200) {
+      if (!bytes.empty()) on_body(bytes);
+    } else if (refusal.size() < kMaxRefusalBytes) {
+      refusal.append(bytes.data(), bytes.size());
+    }
+    if (error) break;
+  }
+  if (http_status != 200) return RefusalOf(http_status, refusal, target_.address);
+  return error ? Broken(target_.address, error) : absl::OkStatus();
+}
+
+}  // namespace bulkhead
