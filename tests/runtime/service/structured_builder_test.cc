@@ -55,7 +55,7 @@ TEST(StructuredBuilderTest, WhatIsOutsideIsRefusedByNameAndPlace) {
   v1::GenerateRequest request = Text("ab");
   request.mutable_structured();
   ExpectRefused(request, "structured", {"has no form"}, rules);
-  ExpectRefused(WithRegex("a(?=b)"), "structured.regex", {"byte 2"}, rules);
+  ExpectRefused(WithRegex("a(?=b)"), "structured.regex", {"byte 4"}, rules);
   ExpectRefused(WithRegex("("), "structured.regex", {}, rules);
   ExpectRefused(WithRegex("\xff"), "structured.regex", {"UTF-8"}, rules);
   request.mutable_structured()->set_json_schema(
