@@ -21,12 +21,24 @@ struct Route {
 
 constexpr absl::string_view kMetricsPath = "/metrics";
 
+// Clients that look for it are told what would serve it.
+void RefuseEmbeddings(const HttpContext& context, HttpRequest /*request*/,
+                      const ExchangePointer& exchange) {
+  AnswerError(context, exchange,
+              WithReason(absl::UnimplementedError(
+                             "embeddings are not served: every model here generates text; they "
+                             "need one that was trained for them, such as BGE, E5 or "
+                             "Qwen3-Embedding, and a server with pooling, such as vLLM"),
+                         reason::kUnsupportedParameter));
+}
+
 constexpr Route kRoutes[] = {
     {"GET", "/v1/models", ServeModels},
     {"POST", "/v1/completions", ServeCompletions},
     {"POST", "/v1/chat/completions", ServeChat},
     {"POST", "/v1/responses", ServeResponses},
     {"POST", "/v1/score", ServeScore},
+    {"POST", "/v1/embeddings", RefuseEmbeddings},
     {"POST", "/tokenize", ServeTokenize},
     {"POST", "/detokenize", ServeDetokenize},
     {"GET", "/health", ServeHealth},
@@ -35,6 +47,10 @@ constexpr Route kRoutes[] = {
     {"GET", "/live", ServeLive},
     {"GET", "/version", ServeVersion},
     {"GET", kMetricsPath, ServeMetrics},
+    {"GET", "/status", ServeStatus},
+    {"GET", "/", ServePage},
+    {"GET", "/page.css", ServePage},
+    {"GET", "/page.js", ServePage},
 };
 
 }  // namespace
