@@ -189,6 +189,7 @@ ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
                      << parts.tokenizer_archive.status().message();
   }
   parts.rank_table = RankTableOf(ReportOf(engine.capacity, {}, engine.facts()));
+  parts.limits = engine.capacity.limits;
   return parts;
 }
 

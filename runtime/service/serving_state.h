@@ -17,6 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/lost_rank.h"
 #include "bulkhead/v1/generation.pb.h"
+#include "memory/limits.h"
 #include "runtime/engine/request.h"
 #include "runtime/service/engine_control.h"
 #include "runtime/service/request_builder.h"
@@ -45,6 +46,7 @@ struct ServingParts {
   v1::ServerInfo server_info;  // `epoch` is filled in by the server
   v1::ModelInfo model_info;
   v1::RankTable rank_table;
+  Limits limits;  // as planned
   // Else why there is none.
   absl::StatusOr<std::shared_ptr<const TokenizerArchive>> tokenizer_archive =
       absl::NotFoundError("the model has no tokenizer.json");

@@ -1,5 +1,6 @@
-// GET /metrics.
+// GET /metrics and /status.
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -7,6 +8,7 @@
 #include "runtime/service/http/openai_error.h"
 #include "runtime/service/http/routes.h"
 #include "runtime/service/metrics/metrics_page.h"
+#include "runtime/service/metrics/status_json.h"
 #include "runtime/service/refusal.h"
 
 namespace bulkhead {
@@ -27,22 +29,37 @@ class ScrapeSlot {
   const bool is_taken_;
 };
 
+// `text_of` makes the answer.
+void ServeReading(const HttpContext& context, const ExchangePointer& exchange,
+                  const std::string& content_type,
+                  const std::function<absl::StatusOr<std::string>()>& text_of) {
+  auto slot = std::make_shared<ScrapeSlot>(context.scrapes);
+  if (!slot->is_taken()) {
+    return AnswerError(
+        context, exchange,
+        WithReason(absl::UnavailableError("too many answers of /metrics and /status are being "
+                                          "sent on this port; try again later"),
+                   reason::kTooManyCalls));
+  }
+  absl::StatusOr<std::string> text = text_of();
+  // As of a probe: no error of a call.
+  if (!text.ok()) return exchange->Answer(ErrorAnswer(text.status()), [](bool) {});
+  exchange->Answer({.content_type = content_type,
+                    .headers = {{"Cache-Control", "no-store"}},
+                    .body = BodyParts(*std::move(text))},
+                   [slot = std::move(slot)](bool) {});
+}
+
 }  // namespace
 
 void ServeMetrics(const HttpContext& context, HttpRequest, const ExchangePointer& exchange) {
-  auto slot = std::make_shared<ScrapeSlot>(context.scrapes);
-  if (!slot->is_taken()) {
-    return AnswerError(context, exchange,
-                       WithReason(absl::UnavailableError("too many answers of /metrics are being "
-                                                         "sent on this port; try again later"),
-                                  reason::kTooManyCalls));
-  }
-  absl::StatusOr<std::string> text = context.metrics.Text();
-  // As of a probe: no error of a call.
-  if (!text.ok()) return exchange->Answer(ErrorAnswer(text.status()), [](bool) {});
-  exchange->Answer(
-      {.content_type = kMetricsContentType, .headers = {}, .body = BodyParts(*std::move(text))},
-      [slot = std::move(slot)](bool) {});
+  ServeReading(context, exchange, kMetricsContentType, [&] { return context.metrics.Text(); });
+}
+
+void ServeStatus(const HttpContext& context, HttpRequest, const ExchangePointer& exchange) {
+  ServeReading(context, exchange, "application/json", [&] {
+    return StatusJson(*context.core, context.started_unix_s, context.chats.ok());
+  });
 }
 
 }  // namespace bulkhead

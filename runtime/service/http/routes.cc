@@ -36,6 +36,10 @@ constexpr Route kRoutes[] = {
     {"GET", "/live", ServeLive},
     {"GET", "/version", ServeVersion},
     {"GET", kMetricsPath, ServeMetrics},
+    {"GET", "/status", ServeStatus},
+    {"GET", "/", ServePage},
+    {"GET", "/page.css", ServePage},
+    {"GET", "/page.js", ServePage},
 };
 
 }  // namespace

@@ -19,7 +19,7 @@ struct HttpContext {
   ChatsOr chats;
   int64_t started_unix_s = 0;
   MetricsPage metrics;
-  // Answers of /metrics that are being made or sent.
+  // Answers of /metrics and /status that are being made or sent.
   std::shared_ptr<std::atomic<int>> scrapes = std::make_shared<std::atomic<int>>(0);
 };
 
@@ -48,6 +48,8 @@ void ServeHealth(const HttpContext& context, HttpRequest request, const Exchange
 void ServeLive(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
 void ServeVersion(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
 void ServeMetrics(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
+void ServeStatus(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
+void ServePage(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
 // Of one answer:
 void ServeTokenize(const HttpContext& context, HttpRequest request,
                    const ExchangePointer& exchange);
