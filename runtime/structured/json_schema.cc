@@ -124,9 +124,29 @@ absl::StatusOr<int32_t> JsonSchemaCompiler::RefRule(const Place& place) {
   return rule;
 }
 
+// A type beside alternatives says nothing where it is that of each of them, as gateways write it.
+absl::Status JsonSchemaCompiler::CheckTypeBeside(const Place& place, const Json& alternative,
+                                                 absl::string_view keyword) const {
+  if (!place.schema.contains("type")) return absl::OkStatus();
+  BH_ASSIGN_OR_RETURN(const std::vector<std::string> types, TypesOf(place.schema, place.path));
+  std::vector<std::string> own;
+  if (alternative.is_object() && alternative.contains("type")) {
+    BH_ASSIGN_OR_RETURN(own, TypesOf(alternative, place.path));
+  }
+  const auto has = [&types](absl::string_view type) {
+    return std::find(types.begin(), types.end(), type) != types.end();
+  };
+  const bool within = std::all_of(own.begin(), own.end(), [&has](const std::string& type) {
+    return has(type) || (type == "integer" && has("number"));
+  });
+  if (!own.empty() && within) return absl::OkStatus();
+  return UnsupportedSchema(
+      place.path, absl::StrCat("\"type\" beside \"", keyword, "\" without the same types inside"));
+}
+
 absl::StatusOr<int32_t> JsonSchemaCompiler::AlternativesRule(const Place& place,
                                                              absl::string_view keyword) {
-  BH_RETURN_IF_ERROR(CheckAlone(place.schema, place.path, keyword));
+  BH_RETURN_IF_ERROR(CheckAlone(place.schema, place.path, keyword, "type"));
   const Json& list = place.schema[std::string(keyword)];
   if (!list.is_array() || list.empty()) {
     return InvalidSchema(place.path, absl::StrCat("\"", keyword, "\" must be a list of schemas"));
@@ -136,6 +156,7 @@ absl::StatusOr<int32_t> JsonSchemaCompiler::AlternativesRule(const Place& place,
   }
   std::vector<int32_t> rules;
   for (size_t i = 0; i < list.size(); ++i) {
+    BH_RETURN_IF_ERROR(CheckTypeBeside(place, list[i], keyword));
     BH_ASSIGN_OR_RETURN(
         const int32_t rule,
         SchemaRule({list[i], absl::StrCat(place.path, "/", keyword, "/", i), place.depth + 1}));

@@ -2,9 +2,9 @@
 // list), enum, const; properties, required, additionalProperties; items, prefixItems, minItems,
 // maxItems; minLength, maxLength, pattern (regex.h), format (date, time, date-time, uuid, ipv4);
 // minimum, maximum, exclusiveMinimum, exclusiveMaximum; anyOf, oneOf (as anyOf: that only one holds
-// is not checked), allOf with one schema; $ref within the schema, also recursive. Annotations
-// (title, description, default, examples ...) have no effect. Anything else is UNIMPLEMENTED by
-// name, with its path.
+// is not checked), allOf with one schema, each beside type where it has the same types; $ref within
+// the schema, also recursive. Annotations (title, description, default, examples ...) have no
+// effect. Anything else is UNIMPLEMENTED by name, with its path.
 //
 // Objects are written in the order of properties. Narrower than the schema's meaning, as XGrammar
 // does: without additionalProperties, an object with properties has no others, and an array with
@@ -46,6 +46,8 @@ class JsonSchemaCompiler {
   absl::StatusOr<int32_t> SchemaRule(const Place& place);
   absl::StatusOr<int32_t> KeywordsRule(const Place& place);
   absl::StatusOr<int32_t> RefRule(const Place& place);
+  absl::Status CheckTypeBeside(const Place& place, const Json& alternative,
+                               absl::string_view keyword) const;
   absl::StatusOr<int32_t> AlternativesRule(const Place& place, absl::string_view keyword);
   absl::StatusOr<int32_t> LiteralsRule(const Place& place);
   absl::StatusOr<int32_t> TypeRule(const Place& place, absl::string_view type);

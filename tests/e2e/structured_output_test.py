@@ -28,7 +28,12 @@ PERSON = {"type": "object", "properties": {
 TREE = {"$ref": "#/$defs/node", "$defs": {"node": {"type": "object", "properties": {
     "v": {"type": "boolean"}, "next": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/node"}]}},
     "required": ["v", "next"], "additionalProperties": False}}}
-SCHEMAS = [PERSON, TREE, {"type": "array", "items": {"type": "number", "minimum": -3, "maximum": 9.5}, "minItems": 1, "maxItems": 4},
+# As gateways ask for calls.
+CALLS = {"type": "array", "minItems": 1, "maxItems": 2, "items": {"type": "object", "anyOf": [
+    {"type": "object", "properties": {"name": {"const": "add"}, "parameters": {
+        "type": "object", "properties": {"a": {"type": "integer", "maximum": 9}}, "required": ["a"]}},
+     "required": ["name", "parameters"], "additionalProperties": False}]}}
+SCHEMAS = [PERSON, CALLS, TREE, {"type": "array", "items": {"type": "number", "minimum": -3, "maximum": 9.5}, "minItems": 1, "maxItems": 4},
            {"type": "string", "pattern": "^[a-c]{2,5}$"}, {"enum": ["a", 1, None, {"b": [True]}]}]
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {
     "type": "object", "properties": {"a": {"$ref": "#/$defs/n"}, "b": {"$ref": "#/$defs/n"}}, "required": ["a", "b"],
@@ -109,7 +114,7 @@ class StructuredOutputTest(unittest.TestCase):
             else:
                 self.assertEqual(answer.finished.reason, pb.FINISH_REASON_MAX_TOKENS)
         ended = sum(answer.result().finished.reason == pb.FINISH_REASON_EOS for _, answer in answers)
-        self.assertGreaterEqual(ended, len(answers) - 3)  # trees and numbers may be long
+        self.assertGreaterEqual(ended, len(answers) - 3)  # trees and lists of numbers may be long
         for answer in plains:
             self.assertTrue(golden["text"].startswith(answer.result().text))
         for answer in choices:
@@ -203,7 +208,7 @@ class StructuredOutputTest(unittest.TestCase):
             self.assertEqual((status, answer["error"]["param"]), (400, param), answer)
 
     def test_answers_are_the_same_at_another_number_of_ranks(self):
-        asked = [request(structured(json_schema=schema), seed) for seed in (11, 12) for schema in SCHEMAS[:3]]
+        asked = [request(structured(json_schema=schema), seed) for seed in (11, 12) for schema in (PERSON, TREE)]
         here = [self.group.generation.Generate(one, timeout=group.LIMIT_S).text for one in asked]
         ranks = group.RANKS
         group.RANKS = 3 - ranks  # 1 or 2

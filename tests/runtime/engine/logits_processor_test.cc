@@ -110,7 +110,8 @@ TEST(LogitsProcessorTest, PenaltiesOfPromptTokensAreTheRepetitionPenaltyAlone) {
                 .frequency_penalty = 0.25F,
                 .bias = {},
                 .allowed = {},
-                .bad_words = {}};
+                .bad_words = {},
+                .form = nullptr};
   one.prompt = {0, 1, 1, kGivenRow};
   one.generated = {1, 2, 2, 2};
   one.logits = {4, 4, -4, 4};

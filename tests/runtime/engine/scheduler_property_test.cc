@@ -92,6 +92,10 @@ class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
     if (Below(4) == 0) request.stopping.stop_token_ids = {3, 8};
     if (Below(8) == 0) {
       request.emitted.assign(Below(static_cast<uint32_t>(request.stopping.max_tokens)), 21);
+      // Of ToyLogitsParams' form: ids below 25 and others by turns.
+      for (size_t i = 1; i < request.emitted.size() && request.logits.form != nullptr; i += 2) {
+        request.emitted[i] = 30;
+      }
     }
     std::vector<TokenId> tokens = request.prompt;
     tokens.insert(tokens.end(), request.emitted.begin(), request.emitted.end());

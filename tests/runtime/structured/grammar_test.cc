@@ -23,9 +23,10 @@ TEST(GrammarTest, NamesTheKeywordThatIsNotSupportedAndItsPath) {
        {R"({"not":{}})", R"({"type":"integer","multipleOf":3})", R"({"patternProperties":{}})",
         R"({"type":"object","minProperties":1})", R"({"type":"string","format":"email"})",
         R"({"allOf":[{},{}]})", R"({"anyOf":[{"type":"null"}],"type":"string"})",
-        R"({"enum":[1],"minimum":0})", R"({"$ref":"http://example.com/a"})",
-        R"({"type":"string","pattern":"^a","maxLength":3})", R"({"minLength":1,"minItems":1})",
-        R"({"type":"array","items":[{}]})"}) {
+        R"({"type":"integer","anyOf":[{"type":"number"}]})",
+        R"({"type":"object","anyOf":[{"type":"object"},{}]})", R"({"enum":[1],"minimum":0})",
+        R"({"$ref":"http://example.com/a"})", R"({"type":"string","pattern":"^a","maxLength":3})",
+        R"({"minLength":1,"minItems":1})", R"({"type":"array","items":[{}]})"}) {
     EXPECT_EQ(Schema(text).code(), absl::StatusCode::kUnimplemented) << text;
   }
 }
@@ -57,6 +58,13 @@ TEST(GrammarTest, RefusesARefThatLeadsToItself) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("leads to itself"));
   EXPECT_TRUE(
       Schema(R"({"anyOf":[{"type":"string"},{"type":"array","items":{"$ref":"#"}}]})").ok());
+}
+
+TEST(GrammarTest, ATypeBesideAlternativesThatAllHaveItSaysNothing) {
+  EXPECT_TRUE(
+      Schema(R"({"type":"object","anyOf":[{"type":"object"},{"type":"object","required":[]}]})")
+          .ok());
+  EXPECT_TRUE(Schema(R"({"type":["number","null"],"oneOf":[{"type":"integer"}]})").ok());
 }
 
 TEST(GrammarTest, RefusesWhatIsTooDeepOrTooLarge) {
