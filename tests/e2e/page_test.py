@@ -144,12 +144,12 @@ class PageTest(unittest.TestCase):
         self.ask("<img src=x onerror=alert(1)> & <b>bold</b>")
         self.assertEqual(self.browser.find_elements(By.CSS_SELECTOR, "#messages img, #messages .text b"), [])
         self.assertIn("<b>bold</b>", self.browser.find_elements(By.CSS_SELECTOR, "#messages .message")[2].text)
-        self.browser.execute_script("document.getElementById('max_tokens').value = 1900")
-        self.browser.find_element(By.ID, "prompt").send_keys("Go on.", Keys.ENTER)
-        self.wait(lambda: len(self.browser.find_elements(By.CSS_SELECTOR, "#messages .text")[-1].text) > 10)
-        self.browser.find_element(By.ID, "stop").click()
-        self.wait(lambda: self.browser.find_element(By.ID, "send").is_enabled())
-        self.assertEqual(self.text("timing"), "stopped")
+        with Load(self.group, 8):  # every slot: the chat waits, and is taken back
+            self.browser.find_element(By.ID, "prompt").send_keys("Go on.", Keys.ENTER)
+            self.wait(lambda: self.group.load().num_requests_waiting > 0)
+            self.browser.find_element(By.ID, "stop").click()
+            self.wait(lambda: self.browser.find_element(By.ID, "send").is_enabled())
+            self.assertEqual(self.text("timing"), "stopped")
         self.group.wait_until_idle()
         self.check_console()
 

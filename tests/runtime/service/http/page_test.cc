@@ -34,8 +34,8 @@ class PageTest : public HttpServerTest {
     parts.control = &engine_;
     parts.model_info.set_served_model_name("let\"ters");
     parts.server_info.set_version("1.2");
-    parts.limits = {.max_num_seqs = 4, .max_model_len = 1000, .block_tokens = 16,
-                    .num_kv_blocks = 200};
+    parts.limits = {
+        .max_num_seqs = 4, .max_model_len = 1000, .block_tokens = 16, .num_kv_blocks = 200};
     parts.rank_table.set_binding_rank(1);
     parts.rank_table.set_binding_term("kv");
     for (int i = 0; i < 2; ++i) {
