@@ -34,9 +34,11 @@ def with_imports(name):
 
 
 def generate(out):
+    if not os.path.isdir(os.path.join(PROTO, "bulkhead")):
+        raise SystemExit(f"the protocol is not in {PROTO}: build from the source tree, or from share/bulkhead/clients/python")
     names = sorted(with_imports("bulkhead/v1/generation.proto"))
-    subprocess.run([*generator(), "-I", PROTO, "-I", HERE, f"--python_out={out}", f"--grpc_python_out={out}", *names, *OWN],
-                   check=True, cwd=HERE)
+    subprocess.run([*generator(), "-I", PROTO, "-I", HERE, f"--python_out={out}", f"--pyi_out={out}",
+                    f"--grpc_python_out={out}", *names, *OWN], check=True, cwd=HERE)
 
 
 def dependencies():

@@ -1,11 +1,8 @@
 #include "runtime/chat/harmony.h"
 
-#include <algorithm>
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/ordered_json.h"
 
 namespace bulkhead {
 namespace {
@@ -41,7 +38,6 @@ void HarmonyParser::Append(string_view text, std::vector<ParsedDelta>* out) {
 void HarmonyParser::Finish(std::vector<ParsedDelta>* out) {
   if (state_ == State::kBody) {
     AddBody(buffer_, out);
-    EndBody(/*whole=*/true, out);
   }
   // Special tokens of a header that the end cut off are no text.
   if (state_ == State::kHeader && (first_ || closed_) && buffer_.find('<') == std::string::npos) {
@@ -79,7 +75,7 @@ void HarmonyParser::ReadHeader(string_view header) {
 void HarmonyParser::BeginBody(std::vector<ParsedDelta>* out) {
   state_ = State::kBody;
   first_ = false;
-  call_.clear();
+  in_call_ = false;
   // Messages of one kind are paragraphs of one text.
   TextWriter& writer = kind_ == Kind::kReasoning ? reasoning_ : content_;
   if (kind_ != Kind::kCall && writer.any()) writer.Write("\n", out);
@@ -91,25 +87,24 @@ void HarmonyParser::AddBody(string_view text, std::vector<ParsedDelta>* out) {
   } else if (kind_ == Kind::kContent) {
     content_.Write(text, out);
   } else {
-    const size_t taken = std::min(text.size(), kMaxCallBytes - call_.size());
-    call_.append(text.data(), taken);
-    if (call_.size() < kMaxCallBytes) return;
-    EndBody(/*whole=*/false, out);
-    kind_ = Kind::kContent;
-    content_.Write(text.substr(taken), out);
+    AddCall(text, out);
   }
 }
 
-void HarmonyParser::EndBody(bool whole, std::vector<ParsedDelta>* out) {
-  if (kind_ != Kind::kCall) return;
-  const string_view arguments = absl::StripAsciiWhitespace(call_);
-  if (whole && ParseOrderedJsonObject(arguments, "arguments", kCallLimits).ok()) {
+void HarmonyParser::AddCall(string_view text, std::vector<ParsedDelta>* out) {
+  if (!in_call_) {
+    const string_view begin = absl::StripLeadingAsciiWhitespace(text);
+    if (begin.empty() || begin[0] != '{' || function_.empty()) {
+      content_.Write(text, out);  // which holds white space back
+      if (!begin.empty()) kind_ = Kind::kContent;
+      return;
+    }
     content_.DropSpace();
-    calls_->GiveCall(function_, std::string(arguments), out);
-  } else {
-    content_.Write(call_, out);
+    calls_->BeginCall(function_, "", out);
+    in_call_ = true;
+    text = begin;
   }
-  call_.clear();
+  calls_->AddArguments(text, out);
 }
 
 bool HarmonyParser::StepHeader(std::vector<ParsedDelta>* out) {
@@ -145,7 +140,6 @@ bool HarmonyParser::Step(std::vector<ParsedDelta>* out) {
   AddBody(buffer_.substr(0, ends ? at : safe), out);
   buffer_.erase(0, ends ? at : safe);
   if (!ends) return false;
-  EndBody(/*whole=*/true, out);
   // A channel belongs to the next header.
   if (markers[which] != kChannel) buffer_.erase(0, markers[which].size());
   closed_ = markers[which] != kChannel && markers[which] != kStart;

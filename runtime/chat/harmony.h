@@ -32,7 +32,7 @@ class HarmonyParser {
   void ReadHeader(absl::string_view header);
   void BeginBody(std::vector<ParsedDelta>* out);
   void AddBody(absl::string_view text, std::vector<ParsedDelta>* out);
-  void EndBody(bool whole, std::vector<ParsedDelta>* out);
+  void AddCall(absl::string_view text, std::vector<ParsedDelta>* out);
 
   ToolCallParser* const calls_;
   const bool parse_tool_calls_;
@@ -42,7 +42,7 @@ class HarmonyParser {
   Kind kind_ = Kind::kContent;
   std::string buffer_;
   std::string function_;
-  std::string call_;  // its text so far
+  bool in_call_ = false;  // its arguments have begun
   TextWriter reasoning_{ParsedDelta::Kind::kReasoning};
   TextWriter content_{ParsedDelta::Kind::kContent};
 };

@@ -35,6 +35,10 @@ size_t FindMarker(absl::string_view text, absl::Span<const absl::string_view> ma
   return at;
 }
 
+bool MayBecome(absl::string_view text, absl::string_view word) {
+  return text.size() < word.size() && absl::StartsWith(word, text);
+}
+
 void TextWriter::Give(absl::string_view text, std::vector<ParsedDelta>* out) {
   if (text.empty()) return;
   any_ = true;

@@ -12,8 +12,8 @@ namespace bulkhead {
 struct ParsedDelta {
   enum class Kind { kContent, kReasoning, kToolCall };
   Kind kind = Kind::kContent;
-  std::string text;  // content, reasoning, or the arguments of the call (JSON)
-  // For kToolCall.
+  std::string text;  // content, reasoning, or a piece of the arguments of the call (JSON)
+  // For kToolCall. A call's first delta has its id and name, and no arguments; later ones neither.
   int call_index = 0;
   std::string call_id;
   std::string call_name;
@@ -25,13 +25,16 @@ struct ToolCall {
   std::string arguments;  // JSON text as the model wrote it, or as converted from its format
 };
 
-// A call that grows beyond this is given as content.
+// What is held back of a call whose arguments have not begun; beyond this it is content.
 inline constexpr size_t kMaxCallBytes = 1 << 20;
 
 // Where the first of `markers` begins in `text`; npos if none does, and then `*safe` is the number
 // of bytes that no marker can begin in. Of several at one place, the longest.
 size_t FindMarker(absl::string_view text, absl::Span<const absl::string_view> markers,
                   size_t* which, size_t* safe);
+
+// Whether `text` may become `word` with more text.
+bool MayBecome(absl::string_view text, absl::string_view word);
 
 // Adds text of one kind, with the white space at its end held back: that before a call or the end
 // of the reasoning is dropped.

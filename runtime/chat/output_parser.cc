@@ -23,8 +23,9 @@ ToolFormat ToolFormatOf(string_view text) {
   if (IsHarmony(text)) return ToolFormat::kHarmony;
   if (absl::StrContains(text, "<｜tool▁call▁begin｜>")) return ToolFormat::kDeepSeek;
   if (absl::StrContains(text, "[TOOL_CALLS]")) return ToolFormat::kMistral;
+  if (absl::StrContains(text, "<|tool_call_begin|>")) return ToolFormat::kKimiK2;
   if (absl::StrContains(text, "<tool_call>")) {
-    if (absl::StrContains(text, "<arg_key>")) return ToolFormat::kNone;  // GLM's, which is not read
+    if (absl::StrContains(text, "<arg_key>")) return ToolFormat::kGlm45;
     return absl::StrContains(text, "<function=") ? ToolFormat::kQwen3Coder : ToolFormat::kHermes;
   }
   const bool llama =
@@ -43,6 +44,8 @@ absl::StatusOr<ToolFormat> ToolFormatNamed(string_view name, string_view templat
       {"mistral", ToolFormat::kMistral},
       {"deepseek_v3", ToolFormat::kDeepSeek},
       {"deepseek_v31", ToolFormat::kDeepSeek},
+      {"glm45", ToolFormat::kGlm45},
+      {"kimi_k2", ToolFormat::kKimiK2},
       {"openai", ToolFormat::kHarmony}};
   if (name == "auto") return ToolFormatOf(template_text);
   for (const auto& [each, format] : kNames) {
@@ -51,7 +54,7 @@ absl::StatusOr<ToolFormat> ToolFormatNamed(string_view name, string_view templat
   return absl::InvalidArgumentError(
       absl::StrCat("unknown tool call parser '", name,
                    "': one of auto, none, hermes, qwen3_coder, llama3_json, "
-                   "mistral, deepseek_v3, deepseek_v31, openai"));
+                   "mistral, deepseek_v3, deepseek_v31, glm45, kimi_k2, openai"));
 }
 
 }  // namespace
@@ -68,7 +71,8 @@ absl::StatusOr<OutputFormat> ChooseOutputFormat(string_view tool_parser,
                absl::StrContains(template_text, "</think>")) {
       format.reasoning = ReasoningFormat::kThinkTags;
     }
-  } else if (reasoning_parser == "deepseek_r1" || reasoning_parser == "qwen3") {
+  } else if (reasoning_parser == "deepseek_r1" || reasoning_parser == "qwen3" ||
+             reasoning_parser == "glm45" || reasoning_parser == "kimi_k2") {
     format.reasoning = ReasoningFormat::kThinkTags;
     format.starts_in_reasoning = reasoning_parser == "deepseek_r1";
   } else if (reasoning_parser == "openai_gptoss") {
@@ -76,7 +80,7 @@ absl::StatusOr<OutputFormat> ChooseOutputFormat(string_view tool_parser,
   } else if (!reasoning_parser.empty() && reasoning_parser != "none") {
     return absl::InvalidArgumentError(
         absl::StrCat("unknown reasoning parser '", reasoning_parser,
-                     "': one of auto, none, deepseek_r1, qwen3, openai_gptoss"));
+                     "': one of auto, none, deepseek_r1, qwen3, glm45, kimi_k2, openai_gptoss"));
   }
   const bool harmony_tools = format.tool == ToolFormat::kHarmony;
   const bool harmony_reasoning = format.reasoning == ReasoningFormat::kHarmony;
@@ -96,7 +100,12 @@ bool NeedsSpecialTokens(const OutputFormat& format) {
   // <think> and <tool_call> are added tokens, but not special ones.
   return format.reasoning == ReasoningFormat::kHarmony || format.tool == ToolFormat::kHarmony ||
          format.tool == ToolFormat::kLlama3Json || format.tool == ToolFormat::kMistral ||
-         format.tool == ToolFormat::kDeepSeek;
+         format.tool == ToolFormat::kDeepSeek || format.tool == ToolFormat::kGlm45 ||
+         format.tool == ToolFormat::kKimiK2;
+}
+
+bool NeedsTools(const OutputFormat& format) {
+  return format.tool == ToolFormat::kQwen3Coder || format.tool == ToolFormat::kGlm45;
 }
 
 struct OutputParser::State {
@@ -122,10 +131,12 @@ struct OutputParser::State {
     static constexpr string_view kTokens[] = {"<think>",       "</think>",     "<tool_call>",
                                               "</tool_call>",  "[TOOL_CALLS]", "[ARGS]",
                                               "<|python_tag|>"};
+    if (absl::StartsWith(token, "<arg_") || absl::StartsWith(token, "</arg_")) return true;
     for (const string_view each : kTokens) {
       if (each == token) return true;
     }
-    return harmony.has_value() || absl::StartsWith(token, "<｜tool");
+    return harmony.has_value() || absl::StartsWith(token, "<｜tool") ||
+           absl::StartsWith(token, "<|tool_call");
   }
 
   // `held` without hidden tokens; keeps what may become one.
@@ -200,9 +211,11 @@ ParsedOutput ParseOutput(OutputParserOptions options, string_view text) {
   for (const ParsedDelta& delta : deltas) {
     if (delta.kind == ParsedDelta::Kind::kContent) parsed.content += delta.text;
     if (delta.kind == ParsedDelta::Kind::kReasoning) parsed.reasoning += delta.text;
-    if (delta.kind == ParsedDelta::Kind::kToolCall) {
-      parsed.tool_calls.push_back({delta.call_id, delta.call_name, delta.text});
+    if (delta.kind != ParsedDelta::Kind::kToolCall) continue;
+    if (!delta.call_name.empty()) {
+      parsed.tool_calls.push_back({delta.call_id, delta.call_name, ""});
     }
+    parsed.tool_calls.back().arguments += delta.text;
   }
   return parsed;
 }

@@ -30,9 +30,9 @@ struct OutputFormat {
 };
 
 // `tool_parser`: "" or "none", "auto", hermes, qwen3_coder, llama3_json, mistral, deepseek_v3,
-// deepseek_v31, openai. `reasoning_parser`: "" or "none", "auto", deepseek_r1, qwen3,
-// openai_gptoss. "auto" follows from the template's text. openai and openai_gptoss are one format,
-// and either chooses it for both. INVALID_ARGUMENT lists the names.
+// deepseek_v31, glm45, kimi_k2, openai. `reasoning_parser`: "" or "none", "auto", deepseek_r1,
+// qwen3, glm45, kimi_k2, openai_gptoss. "auto" follows from the template's text. openai and
+// openai_gptoss are one format, and either chooses it for both. INVALID_ARGUMENT lists the names.
 absl::StatusOr<OutputFormat> ChooseOutputFormat(absl::string_view tool_parser,
                                                 absl::string_view reasoning_parser,
                                                 absl::string_view template_text);
@@ -42,11 +42,15 @@ absl::StatusOr<OutputFormat> ChooseOutputFormat(absl::string_view tool_parser,
 // OutputParserOptions::hidden_tokens.
 bool NeedsSpecialTokens(const OutputFormat& format);
 
+// Whether the parser must be given the request's tools.
+bool NeedsTools(const OutputFormat& format);
+
 struct OutputParserOptions {
   OutputFormat format;
   // False where the request has no tools, or tool_choice "none": what looks like a call is content.
   bool parse_tool_calls = true;
-  // The request's tools, by whose schemas qwen3_coder tells strings from other values; or null.
+  // The request's tools, by whose schemas qwen3_coder and glm45 tell strings from other values; or
+  // null.
   nlohmann::ordered_json tools;
   // The prompt's text; whether it left <think> open (or closed it) is read from its end.
   std::string prompt;
@@ -57,10 +61,11 @@ struct OutputParserOptions {
   std::vector<std::string> hidden_tokens;
 };
 
-// One per choice; used by one thread. A call is given when it is complete, in one delta. One whose
-// JSON is not valid, or that the end of the text cuts off, is given as content: nothing is lost but
-// white space around reasoning and calls. Texts may be cut anywhere between characters; joined
-// results do not depend on the cuts.
+// One per choice; used by one thread. A call is given from where its arguments begin: first its id
+// and name, then the arguments as they come, whether or not they will be valid JSON. What looked
+// like a call and is broken or cut off before that is content: nothing is lost but white space
+// around reasoning and calls. Texts may be cut anywhere between characters; joined results do not
+// depend on the cuts.
 class OutputParser {
  public:
   explicit OutputParser(OutputParserOptions options);

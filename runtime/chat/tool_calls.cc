@@ -1,12 +1,11 @@
 #include "runtime/chat/tool_calls.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "base/ordered_json.h"
+#include "runtime/chat/call_header.h"
 
 namespace bulkhead {
 namespace {
@@ -17,57 +16,40 @@ using nlohmann::ordered_json;
 constexpr string_view kToolCall = "<tool_call>";
 constexpr string_view kToolCallEnd = "</tool_call>";
 constexpr string_view kFunction = "<function=";
-constexpr string_view kFunctionEnd = "</function>";
 constexpr string_view kPythonTag = "<|python_tag|>";
 constexpr string_view kToolCalls = "[TOOL_CALLS]";
-constexpr string_view kArgs = "[ARGS]";
-constexpr string_view kCallId = "[CALL_ID]";
 constexpr string_view kDeepSeekCalls = "<｜tool▁calls▁begin｜>";
 constexpr string_view kDeepSeekCallsEnd = "<｜tool▁calls▁end｜>";
 constexpr string_view kDeepSeekCall = "<｜tool▁call▁begin｜>";
 constexpr string_view kDeepSeekCallEnd = "<｜tool▁call▁end｜>";
-constexpr string_view kDeepSeekSeparator = "<｜tool▁sep｜>";
+constexpr string_view kKimiCalls = "<|tool_calls_section_begin|>";
+constexpr string_view kKimiCallsEnd = "<|tool_calls_section_end|>";
+constexpr string_view kKimiCall = "<|tool_call_begin|>";
+constexpr string_view kKimiCallEnd = "<|tool_call_end|>";
 constexpr size_t kMaxHeaderBytes = 512;
 
-// Whether `text` may become `word` with more text.
-bool MayBecome(string_view text, string_view word) {
-  return text.size() < word.size() && absl::StartsWith(word, text);
-}
-
-bool IsFunctionName(string_view name) {
-  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
-    return absl::ascii_isalnum(c) || c == '_' || c == '-' || c == '.';
-  });
-}
-
-// Null where there is none.
-const ordered_json* MemberOf(const ordered_json* value, const char* name) {
-  if (value == nullptr || !value->is_object()) return nullptr;
-  const auto found = value->find(name);
-  return found == value->end() ? nullptr : &*found;
-}
+constexpr ArgumentTags kQwenTags = {.open_key = "<parameter=",
+                                    .close_key = ">",
+                                    .open_value = "",
+                                    .close_value = "</parameter>",
+                                    .end = "</function>",
+                                    .has_line_breaks = true,
+                                    .guesses_types = false};
+constexpr ArgumentTags kGlmTags = {.open_key = "<arg_key>",
+                                   .close_key = "</arg_key>",
+                                   .open_value = "<arg_value>",
+                                   .close_value = "</arg_value>",
+                                   .end = kToolCallEnd,
+                                   .has_line_breaks = false,
+                                   .guesses_types = true};
 
 }  // namespace
 
 ToolCallParser::ToolCallParser(ToolFormat format, std::string id_seed, const ordered_json& tools)
     : format_(format),
       id_seed_(std::move(id_seed)),
-      state_(format == ToolFormat::kLlama3Json ? State::kStart : State::kContent) {
-  if (format != ToolFormat::kQwen3Coder || !tools.is_array()) return;
-  for (const ordered_json& tool : tools) {
-    const ordered_json* const wrapped = MemberOf(&tool, "function");
-    const ordered_json* const function = wrapped != nullptr ? wrapped : &tool;
-    const ordered_json* const name = MemberOf(function, "name");
-    const ordered_json* const properties = MemberOf(MemberOf(function, "parameters"), "properties");
-    if (name == nullptr || !name->is_string()) continue;
-    if (properties == nullptr || !properties->is_object()) continue;
-    for (const auto& [key, property] : properties->items()) {
-      const ordered_json* const type = MemberOf(&property, "type");
-      if (type == nullptr || *type == "string") continue;
-      not_strings_.emplace(name->get_ref<const std::string&>(), key);
-    }
-  }
-}
+      types_(tools),
+      state_(format == ToolFormat::kLlama3Json ? State::kStart : State::kContent) {}
 
 void ToolCallParser::Append(string_view text, std::vector<ParsedDelta>* out) {
   buffer_.append(text.data(), text.size());
@@ -78,27 +60,55 @@ void ToolCallParser::Append(string_view text, std::vector<ParsedDelta>* out) {
 void ToolCallParser::Finish(std::vector<ParsedDelta>* out) {
   while (Step(out)) {
   }
-  if (state_ == State::kAfter) {
-    content_.Write(buffer_, out);
+  if (in_call_) {
+    std::string rest;
+    if (state_ == State::kTagged) tagged_->Finish(buffer_, &rest);
+    AddArguments(rest, out);
   } else {
-    content_.Write(raw_, out);
+    if (state_ != State::kAfter) content_.Write(raw_, out);
     content_.Write(buffer_, out);
   }
   raw_.clear();
   buffer_.clear();
+  in_call_ = false;
   state_ = State::kContent;
   content_.Flush(out);
 }
 
-void ToolCallParser::GiveCall(const std::string& name, const std::string& arguments,
-                              std::vector<ParsedDelta>* out) {
+void ToolCallParser::BeginCall(const std::string& name, const std::string& id,
+                               std::vector<ParsedDelta>* out) {
   content_.DropSpace();
+  const bool is_short = format_ == ToolFormat::kMistral;
   out->push_back({.kind = ParsedDelta::Kind::kToolCall,
-                  .text = arguments,
+                  .text = "",
                   .call_index = num_calls_,
-                  .call_id = ToolCallId(id_seed_, num_calls_, format_ == ToolFormat::kMistral),
+                  .call_id = id.empty() ? ToolCallId(id_seed_, num_calls_, is_short) : id,
                   .call_name = name});
   ++num_calls_;
+  in_call_ = true;
+  raw_.clear();
+  json_.clear();
+}
+
+void ToolCallParser::AddArguments(string_view piece, std::vector<ParsedDelta>* out) const {
+  if (piece.empty()) return;
+  if (out->empty() || out->back().kind != ParsedDelta::Kind::kToolCall ||
+      !out->back().call_name.empty()) {
+    out->push_back({.kind = ParsedDelta::Kind::kToolCall,
+                    .text = "",
+                    .call_index = num_calls_ - 1,
+                    .call_id = "",
+                    .call_name = ""});
+  }
+  out->back().text.append(piece.data(), piece.size());
+}
+
+void ToolCallParser::EndCall() {
+  in_call_ = false;
+  raw_.clear();
+  json_.clear();
+  name_.clear();
+  state_ = in_list_ ? State::kList : State::kAfter;
 }
 
 void ToolCallParser::Take(size_t bytes) {
@@ -110,16 +120,18 @@ size_t ToolCallParser::LeadingSpace() const {
   return buffer_.size() - absl::StripLeadingAsciiWhitespace(buffer_).size();
 }
 
-void ToolCallParser::BeginJson() {
+void ToolCallParser::BeginJson(CallJsonReader::Shape shape) {
   state_ = State::kJson;
   json_.clear();
-  span_ = JsonSpan();
+  reader_ = CallJsonReader(shape);
 }
 
 void ToolCallParser::GiveUp(std::vector<ParsedDelta>* out) {
   content_.Write(raw_, out);
   raw_.clear();
   json_.clear();
+  name_.clear();
+  in_list_ = false;
   state_ = State::kContent;
 }
 
@@ -131,7 +143,7 @@ bool ToolCallParser::Step(std::vector<ParsedDelta>* out) {
       if (space == buffer_.size() && space <= kMaxHeaderBytes) return false;
       if (space <= kMaxHeaderBytes && buffer_[space] == '{') {
         Take(space);
-        BeginJson();
+        BeginJson(CallJsonReader::Shape::kCall);
       } else {
         state_ = State::kContent;
       }
@@ -145,8 +157,12 @@ bool ToolCallParser::Step(std::vector<ParsedDelta>* out) {
       return StepHeader(out);
     case State::kJson:
       return StepJson(out);
-    case State::kFunction:
-      return StepFunction(out);
+    case State::kList:
+      return StepList(out);
+    case State::kName:
+      return StepName(out);
+    case State::kTagged:
+      return StepTagged(out);
     case State::kAfter:
       return StepAfter();
   }
@@ -157,6 +173,7 @@ std::vector<string_view> ToolCallParser::Markers() const {
   switch (format_) {
     case ToolFormat::kHermes:
     case ToolFormat::kQwen3Coder:
+    case ToolFormat::kGlm45:
       return {kToolCall};
     case ToolFormat::kLlama3Json:
       return {kPythonTag};
@@ -164,6 +181,8 @@ std::vector<string_view> ToolCallParser::Markers() const {
       return {kToolCalls};
     case ToolFormat::kDeepSeek:
       return {kDeepSeekCall, kDeepSeekCalls, kDeepSeekCallsEnd};
+    case ToolFormat::kKimiK2:
+      return {kKimiCall, kKimiCalls, kKimiCallsEnd};
     default:
       return {};
   }
@@ -180,7 +199,8 @@ bool ToolCallParser::StepContent(std::vector<ParsedDelta>* out) {
   }
   buffer_.erase(0, at);
   const size_t bytes = markers[which].size();
-  if (markers[which] == kDeepSeekCalls || markers[which] == kDeepSeekCallsEnd) {
+  const bool opens_a_call = which == 0;
+  if (!opens_a_call) {
     buffer_.erase(0, bytes);  // they say nothing
     content_.DropSpace();
     return true;
@@ -191,32 +211,36 @@ bool ToolCallParser::StepContent(std::vector<ParsedDelta>* out) {
 }
 
 bool ToolCallParser::StepOpened(std::vector<ParsedDelta>* out) {
-  if (format_ == ToolFormat::kDeepSeek) {
+  if (format_ == ToolFormat::kDeepSeek || format_ == ToolFormat::kKimiK2) {
     state_ = State::kHeader;
     return true;
   }
   Take(LeadingSpace());
   if (buffer_.empty()) return false;
   const char c = buffer_[0];
-  if (c == '{' || (c == '[' && format_ == ToolFormat::kMistral)) {
+  if (c == '[' && format_ == ToolFormat::kMistral) {
+    Take(1);
+    in_list_ = true;
+    state_ = State::kList;
+    return true;
+  }
+  if (c == '{') {
     name_.clear();
-    BeginJson();
+    BeginJson(CallJsonReader::Shape::kCall);
     return true;
   }
   if (format_ == ToolFormat::kMistral) {
     state_ = State::kHeader;
     return true;
   }
-  if (format_ == ToolFormat::kHermes || format_ == ToolFormat::kQwen3Coder) {
-    // Models that write both forms have templates that say so in one word.
-    if (MayBecome(buffer_, kFunction)) return false;
-    if (absl::StartsWith(buffer_, kFunction)) {
-      state_ = State::kFunction;
-      searched_ = 0;
-      return true;
-    }
+  const bool may_be_function = format_ == ToolFormat::kHermes || format_ == ToolFormat::kQwen3Coder;
+  // Models that write both forms have templates that say so in one word.
+  if (may_be_function && MayBecome(buffer_, kFunction)) return false;
+  if (format_ == ToolFormat::kGlm45 || (may_be_function && absl::StartsWith(buffer_, kFunction))) {
+    state_ = State::kName;
+  } else {
+    GiveUp(out);
   }
-  GiveUp(out);
   return true;
 }
 
@@ -227,24 +251,12 @@ bool ToolCallParser::StepHeader(std::vector<ParsedDelta>* out) {
     GiveUp(out);
     return true;
   }
-  string_view header = string_view(buffer_).substr(0, brace);
-  if (format_ == ToolFormat::kMistral) {
-    absl::ConsumeSuffix(&header, kArgs);
-    header = header.substr(0, header.find(kCallId));
-  } else {
-    const size_t separator = header.find(kDeepSeekSeparator);
-    if (separator != string_view::npos) {
-      const string_view behind =
-          absl::StripAsciiWhitespace(header.substr(separator + kDeepSeekSeparator.size()));
-      header = behind.empty() ? header.substr(0, separator) : behind.substr(0, behind.find('\n'));
-    } else {
-      header = "";
-    }
-  }
-  name_ = std::string(absl::StripAsciiWhitespace(header));
+  CallHeader header = ReadCallHeader(format_, string_view(buffer_).substr(0, brace));
+  name_ = std::move(header.name);
+  id_ = std::move(header.id);
   Take(brace);
-  if (IsFunctionName(name_)) {
-    BeginJson();
+  if (!name_.empty()) {
+    BeginJson(CallJsonReader::Shape::kArguments);
   } else {
     GiveUp(out);
   }
@@ -252,107 +264,93 @@ bool ToolCallParser::StepHeader(std::vector<ParsedDelta>* out) {
 }
 
 bool ToolCallParser::StepJson(std::vector<ParsedDelta>* out) {
-  for (size_t i = 0; i < buffer_.size(); ++i) {
-    json_ += buffer_[i];
-    if (!span_.Add(buffer_[i])) {
-      // A closing tag outside of a string: the JSON will never be whole.
-      const bool closed =
-          buffer_[i] == '>' && !span_.in_string() && absl::EndsWith(json_, kToolCallEnd);
-      if (!closed && raw_.size() + i < kMaxCallBytes) continue;
-      Take(i + 1);
-      GiveUp(out);
-      return true;
+  const bool whole_is_arguments = !name_.empty();
+  std::string arguments;
+  CallJsonReader::Step step;
+  size_t taken = 0;
+  for (; taken < buffer_.size() && !step.ends; ++taken) {
+    const char c = buffer_[taken];
+    step = reader_.Add(c);
+    if (!in_call_ && raw_.size() + taken >= kMaxCallBytes) step = {.is_foreign = true};
+    if (step.is_foreign) break;
+    if (step.is_argument && !in_call_) {
+      BeginCall(whole_is_arguments ? name_ : reader_.name(), id_, out);
     }
-    Take(i + 1);
-    if (!EndJson(out)) GiveUp(out);
-    return true;
+    if (step.is_argument) arguments += c;
+    if (!in_call_) json_ += c;
   }
-  Take(buffer_.size());
-  return false;
-}
-
-// The JSON is whole. False if it is no call.
-bool ToolCallParser::EndJson(std::vector<ParsedDelta>* out) {
-  std::string name, arguments;
-  if (!name_.empty()) {
-    if (!ParseOrderedJsonObject(json_, "arguments", kCallLimits).ok()) return false;
-    GiveCall(name_, json_, out);
-  } else if (json_[0] == '{') {
-    if (!ReadCall(json_, &name, &arguments)) return false;
-    GiveCall(name, arguments, out);
+  AddArguments(arguments, out);
+  const bool was_given = in_call_;
+  if (was_given) {
+    buffer_.erase(0, taken);
   } else {
-    // A list of calls: all or none.
-    std::vector<std::pair<std::string, std::string>> calls;
-    JsonSpan span;
-    size_t begin = 0;
-    if (!ordered_json::accept(json_)) return false;
-    for (size_t i = 1; i + 1 < json_.size(); ++i) {
-      if (begin == 0 && json_[i] == '{') {
-        begin = i;
-        span = JsonSpan();
-      }
-      if (begin == 0 || !span.Add(json_[i])) continue;
-      if (!ReadCall(string_view(json_).substr(begin, i + 1 - begin), &name, &arguments))
-        return false;
-      calls.emplace_back(name, arguments);
-      begin = 0;
+    Take(taken);
+  }
+  if (!step.ends && !step.is_foreign) return false;
+  std::string name;
+  if (!was_given && step.ends && ReadCall(json_, &name, &arguments)) {
+    BeginCall(name, "", out);
+    AddArguments(arguments, out);
+  } else if (!was_given) {
+    GiveUp(out);
+    return true;
+  }
+  EndCall();
+  if (step.is_foreign) in_list_ = false;
+  if (step.is_foreign && state_ == State::kList) state_ = State::kContent;
+  return true;
+}
+
+bool ToolCallParser::StepList(std::vector<ParsedDelta>* out) {
+  if (buffer_.empty()) return false;
+  const char c = buffer_[0];
+  if (c == '{') {
+    BeginJson(CallJsonReader::Shape::kCall);
+  } else if (!absl::ascii_isspace(c) && c != ',' && (c != ']' || !raw_.empty())) {
+    GiveUp(out);
+  } else if (raw_.empty()) {  // behind a call
+    buffer_.erase(0, 1);
+    if (c == ']') {
+      in_list_ = false;
+      state_ = State::kAfter;
     }
-    if (calls.empty()) return false;
-    for (const auto& [each, its] : calls) GiveCall(each, its, out);
+  } else {
+    Take(1);
   }
-  raw_.clear();
-  json_.clear();
-  name_.clear();
-  state_ = State::kAfter;
   return true;
 }
 
-bool ToolCallParser::StepFunction(std::vector<ParsedDelta>* out) {
-  const size_t end = string_view(buffer_).find(kFunctionEnd, searched_);
-  searched_ = buffer_.size() - std::min(buffer_.size(), kFunctionEnd.size());
-  if (end > kMaxCallBytes) {
-    if (buffer_.size() <= kMaxCallBytes) return false;
+bool ToolCallParser::StepName(std::vector<ParsedDelta>* out) {
+  const bool is_function = format_ != ToolFormat::kGlm45;
+  const size_t begin = is_function ? kFunction.size() : 0;
+  size_t end = begin;
+  while (end < buffer_.size() && end <= kMaxHeaderBytes && IsInFunctionName(buffer_[end])) ++end;
+  if (end == buffer_.size() && end <= kMaxHeaderBytes) return false;
+  name_ = buffer_.substr(begin, end - begin);
+  const bool is_closed = !is_function || buffer_[end] == '>';
+  if (name_.empty() || end > kMaxHeaderBytes || !is_closed) {
     GiveUp(out);
     return true;
   }
-  string_view body = string_view(buffer_).substr(kFunction.size(), end - kFunction.size());
-  const size_t close = body.find('>');
-  const std::string name(body.substr(0, std::min(close, body.size())));
-  std::string arguments = "{";
-  bool good = close != string_view::npos && IsFunctionName(name);
-  body.remove_prefix(good ? close + 1 : body.size());
-  while (good && !absl::StripAsciiWhitespace(body).empty()) {
-    body = absl::StripLeadingAsciiWhitespace(body);
-    const size_t key_end = body.find('>');
-    const size_t value_end = body.find("</parameter>");
-    good = absl::ConsumePrefix(&body, "<parameter=") && key_end != string_view::npos &&
-           value_end != string_view::npos && key_end < value_end;
-    if (!good) break;
-    const size_t taken = string_view("<parameter=").size();
-    const std::string key(body.substr(0, key_end - taken));
-    string_view value = body.substr(key_end + 1 - taken, value_end - key_end - 1);
-    absl::ConsumePrefix(&value, "\n");
-    absl::ConsumeSuffix(&value, "\n");
-    absl::StrAppend(&arguments, arguments.size() > 1 ? ", " : "", ordered_json(key).dump(), ": ",
-                    ParameterJson(name, key, std::string(value)));
-    body.remove_prefix(value_end - taken + string_view("</parameter>").size());
-  }
-  Take(end + kFunctionEnd.size());
-  if (!good) {
-    GiveUp(out);
-    return true;
-  }
-  GiveCall(name, arguments + "}", out);
-  raw_.clear();
-  state_ = State::kAfter;
+  Take(end + (is_function ? 1 : 0));
+  tagged_.emplace(is_function ? kQwenTags : kGlmTags, name_, &types_);
+  state_ = State::kTagged;
   return true;
 }
 
-// A value as its schema has it: strings are quoted, other types must be JSON.
-std::string ToolCallParser::ParameterJson(const std::string& function, const std::string& key,
-                                          const std::string& value) const {
-  if (not_strings_.contains(std::pair(function, key)) && ordered_json::accept(value)) return value;
-  return ordered_json(value).dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+bool ToolCallParser::StepTagged(std::vector<ParsedDelta>* out) {
+  std::string arguments;
+  const TaggedArguments::Result result = tagged_->Read(&buffer_, &arguments);
+  if (!in_call_ && !arguments.empty()) BeginCall(name_, "", out);
+  AddArguments(arguments, out);
+  if (result == TaggedArguments::Result::kMore) return false;
+  if (!in_call_) {
+    GiveUp(out);
+    return true;
+  }
+  EndCall();
+  if (result == TaggedArguments::Result::kForeign) state_ = State::kContent;
+  return true;
 }
 
 bool ToolCallParser::StepAfter() {
@@ -362,6 +360,7 @@ bool ToolCallParser::StepAfter() {
   if (format_ == ToolFormat::kHermes || format_ == ToolFormat::kQwen3Coder) ends = {kToolCallEnd};
   if (format_ == ToolFormat::kLlama3Json) ends = {";"};
   if (format_ == ToolFormat::kDeepSeek) ends = {"```", kDeepSeekCallEnd};
+  if (format_ == ToolFormat::kKimiK2) ends = {kKimiCallEnd};
   for (const string_view end : ends) {
     if (MayBecome(buffer_, end)) return false;
     if (!absl::StartsWith(buffer_, end)) continue;
@@ -369,7 +368,7 @@ bool ToolCallParser::StepAfter() {
     return true;
   }
   if (format_ == ToolFormat::kLlama3Json && buffer_[0] == '{') {
-    BeginJson();
+    BeginJson(CallJsonReader::Shape::kCall);
   } else {
     state_ = State::kContent;
   }

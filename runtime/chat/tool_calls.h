@@ -8,66 +8,50 @@
 //   [TOOL_CALLS]NAME[ARGS]{...} DeepSeek V3:
 //   <｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME\n```json\n{...}\n```<｜tool▁call▁end｜>
 //   DeepSeek V3.1: <｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{...}<｜tool▁call▁end｜>
+//   GLM-4.5:  <tool_call>NAME\n<arg_key>KEY</arg_key>\n<arg_value>VALUE</arg_value>\n</tool_call>
+//   Kimi K2:  <|tool_call_begin|>functions.NAME:INDEX<|tool_call_argument_begin|>{...}
+//             <|tool_call_end|>, all of them in <|tool_calls_section_begin|>, _end|>
 #pragma once
 
+#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/string_view.h"
-#include "base/json.h"
 #include "nlohmann/json.hpp"
+#include "runtime/chat/call_header.h"
+#include "runtime/chat/call_json.h"
 #include "runtime/chat/output_delta.h"
+#include "runtime/chat/tagged_arguments.h"
 
 namespace bulkhead {
 
-// Of the JSON of one call.
-inline constexpr JsonLimits kCallLimits{.max_depth = 64, .max_values = 200'000};
-
-// kDeepSeek is V3 and V3.1: the two are told apart as they come.
-enum class ToolFormat { kNone, kHermes, kQwen3Coder, kLlama3Json, kMistral, kDeepSeek, kHarmony };
-
-// Ids of calls: equal for equal seeds and indices. `short_form`: the nine characters that Mistral's
-// templates ask for.
-std::string ToolCallId(absl::string_view seed, int index, bool short_form);
-
-// Where a JSON object or list ends, byte by byte.
-class JsonSpan {
- public:
-  // True with the byte that closes it. The first byte must be { or [.
-  bool Add(char c);
-  bool in_string() const { return in_string_; }
-
- private:
-  int64_t depth_ = 0;
-  bool in_string_ = false;
-  bool escaped_ = false;
-};
-
+// A call begins where its arguments do, and is given from there on as it comes. One that is broken
+// or cut off before that is content; later its arguments end with what there is.
 class ToolCallParser {
  public:
+  // `tools` of the request, for formats whose values have no types of their own; else null.
   ToolCallParser(ToolFormat format, std::string id_seed, const nlohmann::ordered_json& tools);
 
   void Append(absl::string_view text, std::vector<ParsedDelta>* out);
   void Finish(std::vector<ParsedDelta>* out);
   int num_calls() const { return num_calls_; }
 
-  // A call that was found elsewhere.
-  void GiveCall(const std::string& name, const std::string& arguments,
-                std::vector<ParsedDelta>* out);
-  // Whether JSON text is a call {"name", "arguments" or "parameters"}, taken apart.
-  static bool ReadCall(absl::string_view json, std::string* name, std::string* arguments);
+  // A call, which may have been found elsewhere. `name` is not empty; `id` may be: then it is made.
+  void BeginCall(const std::string& name, const std::string& id, std::vector<ParsedDelta>* out);
+  void AddArguments(absl::string_view piece, std::vector<ParsedDelta>* out) const;
 
  private:
   enum class State {
-    kStart,     // of the text: Llama's calls begin here
-    kContent,   // looks for a marker
-    kOpened,    // behind a marker: what follows decides
-    kHeader,    // up to the JSON: the name (Mistral, DeepSeek)
-    kJson,      // inside the JSON
-    kFunction,  // inside <function=...>
-    kAfter,     // behind a call: its end, and perhaps another call
+    kStart,    // of the text: Llama's calls begin here
+    kContent,  // looks for a marker
+    kOpened,   // behind a marker: what follows decides
+    kHeader,   // up to the JSON: the name (Mistral, DeepSeek, Kimi)
+    kJson,     // inside the JSON of one call
+    kList,     // between calls in a list
+    kName,     // before arguments in tags
+    kTagged,   // inside them
+    kAfter,    // behind a call: its end, and perhaps another call
   };
 
   // One step over buffer_; false if it needs more text.
@@ -76,30 +60,31 @@ class ToolCallParser {
   bool StepOpened(std::vector<ParsedDelta>* out);
   bool StepHeader(std::vector<ParsedDelta>* out);
   bool StepJson(std::vector<ParsedDelta>* out);
-  bool StepFunction(std::vector<ParsedDelta>* out);
+  bool StepList(std::vector<ParsedDelta>* out);
+  bool StepName(std::vector<ParsedDelta>* out);
+  bool StepTagged(std::vector<ParsedDelta>* out);
   bool StepAfter();
   std::vector<absl::string_view> Markers() const;
   // Moves bytes from buffer_ to raw_.
   void Take(size_t bytes);
   size_t LeadingSpace() const;
-  void BeginJson();
-  bool EndJson(std::vector<ParsedDelta>* out);
+  void BeginJson(CallJsonReader::Shape shape);
+  void EndCall();
   // What looked like a call is content.
   void GiveUp(std::vector<ParsedDelta>* out);
-  std::string ParameterJson(const std::string& function, const std::string& key,
-                            const std::string& value) const;
 
   const ToolFormat format_;
   const std::string id_seed_;
-  // Function and parameter, where a tool's schema has another type: of Qwen3-Coder alone.
-  absl::flat_hash_set<std::pair<std::string, std::string>> not_strings_;
+  const ParameterTypes types_;
   State state_;
-  std::string buffer_;  // not looked at yet
-  std::string raw_;     // of the call so far, with its marker
-  std::string name_;    // from the header
-  std::string json_;
-  JsonSpan span_;
-  size_t searched_ = 0;  // bytes of buffer_ in which </function> does not begin
+  std::string buffer_;    // not looked at yet
+  std::string raw_;       // of the call so far, with its marker
+  bool in_call_ = false;  // its arguments have begun: raw_ and json_ are empty
+  bool in_list_ = false;
+  std::string name_, id_;  // from the header
+  std::string json_;       // of the call so far
+  CallJsonReader reader_{CallJsonReader::Shape::kCall};
+  std::optional<TaggedArguments> tagged_;
   TextWriter content_{ParsedDelta::Kind::kContent};
   int num_calls_ = 0;
 };

@@ -80,7 +80,7 @@ absl::StatusOr<ChatJob> MakeChatJob(const HttpContext& context, absl::string_vie
     chat.parser->prompt =
         prompt.size() > kPromptEnd ? prompt.substr(prompt.size() - kPromptEnd) : prompt;
     chat.parser->call_id_seed = job.id;
-    if (parses_calls && format.tool == ToolFormat::kQwen3Coder) {
+    if (parses_calls && NeedsTools(format)) {
       BH_ASSIGN_OR_RETURN(chat.tools_hold, HoldTools(*context.core, request));
       chat.parser->tools = request.chat.tools;
     }

@@ -31,12 +31,19 @@ std::vector<std::pair<std::string, std::string>> CallsOf(const ParsedOutput& par
 
 std::string Describe(const std::vector<ParsedDelta>& deltas) {
   std::string content, reasoning, calls;
+  int num_calls = 0;
   for (const ParsedDelta& delta : deltas) {
     if (delta.kind == ParsedDelta::Kind::kContent) content += delta.text;
     if (delta.kind == ParsedDelta::Kind::kReasoning) reasoning += delta.text;
-    if (delta.kind == ParsedDelta::Kind::kToolCall) {
-      absl::StrAppend(&calls, delta.call_index, delta.call_id, delta.call_name, delta.text, ";");
+    if (delta.kind != ParsedDelta::Kind::kToolCall) continue;
+    if (!delta.call_name.empty()) {
+      EXPECT_EQ(delta.text, "");
+      EXPECT_EQ(delta.call_index, num_calls++);
+      absl::StrAppend(&calls, "\n", delta.call_id, " ", delta.call_name, " ");
     }
+    EXPECT_EQ(delta.call_index, num_calls - 1);
+    EXPECT_EQ(delta.call_id.empty(), delta.call_name.empty());
+    calls += delta.text;
   }
   return absl::StrCat("C:", content, "\nR:", reasoning, "\nT:", calls);
 }
@@ -44,6 +51,15 @@ std::string Describe(const std::vector<ParsedDelta>& deltas) {
 void Extend(std::vector<ParsedDelta>* all, std::vector<ParsedDelta> more) {
   for (ParsedDelta& delta : more) all->push_back(std::move(delta));
 }
+
+const char kGlmText[] =
+    "<think></think>\nI look.\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>\"Oslo\""
+    "\n</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n<arg_key>zip</arg_key>\n"
+    "<arg_value>0150</arg_value>\n</tool_call>\n<tool_call>now\n</tool_call>";
+const char kKimiText[] =
+    "I look.<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0"
+    "<|tool_call_argument_begin|>{\"city\": \"Oslo\"}<|tool_call_end|><|tool_call_begin|>functions."
+    "now:1<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>";
 
 struct Sample {
   OutputParserOptions options;
@@ -93,6 +109,33 @@ std::vector<Sample> Samples() {
        "final<|message|>It is <b>.<|return|>"},
       {With("openai", ""), " to=functions.f<|channel|>commentary json<|message|>not json<|call|>"},
       {With("openai", ""), "a text without channels"},
+      {With("glm45", "glm45"), kGlmText},
+      {With("glm45", ""), "x <tool_call>is no call</tool_call> <tool_call>f<arg_key>a</arg_key> b"},
+      {With("glm45", ""), "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>cut </arg_val"},
+      {With("glm45", ""),
+       "<tool_call>f<arg_key>a</arg_key><arg_value>[1, 2</arg_value>then</tool_call>"},
+      {With("kimi_k2", ""), kKimiText},
+      {With("kimi_k2", ""), "<|tool_call_begin|>a b<|tool_call_argument_begin|>{} and"},
+      {With("kimi_k2", ""),
+       "<|tool_call_begin|>f<|tool_call_argument_begin|> {\"a\": <|tool_call_end|>"},
+      {With("hermes", ""), "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [1, {\"b\": \"cut"},
+      {With("hermes", ""),
+       "<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"f\"}</tool_call><tool_call>{\"name\": "
+       "\"g\", \"arguments\": \"{\\\"b\\\": 2}\"}</tool_call>"},
+      {With("hermes", ""),
+       "<tool_call>{\"id\": {\"name\": \"x\"}, \"name\": \"f\", \"arguments\": {\"a\": "
+       "</tool_call>b"},
+      {With("hermes", ""),
+       "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"arguments\": {\"b\": 2}}\n"
+       "</tool_call>x<tool_call>{\"name\": \"g\", \"arguments\": {} and so on"},
+      {With("mistral", ""),
+       "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}, {\"x\": 1}] and [TOOL_CALLS][] then"},
+      {With("qwen3_coder", ""),
+       "<tool_call><function=f><parameter=a>\n1\n\n</parameter> no <parameter=b>2</parameter>"},
+      {With("qwen3_coder", ""), "<function=f> <tool_call><function=f>\n</function></tool_call>"},
+      {With("openai", ""),
+       "<|channel|>commentary to=functions.f<|message|> {\"a\": 1 <|end|><|channel|>commentary "
+       "to=functions.g<|message|>\n{ } \n<|call|>"},
   };
   samples.push_back(samples[0]);
   samples.back().options.hidden_tokens = {"<|im_end|>", "<|endoftext|>"};
@@ -171,6 +214,115 @@ TEST(OutputParser, ReadsEachFormat) {
   EXPECT_EQ(ToolCallId("s", 0, /*short_form=*/true).size(), 9u);
 }
 
+std::vector<std::pair<std::string, std::string>> CallsOfFormat(const std::string& tool,
+                                                               const std::string& text) {
+  return CallsOf(ParseOutput(With(tool, ""), text));
+}
+
+TEST(OutputParser, ReadsCallsOfGlm) {
+  OutputParserOptions options = With("glm45", "glm45");
+  ParsedOutput parsed = ParseOutput(options, kGlmText);
+  EXPECT_EQ(parsed.content, "I look.");
+  // Without a schema values are JSON where they can be.
+  EXPECT_THAT(CallsOf(parsed),
+              ElementsAre(Pair("get_weather", R"({"city": "Oslo", "days": 3, "zip": "0150"})"),
+                          Pair("now", "{}")));
+  options.tools = nlohmann::ordered_json::parse(
+      R"([{"type": "function", "function": {"name": "get_weather", "parameters": {"properties": {
+          "city": {"type": "string"}, "days": {"type": "string"}, "zip": {"type": "integer"}}}}}])");
+  EXPECT_EQ(ParseOutput(options, kGlmText).tool_calls[0].arguments,
+            R"({"city": "\"Oslo\"\n", "days": "3", "zip": "0150"})");
+  const std::string no_call =
+      "x <tool_call>is no call</tool_call> <tool_call>f<arg_key>a</arg_key> b";
+  EXPECT_EQ(ParseOutput(options, no_call).content, no_call);
+  EXPECT_THAT(CallsOfFormat("glm45", "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1"),
+              ElementsAre(Pair("f", "{\"a\": 1")));
+}
+
+TEST(OutputParser, ReadsCallsOfKimiWithTheirIds) {
+  const ParsedOutput parsed = ParseOutput(With("kimi_k2", ""), kKimiText);
+  EXPECT_EQ(parsed.content, "I look.");
+  EXPECT_THAT(CallsOf(parsed),
+              ElementsAre(Pair("get_weather", R"({"city": "Oslo"})"), Pair("now", "{}")));
+  EXPECT_EQ(parsed.tool_calls[0].id, "functions.get_weather:0");
+  EXPECT_EQ(parsed.tool_calls[1].id, "functions.now:1");
+  const ParsedOutput unnumbered = ParseOutput(
+      With("kimi_k2", ""), "<|tool_call_begin|>f<|tool_call_argument_begin|>{}<|tool_call_end|>");
+  ASSERT_EQ(unnumbered.tool_calls.size(), 1u);
+  EXPECT_EQ(unnumbered.tool_calls[0].id.substr(0, 5), "call_");
+}
+
+TEST(OutputParser, EndsBrokenArgumentsWithWhatThereIs) {
+  EXPECT_THAT(CallsOfFormat("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [\"cut"),
+              ElementsAre(Pair("f", "{\"a\": [\"cut")));
+  const ParsedOutput broken = ParseOutput(
+      With("hermes", ""), "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": </tool_call>b");
+  EXPECT_THAT(CallsOf(broken), ElementsAre(Pair("f", "{\"a\": ")));
+  EXPECT_EQ(broken.content, "b");
+  const ParsedOutput list = ParseOutput(
+      With("mistral", ""), "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}, {\"x\": 1}] and");
+  EXPECT_THAT(CallsOf(list), ElementsAre(Pair("f", "{}")));
+  EXPECT_EQ(list.content, "{\"x\": 1}] and");
+  const ParsedOutput tagged = ParseOutput(
+      With("qwen3_coder", ""), "<tool_call><function=f><parameter=a>\n1\n\n</parameter> no");
+  EXPECT_THAT(CallsOf(tagged), ElementsAre(Pair("f", "{\"a\": \"1\\n\"}")));
+  EXPECT_EQ(tagged.content, "no");
+}
+
+TEST(OutputParser, ReadsArgumentsBeforeTheNameAndArgumentsInAString) {
+  EXPECT_THAT(CallsOfFormat("hermes",
+                            "<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"f\"}</tool_call>"),
+              ElementsAre(Pair("f", "{\"a\": 1}")));
+  EXPECT_THAT(
+      CallsOfFormat("hermes", R"(<tool_call>{"name": "g", "arguments": "{\"b\": 2}"}</tool_call>)"),
+      ElementsAre(Pair("g", "{\"b\": 2}")));
+  EXPECT_THAT(
+      CallsOfFormat("hermes", R"(<tool_call>{"x": {"name": "no"}, "name": "\u0066", "parameters":)"
+                              R"( {"name": "}"}, "arguments": {}}</tool_call>)"),
+      ElementsAre(Pair("f", R"({"name": "}"})")));
+}
+
+// How many characters of a call's arguments have come when all but `left` of the text have.
+size_t GivenBefore(const std::string& tool, const std::string& text, size_t left) {
+  OutputParser parser(With(tool, ""));
+  size_t given = 0;
+  for (const ParsedDelta& delta : parser.Append(text.substr(0, text.size() - left))) {
+    if (delta.kind == ParsedDelta::Kind::kToolCall) given += delta.text.size();
+  }
+  return given;
+}
+
+TEST(OutputParser, GivesArgumentsAsTheyCome) {
+  const std::string words(1000, 'x');
+  const std::string object = "{\"a\": \"" + words + "\"}";
+  EXPECT_EQ(GivenBefore("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": " + object, 500),
+            object.size() - 500);
+  EXPECT_EQ(GivenBefore("llama3_json", "{\"name\": \"f\", \"parameters\": " + object, 500),
+            object.size() - 500);
+  EXPECT_EQ(GivenBefore("mistral", "[TOOL_CALLS]f[ARGS]" + object, 500), object.size() - 500);
+  EXPECT_EQ(GivenBefore("mistral", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": " + object, 500),
+            object.size() - 500);
+  EXPECT_EQ(GivenBefore("deepseek_v31", "<｜tool▁call▁begin｜>f<｜tool▁sep｜>" + object, 500),
+            object.size() - 500);
+  EXPECT_EQ(
+      GivenBefore("kimi_k2",
+                  "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>" + object, 500),
+      object.size() - 500);
+  EXPECT_EQ(GivenBefore("openai", "<|channel|>commentary to=functions.f<|message|>" + object, 500),
+            object.size() - 500);
+  EXPECT_EQ(GivenBefore("qwen3_coder", "<tool_call><function=f><parameter=a>\n" + words, 500),
+            object.size() - 502);
+  OutputParserOptions glm = With("glm45", "");
+  glm.tools = nlohmann::ordered_json::parse(
+      R"([{"name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}])");
+  OutputParser parser(glm);
+  const std::vector<ParsedDelta> deltas =
+      parser.Append("<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>" + words);
+  ASSERT_EQ(deltas.size(), 2u);
+  EXPECT_EQ(deltas[0].call_name, "f");
+  EXPECT_EQ(deltas[1].text, "{\"a\": \"" + words);
+}
+
 TEST(OutputParser, TellsStringsFromOtherValuesByTheSchemaOfQwen3Coder) {
   OutputParserOptions options = With("qwen3_coder", "");
   options.tools = nlohmann::ordered_json::parse(
@@ -225,6 +377,9 @@ TEST(ChooseOutputFormat, FollowsTheTemplatesText) {
   EXPECT_EQ(automatic("<|channel|><|message|>").tool, ToolFormat::kHarmony);
   EXPECT_EQ(automatic("<|python_tag|>").tool, ToolFormat::kLlama3Json);
   EXPECT_EQ(automatic("<｜tool▁call▁begin｜>").tool, ToolFormat::kDeepSeek);
+  EXPECT_EQ(automatic("<tool_call>{name}\n<arg_key>").tool, ToolFormat::kGlm45);
+  EXPECT_EQ(automatic("<|tool_calls_section_begin|><|tool_call_begin|>").tool, ToolFormat::kKimiK2);
+  EXPECT_TRUE(NeedsSpecialTokens(automatic("<|tool_call_begin|>")));
   EXPECT_EQ(automatic("plain").tool, ToolFormat::kNone);
   EXPECT_FALSE(NeedsSpecialTokens(automatic("plain")));
   EXPECT_FALSE(NeedsSpecialTokens(automatic("<tool_call> <think>")));
@@ -265,11 +420,87 @@ TEST(OutputParserTest, MarkersWithoutEndEndAndAreTheSameInAnyPieces) {
   }
 }
 
+TEST(OutputParserTest, TextsWithRandomChangesAreTheSameHoweverCut) {
+  const std::vector<std::string> pieces = {"<tool_call>",
+                                           "</tool_call>",
+                                           "{",
+                                           "}",
+                                           "\"",
+                                           "\\",
+                                           "[",
+                                           "]",
+                                           ",",
+                                           ":",
+                                           "\"name\": \"f\"",
+                                           ", \"arguments\": {",
+                                           "\"parameters\":{\"a\": 1}",
+                                           "\n",
+                                           " ",
+                                           "f",
+                                           "12",
+                                           "<function=f>",
+                                           "</function>",
+                                           "<parameter=a>",
+                                           "</parameter>",
+                                           "<arg_key>a</arg_key>",
+                                           "<arg_value>",
+                                           "</arg_value>",
+                                           "<|tool_call_begin|>functions.f:0",
+                                           "<|tool_call_argument_begin|>",
+                                           "<|tool_call_end|>",
+                                           "<|tool_calls_section_end|>",
+                                           "[TOOL_CALLS]",
+                                           "f[ARGS]",
+                                           ";",
+                                           "<｜tool▁call▁begin｜>f<｜tool▁sep｜>",
+                                           "<｜tool▁call▁end｜>",
+                                           "<|channel|>commentary",
+                                           " to=functions.f",
+                                           "<|message|>",
+                                           "<|end|>",
+                                           "<|call|>",
+                                           "<think>",
+                                           "</think>",
+                                           "<"};
+  uint32_t state = 1;
+  const auto random = [&state](size_t count) {
+    state = state * 1664525u + 1013904223u;
+    return (state >> 8) % count;
+  };
+  int num_calls = 0;
+  for (const Sample& sample : Samples()) {
+    for (int i = 0; i < 500; ++i) {
+      std::string text = sample.text;
+      for (size_t count = random(4); count > 0; --count) {
+        const size_t at = random(text.size() + 1);
+        if (random(2) == 0) text.erase(at, random(12));
+        text.insert(std::min(at, text.size()), pieces[random(pieces.size())]);
+      }
+      OutputParser parser(sample.options);
+      std::vector<ParsedDelta> deltas;
+      for (size_t at = 0, bytes; at < text.size(); at += bytes) {
+        bytes = 1 + random(9);
+        Extend(&deltas, parser.Append(text.substr(at, bytes)));
+      }
+      Extend(&deltas, parser.Finish());
+      num_calls += parser.num_tool_calls();
+      ASSERT_EQ(Describe(deltas), InPieces(sample.options, text, text.size())) << text;
+    }
+  }
+  EXPECT_GT(num_calls, 5000);
+}
+
 TEST(OutputParserTest, AMegabyteOfMarkersTakesNoTimeThatGrowsWithItsSquare) {
   // Quadratic, it would take minutes: the test's limit is the check.
   ParseOutput(With("openai", "openai_gptoss"), Repeated("<|end|>", 150'000));
   ParseOutput(With("deepseek_v3", "none"), Repeated("<｜tool▁call▁begin｜>", 40'000));
   ParseOutput(With("hermes", "none"), Repeated("<tool_call>", 90'000));
+  ParseOutput(With("glm45", "none"), Repeated("<tool_call>f<arg_key>a</arg_key>", 30'000));
+  ParseOutput(With("kimi_k2", "none"), Repeated("<|tool_call_begin|>f", 40'000));
+  const std::string open_value = "<tool_call>f<arg_key>a</arg_key><arg_value>";
+  InPieces(With("glm45", "none"), open_value + Repeated("</arg_valu", 100'000), 7);
+  InPieces(With("glm45", "none"), open_value + "1" + std::string(1 << 20, ' '), 64);
+  InPieces(With("hermes", "none"), "<tool_call>" + Repeated("{\"name\":", 100'000), 7);
   OutputParser spaces(With("none", "qwen3"));
   for (int i = 0; i < 20'000; ++i) spaces.Append(std::string(64, ' '));
 }

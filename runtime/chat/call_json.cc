@@ -1,10 +1,12 @@
-// The JSON of calls, and their ids.
-#include <string>
+#include "runtime/chat/call_json.h"
+
+#include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/ordered_json.h"
-#include "runtime/chat/tool_calls.h"
 
 namespace bulkhead {
 namespace {
@@ -62,26 +64,101 @@ std::string ToolCallId(string_view seed, int index, bool short_form) {
   return id;
 }
 
-bool JsonSpan::Add(char c) {
-  if (in_string_) {
-    if (escaped_) {
-      escaped_ = false;
-    } else if (c == '\\') {
-      escaped_ = true;
-    } else if (c == '"') {
-      in_string_ = false;
+void AppendJsonCharacters(string_view text, std::string* out) {
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    const size_t which = string_view("\"\\\n\t\r\b\f").find(c);
+    if (which != string_view::npos) {
+      *out += '\\';
+      *out += "\"\\ntrbf"[which];
+    } else if (byte < 0x20) {
+      absl::StrAppendFormat(out, "\\u%04x", byte);
+    } else {
+      *out += c;
     }
-    return false;
   }
-  if (c == '"') in_string_ = true;
-  if (c == '{' || c == '[') ++depth_;
-  return (c == '}' || c == ']') && --depth_ == 0;
 }
 
-bool ToolCallParser::ReadCall(string_view json, std::string* name, std::string* arguments) {
+// Outside of strings: what no JSON has there.
+bool CallJsonReader::IsForeign(char c) const {
+  if (absl::ascii_isspace(c)) return false;
+  if (tail_ == Tail::kBegun) return c != '}' && c != ',';
+  return !absl::ascii_isalnum(c) && string_view("{}[]:,\"+-.").find(c) == string_view::npos;
+}
+
+void CallJsonReader::AddToString(char c) {
+  if (escaped_) {
+    escaped_ = false;
+  } else if (c == '\\') {
+    escaped_ = true;
+  } else if (c == '"') {
+    in_string_ = false;
+  }
+  if (depth_ != 1 || shape_ != Shape::kCall || tail_ != Tail::kNone) return;
+  string_ += c;
+  if (in_string_ || !is_value_ || key_ != "\"name\"" || !name_.empty()) return;
+  const auto name = ordered_json::parse(string_, nullptr, /*allow_exceptions=*/false);
+  if (name.is_string()) name_ = name.get<std::string>();
+}
+
+void CallJsonReader::Open(char c, Step* step) {
+  const bool is_whole = depth_ == 0 && shape_ == Shape::kArguments;
+  const bool is_field = depth_ == 1 && c == '{' && is_value_ && !name_.empty() &&
+                        tail_ == Tail::kNone &&
+                        (key_ == "\"arguments\"" || key_ == "\"parameters\"");
+  in_arguments_ = in_arguments_ || is_whole || is_field;
+  step->is_argument = in_arguments_;
+  ++depth_;
+}
+
+void CallJsonReader::Close(Step* step) {
+  --depth_;
+  step->ends = depth_ == 0;
+  if (!in_arguments_ || depth_ > (shape_ == Shape::kCall ? 1 : 0)) return;
+  in_arguments_ = false;
+  tail_ = Tail::kBegun;
+}
+
+CallJsonReader::Step CallJsonReader::Add(char c) {
+  Step step{.is_argument = in_arguments_};
+  if (in_string_) {
+    AddToString(c);
+    return step;
+  }
+  if (IsForeign(c)) return {.is_foreign = true};
+  const bool is_own = depth_ == 1 && shape_ == Shape::kCall && tail_ == Tail::kNone;
+  switch (c) {
+    case '"':
+      in_string_ = true;
+      if (is_own) string_ = c;
+      break;
+    case ':':
+      if (is_own) key_ = string_;
+      is_value_ = is_value_ || is_own;
+      break;
+    case ',':
+      if (is_own) is_value_ = false;
+      if (tail_ == Tail::kBegun) tail_ = Tail::kOtherFields;
+      break;
+    case '{':
+    case '[':
+      Open(c, &step);
+      break;
+    case '}':
+    case ']':
+      Close(&step);
+      break;
+    default:
+      break;
+  }
+  return step;
+}
+
+bool ReadCall(string_view json, std::string* name, std::string* arguments) {
   const absl::StatusOr<ordered_json> call = ParseOrderedJsonObject(json, "call", kCallLimits);
   if (!call.ok() || !call->contains("name") || !(*call)["name"].is_string()) return false;
   *name = (*call)["name"].get<std::string>();
+  if (name->empty()) return false;
   *arguments = "{}";
   for (const char* key : {"arguments", "parameters"}) {
     if (!call->contains(key)) continue;

@@ -1,0 +1,33 @@
+// The formats of tool calls, and what stands before the JSON of a call in some of them.
+#pragma once
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace bulkhead {
+
+// kDeepSeek is V3 and V3.1: the two are told apart as they come.
+enum class ToolFormat {
+  kNone,
+  kHermes,
+  kQwen3Coder,
+  kLlama3Json,
+  kMistral,
+  kDeepSeek,
+  kGlm45,
+  kKimiK2,
+  kHarmony
+};
+
+// Of a letter of a function's name.
+bool IsInFunctionName(char c);
+
+struct CallHeader {
+  std::string name;  // empty: it is none
+  std::string id;    // empty: the format has none
+};
+// Of the text between a call's marker and the { of its arguments (Mistral, DeepSeek, Kimi).
+CallHeader ReadCallHeader(ToolFormat format, absl::string_view header);
+
+}  // namespace bulkhead

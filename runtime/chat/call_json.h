@@ -1,0 +1,66 @@
+// The JSON of calls as a model writes it, and ids of calls.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "base/json.h"
+
+namespace bulkhead {
+
+// Of the JSON of one call.
+inline constexpr JsonLimits kCallLimits{.max_depth = 64, .max_values = 200'000};
+
+// Ids of calls: equal for equal seeds and indices. `short_form`: the nine characters that Mistral's
+// templates ask for.
+std::string ToolCallId(absl::string_view seed, int index, bool short_form);
+
+// Whether JSON text is a call {"name", "arguments" or "parameters"}, taken apart.
+bool ReadCall(absl::string_view json, std::string* name, std::string* arguments);
+
+// Appends a string's characters as JSON writes them, without quotes. UTF-8 may be cut anywhere.
+void AppendJsonCharacters(absl::string_view text, std::string* out);
+
+// Finds the arguments in the JSON of a call as it comes, byte by byte: of {"name": NAME,
+// "arguments": {...}} the inner object, as soon as the name is known; or the object itself.
+//
+// Where the arguments come before the name, or are no object, none are found: ReadCall reads those
+// once the text is whole.
+class CallJsonReader {
+ public:
+  enum class Shape { kCall, kArguments };
+  struct Step {
+    bool is_argument = false;  // the byte is one of the arguments
+    bool ends = false;         // the byte closes the JSON
+    bool is_foreign = false;   // the byte is none of JSON: it was not taken
+  };
+  explicit CallJsonReader(Shape shape) : shape_(shape) {}
+
+  // The first byte must be {.
+  Step Add(char c);
+  // Empty until it is known; always for kArguments.
+  const std::string& name() const { return name_; }
+
+ private:
+  // After the arguments of a call.
+  enum class Tail { kNone, kBegun, kOtherFields };
+
+  bool IsForeign(char c) const;
+  void AddToString(char c);
+  void Open(char c, Step* step);
+  void Close(Step* step);
+
+  Shape shape_;
+  int64_t depth_ = 0;
+  bool in_string_ = false;
+  bool escaped_ = false;
+  bool in_arguments_ = false;
+  bool is_value_ = false;  // of a field of the call
+  Tail tail_ = Tail::kNone;
+  std::string string_;  // the last of the call's own
+  std::string key_;
+  std::string name_;
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,69 @@
+// The arguments of calls that models write in tags, as JSON text as they come. Formats, after the
+// models' own templates:
+//   Qwen3-Coder: <parameter=KEY>\nVALUE\n</parameter> ... </function>
+//   GLM-4.5:     <arg_key>KEY</arg_key>\n<arg_value>VALUE</arg_value> ... </tool_call>
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+#include "nlohmann/json.hpp"
+
+namespace bulkhead {
+
+// What the schemas of a request's tools say of their parameters.
+class ParameterTypes {
+ public:
+  explicit ParameterTypes(const nlohmann::ordered_json& tools);
+  // Absent where they say nothing.
+  std::optional<bool> IsString(const std::string& function, const std::string& parameter) const;
+
+ private:
+  absl::flat_hash_map<std::pair<std::string, std::string>, bool> is_string_;
+};
+
+struct ArgumentTags {
+  absl::string_view open_key, close_key;
+  absl::string_view open_value;  // empty: the value begins behind the key
+  absl::string_view close_value;
+  absl::string_view end;  // of the call
+  bool has_line_breaks;   // around each value, which are none of it
+  bool guesses_types;     // what the schema does not name is JSON where it can be, else a string
+};
+
+class TaggedArguments {
+ public:
+  enum class Result {
+    kMore,     // needs more text
+    kEnd,      // the call's end tag was taken
+    kForeign,  // what comes next is no argument: it was not taken
+  };
+  // `types` outlives this.
+  TaggedArguments(const ArgumentTags& tags, std::string function, const ParameterTypes* types)
+      : tags_(tags), function_(std::move(function)), types_(types) {}
+
+  // Takes arguments off the front of `buffer` and appends their JSON to `out`. Strings are given as
+  // they come, other values when they are whole. Before anything is given nothing is taken.
+  Result Read(std::string* buffer, std::string* out);
+  // The text has ended: what is there of a value, whatever it would have become.
+  void Finish(absl::string_view buffer, std::string* out) const;
+
+ private:
+  Result ReadKey(std::string* buffer, std::string* out);
+  bool ReadString(std::string* buffer, std::string* out);
+  bool ReadJson(std::string* buffer, std::string* out);
+
+  const ArgumentTags tags_;
+  const std::string function_;
+  const ParameterTypes* const types_;
+  bool in_value_ = false;
+  bool is_string_ = false;
+  bool at_begin_ = false;  // of a string
+  int count_ = 0;
+  size_t searched_ = 0;  // bytes of a JSON value in which its end tag does not begin
+};
+
+}  // namespace bulkhead
