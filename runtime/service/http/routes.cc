@@ -17,23 +17,18 @@ struct Route {
   absl::string_view method;
   absl::string_view path;
   void (*serve)(const HttpContext&, HttpRequest, const ExchangePointer&);
+  RoleSet need = kGenerateRole;
 };
 
 constexpr absl::string_view kMetricsPath = "/metrics";
 
 constexpr Route kRoutes[] = {
-    {"GET", "/v1/models", ServeModels},
-    {"POST", "/v1/completions", ServeCompletions},
-    {"POST", "/v1/chat/completions", ServeChat},
-    {"POST", "/v1/score", ServeScore},
-    {"POST", "/tokenize", ServeTokenize},
-    {"POST", "/detokenize", ServeDetokenize},
-    {"GET", "/health", ServeHealth},
-    {"GET", "/ready", ServeHealth},
-    {"GET", "/ping", ServeHealth},
-    {"GET", "/live", ServeLive},
-    {"GET", "/version", ServeVersion},
-    {"GET", kMetricsPath, ServeMetrics},
+    {"GET", "/v1/models", ServeModels},           {"POST", "/v1/completions", ServeCompletions},
+    {"POST", "/v1/chat/completions", ServeChat},  {"POST", "/v1/score", ServeScore},
+    {"POST", "/tokenize", ServeTokenize},         {"POST", "/detokenize", ServeDetokenize},
+    {"GET", "/health", ServeHealth, kNoRole},     {"GET", "/ready", ServeHealth, kNoRole},
+    {"GET", "/ping", ServeHealth, kNoRole},       {"GET", "/live", ServeLive, kNoRole},
+    {"GET", "/version", ServeVersion, kAllRoles}, {"GET", kMetricsPath, ServeMetrics, kMetricsRole},
 };
 
 }  // namespace
@@ -49,6 +44,14 @@ void AnswerError(const HttpContext& context, const ExchangePointer& exchange,
                  const absl::Status& status, int http_status) {
   context.core->errors.Add(ReasonOf(status));
   exchange->Answer(ErrorAnswer(status, http_status), [](bool) {});
+}
+
+RoleSet Routes::NeedOf(const HttpRequest& request) const {
+  for (const Route& route : kRoutes) {
+    if (set_ == RouteSet::kMetricsOnly && route.path != kMetricsPath) continue;
+    if (route.path == request.path) return route.need;
+  }
+  return kAllRoles;  // that there is no such route is for callers with a role
 }
 
 void Routes::Serve(HttpRequest request, const ExchangePointer& exchange) {
