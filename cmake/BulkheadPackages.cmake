@@ -11,6 +11,7 @@ find_package(GTest REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(NGHTTP2 REQUIRED IMPORTED_TARGET libnghttp2)  # HPACK
 pkg_check_modules(PROMETHEUS REQUIRED IMPORTED_TARGET prometheus-cpp-core)
 pkg_check_modules(ICU REQUIRED IMPORTED_TARGET icu-uc icu-i18n)
 pkg_check_modules(LIBEDIT REQUIRED IMPORTED_TARGET libedit)

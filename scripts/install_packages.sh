@@ -7,11 +7,11 @@ set -euo pipefail
 packages=(
   g++ cmake ninja-build ccache pkg-config                        # the build
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
-  libabsl-dev libcli11-dev nlohmann-json3-dev libpcre2-dev libicu-dev libssl-dev
+  libabsl-dev libcli11-dev nlohmann-json3-dev libpcre2-dev libicu-dev libssl-dev libnghttp2-dev
   libboost-dev libzip-dev libedit-dev prometheus-cpp-dev
   libopenmpi-dev openmpi-bin                                     # groups of ranks
   libgtest-dev libgmock-dev                                      # tests
-  python3 python3-grpcio python3-protobuf python3-jinja2 python3-jsonschema python3-yaml procps
+  python3 python3-grpcio python3-protobuf python3-jinja2 python3-jsonschema python3-yaml procps openssl
   python3-pip python3-setuptools python3-wheel                   # clients/python
   python3-numpy python3-matplotlib                               # intervals and charts of tools/bench
 )

@@ -8,11 +8,14 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/exit_code.h"
+#include "base/status.h"
 #include "google/rpc/error_details.pb.h"
+#include "launcher/clients/client_credentials.h"
 
 namespace bulkhead {
 namespace {
@@ -51,13 +54,17 @@ bool AcceptsTcpConnection(const std::string& target) {
   return answers;
 }
 
-absl::Status NoServer(const std::string& target) {
+absl::Status NoServer(const std::string& target, bool is_tls) {
   return WithExitCode(
       absl::UnavailableError(
           AcceptsTcpConnection(target)
               ? absl::StrCat("the program at ", target,
-                             " does not speak gRPC (over plain HTTP/2): it is not a Bulkhead "
-                             "server; give the server's port with --target")
+                             is_tls ? " made no TLS connection with these certificates: it speaks "
+                                      "no TLS, its certificate is of another authority or host, "
+                                      "or it wants a client's (--ssl-certfile, --ssl-keyfile)"
+                                    : " does not speak gRPC (over plain HTTP/2): it is not a "
+                                      "Bulkhead server, or has TLS, which needs --ssl-ca-certs; "
+                                      "give the server's port with --target")
               : absl::StrCat("no server answers at ", target,
                              "; start one with 'bulkhead serve', or give another with --target")),
       ExitCode::kClientError);
@@ -66,7 +73,9 @@ absl::Status NoServer(const std::string& target) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& target,
+                                                       const ClientCredentials& credentials,
                                                        absl::Duration limit, int connection) {
+  BH_ASSIGN_OR_RETURN(ChannelSecurity security, ReadCredentials(credentials));
   google::protobuf::SetLogHandler(nullptr);  // our own last line names the cause
   grpc_init();  // never shut down: gRPC's last shutdown may wait 10 s for a polling thread
   grpc::ChannelArguments arguments;
@@ -77,13 +86,14 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& target
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  auto channel = grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+  const bool is_tls = credentials.ssl_ca_certs.has_value();
+  auto channel = CreateChannel(target, arguments, std::move(security));
   const auto deadline = absl::ToChronoTime(absl::Now() + limit);
   while (true) {
     const grpc_connectivity_state state = channel->GetState(/*try_to_connect=*/true);
     if (state == GRPC_CHANNEL_READY) return channel;
     if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || !channel->WaitForStateChange(state, deadline)) {
-      return NoServer(target);
+      return NoServer(target, is_tls);
     }
   }
 }

@@ -12,13 +12,16 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "grpcpp/grpcpp.h"
+#include "launcher/flags/security_options.h"
 
 namespace bulkhead {
 
 // A connected channel. UNAVAILABLE naming `target`, with exit code 1, when connecting fails or
-// after `limit`. Proxy settings in the environment are ignored. Channels with the same `connection`
-// number share a TCP connection.
+// after `limit`; INVALID_ARGUMENT with exit code 2 for a file that cannot be used. Every call
+// carries the API key, if there is one. Proxy settings in the environment are ignored. Channels
+// with the same `connection` number share a TCP connection.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& target,
+                                                       const ClientCredentials& credentials,
                                                        absl::Duration limit, int connection = 0);
 
 // The status of a call to `target`. gRPC's own errors ("Socket closed") are extended by the target

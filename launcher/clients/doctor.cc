@@ -167,7 +167,8 @@ absl::Status RunDoctor(const DoctorOptions& options) {
     std::fputs(ExplainReport(report).c_str(), stdout);
     return FlushStandardOutput();
   }
-  BH_ASSIGN_OR_RETURN(const auto channel, Connect(options.target, kConnectLimit));
+  BH_ASSIGN_OR_RETURN(const auto channel,
+                      Connect(options.target, options.credentials, kConnectLimit));
   const std::unique_ptr<Control> control = v1::Control::NewStub(channel);
   BH_ASSIGN_OR_RETURN(const ServerSnapshot seen, TakeSnapshot(options.target, control.get()));
   const std::string summary = SummaryOf(options.target, seen);

@@ -70,7 +70,8 @@ absl::Status WaitUntilGone(v1::Control::Stub* control, const DrainOptions& optio
 }  // namespace
 
 absl::Status RunDrain(const DrainOptions& options) {
-  BH_ASSIGN_OR_RETURN(const auto channel, Connect(options.target, kConnectLimit));
+  BH_ASSIGN_OR_RETURN(const auto channel,
+                      Connect(options.target, options.credentials, kConnectLimit));
   const auto control = v1::Control::NewStub(channel);
   v1::DrainRequest request;
   if (options.timeout.has_value()) {

@@ -136,7 +136,7 @@ absl::Status RunGenerate(const GenerateOptions& options) {
   GenerateOutput output(
       options.json ? GenerateOutput::Format::kJson : GenerateOutput::Format::kText,
       HeadersOf(prompts), &std::cout, &std::cerr, isatty(STDOUT_FILENO) != 0);
-  const auto channel = Connect(options.target, kConnectLimit);
+  const auto channel = Connect(options.target, options.credentials, kConnectLimit);
   connected = true;
   const absl::Time begin = absl::Now();
   PromptSender(options, prompts, &calls, &output).SendAll(channel);

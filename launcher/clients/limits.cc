@@ -22,7 +22,8 @@ constexpr absl::Duration kCallLimit = absl::Seconds(10);
 }  // namespace
 
 absl::Status RunLimits(const LimitsOptions& options) {
-  BH_ASSIGN_OR_RETURN(const auto channel, Connect(options.target, kConnectLimit));
+  BH_ASSIGN_OR_RETURN(const auto channel,
+                      Connect(options.target, options.credentials, kConnectLimit));
   const auto control = v1::Control::NewStub(channel);
   v1::SetLimitsRequest request;
   request.set_reset(options.reset);

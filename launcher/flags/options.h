@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "kernels/backend.h"
+#include "launcher/flags/security_options.h"
 #include "launcher/flags/serve_bench_options.h"
 #include "memory/capacity.h"
 #include "memory/kv_format.h"
@@ -85,7 +86,9 @@ struct ServeOptions {
   std::string chat_template;  // a file, or the name of one; "": the model's
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";
-  bool insecure = false;                         // required for a non-loopback host
+  SecurityOptions security;
+  // For a host that is not loopback without TLS, or without a way to know callers.
+  bool insecure = false;
   std::optional<std::string> served_model_name;  // absent: the value of --model
   std::optional<int> max_num_queued_reqs;        // absent: 1024, or what fits
   std::optional<int64_t> host_memory;            // for clients, on rank 0's host; absent: measured
@@ -207,6 +210,7 @@ struct SimulateOptions {
 
 struct GenerateOptions {
   std::string target = "127.0.0.1:50051";
+  ClientCredentials credentials;
   std::vector<std::string> prompts;
   std::optional<std::string> prompts_file;  // "-": standard input
   RequestOptions request;
@@ -229,6 +233,7 @@ struct TokenizeOptions {
 
 struct DrainOptions {
   std::string target = "127.0.0.1:50051";
+  ClientCredentials credentials;
   std::optional<absl::Duration> timeout;  // absent: the server's --drain-timeout
   bool wait = true;
   // After its timeout, or while it is idle or does not answer.
@@ -237,6 +242,7 @@ struct DrainOptions {
 
 struct LimitsOptions {
   std::string target = "127.0.0.1:50051";
+  ClientCredentials credentials;
   bool reset = false;
   std::optional<uint32_t> max_num_seqs, max_model_len, max_num_queued_reqs;
 };
@@ -244,6 +250,7 @@ struct LimitsOptions {
 // A live server (--target), or a report written by `serve` or `plan`.
 struct DoctorOptions {
   std::string target = "127.0.0.1:50051";
+  ClientCredentials credentials;
   std::optional<std::string> report;
   std::optional<std::string> capture;       // a new or empty folder
   std::optional<absl::Duration> watch;      // interval

@@ -222,7 +222,7 @@ absl::StatusOr<Command> ParseServeBench(CommandArgs args) {
   ServeBenchOptions options;
   RawLengths lengths;
   options.args.assign(args.begin(), args.end());
-  AddTargetFlag(&options.target, &flags);
+  AddServerFlags(&options.target, &options.credentials, &flags);
   AddDatasetFlags(&options.dataset, &lengths, &flags);
   flags.Group("Arrivals");
   flags.Add("--request-rate", "X",

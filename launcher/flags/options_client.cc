@@ -115,10 +115,21 @@ void AddFormFlags(RequestOptions* options, Flags* flags) {
 
 }  // namespace
 
-void AddTargetFlag(std::string* target, Flags* flags) {
+void AddServerFlags(std::string* target, ClientCredentials* credentials, Flags* flags) {
   flags->Group("Server");
   flags->Add("--target", "HOST:PORT", "where the server listens (default 127.0.0.1:50051)",
              TargetValue(target));
+  flags->Add("--api-key-file", "FILE",
+             "the server's API key, in a file (default: the environment's BULKHEAD_API_KEY)",
+             TextValue(&credentials->api_key_file));
+  flags->Add("--ssl-ca-certs", "FILE",
+             "talk TLS to a server whose certificate is of one of these authorities, in PEM form "
+             "(default: no TLS)",
+             TextValue(&credentials->ssl_ca_certs));
+  flags->Add("--ssl-certfile", "FILE", "the client's certificate, in PEM form",
+             TextValue(&credentials->ssl_certfile));
+  flags->Add("--ssl-keyfile", "FILE", "its private key, in PEM form",
+             TextValue(&credentials->ssl_keyfile));
 }
 
 void AddRequestFlags(RequestOptions* options, Flags* flags) {
@@ -162,7 +173,7 @@ absl::StatusOr<Command> ParseGenerate(CommandArgs args) {
               "bulkhead generate --max-tokens 64 \"Once upon a time\"\n"
               "bulkhead generate --prompts prompts.jsonl --concurrency 16 --json > answers.jsonl");
   GenerateOptions options;
-  AddTargetFlag(&options.target, &flags);
+  AddServerFlags(&options.target, &options.credentials, &flags);
   flags.Add("--timeout", "TIME", "of each request, in seconds or as 90s, 2m (default: none)",
             DurationValue(&options.timeout));
   flags.Group("Prompts and answers");
@@ -246,7 +257,7 @@ absl::StatusOr<Command> ParseDrain(CommandArgs args) {
       "Asks a server to refuse new requests, finish running ones and stop, and waits until it has.",
       "bulkhead drain --target 127.0.0.1:50051 --timeout 30");
   DrainOptions options;
-  AddTargetFlag(&options.target, &flags);
+  AddServerFlags(&options.target, &options.credentials, &flags);
   flags.Add("--timeout", "TIME",
             "time for running requests to finish, in seconds or as 90s, 2m (default: the server's "
             "--drain-timeout)",
@@ -266,7 +277,7 @@ absl::StatusOr<Command> ParseLimits(CommandArgs args) {
               "bulkhead limits --max-num-seqs 8 --max-num-queued-reqs 0\n"
               "bulkhead limits --reset");
   LimitsOptions options;
-  AddTargetFlag(&options.target, &flags);
+  AddServerFlags(&options.target, &options.credentials, &flags);
   flags.Group("Limits");
   flags.Add("--max-num-seqs", "N", "maximum number of running sequences",
             IntegerValue(&options.max_num_seqs, 1, kMaxInt32));
@@ -290,7 +301,7 @@ absl::StatusOr<Command> ParseDoctor(CommandArgs args) {
               "bulkhead doctor --report report.json\n"
               "bulkhead doctor --capture handover");
   DoctorOptions options;
-  AddTargetFlag(&options.target, &flags);
+  AddServerFlags(&options.target, &options.credentials, &flags);
   flags.Add("--watch", "TIME",
             "observe repeatedly, and tell levels that follow traffic from others",
             DurationValue(&options.watch));

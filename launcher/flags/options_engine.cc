@@ -14,18 +14,12 @@
 #include "launcher/flags/flag_values.h"
 #include "launcher/flags/gpu_models.h"
 #include "launcher/flags/request_flags.h"
+#include "launcher/flags/security_flags.h"
 
 namespace bulkhead {
 namespace {
 
 constexpr int kMaxQueuedReqs = 1 << 20;
-
-// By spelling: no name is resolved.
-bool IsLoopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host == "[::1]" ||
-         (absl::StartsWith(host, "127.") &&
-          host.find_first_not_of("0123456789.") == std::string::npos);
-}
 
 Flags::Apply HostMemoryValue(std::optional<int64_t>* out) {
   return [=](const std::string& text) {
@@ -82,7 +76,10 @@ void AddServeFlags(RawEngineFlags* raw, ServeOptions* options, Flags* flags) {
              "how the model writes its reasoning: auto, none, or a name as in docs/http.md "
              "(default auto)",
              TextValue(&options->reasoning_parser));
-  flags->AddSwitch("--insecure", "allow a non-loopback host: there is no TLS and no password",
+  AddSecurityFlags(&options->security, flags);
+  flags->AddSwitch("--insecure",
+                   "allow a non-loopback host without TLS, or without API keys and client "
+                   "certificates",
                    &options->insecure);
   AddDeviceFlags(raw, flags);
   AddLimitFlags(raw, flags);
@@ -148,12 +145,8 @@ absl::StatusOr<Command> ParseServe(CommandArgs args) {
   if (help) return PrintText{flags.Help()};
   BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(raw, flags));
   BH_RETURN_IF_ERROR(CheckPorts(options));
-  if (!options.insecure && !IsLoopback(options.host)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--host: ", options.host,
-                     " is not loopback, and traffic is neither encrypted nor "
-                     "authenticated; add --insecure if its network is trusted"));
-  }
+  options.security.environment_key = HasEnvironmentKey();
+  BH_RETURN_IF_ERROR(CheckSecurity(options, !flags.follows_rank0()));
   return options;
 }
 
@@ -194,6 +187,7 @@ absl::StatusOr<Command> ParsePlan(CommandArgs args) {
   if (help) return PrintText{flags.Help()};
   BH_ASSIGN_OR_RETURN(options.serve.engine, CompleteEngine(raw, flags));
   BH_RETURN_IF_ERROR(CheckPorts(options.serve));
+  options.serve.security.environment_key = HasEnvironmentKey();
   const int ranks = options.serve.engine.tensor_parallel_size.value_or(1);
   if (options.nodes > ranks) {
     return absl::InvalidArgumentError(

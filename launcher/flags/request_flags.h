@@ -10,6 +10,6 @@ namespace bulkhead {
 
 void AddRequestFlags(RequestOptions* options, Flags* flags);
 // Starts the group "Server".
-void AddTargetFlag(std::string* target, Flags* flags);
+void AddServerFlags(std::string* target, ClientCredentials* credentials, Flags* flags);
 
 }  // namespace bulkhead

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "launcher/flags/security_options.h"
 
 namespace bulkhead {
 
@@ -57,6 +58,7 @@ struct Goodput {
 
 struct ServeBenchOptions {
   std::string target = "127.0.0.1:50051";
+  ClientCredentials credentials;
   bool null_server = false;  // measures the client itself, against a no-op server
   DatasetOptions dataset;
   ArrivalOptions arrivals;

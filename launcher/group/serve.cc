@@ -24,6 +24,7 @@
 #include "launcher/group/host_start.h"
 #include "launcher/group/provenance.h"
 #include "launcher/group/rank_process.h"
+#include "launcher/group/security.h"
 #include "launcher/group/startup.h"
 #include "launcher/group/tokenizer_archive.h"
 #include "launcher/planning/capacity_report.h"
@@ -257,6 +258,8 @@ absl::StatusOr<HttpServers> StartHttp(const ServeOptions& options, const RankEng
                                       ServiceCore* service) {
   HttpServers https;
   HttpServer::Options http = {.host = options.host};
+  if (!options.metrics_port.has_value() && !options.http_port.has_value()) return https;
+  BH_ASSIGN_OR_RETURN(http.tls, LoadTls(options.security, kAlpnHttp1));
   if (options.metrics_port.has_value()) {
     http.port = *options.metrics_port;
     http.metrics_only = true;
@@ -339,11 +342,12 @@ absl::Status ServeOnGroup(const ServeOptions& options, RankProcess& process) {
   const auto bind = [&](const RankEngine& engine) -> absl::Status {
     if (!coordinator) return absl::OkStatus();
     if (options.report.has_value()) BH_RETURN_IF_ERROR(CheckCanWrite("--report", *options.report));
-    service = std::make_unique<ServiceCore>(engine.host->quotas);
-    BH_ASSIGN_OR_RETURN(server, GrpcServer::Start({.host = options.host,
-                                                   .port = options.port,
-                                                   .control_port = options.control_port},
-                                                  service.get()));
+    BH_ASSIGN_OR_RETURN(AccessControl access, ReadAccess(options));
+    service = std::make_unique<ServiceCore>(engine.host->quotas, ResidentBytes, std::move(access));
+    GrpcServer::Options grpc = {
+        .host = options.host, .port = options.port, .control_port = options.control_port};
+    BH_ASSIGN_OR_RETURN(grpc.tls, LoadTls(options.security, kAlpnHttp2));
+    BH_ASSIGN_OR_RETURN(server, GrpcServer::Start(grpc, service.get()));
     BH_ASSIGN_OR_RETURN(https, StartHttp(options, engine, service.get()));
     BH_LOG(kVerbose) << "listening on grpc=" << server->target() << https.Text()
                      << "; not serving until the weights are loaded";

@@ -53,6 +53,8 @@ std::optional<HostRequest> ChangedRequest(std::optional<HostRequest> request,
   request->prefix_caching = server->engine.enable_prefix_caching;
   request->http = server->http_port.has_value();
   request->metrics_port = server->metrics_port.has_value();
+  request->tls = server->security.ssl_certfile.has_value();
+  request->access_control = server->security.HasAccessControl();
   return request;
 }
 

@@ -5,6 +5,7 @@
 
 #include "memory/prefix_cache.h"
 #include "runtime/service/metrics/metrics_page.h"
+#include "runtime/service/tls/tls_terminator.h"
 #include "runtime/tokenizer/regex.h"
 
 namespace bulkhead {
@@ -24,6 +25,7 @@ constexpr int kConnections = 1024;
 constexpr int kMinConnections = 64;
 constexpr int kHttpConnections = 4096;
 constexpr int kMinHttpConnections = 128;
+constexpr int kTlsHttpConnections = 1024;  // which have kTlsConnectionBytes each
 // Of HTTP's thread: what it reads into, and a short request as JSON, rendered and tokenised.
 constexpr int64_t kHttpThreadBytes = 8 * kMiB;
 constexpr int kOpenCalls = 3584;
@@ -67,7 +69,8 @@ void SetQuotas(const HostRequest& request, const Limits& limits, int64_t ranks,
                              std::max(kMinGrpcBytes, 4 * quotas.message_bytes));
   quotas.max_connections = static_cast<int>(shrunk(kConnections, kMinConnections));
   if (request.http) {
-    quotas.max_http_connections = static_cast<int>(shrunk(kHttpConnections, kMinHttpConnections));
+    const int connections = request.tls ? kTlsHttpConnections : kHttpConnections;
+    quotas.max_http_connections = static_cast<int>(shrunk(connections, kMinHttpConnections));
   }
   if (request.http || request.metrics_port) quotas.metrics_bytes = MaxMetricsBytes(ranks);
   budget.max_num_queued_reqs =
@@ -85,6 +88,14 @@ void SetQuotas(const HostRequest& request, const Limits& limits, int64_t ranks,
     quotas.structured_bytes =
         shrunk(kStructuredQuotaBytes, kMinStructuredBytes) + request.tokenizer_file_bytes;
   }
+}
+
+int64_t TlsBytes(const HostRequest& request, const HostQuotas& quotas) {
+  if (!request.tls) return 0;
+  const int connections = MaxTlsConnections(quotas.max_connections) +
+                          (request.http ? MaxTlsConnections(quotas.max_http_connections) : 0) +
+                          (request.metrics_port ? MaxTlsConnections(kMetricsConnections) : 0);
+  return connections * kTlsConnectionBytes;
 }
 
 }  // namespace
@@ -121,6 +132,8 @@ HostBudget HostBudgetAt(int step, const HostRequest& request, const Capacity& ca
       quotas.max_connections * kConnectionBytes + kControlPortBytes +
       (request.http ? kHttpThreadBytes + quotas.max_http_connections * kHttpConnectionBytes : 0) +
       (request.metrics_port ? kMetricsConnections * kHttpConnectionBytes : 0) +
+      TlsBytes(request, quotas) +
+      (request.access_control ? quotas.max_connections * kHeaderReaderBytes : 0) +
       (int{request.http} + int{request.metrics_port}) * quotas.metrics_bytes *
           (kMaxScrapes + kHeldPerMetricsByte);
   Part(budget, HostPart::kCalls) = quotas.max_open_calls * kOpenCallBytes;

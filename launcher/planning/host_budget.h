@@ -43,6 +43,8 @@ struct HostRequest {
   int ranks_on_host = 1;  // of rank 0
   bool http = false;      // --http-port
   bool metrics_port = false;
+  bool tls = false;             // --ssl-certfile
+  bool access_control = false;  // API keys or client certificates
 };
 
 struct HostBudget {

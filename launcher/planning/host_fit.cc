@@ -97,6 +97,8 @@ HostRequest HostRequestOf(const ServeOptions& options, const std::string& dir, i
   request.ranks_on_host = ranks_on_host;
   request.http = options.http_port.has_value();
   request.metrics_port = options.metrics_port.has_value();
+  request.tls = options.security.ssl_certfile.has_value();
+  request.access_control = options.security.HasAccessControl();
   return request;
 }
 

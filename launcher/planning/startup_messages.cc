@@ -47,7 +47,8 @@ HostLimit FromProto(const internal::RankHost::Limit& message) {
 }
 
 internal::RankHost::Request ToProto(const HostRequest& request) {
-  const auto& [queued, host_memory, tokenizer, prefix_caching, ranks, http, metrics_port] = request;
+  const auto& [queued, host_memory, tokenizer, prefix_caching, ranks, http, metrics_port, tls,
+               access_control] = request;
   internal::RankHost::Request message;
   if (queued.has_value()) message.set_max_num_queued_reqs(*queued);
   if (host_memory.has_value()) message.set_host_memory(*host_memory);
@@ -56,6 +57,8 @@ internal::RankHost::Request ToProto(const HostRequest& request) {
   message.set_ranks_on_host(ranks);
   message.set_http(http);
   message.set_metrics_port(metrics_port);
+  message.set_tls(tls);
+  message.set_access_control(access_control);
   return message;
 }
 
@@ -69,6 +72,8 @@ HostRequest FromProto(const internal::RankHost::Request& message) {
   request.ranks_on_host = message.ranks_on_host();
   request.http = message.http();
   request.metrics_port = message.metrics_port();
+  request.tls = message.tls();
+  request.access_control = message.access_control();
   return request;
 }
 

@@ -44,6 +44,8 @@ inline constexpr char kAborted[] = "ABORTED";
 inline constexpr char kCancelled[] = "CANCELLED";
 inline constexpr char kDeadline[] = "DEADLINE_EXCEEDED";
 inline constexpr char kSlowReader[] = "SLOW_READER";
+inline constexpr char kUnauthenticated[] = "UNAUTHENTICATED";
+inline constexpr char kPermissionDenied[] = "PERMISSION_DENIED";
 inline constexpr char kInternal[] = "INTERNAL";
 }  // namespace reason
 

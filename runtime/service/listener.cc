@@ -93,6 +93,19 @@ std::string ListenAddress::Text() const {
   return absl::StrCat(v6 ? "[" : "", ip, v6 ? "]" : "", ":", port);
 }
 
+std::string PeerAddress(int fd) {
+  sockaddr_storage peer = {};
+  socklen_t size = sizeof(peer);
+  char host[NI_MAXHOST], port[NI_MAXSERV];
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0 ||
+      getnameinfo(reinterpret_cast<sockaddr*>(&peer), size, host, sizeof(host), port, sizeof(port),
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "unknown";
+  }
+  return absl::StrCat(absl::StrContains(host, ':') ? absl::StrCat("[", host, "]") : host, ":",
+                      port);
+}
+
 absl::StatusOr<ListenAddress> ResolveListenAddress(const std::string& host, int port) {
   if (port < 0 || port > 65535) {
     return CannotListen(absl::StrCat(host, ":", port), "a port is 0 to 65535");

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "runtime/service/access/roles.h"
 
 namespace bulkhead {
 
@@ -22,6 +23,16 @@ struct ListenAddress {
 
   std::string Text() const;  // "127.0.0.1:50051", "[::1]:50051"
 };
+
+// A client's connection, which does not block; whoever takes one owns it.
+struct AcceptedClient {
+  int fd = -1;
+  std::string address;      // "HOST:PORT"
+  RoleSet roles = kNoRole;  // of its certificate
+};
+
+// "HOST:PORT" of the other end; "unknown".
+std::string PeerAddress(int fd);
 
 // IPv4 before IPv6. Errors carry exit code 7 and name host, port and cause.
 absl::StatusOr<ListenAddress> ResolveListenAddress(const std::string& host, int port);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "memory/host_memory.h"
+#include "runtime/service/access/access_control.h"
 #include "runtime/service/answer_budget.h"
 #include "runtime/service/error_counts.h"
 #include "runtime/service/host_counters.h"
@@ -26,8 +27,11 @@ namespace bulkhead {
 // collective.
 struct ServiceCore {
   explicit ServiceCore(const HostQuotas& host_quotas,
-                       std::function<int64_t()> resident_bytes = ResidentBytes)
-      : quotas(host_quotas), pressure(host_quotas.total_bytes, &host, std::move(resident_bytes)) {}
+                       std::function<int64_t()> resident_bytes = ResidentBytes,
+                       AccessControl access_control = {})
+      : quotas(host_quotas),
+        access(std::move(access_control)),
+        pressure(host_quotas.total_bytes, &host, std::move(resident_bytes)) {}
 
   // Requests go to parts.inbox from now on. Ignored if draining or lost.
   void SetReady(ServingParts parts);
@@ -49,6 +53,7 @@ struct ServiceCore {
   absl::Status TakeCalls(int calls);
 
   const HostQuotas quotas;
+  const AccessControl access;
   ServingState state;
   OpenCalls calls;
   ErrorCounts errors;

@@ -156,13 +156,15 @@ class LoadGenerator::Call {
 };
 
 absl::StatusOr<std::unique_ptr<LoadGenerator>> LoadGenerator::Connect(
-    const std::string& target, int threads, std::optional<absl::Duration> timeout) {
+    const std::string& target, int threads, std::optional<absl::Duration> timeout,
+    const ClientCredentials& credentials) {
   std::unique_ptr<LoadGenerator> generator(new LoadGenerator());
   generator->target_ = target;
   generator->timeout_ = timeout;
   for (int i = 0; i < threads; ++i) {
     auto receiver = std::make_unique<Receiver>();
-    BH_ASSIGN_OR_RETURN(receiver->channel, bulkhead::Connect(target, kConnectLimit, i));
+    BH_ASSIGN_OR_RETURN(receiver->channel,
+                        bulkhead::Connect(target, credentials, kConnectLimit, i));
     receiver->stub = v1::Generation::NewStub(receiver->channel);
     generator->receivers_.push_back(std::move(receiver));
   }

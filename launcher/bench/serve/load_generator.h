@@ -46,7 +46,8 @@ class LoadGenerator {
   // UNAVAILABLE naming the target, with exit code 1, when no server answers. `timeout` bounds each
   // request.
   static absl::StatusOr<std::unique_ptr<LoadGenerator>> Connect(
-      const std::string& target, int threads, std::optional<absl::Duration> timeout);
+      const std::string& target, int threads, std::optional<absl::Duration> timeout,
+      const ClientCredentials& credentials = {});
   ~LoadGenerator();
   LoadGenerator(const LoadGenerator&) = delete;
   LoadGenerator& operator=(const LoadGenerator&) = delete;

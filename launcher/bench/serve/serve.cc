@@ -96,12 +96,14 @@ class Measurement {
     const absl::StatusOr<HostMemory> memory = ProbeHostMemory();
     if (memory.ok()) facts_.client_bytes = std::max<int64_t>(1, memory->available_bytes / 2);
     std::string target = options_.target;
+    ClientCredentials credentials = options_.credentials;
     if (options_.null_server) {
       BH_ASSIGN_OR_RETURN(null_server_, NullServer::Start());
       target = null_server_->target();
+      credentials = {};
     }
-    BH_ASSIGN_OR_RETURN(generator_,
-                        LoadGenerator::Connect(target, options_.client_threads, options_.timeout));
+    BH_ASSIGN_OR_RETURN(generator_, LoadGenerator::Connect(target, options_.client_threads,
+                                                           options_.timeout, credentials));
     stop_->Attach(generator_.get());
     if (!options_.null_server) {
       BH_ASSIGN_OR_RETURN(result_.server, AskFacts(generator_->channel(), target));

@@ -178,7 +178,7 @@ ControlPort::ControlPort(std::unique_ptr<GuardedPort> port, ServiceCore* core,
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   server_ = builder.BuildAndStart();
   BH_CHECK(server_ != nullptr);
-  port_->Start(quotas, &counters_, &errors_, nullptr);
+  port_->Start(quotas, &counters_, &errors_, nullptr, &core->access);
 }
 
 ControlPort::~ControlPort() {

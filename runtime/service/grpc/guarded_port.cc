@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/clock.h"
 #include "base/status.h"
 
 namespace bulkhead {
@@ -17,13 +18,12 @@ constexpr int kKeepaliveTimeoutMs = 10'000;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<GuardedPort>> GuardedPort::Bind(const std::string& host, int port,
-                                                               const std::string& flag) {
-  BH_ASSIGN_OR_RETURN(ListenAddress address, ResolveListenAddress(host, port));
-  address.flag = flag;
-  BH_ASSIGN_OR_RETURN(std::unique_ptr<Listener> listener, Listener::Bind(address));
-  address.port = listener->port();
-  return std::unique_ptr<GuardedPort>(new GuardedPort(std::move(listener), address.Text()));
+absl::StatusOr<std::unique_ptr<GuardedPort>> GuardedPort::Bind(
+    const std::string& host, int port, const std::string& flag,
+    std::shared_ptr<const TlsContext> tls) {
+  BH_ASSIGN_OR_RETURN(std::unique_ptr<ClientListener> listener,
+                      ClientListener::Bind(host, port, flag, std::move(tls)));
+  return std::unique_ptr<GuardedPort>(new GuardedPort(std::move(listener)));
 }
 
 void GuardedPort::AddTo(grpc::ServerBuilder& builder, const HostQuotas& quotas, int max_threads) {
@@ -34,7 +34,7 @@ void GuardedPort::AddTo(grpc::ServerBuilder& builder, const HostQuotas& quotas, 
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
-  // TLS is not built yet; who may bind to other than loopback is decided by the command line.
+  // TLS, where there is any, has ended before the guard.
   acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       grpc::InsecureServerCredentials());
@@ -64,14 +64,27 @@ void GuardedPort::AddTo(grpc::ServerBuilder& builder, const HostQuotas& quotas, 
 }
 
 void GuardedPort::Start(const HostQuotas& quotas, HostCounters* counters, ErrorCounts* errors,
-                        const HostPressure* pressure) {
+                        const HostPressure* pressure, const AccessControl* access) {
   guard_ = std::make_unique<ConnectionGuard>(
-      quotas, counters, errors, pressure, [acceptor = acceptor_.get()](int fd) {
+      quotas, counters, errors, pressure, access, [acceptor = acceptor_.get()](int fd) {
         grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
         connection.fd = fd;
         acceptor->HandleNewConnection(&connection);
       });
-  listener_->Start([guard = guard_.get()](int fd) { return guard->Take(fd); });
+  listener_->Start(
+      quotas.max_connections, access, &counters->closed,
+      [guard = guard_.get()](const AcceptedClient& client) { return guard->Take(client); });
+}
+
+bool GuardedPort::Flush(absl::Duration timeout) {
+  const absl::Time deadline = MonotonicNow() + timeout;
+  return guard_->Flush(timeout) && listener_->Flush(deadline - MonotonicNow());
+}
+
+void GuardedPort::Stop(absl::Duration grace) {
+  const absl::Time deadline = MonotonicNow() + grace;
+  guard_->Stop(grace);
+  listener_->Stop(deadline - MonotonicNow());
 }
 
 }  // namespace bulkhead

@@ -10,19 +10,20 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "runtime/service/guard/connection_guard.h"
-#include "runtime/service/listener.h"
+#include "runtime/service/tls/client_listener.h"
 
 namespace bulkhead {
 
 class GuardedPort {
  public:
-  // Binds; port 0 takes a free one. UNAVAILABLE with exit code 7, naming host, port, cause and the
-  // flag to change.
-  static absl::StatusOr<std::unique_ptr<GuardedPort>> Bind(const std::string& host, int port,
-                                                           const std::string& flag = "--port");
+  // Binds; port 0 takes a free one; `tls` may be null. UNAVAILABLE with exit code 7, naming host,
+  // port, cause and the flag to change.
+  static absl::StatusOr<std::unique_ptr<GuardedPort>> Bind(
+      const std::string& host, int port, const std::string& flag = "--port",
+      std::shared_ptr<const TlsContext> tls = nullptr);
 
   // "HOST:PORT" to connect to.
-  const std::string& target() const { return target_; }
+  const std::string& target() const { return listener_->target(); }
   int port() const { return listener_->port(); }
 
   // Adds the port to a server, with its quotas and the limits that the guard relies on; the
@@ -30,22 +31,20 @@ class GuardedPort {
   // started, Start(): clients are let in. See ConnectionGuard for the arguments.
   void AddTo(grpc::ServerBuilder& builder, const HostQuotas& quotas, int max_threads);
   void Start(const HostQuotas& quotas, HostCounters* counters, ErrorCounts* errors,
-             const HostPressure* pressure);
-  // See ConnectionGuard::Flush.
-  bool Flush(absl::Duration timeout) { return guard_->Flush(timeout); }
+             const HostPressure* pressure, const AccessControl* access);
+  // Waits until what the server has written is with the clients that read; false after `timeout`.
+  bool Flush(absl::Duration timeout);
   // No client is let in any more; what is connected goes on.
-  void StopListening() { listener_->Stop(); }
+  void StopListening() { listener_->StopListening(); }
   // Once the server has shut down.
-  void Stop(absl::Duration grace) { guard_->Stop(grace); }
+  void Stop(absl::Duration grace);
 
  private:
-  GuardedPort(std::unique_ptr<Listener> listener, std::string target)
-      : listener_(std::move(listener)), target_(std::move(target)) {}
+  explicit GuardedPort(std::unique_ptr<ClientListener> listener) : listener_(std::move(listener)) {}
 
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
-  std::unique_ptr<ConnectionGuard> guard_;  // gives connections to the acceptor
-  std::unique_ptr<Listener> listener_;      // and the listener to the guard
-  std::string target_;
+  std::unique_ptr<ConnectionGuard> guard_;    // gives connections to the acceptor
+  std::unique_ptr<ClientListener> listener_;  // and the listener to the guard
 };
 
 }  // namespace bulkhead

@@ -62,7 +62,8 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const Options& opt
   PrepareLibrary();
   auto parts = std::make_unique<Parts>(core);
   const absl::MutexLock lock(&parts->shutdown_mutex);
-  BH_ASSIGN_OR_RETURN(parts->port, GuardedPort::Bind(options.host, options.port));
+  BH_ASSIGN_OR_RETURN(parts->port,
+                      GuardedPort::Bind(options.host, options.port, "--port", options.tls));
   BH_ASSIGN_OR_RETURN(parts->control_port,
                       ControlPort::Start(options.control_port, core, &parts->health));
   parts->control_target = parts->control_port->target();
@@ -74,7 +75,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const Options& opt
   builder.RegisterService(&parts->vllm_engine);
   parts->server = builder.BuildAndStart();
   BH_CHECK(parts->server != nullptr);
-  parts->port->Start(core->quotas, &core->host, &core->errors, &core->pressure);
+  parts->port->Start(core->quotas, &core->host, &core->errors, &core->pressure, &core->access);
   core->state.SetListener(
       [health = &parts->health](ServingPhase phase) { health->SetPhase(phase); });
   return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(parts)));

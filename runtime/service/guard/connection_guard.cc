@@ -1,6 +1,5 @@
 #include "runtime/service/guard/connection_guard.h"
 
-#include <netdb.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -40,19 +39,6 @@ void SetBuffers(int fd, int bytes) {
   setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
 }
 
-std::string AddressOf(int fd) {
-  sockaddr_storage peer = {};
-  socklen_t size = sizeof(peer);
-  char host[NI_MAXHOST], port[NI_MAXSERV];
-  if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0 ||
-      getnameinfo(reinterpret_cast<sockaddr*>(&peer), size, host, sizeof(host), port, sizeof(port),
-                  NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
-    return "unknown";
-  }
-  return absl::StrCat(absl::StrContains(host, ':') ? absl::StrCat("[", host, "]") : host, ":",
-                      port);
-}
-
 // The name of the guard's end is what the server sees as its peer: the client's address behind a
 // number that makes it unique. It does not listen, so no process can connect to it.
 void NameAfterClient(int fd, uint64_t number, const std::string& client) {
@@ -87,8 +73,8 @@ std::string ClientAddress(const std::string& grpc_peer) {
 
 ConnectionGuard::ConnectionGuard(const HostQuotas& quotas, HostCounters* counters,
                                  ErrorCounts* errors, const HostPressure* pressure,
-                                 GiveToServer give)
-    : totals_(quotas, counters, errors),
+                                 const AccessControl* access, GiveToServer give)
+    : totals_(quotas, counters, errors, access),
       pressure_(pressure),
       give_(std::move(give)),
       epoll_fd_(epoll_create1(EPOLL_CLOEXEC)),
@@ -107,23 +93,23 @@ ConnectionGuard::~ConnectionGuard() {
   close(wake_fd_);
 }
 
-bool ConnectionGuard::Take(int client_fd) {
+bool ConnectionGuard::Take(const AcceptedClient& client) {
   const bool refused =
       totals_.counters->connections.now() >= totals_.quotas.max_connections ||
       (pressure_ != nullptr && pressure_->percent() >= HostPressure::kRefuseConnections);
   int pair[2];
   if (refused || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0) {
     if (refused) totals_.counters->closed.Add("TOO_MANY_CONNECTIONS");
-    close(client_fd);
+    close(client.fd);
     return refused;
   }
-  SetBuffers(client_fd, kSocketBytes);
+  SetBuffers(client.fd, kSocketBytes);
   SetBuffers(pair[0], kPairBytes);
   SetBuffers(pair[1], kPairBytes);
-  NameAfterClient(pair[0], ++last_name_, AddressOf(client_fd));
+  NameAfterClient(pair[0], ++last_name_, client.address);
   totals_.counters->connections.Add(1);
-  auto connection =
-      std::make_unique<GuardedConnection>(client_fd, pair[0], &totals_, MonotonicNow());
+  auto connection = std::make_unique<GuardedConnection>(client.fd, pair[0], &totals_,
+                                                        MonotonicNow(), client.roles);
   give_(pair[1]);
   const absl::MutexLock lock(&mutex_);
   arrivals_.push_back(std::move(connection));

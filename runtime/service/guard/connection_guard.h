@@ -21,6 +21,7 @@
 #include "runtime/service/guard/guard_totals.h"
 #include "runtime/service/guard/guarded_connection.h"
 #include "runtime/service/host_pressure.h"
+#include "runtime/service/listener.h"
 
 namespace bulkhead {
 
@@ -28,16 +29,16 @@ class ConnectionGuard {
  public:
   // Takes the server's end of a connection, which does not block, and owns it.
   using GiveToServer = std::function<void(int fd)>;
-  // `pressure` may be null. All outlive the guard.
+  // `pressure` and `access` may be null. All outlive the guard.
   ConnectionGuard(const HostQuotas& quotas, HostCounters* counters, ErrorCounts* errors,
-                  const HostPressure* pressure, GiveToServer give);
+                  const HostPressure* pressure, const AccessControl* access, GiveToServer give);
   ~ConnectionGuard();  // Stop(0) if need be
   ConnectionGuard(const ConnectionGuard&) = delete;
   ConnectionGuard& operator=(const ConnectionGuard&) = delete;
 
-  // Takes and owns a client's connection, which does not block. Closes it, and returns false for
+  // Takes and owns a client's connection. Closes it, and returns false for
   // want of descriptors, when there is no room. Any thread.
-  bool Take(int client_fd);
+  bool Take(const AcceptedClient& client);
   // Waits until what the server has written is with the clients that read; false after `timeout`.
   bool Flush(absl::Duration timeout);
   // Lets the server end its connections within `grace`, then ends what is left. Once.

@@ -15,9 +15,6 @@ constexpr size_t kMessageHeadBytes = 5;  // gRPC's: compressed or not, length
 constexpr int64_t kBesideMessageBytes = 4096;
 constexpr absl::Duration kYoung = absl::Seconds(1);
 constexpr uint32_t kLargeDataBytes = 1024;
-constexpr int kManyIncompleteCalls = 64;
-// While none may be held. gRPC's clients acknowledge the settings before their first call.
-constexpr int kMaxUnheldCalls = 8;
 constexpr double kAnsweredFrameCost = 16;  // PING and SETTINGS make the server write
 
 uint32_t BigEndian(absl::string_view bytes) {
@@ -145,21 +142,30 @@ void ConnectionRules::OnSettings(const FrameHead& head, absl::string_view payloa
 ConnectionRules::Step ConnectionRules::OnHeaders(const FrameHead& head, absl::string_view frame,
                                                  absl::Time now, std::string* to_server) {
   if (head.stream % 2 == 0) return Close("BAD_STREAM", Http2Error::kProtocolError);
+  block_bytes_ = head.payload_bytes;
+  if (ReadBlock(head, frame) == Step::kClose) return Step::kClose;
   const bool ends = head.Has(frame_flag::kEndStream);
   Call call = calls_.Find(head.stream);
   if (head.stream > highest_seen_) {
     highest_seen_ = head.stream;
     if (const absl::Status why = WhyNotOpened(); !why.ok()) {
       Refuse(head.stream, why, ends, Http2Error::kRefusedStream);
+    } else if (const absl::Status not_allowed =
+                   head.Has(frame_flag::kEndHeaders) ? WhyNotAllowed() : absl::OkStatus();
+               !not_allowed.ok()) {
+      if (++refused_callers_ > kMaxRefusedCallers) {
+        return Close("UNAUTHENTICATED", Http2Error::kEnhanceYourCalm);
+      }
+      Refuse(head.stream, not_allowed, ends, Http2Error::kInadequateSecurity);
     } else {
       totals_->counters->open_calls.Add(1);
       ++incomplete_calls_;
       call = calls_.Open(head.stream, now);
+      call->second.is_allowed = head.Has(frame_flag::kEndHeaders);
     }
   }
   if (call != calls_.end() && ends) Complete(&call->second);
   block_stream_ = head.stream;
-  block_bytes_ = head.payload_bytes;
   block_frames_ = 1;
   block_since_ = now;
   PassBlock(call, head, frame, now, to_server);
@@ -177,6 +183,7 @@ ConnectionRules::Step ConnectionRules::OnContinuation(const FrameHead& head,
   if (block_bytes_ > kMaxHeaderBlockBytes || block_frames_ > kMaxHeaderBlockFrames) {
     return Close("HEADERS_TOO_LARGE", Http2Error::kEnhanceYourCalm);
   }
+  if (ReadBlock(head, frame) == Step::kClose) return Step::kClose;
   PassBlock(calls_.Find(head.stream), head, frame, now, to_server);
   return Step::kTaken;
 }
@@ -195,6 +202,13 @@ void ConnectionRules::PassBlock(Call call, const FrameHead& head, absl::string_v
   decoder_is_empty_ = acknowledged_;
   if (block_bytes_ > kMaxMetadataBytes && call != calls_.end()) {
     EndCall(call, MetadataTooLarge(block_bytes_, kMaxMetadataBytes), now, to_server);
+  } else if (goes_on && call != calls_.end() && !call->second.is_allowed) {
+    // Of a block in one frame it was asked before the call was opened.
+    if (const absl::Status why = WhyNotAllowed(); !why.ok()) {
+      EndCall(call, why, now, to_server);
+    } else {
+      call->second.is_allowed = true;
+    }
   }
 }
 
@@ -354,22 +368,6 @@ void ConnectionRules::Refuse(uint32_t stream, const absl::Status& why, bool clie
 void ConnectionRules::Complete(GuardedCall* call) {
   call->client_ended = true;
   if (std::exchange(call->is_incomplete, false)) --incomplete_calls_;
-}
-
-absl::Status ConnectionRules::WhyNotOpened() const {
-  if (totals_->refuses_calls) return HostIsShortOfMemory();
-  if (!totals_->has_open_call()) {
-    return TooManyCalls(totals_->counters->open_calls.now(), totals_->quotas.max_open_calls);
-  }
-  // The last slots are not for who has many calls that have not come in whole.
-  if (incomplete_calls_ >= kManyIncompleteCalls && totals_->is_short_of_calls()) {
-    return TooManyIncompleteCalls(incomplete_calls_, "few calls are left for all connections");
-  }
-  if (incomplete_calls_ >= kMaxUnheldCalls && !decoder_is_empty_) {
-    return TooManyIncompleteCalls(incomplete_calls_,
-                                  "the client has not acknowledged the server's settings");
-  }
-  return absl::OkStatus();
 }
 
 void ConnectionRules::GiveBackBytes(GuardedCall* call) {

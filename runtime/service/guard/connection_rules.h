@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -14,6 +15,7 @@
 #include "absl/time/time.h"
 #include "runtime/service/guard/call_table.h"
 #include "runtime/service/guard/guard_totals.h"
+#include "runtime/service/guard/header_reader.h"
 #include "runtime/service/guard/http2_frame.h"
 
 namespace bulkhead {
@@ -25,6 +27,8 @@ inline constexpr absl::Duration kMaxFrameTime = absl::Seconds(10);
 inline constexpr size_t kMaxMetadataBytes = size_t{8} << 10;
 inline constexpr size_t kMaxHeaderBlockBytes = size_t{64} << 10;
 inline constexpr int kMaxHeaderBlockFrames = 8;
+// A connection ends with its last call that its caller may not make.
+inline constexpr int kMaxRefusedCallers = 64;
 // At most this many bytes of the guard's own frames for a client are queued, and one refusal. Then
 // the client's frames are not read, and calls that end meanwhile are reset without a reason.
 inline constexpr size_t kMaxFramesToClient = size_t{8} << 10;
@@ -51,7 +55,9 @@ class TokenBucket {
 
 class ConnectionRules {
  public:
-  ConnectionRules(GuardTotals* totals, absl::Time now) : totals_(totals), since_(now) {}
+  // `roles`: of the client's certificate.
+  ConnectionRules(GuardTotals* totals, absl::Time now, RoleSet roles = kNoRole);
+  ~ConnectionRules();
   // Gives back what the connection holds; calls that are open keep their slots for kResetCallTime.
   void End(absl::Time now);
 
@@ -118,6 +124,10 @@ class ConnectionRules {
   // Resets the call at the server, if the server has it.
   void Forget(Call call, absl::Time now, std::string* to_server);
   absl::Status WhyNotOpened() const;
+  // Of a header block that is whole: whether its caller may make the call.
+  absl::Status WhyNotAllowed() const;
+  // Reads a part of a header block, where calls need a key.
+  Step ReadBlock(const FrameHead& head, absl::string_view frame);
   void ForgetAnswered(Call call);
   bool IsTooSlow(const GuardedCall& call, absl::Time now) const;
   // The server has said that it takes no more calls, and this one it has not.
@@ -126,6 +136,9 @@ class ConnectionRules {
   }
 
   GuardTotals* const totals_;
+  const RoleSet roles_;
+  const std::unique_ptr<HeaderReader> headers_;  // null where calls need no key
+  int refused_callers_ = 0;
   CallTable calls_;
   FrameReader server_frames_;
   bool server_spoke_ = false;

@@ -7,6 +7,7 @@
 #include <deque>
 
 #include "absl/time/time.h"
+#include "runtime/service/access/access_control.h"
 #include "runtime/service/host_counters.h"
 #include "runtime/service/host_quotas.h"
 
@@ -16,12 +17,18 @@ namespace bulkhead {
 inline constexpr absl::Duration kResetCallTime = absl::Seconds(1);
 
 struct GuardTotals {
-  GuardTotals(const HostQuotas& host_quotas, HostCounters* host_counters, ErrorCounts* call_errors)
-      : quotas(host_quotas), counters(host_counters), errors(call_errors) {}
+  // `access_control` may be null, or open to all: calls need nothing then, and are not decoded.
+  GuardTotals(const HostQuotas& host_quotas, HostCounters* host_counters, ErrorCounts* call_errors,
+              const AccessControl* access_control = nullptr)
+      : quotas(host_quotas),
+        counters(host_counters),
+        errors(call_errors),
+        access(access_control != nullptr && access_control->is_on() ? access_control : nullptr) {}
 
   const HostQuotas quotas;
   HostCounters* const counters;
-  ErrorCounts* const errors;  // calls that the guard ended, by reason
+  ErrorCounts* const errors;          // calls that the guard ended, by reason
+  const AccessControl* const access;  // null: open to all
   bool refuses_calls = false;
   int ends_left = 1000;           // calls that may be ended for their slowness until the next tick
   bool bytes_are_wanted = false;  // a body waits for room in request_bytes; since the last tick

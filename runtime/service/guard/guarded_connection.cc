@@ -19,9 +19,9 @@ bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == E
 }  // namespace
 
 GuardedConnection::GuardedConnection(int client_fd, int server_fd, GuardTotals* totals,
-                                     absl::Time now)
+                                     absl::Time now, RoleSet roles)
     : totals_(totals),
-      rules_(totals, now),
+      rules_(totals, now, roles),
       client_fd_(client_fd),
       server_fd_(server_fd),
       last_active_(now) {}

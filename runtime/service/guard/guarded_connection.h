@@ -24,7 +24,8 @@ inline constexpr absl::Duration kMaxUnreadTime = absl::Seconds(60);
 class GuardedConnection {
  public:
   // Owns both descriptors, which do not block.
-  GuardedConnection(int client_fd, int server_fd, GuardTotals* totals, absl::Time now);
+  GuardedConnection(int client_fd, int server_fd, GuardTotals* totals, absl::Time now,
+                    RoleSet roles = kNoRole);
   ~GuardedConnection();
   GuardedConnection(const GuardedConnection&) = delete;
   GuardedConnection& operator=(const GuardedConnection&) = delete;

@@ -39,6 +39,24 @@ FrameHead ParseFrameHead(const char* bytes) {
   return head;
 }
 
+std::optional<absl::string_view> BlockFragment(const FrameHead& head, absl::string_view frame) {
+  constexpr size_t kPriorityBytes = 5;
+  absl::string_view payload = frame.substr(kFrameHeadBytes);
+  if (head.type != FrameType::kHeaders) return payload;
+  if (head.Has(frame_flag::kPadded)) {
+    if (payload.empty()) return std::nullopt;
+    const size_t padding = static_cast<unsigned char>(payload.front());
+    payload.remove_prefix(1);
+    if (padding > payload.size()) return std::nullopt;
+    payload.remove_suffix(padding);
+  }
+  if (head.Has(frame_flag::kPriority)) {
+    if (payload.size() < kPriorityBytes) return std::nullopt;
+    payload.remove_prefix(kPriorityBytes);
+  }
+  return payload;
+}
+
 std::string ResponseFrame(uint32_t stream, absl::string_view block) {
   std::string frame = FrameOf(FrameType::kHeaders, stream, block.size(),
                               frame_flag::kEndHeaders | frame_flag::kEndStream);

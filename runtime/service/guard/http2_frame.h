@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -35,6 +36,7 @@ inline constexpr uint8_t kAck = 0x1;
 inline constexpr uint8_t kEndStream = 0x1;
 inline constexpr uint8_t kEndHeaders = 0x4;
 inline constexpr uint8_t kPadded = 0x8;
+inline constexpr uint8_t kPriority = 0x20;
 }  // namespace frame_flag
 
 enum class Http2Error : uint32_t {
@@ -43,7 +45,9 @@ enum class Http2Error : uint32_t {
   kFrameSizeError = 6,
   kRefusedStream = 7,
   kCancel = 8,
+  kCompressionError = 9,
   kEnhanceYourCalm = 11,
+  kInadequateSecurity = 12,  // gRPC clients: PERMISSION_DENIED
 };
 
 struct FrameHead {
@@ -57,6 +61,10 @@ struct FrameHead {
 
 // Of kFrameHeadBytes bytes.
 FrameHead ParseFrameHead(const char* bytes);
+
+// What a frame of HEADERS or CONTINUATION has of a header block, without padding and priority; none
+// if these are longer than it.
+std::optional<absl::string_view> BlockFragment(const FrameHead& head, absl::string_view frame);
 
 // HEADERS whose block is whole and whose stream ends with it.
 std::string ResponseFrame(uint32_t stream, absl::string_view block);

@@ -90,12 +90,12 @@ class HttpConnection::Exchange final : public HttpExchange {
 };
 
 HttpConnection::HttpConnection(boost::asio::io_context& io, tcp::socket socket, ServiceCore* core,
-                               const Handler* handler, std::shared_ptr<const void> user,
+                               HttpCaller caller, std::shared_ptr<const void> user,
                                std::function<void()> closed)
     : io_(io),
       socket_(std::move(socket)),
       core_(core),
-      handler_(handler),
+      caller_(caller),
       user_(std::move(user)),
       closed_(std::move(closed)) {
   deadline_ = Clock::now() + kHttpIdleTime;
@@ -148,6 +148,10 @@ void HttpConnection::NewParser() {
       core_->quotas.message_bytes,
       BodyClaim(&core_->host.request_bytes, core_->quotas.request_bytes),
       [this](const HttpRequest& request, size_t bytes) { return MayRead(request, bytes); });
+  if (caller_.gate == nullptr) return;
+  parser_->AskGate([this](const HttpRequest& request, absl::string_view authorization) {
+    return (*caller_.gate)(request, authorization, caller_.roles);
+  });
 }
 
 void HttpConnection::Parse() {
@@ -188,8 +192,8 @@ void HttpConnection::Dispatch() {
   ++number_;
   // "100 Continue" may still be on its way.
   deadline_ = write_in_flight_ ? Clock::now() + kHttpStalledWriteTime : Clock::time_point::max();
-  (*handler_)(std::move(request),
-              std::make_shared<Exchange>(io_, weak_from_this(), number_, user_));
+  (*caller_.handler)(std::move(request),
+                     std::make_shared<Exchange>(io_, weak_from_this(), number_, user_));
 }
 
 // What is wrong with it is wrong with all that follows.

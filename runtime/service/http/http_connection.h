@@ -31,16 +31,28 @@ inline constexpr std::chrono::seconds kHttpStalledWriteTime{60};
 // After a refusal: what the client still sends is read so long, for it to see the answer.
 inline constexpr std::chrono::seconds kHttpLingerTime{2};
 
+// Whether a caller may make a request whose head is there, with its Authorization and its
+// certificate's roles.
+using HttpGate = std::function<absl::Status(const HttpRequest& request,
+                                            absl::string_view authorization, RoleSet roles)>;
+using HttpHandler =
+    std::function<void(HttpRequest request, const std::shared_ptr<HttpExchange>& exchange)>;
+
+// Whom a connection's requests are from, and who answers them.
+struct HttpCaller {
+  const HttpHandler* handler = nullptr;
+  const HttpGate* gate = nullptr;  // null: none
+  RoleSet roles = kNoRole;         // of the client's certificate
+};
+
 class HttpConnection final : public std::enable_shared_from_this<HttpConnection> {
  public:
   using Clock = std::chrono::steady_clock;
-  using Handler =
-      std::function<void(HttpRequest request, const std::shared_ptr<HttpExchange>& exchange)>;
 
   // All outlive the connection; each exchange has a `user`, and as long as it does `io` is used.
   // `closed` is called once, last.
   HttpConnection(boost::asio::io_context& io, boost::asio::ip::tcp::socket socket,
-                 ServiceCore* core, const Handler* handler, std::shared_ptr<const void> user,
+                 ServiceCore* core, HttpCaller caller, std::shared_ptr<const void> user,
                  std::function<void()> closed);
   ~HttpConnection();
 
@@ -89,7 +101,7 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   boost::asio::io_context& io_;
   boost::asio::ip::tcp::socket socket_;
   ServiceCore* const core_;
-  const Handler* const handler_;
+  const HttpCaller caller_;
   const std::shared_ptr<const void> user_;
   const std::function<void()> closed_;
 

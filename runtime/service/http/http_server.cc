@@ -20,8 +20,8 @@
 #include "runtime/service/http/http_connection.h"
 #include "runtime/service/http/openai_error.h"
 #include "runtime/service/http/routes.h"
-#include "runtime/service/listener.h"
 #include "runtime/service/refusal.h"
+#include "runtime/service/tls/client_listener.h"
 
 namespace bulkhead {
 namespace {
@@ -47,7 +47,7 @@ void RefuseConnection(int fd) {
 }  // namespace
 
 struct HttpServer::Parts {
-  Parts(ServiceCore* service_core, std::unique_ptr<Listener> bound, const Options& options)
+  Parts(ServiceCore* service_core, std::unique_ptr<ClientListener> bound, const Options& options)
       : core(service_core),
         is_metrics(options.metrics_only),
         count(is_metrics ? core->host.metrics_connections : core->host.http_connections),
@@ -57,15 +57,19 @@ struct HttpServer::Parts {
     handler = [this](HttpRequest request, const std::shared_ptr<HttpExchange>& exchange) {
       routes.Serve(std::move(request), exchange);
     };
+    if (!core->access.is_on()) return;
+    gate = [this](const HttpRequest& request, absl::string_view authorization, RoleSet roles) {
+      return core->access.Check(routes.NeedOf(request), authorization, roles);
+    };
   }
 
-  bool Take(int fd) {
-    boost::asio::post(io, [this, fd] { Admit(fd); });
+  bool Take(const AcceptedClient& client) {
+    boost::asio::post(io, [this, fd = client.fd, roles = client.roles] { Admit(fd, roles); });
     return true;
   }
 
   // The rest: the front end's thread.
-  void Admit(int fd) {
+  void Admit(int fd, RoleSet roles) {
     // Operators still see what a server under pressure does.
     const bool pressed = !is_metrics && core->host.resident_bytes_at_ready > 0 &&
                          core->pressure.percent() >= HostPressure::kRefuseConnections;
@@ -83,8 +87,10 @@ struct HttpServer::Parts {
     socket.non_blocking(true, ec);
     count.Add(1);
     const uint64_t id = ++last_id;
-    auto connection =
-        std::make_shared<HttpConnection>(io, std::move(socket), core, &handler, user, [this, id] {
+    auto connection = std::make_shared<HttpConnection>(
+        io, std::move(socket), core,
+        HttpCaller{.handler = &handler, .gate = gate ? &gate : nullptr, .roles = roles}, user,
+        [this, id] {
           connections.erase(id);
           count.Sub(1);
         });
@@ -92,10 +98,11 @@ struct HttpServer::Parts {
     connection->Start();
   }
 
-  bool HasRoom() const {
-    const int limit = is_metrics ? kMetricsConnections : core->quotas.max_http_connections;
-    return connections.size() < static_cast<size_t>(limit);
+  int max_connections() const {
+    return is_metrics ? kMetricsConnections : core->quotas.max_http_connections;
   }
+
+  bool HasRoom() const { return connections.size() < static_cast<size_t>(max_connections()); }
 
   bool CloseLongestIdle() {
     std::shared_ptr<HttpConnection> longest;
@@ -134,12 +141,12 @@ struct HttpServer::Parts {
   ServiceCore* const core;
   const bool is_metrics;
   PeakCounter& count;
-  std::string target;
-  std::unique_ptr<Listener> listener;
+  std::unique_ptr<ClientListener> listener;
   boost::asio::io_context io{1};
   boost::asio::steady_timer timer;
   Routes routes;
-  HttpConnection::Handler handler;
+  HttpHandler handler;
+  HttpGate gate;  // none: every caller may ask for everything
   std::unordered_map<uint64_t, std::shared_ptr<HttpConnection>> connections;
   uint64_t last_id = 0;
   // Also of whatever may still post: exchanges, on the text worker, too.
@@ -151,19 +158,19 @@ struct HttpServer::Parts {
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const Options& options,
                                                               ServiceCore* core) {
-  BH_ASSIGN_OR_RETURN(ListenAddress address, ResolveListenAddress(options.host, options.port));
-  address.flag = options.metrics_only ? "--metrics-port" : "--http-port";
-  BH_ASSIGN_OR_RETURN(std::unique_ptr<Listener> listener, Listener::Bind(address));
-  address.port = listener->port();
+  BH_ASSIGN_OR_RETURN(
+      std::unique_ptr<ClientListener> listener,
+      ClientListener::Bind(options.host, options.port,
+                           options.metrics_only ? "--metrics-port" : "--http-port", options.tls));
   auto parts = std::make_unique<Parts>(core, std::move(listener), options);
-  parts->target = address.Text();
   Parts* const made = parts.get();
   boost::asio::post(made->io, [made] { made->Tick(); });
   made->thread = std::thread([made] {
     const auto work = boost::asio::make_work_guard(made->io);
     made->io.run();
   });
-  made->listener->Start([made](int fd) { return made->Take(fd); });
+  made->listener->Start(made->max_connections(), &core->access, &core->host.closed,
+                        [made](const AcceptedClient& client) { return made->Take(client); });
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(parts)));
 }
 
@@ -171,12 +178,12 @@ HttpServer::HttpServer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) 
 
 HttpServer::~HttpServer() { Shutdown(absl::ZeroDuration()); }
 
-const std::string& HttpServer::target() const { return parts_->target; }
+const std::string& HttpServer::target() const { return parts_->listener->target(); }
 
 void HttpServer::Shutdown(absl::Duration grace) {
   if (parts_->is_shut_down.exchange(true)) return;
   parts_->core->Stop(grace);
-  parts_->listener->Stop();
+  parts_->listener->StopListening();
   Parts* const parts = parts_.get();
   boost::asio::post(parts->io, [parts] {
     parts->stopping = true;
@@ -193,6 +200,7 @@ void HttpServer::Shutdown(absl::Duration grace) {
   closed.WaitForNotification();
   // Every call has ended or does so soon; what it says on its way comes before this.
   while (parts->user.use_count() > 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  parts->listener->Stop(grace);
   boost::asio::post(parts->io, [parts] { parts->io.stop(); });
   parts->thread.join();
 }

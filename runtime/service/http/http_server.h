@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "runtime/service/http/chat_parts.h"
 #include "runtime/service/service_core.h"
+#include "runtime/service/tls/tls_context.h"
 
 namespace bulkhead {
 
@@ -22,6 +23,7 @@ class HttpServer {
     ChatsOr chats = NoChats("the model has no chat template");
     // --metrics-port: /metrics alone, with connections of its own (kMetricsConnections).
     bool metrics_only = false;
+    std::shared_ptr<const TlsContext> tls = nullptr;  // null: plain
   };
 
   // Binds and starts answering. UNAVAILABLE with exit code 7, host, port and cause if it cannot.

@@ -50,6 +50,10 @@ absl::string_view HttpReason(int http_status) {
       return "OK";
     case 400:
       return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
     case 404:
       return "Not Found";
     case 405:
@@ -92,6 +96,10 @@ int HttpStatusOf(const absl::Status& status) {
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kOutOfRange:
       return 400;
+    case absl::StatusCode::kUnauthenticated:
+      return 401;
+    case absl::StatusCode::kPermissionDenied:
+      return 403;
     case absl::StatusCode::kNotFound:
       return 404;
     case absl::StatusCode::kAlreadyExists:
@@ -134,6 +142,8 @@ HttpAnswer ErrorAnswer(const absl::Status& status, int http_status) {
     answer.headers.emplace_back("Retry-After-Ms", absl::StrCat(ms));
   } else if (answer.status == 429 || answer.status == 503) {
     answer.headers.emplace_back("Retry-After", "1");
+  } else if (answer.status == 401) {
+    answer.headers.emplace_back("WWW-Authenticate", "Bearer");
   }
   return answer;
 }

@@ -1,5 +1,7 @@
 #include "runtime/service/http/request_parser.h"
 
+#include <openssl/crypto.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -124,6 +126,10 @@ void HttpRequestParser::on_field_impl(http::field name, Text name_text, Text val
     case http::field::expect:
       expects_continue_ = absl::EqualsIgnoreCase(text, "100-continue");
       break;
+    case http::field::authorization:
+      // Two are none that is known.
+      if (gate_) authorization_ = authorization_.empty() ? std::string(text) : "?";
+      break;
     case http::field::unknown:
       if (absl::EqualsIgnoreCase(Of(name_text), "x-request-id") && text.size() <= kMaxEchoedBytes &&
           IsPrintable(text)) {
@@ -142,6 +148,13 @@ void HttpRequestParser::on_header_impl(ErrorCode& ec) {
     return Refuse(400, Malformed("one Host field is needed"), &ec);
   }
   if (Base::upgrade()) request_.keep_alive = false;
+  if (!gate_) return;
+  absl::Status may = gate_(request_, authorization_);
+  OPENSSL_cleanse(authorization_.data(), authorization_.size());
+  authorization_.clear();
+  if (may.ok()) return;
+  const int status = HttpStatusOf(may);
+  Refuse(status, std::move(may), &ec);
 }
 
 bool HttpRequestParser::Claim(size_t bytes, ErrorCode& ec) {

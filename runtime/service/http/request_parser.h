@@ -25,6 +25,12 @@ class HttpRequestParser final : private boost::beast::http::basic_parser<true> {
   using MayRead = std::function<absl::Status(const HttpRequest& request, size_t bytes)>;
   HttpRequestParser(int64_t max_body_bytes, BodyClaim claim, MayRead may_read);
 
+  // Asked once the head is there, before anything of a body is taken. Without it the head's
+  // Authorization is passed over.
+  using Gate =
+      std::function<absl::Status(const HttpRequest& request, absl::string_view authorization)>;
+  void AskGate(Gate gate) { gate_ = std::move(gate); }
+
   // Takes bytes off the front of `input`; returns how many. The rest is to be given again with more
   // behind it.
   size_t Feed(absl::string_view input);
@@ -63,6 +69,8 @@ class HttpRequestParser final : private boost::beast::http::basic_parser<true> {
 
   const int64_t max_body_bytes_;
   const MayRead may_read_;
+  Gate gate_;
+  std::string authorization_;
   HttpRequest request_;
   int refusal_ = 0;
   absl::Status why_;

@@ -17,6 +17,7 @@ struct Route {
   absl::string_view method;
   absl::string_view path;
   void (*serve)(const HttpContext&, HttpRequest, const ExchangePointer&);
+  RoleSet need = kGenerateRole;
 };
 
 constexpr absl::string_view kMetricsPath = "/metrics";
@@ -30,16 +31,16 @@ constexpr Route kRoutes[] = {
     {"POST", "/v1/embeddings", ServeEmbeddings},
     {"POST", "/tokenize", ServeTokenize},
     {"POST", "/detokenize", ServeDetokenize},
-    {"GET", "/health", ServeHealth},
-    {"GET", "/ready", ServeHealth},
-    {"GET", "/ping", ServeHealth},
-    {"GET", "/live", ServeLive},
-    {"GET", "/version", ServeVersion},
-    {"GET", kMetricsPath, ServeMetrics},
-    {"GET", "/status", ServeStatus},
-    {"GET", "/", ServePage},
-    {"GET", "/page.css", ServePage},
-    {"GET", "/page.js", ServePage},
+    {"GET", "/health", ServeHealth, kNoRole},
+    {"GET", "/ready", ServeHealth, kNoRole},
+    {"GET", "/ping", ServeHealth, kNoRole},
+    {"GET", "/live", ServeLive, kNoRole},
+    {"GET", "/version", ServeVersion, kAllRoles},
+    {"GET", kMetricsPath, ServeMetrics, kMetricsRole},
+    {"GET", "/status", ServeStatus, kAllRoles},
+    {"GET", "/", ServePage, kNoRole},
+    {"GET", "/page.css", ServePage, kNoRole},
+    {"GET", "/page.js", ServePage, kNoRole},
 };
 
 }  // namespace
@@ -55,6 +56,14 @@ void AnswerError(const HttpContext& context, const ExchangePointer& exchange,
                  const absl::Status& status, int http_status) {
   context.core->errors.Add(ReasonOf(status));
   exchange->Answer(ErrorAnswer(status, http_status), [](bool) {});
+}
+
+RoleSet Routes::NeedOf(const HttpRequest& request) const {
+  for (const Route& route : kRoutes) {
+    if (set_ == RouteSet::kMetricsOnly && route.path != kMetricsPath) continue;
+    if (route.path == request.path) return route.need;
+  }
+  return kAllRoles;  // that there is no such route is for callers with a role
 }
 
 void Routes::Serve(HttpRequest request, const ExchangePointer& exchange) {

@@ -32,6 +32,8 @@ class Routes {
   Routes(ServiceCore* core, ChatsOr chats, RouteSet set = RouteSet::kAll);
   // Answers, now or later. On the front end's thread.
   void Serve(HttpRequest request, const ExchangePointer& exchange);
+  // The roles of which a caller needs one.
+  RoleSet NeedOf(const HttpRequest& request) const;
 
  private:
   HttpContext context_;

@@ -106,7 +106,7 @@ class GenerationClientTest : public ::testing::Test {
   void TearDown() override { server_->Shutdown(); }
 
   GenerationResult Run(std::optional<absl::Duration> timeout = std::nullopt) {
-    auto channel = Connect(target_, absl::Seconds(20));
+    auto channel = Connect(target_, {}, absl::Seconds(20));
     EXPECT_TRUE(channel.ok()) << channel.status();
     if (!channel.ok()) return GenerationResult();
     GenerationClient client(*channel, target_, &calls_, timeout);
@@ -295,7 +295,7 @@ TEST(ConnectTest, WhatAnswersButIsNoGrpcServerIsToldFromNobody) {
     }
   });
   const std::string target = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
-  const absl::Status status = Connect(target, absl::Seconds(5)).status();
+  const absl::Status status = Connect(target, {}, absl::Seconds(5)).status();
   EXPECT_EQ(ExitCodeOf(status), ExitCode::kClientError);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr(target), HasSubstr("does not speak gRPC")));

@@ -67,6 +67,25 @@ TEST(HostBudgetTest, ConnectionsOfHttpArePlannedWhereThereAreAny) {
   }
 }
 
+TEST(HostBudgetTest, TlsAndKeysArePlannedForEveryConnection) {
+  const Capacity capacity = Planned(8, 2048);
+  for (int step = 0; step < kNumHostSteps; ++step) {
+    const HostRequest request = {.http = true, .metrics_port = true, .tls = true};
+    const HostBudget with = HostBudgetAt(step, request, capacity);
+    const HostQuotas& quotas = with.quotas;
+    EXPECT_LE(quotas.max_http_connections, 1024);
+    const int64_t connections =
+        quotas.max_connections + quotas.max_http_connections + kMetricsConnections;
+    const HostBudget plain = HostBudgetAt(step, {.http = true, .metrics_port = true}, capacity);
+    const int64_t fewer = plain.quotas.max_http_connections - quotas.max_http_connections;
+    EXPECT_EQ(with.total_bytes() - plain.total_bytes(),
+              (connections + connections / 2) * kTlsConnectionBytes - fewer * kHttpConnectionBytes);
+    EXPECT_EQ(HostBudgetAt(step, {.access_control = true}, capacity).total_bytes() -
+                  HostBudgetAt(step, {}, capacity).total_bytes(),
+              quotas.max_connections * kHeaderReaderBytes);
+  }
+}
+
 TEST(HostBudgetTest, AnswersOfMetricsArePlannedForEachPortThatGivesThem) {
   const Capacity capacity = Planned(8, 2048);
   EXPECT_EQ(HostBudgetAt(0, {}, capacity).quotas.metrics_bytes, 0);

@@ -1,0 +1,77 @@
+#include "launcher/flags/security_flags.h"
+
+#include <cstdlib>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "launcher/flags/flag_values.h"
+
+namespace bulkhead {
+namespace {
+
+// By spelling: no name is resolved.
+bool IsLoopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host == "[::1]" ||
+         (absl::StartsWith(host, "127.") &&
+          host.find_first_not_of("0123456789.") == std::string::npos);
+}
+
+}  // namespace
+
+void AddSecurityFlags(SecurityOptions* options, Flags* flags) {
+  flags->Add("--api-key-file", "FILE",
+             "callers need one of these API keys: lines KEY, or ROLE[,ROLE] KEY with roles "
+             "generate, control, metrics; rank 0 reads it (default: the environment's "
+             "BULKHEAD_API_KEY, or none)",
+             TextValue(&options->api_key_file));
+  flags->Add("--ssl-certfile", "FILE",
+             "TLS on --port, --http-port and --metrics-port, with this certificate in PEM form "
+             "(default: no TLS)",
+             TextValue(&options->ssl_certfile));
+  flags->Add("--ssl-keyfile", "FILE", "the certificate's private key, in PEM form",
+             TextValue(&options->ssl_keyfile));
+  flags->Add("--ssl-ca-certs", "FILE",
+             "clients need a certificate of one of these authorities, in PEM form (default: none)",
+             TextValue(&options->ssl_ca_certs));
+  flags->Add("--ssl-client-roles", "FILE",
+             "what client certificates may do, by CN, DNS name or URI: lines ROLE[,ROLE] NAME "
+             "(default: everything; nothing where there are API keys)",
+             TextValue(&options->ssl_client_roles));
+}
+
+bool HasEnvironmentKey() {
+  const char* const key = std::getenv("BULKHEAD_API_KEY");
+  return key != nullptr && *key != '\0';
+}
+
+absl::Status CheckSecurity(const ServeOptions& options, bool is_rank0) {
+  const SecurityOptions& security = options.security;
+  const bool has_tls = security.ssl_certfile.has_value();
+  if (has_tls != security.ssl_keyfile.has_value()) {
+    return absl::InvalidArgumentError(
+        "--ssl-certfile and --ssl-keyfile belong together; give both, or none");
+  }
+  if (security.ssl_ca_certs.has_value() && !has_tls) {
+    return absl::InvalidArgumentError(
+        "--ssl-ca-certs: client certificates need TLS; give --ssl-certfile and --ssl-keyfile, too");
+  }
+  if (security.ssl_client_roles.has_value() && !security.ssl_ca_certs.has_value()) {
+    return absl::InvalidArgumentError(
+        "--ssl-client-roles: there are no client certificates; give --ssl-ca-certs, too");
+  }
+  const bool knows_callers = !is_rank0 || security.HasAccessControl();
+  if (options.insecure || IsLoopback(options.host) || (has_tls && knows_callers)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--host: ", options.host, " is not loopback, and ",
+      has_tls ? "" : "traffic is not encrypted (--ssl-certfile, --ssl-keyfile)",
+      !has_tls && !knows_callers ? " and " : "",
+      knows_callers ? ""
+                    : "callers are not authenticated (--api-key-file, BULKHEAD_API_KEY or "
+                      "--ssl-ca-certs)",
+      "; give what is missing, or --insecure if the network is trusted"));
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,28 @@
+// Roles of callers. A call needs one of a set of roles; of an empty set: none, it is open to all.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace bulkhead {
+
+using RoleSet = uint8_t;  // of the bits below
+
+inline constexpr RoleSet kNoRole = 0;
+inline constexpr RoleSet kGenerateRole = 1;  // generations, models, tokenize
+inline constexpr RoleSet kControlRole = 2;   // bulkhead.v1.Control: drain, limits, load
+inline constexpr RoleSet kMetricsRole = 4;   // /metrics
+inline constexpr RoleSet kAllRoles = kGenerateRole | kControlRole | kMetricsRole;
+
+// "generate,control"; "none".
+std::string RolesText(RoleSet roles);
+// INVALID_ARGUMENT naming what is not a role.
+absl::StatusOr<RoleSet> ParseRoles(absl::string_view text);
+
+// What a gRPC method needs, by its path: "/bulkhead.v1.Control/Drain".
+RoleSet NeedOfMethod(absl::string_view path);
+
+}  // namespace bulkhead

@@ -1,0 +1,60 @@
+// Whose calls ConnectionRules lets in, and how many.
+#include <memory>
+#include <optional>
+
+#include "runtime/service/guard/connection_rules.h"
+#include "runtime/service/guard/refused_call.h"
+#include "runtime/service/refusal.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int kManyIncompleteCalls = 64;
+// While none may be held. gRPC's clients acknowledge the settings before their first call.
+constexpr int kMaxUnheldCalls = 8;
+
+}  // namespace
+
+ConnectionRules::ConnectionRules(GuardTotals* totals, absl::Time now, RoleSet roles)
+    : totals_(totals),
+      roles_(roles),
+      headers_(totals->access == nullptr ? nullptr : std::make_unique<HeaderReader>()),
+      since_(now) {}
+
+ConnectionRules::~ConnectionRules() = default;
+
+absl::Status ConnectionRules::WhyNotOpened() const {
+  if (totals_->refuses_calls) return HostIsShortOfMemory();
+  if (!totals_->has_open_call()) {
+    return TooManyCalls(totals_->counters->open_calls.now(), totals_->quotas.max_open_calls);
+  }
+  // The last slots are not for who has many calls that have not come in whole.
+  if (incomplete_calls_ >= kManyIncompleteCalls && totals_->is_short_of_calls()) {
+    return TooManyIncompleteCalls(incomplete_calls_, "few calls are left for all connections");
+  }
+  if (incomplete_calls_ >= kMaxUnheldCalls && !decoder_is_empty_) {
+    return TooManyIncompleteCalls(incomplete_calls_,
+                                  "the client has not acknowledged the server's settings");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ConnectionRules::WhyNotAllowed() const {
+  if (headers_ == nullptr) return absl::OkStatus();
+  return totals_->access->Check(NeedOfMethod(headers_->path()), headers_->authorization(), roles_);
+}
+
+ConnectionRules::Step ConnectionRules::ReadBlock(const FrameHead& head, absl::string_view frame) {
+  if (headers_ == nullptr) return Step::kTaken;
+  if (block_bytes_ > kMaxReadBlockBytes) {
+    return Close("HEADERS_TOO_LARGE", Http2Error::kEnhanceYourCalm);
+  }
+  if (head.type == FrameType::kHeaders) headers_->Clear();
+  const std::optional<absl::string_view> fragment = BlockFragment(head, frame);
+  if (!fragment.has_value() || !headers_->Add(*fragment, head.Has(frame_flag::kEndHeaders))) {
+    return Close("BAD_HEADERS", Http2Error::kCompressionError);
+  }
+  return Step::kTaken;
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,43 @@
+// HeaderReader: what of a call's header block says whether it may be made: its method and its key.
+// Decodes all blocks of one connection in order, since they share a table (RFC 7541); used where
+// calls need an API key, beside gRPC's own decoder.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+struct nghttp2_hd_inflater;
+
+namespace bulkhead {
+
+// The connection ends at a longer header block: what is held of one is bounded by it.
+inline constexpr size_t kMaxReadBlockBytes = size_t{16} << 10;
+
+class HeaderReader {
+ public:
+  HeaderReader();
+  ~HeaderReader();
+  HeaderReader(const HeaderReader&) = delete;
+  HeaderReader& operator=(const HeaderReader&) = delete;
+
+  // The next part of a block, its last with `is_last`. False: it is not HPACK, and no block of the
+  // connection can be read any more.
+  bool Add(absl::string_view fragment, bool is_last);
+
+  // Of the block that was added last. Of a longer one, and of two, something that is not a key.
+  const std::string& path() const { return path_; }
+  const std::string& authorization() const { return authorization_; }
+  // Wipes what was read.
+  void Clear();
+
+ private:
+  void Take(absl::string_view name, absl::string_view value);
+
+  nghttp2_hd_inflater* inflater_ = nullptr;
+  std::string path_;
+  std::string authorization_;
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,79 @@
+// TlsConnection: one client's TCP connection with TLS, the terminator's end of the socket pair
+// whose other end a front end has, and what is on its way between them: at most a record in each
+// direction. Of the terminator's thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "runtime/service/tls/tls_context.h"
+
+namespace bulkhead {
+
+// A client that has connected, until the handshake is done.
+inline constexpr absl::Duration kMaxHandshakeTime = absl::Seconds(10);
+// What the front end sent before it closed, until the client has taken it.
+inline constexpr absl::Duration kMaxLastBytesTime = absl::Seconds(5);
+
+class TlsConnection {
+ public:
+  // Owns the descriptor, which does not block.
+  TlsConnection(TlsContext::Session session, int client_fd, std::string address, absl::Time now);
+  ~TlsConnection();
+  TlsConnection(const TlsConnection&) = delete;
+  TlsConnection& operator=(const TlsConnection&) = delete;
+
+  // Once the handshake is done: owns its end of the socket pair, which does not block.
+  void Open(int inner_fd);
+  // Goes on with the handshake, or moves what can be moved now, once in each direction.
+  void Move(absl::Time now);
+  // The front end has closed its end: what it sent goes to the client, nothing comes back.
+  void InnerClosed(absl::Time now);
+  void Close();
+  void Tick(absl::Time now);
+
+  // What to wait for; 0: epoll is not to know the descriptor.
+  uint32_t client_events() const;
+  uint32_t inner_events() const;
+  int client_fd() const { return client_fd_; }
+  int inner_fd() const { return inner_fd_; }  // -1 before Open
+  bool is_shaken() const { return is_shaken_; }
+  bool is_closed() const { return client_fd_ < 0; }
+  // Nothing of the front end's waits here.
+  bool is_flushed() const;
+  const std::string& address() const { return address_; }
+  const SSL* ssl() const { return session_.get(); }
+  absl::Time begun() const { return begun_; }
+  // Of a connection that is closed: "TLS_HANDSHAKE", "TLS_TIMEOUT"; empty: it ended as it should.
+  const std::string& close_reason() const { return close_reason_; }
+
+ private:
+  bool is_inner_closed() const { return inner_closed_ != absl::InfiniteFuture(); }
+  void Shake();
+  void MoveToInner();
+  void MoveToClient();
+  void SayGoodbye();
+  // What an operation of OpenSSL that returned `result` waits for; true if it may be tried again.
+  bool WaitsFor(int result);
+
+  TlsContext::Session session_;
+  int client_fd_;
+  int inner_fd_ = -1;
+  const std::string address_;
+  const absl::Time begun_;
+  std::string to_inner_;
+  std::string to_client_;
+  absl::Time inner_closed_ = absl::InfiniteFuture();
+  std::string close_reason_;
+  bool is_shaken_ = false;
+  bool wants_write_ = false;  // OpenSSL does, for a record of its own
+  bool client_ended_ = false;
+  bool told_inner_ = false;   // of that
+  bool inner_ended_ = false;  // it sends no more
+  bool said_goodbye_ = false;
+};
+
+}  // namespace bulkhead
