@@ -51,23 +51,11 @@ void SplitUtf8(char32_t first, char32_t last, std::vector<CodePointRange>* parts
 
 // The escape of a character that may not stand in a JSON string, without its backslash.
 std::string ShortestEscape(char32_t c) {
-  switch (c) {
-    case '"':
-    case '\\':
-      return std::string(1, static_cast<char>(c));
-    case '\b':
-      return "b";
-    case '\f':
-      return "f";
-    case '\n':
-      return "n";
-    case '\r':
-      return "r";
-    case '\t':
-      return "t";
-    default:
-      return absl::StrFormat("u%04x", static_cast<uint32_t>(c));
-  }
+  constexpr absl::string_view kCharacters = "\"\\\b\f\n\r\t";
+  constexpr absl::string_view kEscapes = "\"\\bfnrt";
+  const size_t at = c < 0x80 ? kCharacters.find(static_cast<char>(c)) : absl::string_view::npos;
+  if (at != absl::string_view::npos) return std::string(1, kEscapes[at]);
+  return absl::StrFormat("u%04x", static_cast<uint32_t>(c));
 }
 
 }  // namespace
