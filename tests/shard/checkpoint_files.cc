@@ -137,7 +137,7 @@ std::vector<std::string> FixtureDirs() {
       dirs.push_back(entry.path().string());
   }
   std::sort(dirs.begin(), dirs.end());
-  BH_CHECK(dirs.size() == 51);
+  BH_CHECK(dirs.size() == 50);
   return dirs;
 }
 

@@ -100,7 +100,7 @@ TEST(ModelConfigTest, FixturesMeanWhatTheySay) {
   EXPECT_EQ(window.sliding_window, 24);
   EXPECT_EQ(window.WindowOf(0), 24);
   EXPECT_EQ(window.WindowOf(2), 24);
-  EXPECT_EQ(FixtureConfig(models + "mistral_nowindow_f16").WindowOf(1), 0);
+  EXPECT_EQ(FixtureConfig(models + "ministral3_bf16").WindowOf(1), 0);
   const ModelConfig qwen2 = FixtureConfig(models + "qwen2_bf16");
   EXPECT_TRUE(qwen2.qkv_bias);
   EXPECT_FALSE(qwen2.o_bias);
