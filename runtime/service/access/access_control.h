@@ -27,13 +27,13 @@ inline constexpr char kApiKeyVariable[] = "BULKHEAD_API_KEY";
 struct AccessOptions {
   // --api-key-file: lines "KEY" (all roles) or "ROLE[,ROLE] KEY"; empty ones and those that begin
   // with # are comments.
-  std::optional<std::string> api_key_file;
-  std::string environment_key;  // the value of kApiKeyVariable; empty: none
+  std::optional<std::string> api_key_file = std::nullopt;
+  std::string environment_key = {};  // the value of kApiKeyVariable; empty: none
   // --ssl-ca-certs: connections have a client certificate.
   bool client_certificates = false;
   // --ssl-client-roles: lines "ROLE[,ROLE] NAME". Absent: every certificate has all roles where
   // there are no API keys, and none where there are.
-  std::optional<std::string> client_roles_file;
+  std::optional<std::string> client_roles_file = std::nullopt;
 };
 
 class AccessControl {

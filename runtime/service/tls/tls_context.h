@@ -17,8 +17,8 @@ namespace bulkhead {
 struct TlsFiles {
   std::string certfile;  // --ssl-certfile: PEM, the server's certificate first
   std::string keyfile;   // --ssl-keyfile: PEM, not encrypted
-  std::optional<std::string>
-      ca_certs;  // --ssl-ca-certs: clients need a certificate of one of these
+  // --ssl-ca-certs: clients need a certificate of one of these.
+  std::optional<std::string> ca_certs = std::nullopt;
 };
 
 // What is spoken inside, by its name in ALPN. A client that offers others alone is refused.

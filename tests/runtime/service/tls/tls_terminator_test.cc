@@ -158,6 +158,7 @@ TEST_F(TlsTerminatorTest, WhatIsNotTlsIsCountedAndClosed) {
   char bytes[64];
   while (recv(client, bytes, sizeof(bytes), 0) > 0) {
   }
+  terminator_.Stop(absl::ZeroDuration());
   EXPECT_EQ(closed_.Get()["TLS_HANDSHAKE"], 1U);
   close(client);
 }
