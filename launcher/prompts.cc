@@ -87,6 +87,16 @@ absl::Status SetLogitBias(const ordered_json& value, v1::Sampling* sampling) {
   return absl::OkStatus();
 }
 
+// Whether `value` has lists and objects inside each other beyond `levels`.
+bool IsDeeper(const ordered_json& value, int levels) {
+  if (!value.is_structured()) return false;
+  if (levels == 0) return true;
+  for (const ordered_json& part : value) {
+    if (IsDeeper(part, levels - 1)) return true;
+  }
+  return false;
+}
+
 bool IsForm(absl::string_view key) {
   return key == "json_schema" || key == "json_object" || key == "regex" || key == "choice";
 }
@@ -96,6 +106,11 @@ absl::Status SetForm(const std::string& key, const ordered_json& value,
                      v1::GenerateRequest* request) {
   v1::StructuredOutput& form = *request->mutable_structured();
   form.Clear();
+  constexpr int kMostLevels = 64;
+  if (IsDeeper(value, kMostLevels)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(key, " is nested deeper than ", kMostLevels, " levels"));
+  }
   if (key == "json_schema" && (value.is_object() || value.is_string())) {
     form.set_json_schema(value.is_string() ? value.get<std::string>() : value.dump());
   } else if (key == "json_object" && value.is_boolean()) {

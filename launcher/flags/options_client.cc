@@ -93,10 +93,12 @@ Flags::Apply FileValue(std::optional<std::string>* out) {
   };
 }
 
-// Unless there is a form of another kind.
-Flags::Apply OnlyForm(const RequestOptions* options, bool is_choice, Flags::Apply apply) {
+// Unless there is a form of another kind than `own`, a field of the options.
+Flags::Apply OnlyForm(const RequestOptions* options, const void* own, Flags::Apply apply) {
   return [=](const std::string& text) -> absl::Status {
-    if (options->json_schema || options->regex || (!options->choice.empty() && !is_choice)) {
+    if ((options->json_schema && own != &options->json_schema) ||
+        (options->regex && own != &options->regex) ||
+        (!options->choice.empty() && own != &options->choice)) {
       return absl::InvalidArgumentError(
           "an answer has one form: give one of --json-schema, --regex and --choice");
     }
@@ -106,11 +108,11 @@ Flags::Apply OnlyForm(const RequestOptions* options, bool is_choice, Flags::Appl
 
 void AddFormFlags(RequestOptions* options, Flags* flags) {
   flags->Add("--json-schema", "FILE", "the answer is JSON of this schema",
-             OnlyForm(options, false, FileValue(&options->json_schema)));
+             OnlyForm(options, &options->json_schema, FileValue(&options->json_schema)));
   flags->Add("--regex", "PATTERN", "the answer matches this as a whole",
-             OnlyForm(options, false, TextValue(&options->regex)));
+             OnlyForm(options, &options->regex, TextValue(&options->regex)));
   flags->Add("--choice", "TEXT", "the answer is one of these; may be given several times",
-             OnlyForm(options, true, TextListValue(&options->choice)));
+             OnlyForm(options, &options->choice, TextListValue(&options->choice)));
 }
 
 }  // namespace

@@ -153,6 +153,25 @@ TEST(PromptsTest, ABadLineNamesWhatIsBad) {
   for (const auto& [line, says] : cases) EXPECT_THAT(Refusal(line), HasSubstr(says)) << line;
 }
 
+TEST(PromptsTest, AnAnswersFormOverridesThatOfTheFlags) {
+  RequestOptions flags;
+  flags.choice = {"a", "b"};
+  EXPECT_EQ(Line(R"({"prompt": "p"})", flags).structured().choice().texts_size(), 2);
+  EXPECT_EQ(Line(R"({"prompt": "p", "regex": "a+"})", flags).structured().regex(), "a+");
+  EXPECT_EQ(Line(R"({"prompt": "p", "choice": ["c"]})", flags).structured().choice().texts(0), "c");
+  EXPECT_EQ(Line(R"({"prompt": "p", "json_schema": {"type": "null"}})").structured().json_schema(),
+            R"({"type":"null"})");
+  EXPECT_EQ(Line(R"({"prompt": "p", "json_schema": "{}"})").structured().json_schema(), "{}");
+  EXPECT_TRUE(Line(R"({"prompt": "p", "json_object": true})").structured().json_object());
+  EXPECT_FALSE(Line(R"({"prompt": "p", "json_object": false})").has_structured());
+  EXPECT_FALSE(Line(R"({"prompt": "p"})").has_structured());
+  EXPECT_THAT(Refusal(R"({"prompt": "p", "regex": 1})"), HasSubstr("regex must be a string"));
+  EXPECT_THAT(Refusal(R"({"prompt": "p", "choice": [1]})"), HasSubstr("choice must be a list"));
+  std::string deep = "{\"prompt\": \"p\", \"json_schema\": {\"a\":";
+  deep += std::string(100'000, '[') + std::string(100'000, ']') + "}}";
+  EXPECT_THAT(Refusal(deep), HasSubstr("64 levels"));
+}
+
 TEST(PromptsTest, HostileLinesEndInShortMessages) {
   EXPECT_LT(
       Refusal(absl::StrCat(R"({"prompt": "p", ")", std::string(1 << 20, 'k'), R"(": 1})")).size(),

@@ -314,6 +314,8 @@ TEST(OptionsTest, GenerateRefusesWhatNoRequestCanBe) {
       {{"--seed", "18446744073709551616"}, {"--seed", "18446744073709551616"}},
       {{"--max-tokens", "-1"}, {"--max-tokens", "at least 0"}},
       {{"--logprobs", "21"}, {"--logprobs", "at most 20"}},
+      {{"--regex", "a", "--choice", "b"}, {"--choice", "one form"}},
+      {{"--json-schema", "/no/such/file"}, {"--json-schema", "/no/such/file"}},
       {{"--repetition-penalty", "0"}, {"--repetition-penalty", "at least 0.01"}},
       {{"--presence-penalty", "2.5"}, {"--presence-penalty", "at most 2"}},
       {{"--logit-bias", "7"}, {"--logit-bias"}},
