@@ -230,6 +230,7 @@ absl::Status InResponsesFields(const absl::Status& status) {
   return WithFieldsRenamed(status, {{"messages", "input"},
                                     {"max_completion_tokens", "max_output_tokens"},
                                     {"reasoning_effort", "reasoning.effort"},
+                                    {"response_format.json_schema", "text.format"},
                                     {"response_format", "text.format"}});
 }
 
