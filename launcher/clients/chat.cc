@@ -255,7 +255,7 @@ absl::Status RunChat(const ChatOptions& options) {
   const char* const term = std::getenv("TERM");
   const bool plain =
       std::getenv("NO_COLOR") != nullptr || term == nullptr || absl::string_view(term) == "dumb";
-  LineEditor::RestoreTerminal();  // remembers it as it is now
+  if (interactive) LineEditor::RestoreTerminal();  // remembers it as it is now
   CurrentCall current;
   std::atomic<int> ended_by{0};
   SignalThread signals({SIGINT, SIGTERM}, [&](const ReceivedSignal& signal) {
@@ -269,7 +269,12 @@ absl::Status RunChat(const ChatOptions& options) {
       _exit(128 + signal.number);
     }
   });
-  Chat chat(options, {.address = options.http, .api_key = std::move(key)},
+  Chat chat(options,
+            {.address = options.http,
+             .api_key = std::move(key),
+             .ssl_ca_certs = options.ssl_ca_certs,
+             .ssl_certfile = options.ssl_certfile,
+             .ssl_keyfile = options.ssl_keyfile},
             {.to_terminal = to_terminal, .colors = to_terminal && !plain}, &current);
   const absl::Status status =
       interactive ? ChatInTerminal(&chat, options.http) : AnswerStandardInput(&chat);

@@ -217,6 +217,7 @@ struct ChatOptions {
   std::string http = "127.0.0.1:8000";
   std::optional<std::string> system;  // the first message
   std::optional<std::string> api_key_file;
+  std::string ssl_ca_certs, ssl_certfile, ssl_keyfile;  // empty: none; the last two or neither
   RequestOptions request;  // only what a chat's sampling has
 };
 

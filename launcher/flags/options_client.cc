@@ -177,6 +177,14 @@ absl::StatusOr<Command> ParseChat(CommandArgs args) {
   flags.Add("--api-key-file", "FILE",
             "its first line is sent as API key (default: BULKHEAD_API_KEY of the environment)",
             TextValue(&options.api_key_file));
+  flags.Add("--ssl-ca-certs", "FILE",
+            "talk TLS to a server whose certificate is of one of these authorities, in PEM form "
+            "(default: no TLS)",
+            TextValue(&options.ssl_ca_certs));
+  flags.Add("--ssl-certfile", "FILE", "the client's certificate, in PEM form",
+            TextValue(&options.ssl_certfile));
+  flags.Add("--ssl-keyfile", "FILE", "its private key, in PEM form",
+            TextValue(&options.ssl_keyfile));
   flags.Group("Conversation (without a flag, the model's own defaults)");
   flags.Add("--system", "TEXT", "the message of the role system, before all others",
             TextValue(&options.system));
@@ -187,6 +195,11 @@ absl::StatusOr<Command> ParseChat(CommandArgs args) {
             SeedValue(&options.request.seed));
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
+  if (options.ssl_certfile.empty() != options.ssl_keyfile.empty() ||
+      (options.ssl_ca_certs.empty() && !options.ssl_certfile.empty())) {
+    return absl::InvalidArgumentError(
+        "--ssl-certfile and --ssl-keyfile belong together, and need --ssl-ca-certs");
+  }
   return options;
 }
 
