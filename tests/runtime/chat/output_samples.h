@@ -1,0 +1,163 @@
+// Texts of every format as models write them, and what a parser makes of a text.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/chat/output_parser.h"
+
+namespace bulkhead {
+
+inline OutputParserOptions With(const std::string& tool, const std::string& reasoning,
+                                const std::string& prompt = "") {
+  OutputParserOptions options;
+  const absl::StatusOr<OutputFormat> format = ChooseOutputFormat(tool, reasoning, "");
+  EXPECT_TRUE(format.ok()) << format.status();
+  options.format = *format;
+  options.prompt = prompt;
+  options.call_id_seed = "request-1";
+  return options;
+}
+
+inline std::vector<std::pair<std::string, std::string>> CallsOf(const ParsedOutput& parsed) {
+  std::vector<std::pair<std::string, std::string>> calls;
+  for (const ToolCall& call : parsed.tool_calls) calls.emplace_back(call.name, call.arguments);
+  return calls;
+}
+
+inline std::string Describe(const std::vector<ParsedDelta>& deltas) {
+  std::string content, reasoning, calls;
+  int num_calls = 0;
+  for (const ParsedDelta& delta : deltas) {
+    if (delta.kind == ParsedDelta::Kind::kContent) content += delta.text;
+    if (delta.kind == ParsedDelta::Kind::kReasoning) reasoning += delta.text;
+    if (delta.kind != ParsedDelta::Kind::kToolCall) continue;
+    if (!delta.call_name.empty()) {
+      EXPECT_EQ(delta.text, "");
+      EXPECT_EQ(delta.call_index, num_calls++);
+      absl::StrAppend(&calls, "\n", delta.call_id, " ", delta.call_name, " ");
+    }
+    EXPECT_EQ(delta.call_index, num_calls - 1);
+    EXPECT_EQ(delta.call_id.empty(), delta.call_name.empty());
+    calls += delta.text;
+  }
+  return absl::StrCat("C:", content, "\nR:", reasoning, "\nT:", calls);
+}
+
+inline void Extend(std::vector<ParsedDelta>* all, std::vector<ParsedDelta> more) {
+  for (ParsedDelta& delta : more) all->push_back(std::move(delta));
+}
+
+inline constexpr char kGlmText[] =
+    "<think></think>\nI look.\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>\"Oslo\""
+    "\n</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n<arg_key>zip</arg_key>\n"
+    "<arg_value>0150</arg_value>\n</tool_call>\n<tool_call>now\n</tool_call>";
+inline constexpr char kKimiText[] =
+    "I look.<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0"
+    "<|tool_call_argument_begin|>{\"city\": \"Oslo\"}<|tool_call_end|><|tool_call_begin|>functions."
+    "now:1<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>";
+
+struct Sample {
+  OutputParserOptions options;
+  std::string text;
+};
+
+inline constexpr char kDeepSeekText[] =
+    "ok<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"a\": 1}\n```"
+    "<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n{}\n```"
+    "<｜tool▁call▁end｜><｜tool▁calls▁end｜>";
+inline constexpr char kHarmonyText[] =
+    "<|channel|>analysis<|message|>I should look.<|end|><|start|>assistant<|channel|>commentary "
+    "to=functions.weather <|constrain|>json<|message|>{\"city\": \"Oslo\"}<|call|>";
+
+inline std::vector<Sample> Samples() {
+  std::vector<Sample> samples = {
+      {With("hermes", "qwen3"),
+       "<think>\nlet me see\n</think>\n\nSure.\n<tool_call>\n{\"name\": \"f\", \"arguments\": "
+       "{\"a\": \"}</tool_call>\"}}\n</tool_call>\n<tool_call>{\"name\": \"g\"}</tool_call>"},
+      {With("hermes", "none"),
+       "a < b <tool_call> is a tag, <tool_call>{\"x\": 1}</tool_call> too "},
+      {With("hermes", "none"), "cut <tool_call>{\"name\": \"f\", \"arg"},
+      {With("hermes", "none"), "bad <tool_call>{\"name\": </tool_call> more"},
+      {With("none", "deepseek_r1"), "thinking </thin </think> answer\n"},
+      {With("none", "deepseek_r1", "x<think>\n"), "only thinking"},
+      {With("none", "qwen3", "<think>\n\n</think>\n\n"), "<think> is content here"},
+      {With("llama3_json", ""),
+       " {\"name\": \"f\", \"parameters\": {\"a\": [1, 2]}}; {\"name\": "
+       "\"g\", \"parameters\": {}}"},
+      {With("llama3_json", ""), "<|python_tag|>{\"name\": \"f\", \"parameters\": {}} "},
+      {With("llama3_json", ""), "{not json} at all"},
+      {With("mistral", ""),
+       "Hi[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"a\": \"]\"}}, "
+       "{\"name\": \"g\", \"arguments\": {}}]"},
+      {With("mistral", ""), "[TOOL_CALLS]f[CALL_ID]123456789[ARGS]{\"a\": 1}[TOOL_CALLS]g[ARGS]{}"},
+      {With("deepseek_v3", "deepseek_r1", "<think>\n"), absl::StrCat("hm</think>", kDeepSeekText)},
+      {With("deepseek_v31", ""),
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"a\": 1}"
+       "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},
+      {With("qwen3_coder", ""),
+       "Now.\n<tool_call>\n<function=f>\n<parameter=text>\nline 1\nline "
+       "\"2\"\n</parameter>\n<parameter=n>\n3\n</parameter>\n</function>\n"
+       "</tool_call> done"},
+      {With("openai", "openai_gptoss"), kHarmonyText},
+      {With("openai", ""),
+       "<|channel|>commentary<|message|>Wait.<|end|><|start|>assistant<|channel|>"
+       "final<|message|>It is <b>.<|return|>"},
+      {With("openai", ""), " to=functions.f<|channel|>commentary json<|message|>not json<|call|>"},
+      {With("openai", ""), "a text without channels"},
+      {With("glm45", "glm45"), kGlmText},
+      {With("glm45", ""), "x <tool_call>is no call</tool_call> <tool_call>f<arg_key>a</arg_key> b"},
+      {With("glm45", ""), "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>cut </arg_val"},
+      {With("glm45", ""),
+       "<tool_call>f<arg_key>a</arg_key><arg_value>[1, 2</arg_value>then</tool_call>"},
+      {With("kimi_k2", ""), kKimiText},
+      {With("kimi_k2", ""), "<|tool_call_begin|>a b<|tool_call_argument_begin|>{} and"},
+      {With("kimi_k2", ""),
+       "<|tool_call_begin|>f<|tool_call_argument_begin|> {\"a\": <|tool_call_end|>"},
+      {With("hermes", ""), "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [1, {\"b\": \"cut"},
+      {With("hermes", ""),
+       "<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"f\"}</tool_call><tool_call>{\"name\": "
+       "\"g\", \"arguments\": \"{\\\"b\\\": 2}\"}</tool_call>"},
+      {With("hermes", ""),
+       "<tool_call>{\"id\": {\"name\": \"x\"}, \"name\": \"f\", \"arguments\": {\"a\": "
+       "</tool_call>b"},
+      {With("hermes", ""),
+       "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"arguments\": {\"b\": 2}}\n"
+       "</tool_call>x<tool_call>{\"name\": \"g\", \"arguments\": {} and so on"},
+      {With("mistral", ""),
+       "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}, {\"x\": 1}] and [TOOL_CALLS][] then"},
+      {With("qwen3_coder", ""),
+       "<tool_call><function=f><parameter=a>\n1\n\n</parameter> no <parameter=b>2</parameter>"},
+      {With("qwen3_coder", ""), "<function=f> <tool_call><function=f>\n</function></tool_call>"},
+      {With("openai", ""),
+       "<|channel|>commentary to=functions.f<|message|> {\"a\": 1 <|end|><|channel|>commentary "
+       "to=functions.g<|message|>\n{ } \n<|call|>"},
+  };
+  samples.push_back(samples[0]);
+  samples.back().options.hidden_tokens = {"<|im_end|>", "<|endoftext|>"};
+  samples.back().text += "<|im_end|>";
+  return samples;
+}
+
+inline std::string Repeated(const std::string& text, int count) {
+  std::string all;
+  for (int i = 0; i < count; ++i) all += text;
+  return all;
+}
+
+inline std::string InPieces(const OutputParserOptions& options, const std::string& text,
+                            size_t bytes) {
+  OutputParser parser(options);
+  std::vector<ParsedDelta> deltas;
+  for (size_t at = 0; at < text.size(); at += bytes) {
+    Extend(&deltas, parser.Append(text.substr(at, bytes)));
+  }
+  Extend(&deltas, parser.Finish());
+  return Describe(deltas);
+}
+
+}  // namespace bulkhead
