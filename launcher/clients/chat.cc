@@ -22,37 +22,20 @@
 #include "base/whole_file.h"
 #include "launcher/clients/chat_printer.h"
 #include "launcher/clients/chat_stream.h"
+#include "launcher/clients/client_credentials.h"
 #include "launcher/clients/conversation.h"
 #include "launcher/clients/generate_output.h"
 #include "launcher/clients/http_call.h"
 #include "launcher/clients/line_editor.h"
 #include "launcher/exit_status.h"
 #include "launcher/signal_thread.h"
+#include "runtime/service/access/access_control.h"
 
 namespace bulkhead {
 namespace {
 
 constexpr char kPath[] = "/v1/chat/completions";
 constexpr size_t kMaxModelsBytes = size_t{1} << 20;
-
-absl::StatusOr<std::string> ReadApiKey(const ChatOptions& options) {
-  std::string key, source = "BULKHEAD_API_KEY";
-  if (options.api_key_file.has_value()) {
-    source = absl::StrCat("--api-key-file ", *options.api_key_file);
-    BH_ASSIGN_OR_RETURN(key, ReadWholeFile(*options.api_key_file));
-    key = std::string(absl::StripAsciiWhitespace(key.substr(0, key.find('\n'))));
-  } else if (const char* const given = std::getenv("BULKHEAD_API_KEY"); given != nullptr) {
-    key = given;
-    if (key.empty()) return key;
-  }
-  if ((options.api_key_file.has_value() && key.empty()) ||
-      !std::all_of(key.begin(), key.end(), absl::ascii_isgraph)) {
-    return WithExitCode(absl::InvalidArgumentError(absl::StrCat(
-                            source, " has no key: a word of visible ASCII characters")),
-                        ExitCode::kUsage);
-  }
-  return key;
-}
 
 // The call in flight, for signals.
 class CurrentCall {
@@ -249,13 +232,15 @@ absl::Status AnswerStandardInput(Chat* chat) {
 }  // namespace
 
 absl::Status RunChat(const ChatOptions& options) {
-  BH_ASSIGN_OR_RETURN(std::string key, ReadApiKey(options));
+  BH_RETURN_IF_ERROR(CheckTogether(options.credentials));
+  BH_ASSIGN_OR_RETURN(std::string key, ReadClientKey(options.credentials.api_key_file,
+                                                     std::getenv(kApiKeyVariable)));
   const bool to_terminal = isatty(STDOUT_FILENO) != 0;
   const bool interactive = to_terminal && isatty(STDIN_FILENO) != 0;
   const char* const term = std::getenv("TERM");
   const bool plain =
       std::getenv("NO_COLOR") != nullptr || term == nullptr || absl::string_view(term) == "dumb";
-  LineEditor::RestoreTerminal();  // remembers it as it is now
+  if (interactive) LineEditor::RestoreTerminal();  // remembers it as it is now
   CurrentCall current;
   std::atomic<int> ended_by{0};
   SignalThread signals({SIGINT, SIGTERM}, [&](const ReceivedSignal& signal) {
@@ -269,7 +254,12 @@ absl::Status RunChat(const ChatOptions& options) {
       _exit(128 + signal.number);
     }
   });
-  Chat chat(options, {.address = options.http, .api_key = std::move(key)},
+  Chat chat(options,
+            {.address = options.http,
+             .api_key = std::move(key),
+             .ssl_ca_certs = options.credentials.ssl_ca_certs.value_or(""),
+             .ssl_certfile = options.credentials.ssl_certfile.value_or(""),
+             .ssl_keyfile = options.credentials.ssl_keyfile.value_or("")},
             {.to_terminal = to_terminal, .colors = to_terminal && !plain}, &current);
   const absl::Status status =
       interactive ? ChatInTerminal(&chat, options.http) : AnswerStandardInput(&chat);

@@ -57,6 +57,8 @@ absl::StatusOr<std::string> ReadPem(const char* flag, const std::string& path) {
                       ExitCode::kUsage);
 }
 
+}  // namespace
+
 absl::Status CheckTogether(const ClientCredentials& credentials) {
   const bool has_one = credentials.ssl_certfile.has_value() || credentials.ssl_keyfile.has_value();
   const bool has_both = credentials.ssl_certfile.has_value() && credentials.ssl_keyfile.has_value();
@@ -69,8 +71,6 @@ absl::Status CheckTogether(const ClientCredentials& credentials) {
                      "or none"),
       ExitCode::kUsage);
 }
-
-}  // namespace
 
 absl::StatusOr<ChannelSecurity> ReadCredentials(const ClientCredentials& credentials) {
   BH_RETURN_IF_ERROR(CheckTogether(credentials));

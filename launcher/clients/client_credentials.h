@@ -16,6 +16,8 @@ struct ChannelSecurity {
   std::string api_key;  // empty: none
 };
 
+// INVALID_ARGUMENT with exit code 2 where one flag lacks another.
+absl::Status CheckTogether(const ClientCredentials& credentials);
 // INVALID_ARGUMENT with exit code 2 naming the flag or file.
 absl::StatusOr<ChannelSecurity> ReadCredentials(const ClientCredentials& credentials);
 

@@ -6,14 +6,19 @@
 
 #include <array>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
+#include "base/status.h"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/ip/tcp.hpp"
+#include "boost/asio/ssl.hpp"
 #include "boost/beast/core/flat_buffer.hpp"
 #include "boost/beast/core/tcp_stream.hpp"
 #include "boost/beast/http.hpp"
+#include "boost/beast/ssl.hpp"
 #include "launcher/version.h"
 
 namespace bulkhead {
@@ -21,6 +26,7 @@ namespace {
 
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
+namespace ssl = boost::asio::ssl;
 using boost::asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
@@ -44,7 +50,14 @@ absl::Status NotHttp(const std::string& address, const ErrorCode& error) {
   return absl::UnavailableError(
       absl::StrCat("the program at ", address, " does not speak HTTP/1.1 (", error.message(),
                    "): --http takes the server's http= of its READY line, "
-                   "not its grpc="));
+                   "not its grpc=; a server with TLS needs --ssl-ca-certs"));
+}
+
+absl::Status NoTls(const std::string& address, const ErrorCode& error) {
+  return absl::UnavailableError(
+      absl::StrCat("the program at ", address, " made no TLS connection (", error.message(),
+                   "): it speaks no TLS, its certificate is of another authority or host "
+                   "(--ssl-ca-certs), or it wants a client's (--ssl-certfile)"));
 }
 
 absl::Status Broken(const std::string& address, const ErrorCode& error) {
@@ -57,33 +70,72 @@ absl::Status Broken(const std::string& address, const ErrorCode& error) {
 
 class HttpCall::Connection {
  public:
-  absl::Status Open(const std::string& address) {
-    const size_t colon = address.rfind(':');
-    std::string host = address.substr(0, colon);
+  absl::Status Open(const HttpTarget& target) {
+    const size_t colon = target.address.rfind(':');
+    std::string host = target.address.substr(0, colon);
     if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
+    const bool is_tls = !target.ssl_ca_certs.empty();
+    if (is_tls) BH_RETURN_IF_ERROR(ReadFiles(target));
     ErrorCode error;
     tcp::resolver resolver(io_);
-    const auto found = resolver.resolve(host, address.substr(colon + 1), error);
-    if (error) return NoServer(address);
+    const auto found = resolver.resolve(host, target.address.substr(colon + 1), error);
+    if (error) return NoServer(target.address);
     stream_.expires_after(kConnectLimit);
     stream_.async_connect(found, [&](const ErrorCode& e, const tcp::endpoint&) { error = e; });
     io_.run();
-    if (error) return NoServer(address);
+    if (error) return NoServer(target.address);
+    ProbeWhenIdle();
+    if (is_tls) {
+      tls_.emplace(stream_, context_);
+      SSL_set_tlsext_host_name(tls_->native_handle(), host.c_str());
+      tls_->set_verify_callback(ssl::host_name_verification(host), error);
+      tls_->async_handshake(ssl::stream_base::client, [&](const ErrorCode& e) { error = e; });
+      io_.restart();
+      io_.run();
+      if (error) return NoTls(target.address, error);
+    }
     stream_.expires_never();
+    return absl::OkStatus();
+  }
+
+  int fd() { return stream_.socket().native_handle(); }
+
+  // What `work` makes of the stream, plain or not.
+  template <typename Work>
+  void Use(Work work) {
+    tls_.has_value() ? work(*tls_) : work(stream_);
+  }
+
+ private:
+  absl::Status ReadFiles(const HttpTarget& target) {
+    ErrorCode error;
+    const auto bad = [&](const char* flag, const std::string& path) {
+      return WithExitCode(
+          absl::InvalidArgumentError(absl::StrCat("--", flag, " ", path, ": ", error.message())),
+          ExitCode::kUsage);
+    };
+    context_.set_verify_mode(ssl::verify_peer, error);
+    context_.load_verify_file(target.ssl_ca_certs, error);
+    if (error) return bad("ssl-ca-certs", target.ssl_ca_certs);
+    if (target.ssl_certfile.empty()) return absl::OkStatus();
+    context_.use_certificate_chain_file(target.ssl_certfile, error);
+    if (error) return bad("ssl-certfile", target.ssl_certfile);
+    context_.use_private_key_file(target.ssl_keyfile, ssl::context::pem, error);
+    return error ? bad("ssl-keyfile", target.ssl_keyfile) : absl::OkStatus();
+  }
+
+  void ProbeWhenIdle() {
     const int on = 1;
     setsockopt(fd(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
     setsockopt(fd(), IPPROTO_TCP, TCP_KEEPIDLE, &kProbeAfterSeconds, sizeof(int));
     setsockopt(fd(), IPPROTO_TCP, TCP_KEEPINTVL, &kProbeEverySeconds, sizeof(int));
     setsockopt(fd(), IPPROTO_TCP, TCP_KEEPCNT, &kNumProbes, sizeof(int));
-    return absl::OkStatus();
   }
 
-  int fd() { return stream_.socket().native_handle(); }
-  beast::tcp_stream& stream() { return stream_; }
-
- private:
   boost::asio::io_context io_;
+  ssl::context context_{ssl::context::tls_client};
   beast::tcp_stream stream_{io_};
+  std::optional<ssl::stream<beast::tcp_stream&>> tls_;
 };
 
 HttpCall::HttpCall(HttpTarget target) : target_(std::move(target)) {}
@@ -109,7 +161,7 @@ bool HttpCall::SetSocket(int fd) {
 absl::Status HttpCall::Send(const std::string& path, const std::string& body,
                             const OnBody& on_body) {
   Connection connection;
-  absl::Status status = connection.Open(target_.address);
+  absl::Status status = connection.Open(target_);
   if (status.ok() && SetSocket(connection.fd())) {
     status = Exchange(connection, path, body, on_body);
   }
@@ -129,15 +181,16 @@ absl::Status HttpCall::Exchange(Connection& connection, const std::string& path,
     request.set(http::field::authorization, absl::StrCat("Bearer ", target_.api_key));
   }
   request.prepare_payload();
-  ErrorCode error;
-  http::write(connection.stream(), request, error);
+  ErrorCode error, sent;
+  connection.Use([&](auto& stream) { http::write(stream, request, sent); });
   // A server may refuse a body before it has read it: its answer says more than the failed write.
   beast::flat_buffer buffer(kMaxHeadBytes);
   http::response_parser<http::buffer_body> parser;
   parser.header_limit(kMaxHeadBytes);
   // Of a stream; boost::none fails for every answer with a length (Boost 1.74).
   parser.body_limit(std::numeric_limits<uint64_t>::max());
-  http::read_header(connection.stream(), buffer, parser, error);
+  connection.Use([&](auto& stream) { http::read_header(stream, buffer, parser, error); });
+  if (error && sent) return Broken(target_.address, sent);
   const auto& of_http = http::make_error_code(http::error::bad_version).category();
   if (error == boost::asio::error::connection_reset || error.category() == of_http) {
     return NotHttp(target_.address, error);
@@ -150,7 +203,7 @@ absl::Status HttpCall::Exchange(Connection& connection, const std::string& path,
   while (!parser.is_done()) {
     parser.get().body().data = piece.data();
     parser.get().body().size = piece.size();
-    http::read_some(connection.stream(), buffer, parser, error);
+    connection.Use([&](auto& stream) { http::read_some(stream, buffer, parser, error); });
     if (error == http::error::need_buffer) error = {};
     const absl::string_view bytes(piece.data(), piece.size() - parser.get().body().size);
     if (http_status == 200) {

@@ -223,7 +223,7 @@ struct GenerateOptions {
 struct ChatOptions {
   std::string http = "127.0.0.1:8000";
   std::optional<std::string> system;  // the first message
-  std::optional<std::string> api_key_file;
+  ClientCredentials credentials;
   RequestOptions request;  // only what a chat's sampling has
 };
 
@@ -269,10 +269,11 @@ struct PrintText {
   absl::Status status = absl::OkStatus();
 };
 
-using Command = std::variant<ServeOptions, RunOptions, ScoreOptions, PlanOptions, GenerateOptions,
-                             ChatOptions, TokenizeOptions, DrainOptions, LimitsOptions, DoctorOptions,
-                             ThroughputOptions, KernelsOptions, CommOptions, VerifyOptions,
-                             SimulateOptions, ServeBenchOptions, ToolCommand, PrintText>;
+using Command =
+    std::variant<ServeOptions, RunOptions, ScoreOptions, PlanOptions, GenerateOptions, ChatOptions,
+                 TokenizeOptions, DrainOptions, LimitsOptions, DoctorOptions, ThroughputOptions,
+                 KernelsOptions, CommOptions, VerifyOptions, SimulateOptions, ServeBenchOptions,
+                 ToolCommand, PrintText>;
 
 // `args` without the program's name. INVALID_ARGUMENT with exit code 2 names the flag, the value
 // and the limit; for an unknown flag or command the nearest existing name.

@@ -115,12 +115,7 @@ void AddFormFlags(RequestOptions* options, Flags* flags) {
              OnlyForm(options, &options->choice, TextListValue(&options->choice)));
 }
 
-}  // namespace
-
-void AddServerFlags(std::string* target, ClientCredentials* credentials, Flags* flags) {
-  flags->Group("Server");
-  flags->Add("--target", "HOST:PORT", "where the server listens (default 127.0.0.1:50051)",
-             TargetValue(target));
+void AddCredentialFlags(ClientCredentials* credentials, Flags* flags) {
   flags->Add("--api-key-file", "FILE",
              "the server's API key, in a file (default: the environment's BULKHEAD_API_KEY)",
              TextValue(&credentials->api_key_file));
@@ -132,6 +127,15 @@ void AddServerFlags(std::string* target, ClientCredentials* credentials, Flags* 
              TextValue(&credentials->ssl_certfile));
   flags->Add("--ssl-keyfile", "FILE", "its private key, in PEM form",
              TextValue(&credentials->ssl_keyfile));
+}
+
+}  // namespace
+
+void AddServerFlags(std::string* target, ClientCredentials* credentials, Flags* flags) {
+  flags->Group("Server");
+  flags->Add("--target", "HOST:PORT", "where the server listens (default 127.0.0.1:50051)",
+             TargetValue(target));
+  AddCredentialFlags(credentials, flags);
 }
 
 void AddRequestFlags(RequestOptions* options, Flags* flags) {
@@ -217,9 +221,7 @@ absl::StatusOr<Command> ParseChat(CommandArgs args) {
   flags.Group("Server");
   flags.Add("--http", "HOST:PORT", "where the server listens for HTTP (default 127.0.0.1:8000)",
             TargetValue(&options.http));
-  flags.Add("--api-key-file", "FILE",
-            "its first line is sent as API key (default: BULKHEAD_API_KEY of the environment)",
-            TextValue(&options.api_key_file));
+  AddCredentialFlags(&options.credentials, &flags);
   flags.Group("Conversation (without a flag, the model's own defaults)");
   flags.Add("--system", "TEXT", "the message of the role system, before all others",
             TextValue(&options.system));

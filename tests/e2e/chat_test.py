@@ -7,6 +7,7 @@ import pty
 import re
 import select
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -224,9 +225,13 @@ class Refuses(http.server.BaseHTTPRequestHandler):
         pass
 
 
-class ApiKeyTest(unittest.TestCase):
+class SecurityTest(unittest.TestCase):
+    def setUp(self):
+        self.server = http.server.HTTPServer(("127.0.0.1", 0), Refuses)
+        Refuses.asked = []
+
     def test_the_key_of_the_environment_or_of_a_file_is_sent(self):
-        server = http.server.HTTPServer(("127.0.0.1", 0), Refuses)
+        server = self.server
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self.addCleanup(server.server_close)
         self.addCleanup(server.shutdown)
@@ -247,6 +252,34 @@ class ApiKeyTest(unittest.TestCase):
         for bad in (ask(BULKHEAD_API_KEY="a b"), ask("--api-key-file", "/dev/null"), ask("--api-key-file", "/nowhere")):
             self.assertEqual(bad.returncode, 2, bad.stderr)
         self.assertEqual(len(Refuses.asked), 3)
+
+    def test_a_servers_certificate_is_checked(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        key, cert, other = (os.path.join(folder, name) for name in ("key.pem", "cert.pem", "other.pem"))
+        for path, name in ((other, "other"), (cert, "localhost")):
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                            "-keyout", key, "-out", path, "-days", "2", "-subj", f"/CN={name}",
+                            "-addext", f"subjectAltName=DNS:{name}"], check=True, capture_output=True)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(cert, key)
+        self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.addCleanup(self.server.server_close)
+        self.addCleanup(self.server.shutdown)
+
+        def ask(host, *flags):
+            return subprocess.run([group.BINARY, "chat", "--http", f"{host}:{self.server.server_port}", *flags], input="x",
+                                  capture_output=True, text=True, timeout=group.LIMIT_S)
+        self.assertIn("UNAUTHENTICATED", ask("localhost", "--ssl-ca-certs", cert).stderr)
+        for host, flags, words in (("localhost", ("--ssl-ca-certs", other), "made no TLS connection"),
+                                   ("127.0.0.1", ("--ssl-ca-certs", cert), "made no TLS connection"),
+                                   ("localhost", (), "does not speak HTTP/1.1")):
+            done = ask(host, *flags)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(words, done.stderr)
+        for flags in (("--ssl-ca-certs", "/nowhere"), ("--ssl-ca-certs", cert, "--ssl-certfile", cert)):
+            self.assertEqual(ask("localhost", *flags).returncode, 2)
+        self.assertEqual(len(Refuses.asked), 1)
 
 
 if __name__ == "__main__":

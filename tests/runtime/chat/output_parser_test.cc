@@ -13,10 +13,25 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-std::vector<std::pair<std::string, std::string>> CallsOf(const ParsedOutput& parsed) {
-  std::vector<std::pair<std::string, std::string>> calls;
-  for (const ToolCall& call : parsed.tool_calls) calls.emplace_back(call.name, call.arguments);
-  return calls;
+TEST(OutputParser, GivesTheSameForEveryCutOfATextInTwoAndInCharacters) {
+  for (const Sample& sample : Samples()) {
+    OutputParser whole(sample.options);
+    std::vector<ParsedDelta> deltas = whole.Append(sample.text);
+    Extend(&deltas, whole.Finish());
+    const std::string expected = Describe(deltas);
+    for (size_t cut = 0; cut <= sample.text.size(); ++cut) {
+      OutputParser parser(sample.options);
+      std::vector<ParsedDelta> parts = parser.Append(sample.text.substr(0, cut));
+      Extend(&parts, parser.Append(sample.text.substr(cut)));
+      Extend(&parts, parser.Finish());
+      ASSERT_EQ(Describe(parts), expected) << sample.text << "\ncut at " << cut;
+    }
+    OutputParser parser(sample.options);
+    std::vector<ParsedDelta> parts;
+    for (const char c : sample.text) Extend(&parts, parser.Append(std::string(1, c)));
+    Extend(&parts, parser.Finish());
+    EXPECT_EQ(Describe(parts), expected) << sample.text;
+  }
 }
 
 TEST(OutputParser, TakesReasoningContentAndCallsOfHermesApart) {
@@ -43,150 +58,6 @@ TEST(OutputParser, GivesWhatIsNoCallAsContentWithNothingLost) {
             "[TOOL_CALLS] a b {\"c\": 1}");
   EXPECT_EQ(ParseOutput(With("openai", ""), "a text without channels").content,
             "a text without channels");
-}
-
-TEST(OutputParser, ReadsEachFormat) {
-  const auto calls = [](const OutputParserOptions& options, const std::string& text) {
-    return CallsOf(ParseOutput(options, text));
-  };
-  const std::vector<Sample> all = Samples();
-  EXPECT_THAT(calls(all[7].options, all[7].text),
-              ElementsAre(Pair("f", "{\"a\": [1, 2]}"), Pair("g", "{}")));
-  EXPECT_THAT(calls(all[8].options, all[8].text), ElementsAre(Pair("f", "{}")));
-  EXPECT_THAT(calls(all[10].options, all[10].text),
-              ElementsAre(Pair("f", "{\"a\": \"]\"}"), Pair("g", "{}")));
-  EXPECT_THAT(calls(all[11].options, all[11].text),
-              ElementsAre(Pair("f", "{\"a\": 1}"), Pair("g", "{}")));
-  EXPECT_THAT(calls(With("deepseek_v3", ""), kDeepSeekText),
-              ElementsAre(Pair("f", "{\"a\": 1}"), Pair("g", "{}")));
-  EXPECT_THAT(calls(all[13].options, all[13].text), ElementsAre(Pair("f", "{\"a\": 1}")));
-  EXPECT_THAT(calls(all[15].options, all[15].text),
-              ElementsAre(Pair("weather", "{\"city\": \"Oslo\"}")));
-  EXPECT_EQ(ParseOutput(all[15].options, all[15].text).reasoning, "I should look.");
-  const ParsedOutput final = ParseOutput(all[16].options, all[16].text);
-  EXPECT_EQ(final.content, "Wait.\nIt is <b>.");
-  EXPECT_EQ(final.reasoning, "");
-  EXPECT_EQ(ToolCallId("s", 0, /*short_form=*/true).size(), 9u);
-}
-
-std::vector<std::pair<std::string, std::string>> CallsOfFormat(const std::string& tool,
-                                                               const std::string& text) {
-  return CallsOf(ParseOutput(With(tool, ""), text));
-}
-
-TEST(OutputParser, ReadsCallsOfGlm) {
-  OutputParserOptions options = With("glm45", "glm45");
-  ParsedOutput parsed = ParseOutput(options, kGlmText);
-  EXPECT_EQ(parsed.content, "I look.");
-  // Without a schema values are JSON where they can be.
-  EXPECT_THAT(CallsOf(parsed),
-              ElementsAre(Pair("get_weather", R"({"city": "Oslo", "days": 3, "zip": "0150"})"),
-                          Pair("now", "{}")));
-  options.tools = nlohmann::ordered_json::parse(
-      R"([{"type": "function", "function": {"name": "get_weather", "parameters": {"properties": {
-          "city": {"type": "string"}, "days": {"type": "string"}, "zip": {"type": "integer"}}}}}])");
-  EXPECT_EQ(ParseOutput(options, kGlmText).tool_calls[0].arguments,
-            R"({"city": "\"Oslo\"\n", "days": "3", "zip": "0150"})");
-  const std::string no_call =
-      "x <tool_call>is no call</tool_call> <tool_call>f<arg_key>a</arg_key> b";
-  EXPECT_EQ(ParseOutput(options, no_call).content, no_call);
-  EXPECT_THAT(CallsOfFormat("glm45", "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1"),
-              ElementsAre(Pair("f", "{\"a\": 1")));
-}
-
-TEST(OutputParser, ReadsCallsOfKimiWithTheirIds) {
-  const ParsedOutput parsed = ParseOutput(With("kimi_k2", ""), kKimiText);
-  EXPECT_EQ(parsed.content, "I look.");
-  EXPECT_THAT(CallsOf(parsed),
-              ElementsAre(Pair("get_weather", R"({"city": "Oslo"})"), Pair("now", "{}")));
-  EXPECT_EQ(parsed.tool_calls[0].id, "functions.get_weather:0");
-  EXPECT_EQ(parsed.tool_calls[1].id, "functions.now:1");
-  const ParsedOutput unnumbered = ParseOutput(
-      With("kimi_k2", ""), "<|tool_call_begin|>f<|tool_call_argument_begin|>{}<|tool_call_end|>");
-  ASSERT_EQ(unnumbered.tool_calls.size(), 1u);
-  EXPECT_EQ(unnumbered.tool_calls[0].id.substr(0, 5), "call_");
-}
-
-TEST(OutputParser, EndsBrokenArgumentsWithWhatThereIs) {
-  EXPECT_THAT(CallsOfFormat("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [\"cut"),
-              ElementsAre(Pair("f", "{\"a\": [\"cut")));
-  const ParsedOutput broken = ParseOutput(
-      With("hermes", ""), "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": </tool_call>b");
-  EXPECT_THAT(CallsOf(broken), ElementsAre(Pair("f", "{\"a\": ")));
-  EXPECT_EQ(broken.content, "b");
-  const ParsedOutput list = ParseOutput(
-      With("mistral", ""), "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}, {\"x\": 1}] and");
-  EXPECT_THAT(CallsOf(list), ElementsAre(Pair("f", "{}")));
-  EXPECT_EQ(list.content, "{\"x\": 1}] and");
-  const ParsedOutput tagged = ParseOutput(
-      With("qwen3_coder", ""), "<tool_call><function=f><parameter=a>\n1\n\n</parameter> no");
-  EXPECT_THAT(CallsOf(tagged), ElementsAre(Pair("f", "{\"a\": \"1\\n\"}")));
-  EXPECT_EQ(tagged.content, "no");
-}
-
-TEST(OutputParser, ReadsArgumentsBeforeTheNameAndArgumentsInAString) {
-  EXPECT_THAT(CallsOfFormat("hermes",
-                            "<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"f\"}</tool_call>"),
-              ElementsAre(Pair("f", "{\"a\": 1}")));
-  EXPECT_THAT(
-      CallsOfFormat("hermes", R"(<tool_call>{"name": "g", "arguments": "{\"b\": 2}"}</tool_call>)"),
-      ElementsAre(Pair("g", "{\"b\": 2}")));
-  EXPECT_THAT(
-      CallsOfFormat("hermes", R"(<tool_call>{"x": {"name": "no"}, "name": "\u0066", "parameters":)"
-                              R"( {"name": "}"}, "arguments": {}}</tool_call>)"),
-      ElementsAre(Pair("f", R"({"name": "}"})")));
-}
-
-// How many characters of a call's arguments have come when all but `left` of the text have.
-size_t GivenBefore(const std::string& tool, const std::string& text, size_t left) {
-  OutputParser parser(With(tool, ""));
-  size_t given = 0;
-  for (const ParsedDelta& delta : parser.Append(text.substr(0, text.size() - left))) {
-    if (delta.kind == ParsedDelta::Kind::kToolCall) given += delta.text.size();
-  }
-  return given;
-}
-
-TEST(OutputParser, GivesArgumentsAsTheyCome) {
-  const std::string words(1000, 'x');
-  const std::string object = "{\"a\": \"" + words + "\"}";
-  EXPECT_EQ(GivenBefore("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": " + object, 500),
-            object.size() - 500);
-  EXPECT_EQ(GivenBefore("llama3_json", "{\"name\": \"f\", \"parameters\": " + object, 500),
-            object.size() - 500);
-  EXPECT_EQ(GivenBefore("mistral", "[TOOL_CALLS]f[ARGS]" + object, 500), object.size() - 500);
-  EXPECT_EQ(GivenBefore("mistral", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": " + object, 500),
-            object.size() - 500);
-  EXPECT_EQ(GivenBefore("deepseek_v31", "<｜tool▁call▁begin｜>f<｜tool▁sep｜>" + object, 500),
-            object.size() - 500);
-  EXPECT_EQ(
-      GivenBefore("kimi_k2",
-                  "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>" + object, 500),
-      object.size() - 500);
-  EXPECT_EQ(GivenBefore("openai", "<|channel|>commentary to=functions.f<|message|>" + object, 500),
-            object.size() - 500);
-  EXPECT_EQ(GivenBefore("qwen3_coder", "<tool_call><function=f><parameter=a>\n" + words, 500),
-            object.size() - 502);
-  OutputParserOptions glm = With("glm45", "");
-  glm.tools = nlohmann::ordered_json::parse(
-      R"([{"name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}])");
-  OutputParser parser(glm);
-  const std::vector<ParsedDelta> deltas =
-      parser.Append("<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>" + words);
-  ASSERT_EQ(deltas.size(), 2u);
-  EXPECT_EQ(deltas[0].call_name, "f");
-  EXPECT_EQ(deltas[1].text, "{\"a\": \"" + words);
-}
-
-TEST(OutputParser, TellsStringsFromOtherValuesByTheSchemaOfQwen3Coder) {
-  OutputParserOptions options = With("qwen3_coder", "");
-  options.tools = nlohmann::ordered_json::parse(
-      R"([{"type": "function", "function": {"name": "f", "parameters": {"type": "object",
-          "properties": {"text": {"type": "string"}, "n": {"type": "integer"}}}}}])");
-  const std::string text = Samples()[14].text;
-  EXPECT_THAT(CallsOf(ParseOutput(options, text)),
-              ElementsAre(Pair("f", "{\"text\": \"line 1\\nline \\\"2\\\"\", \"n\": 3}")));
-  EXPECT_EQ(ParseOutput(options, text).content, "Now.done");
 }
 
 TEST(OutputParser, LeavesCallsInTheContentWhereTheRequestHasNoTools) {
@@ -244,6 +115,34 @@ TEST(ChooseOutputFormat, FollowsTheTemplatesText) {
               ::testing::HasSubstr("hermes"));
   EXPECT_FALSE(ChooseOutputFormat("", "other", "").ok());
   EXPECT_FALSE(ChooseOutputFormat("hermes", "openai_gptoss", "").ok());
+}
+
+TEST(OutputParserTest, MarkersWithoutEndEndAndAreTheSameInAnyPieces) {
+  for (const char* marker : {"<|channel|>", "<|start|>", "<|end|>", "<|call|>", "<|message|>"}) {
+    const std::string text = Repeated(marker, 2000);
+    const std::string whole = InPieces(With("openai", "openai_gptoss"), text, text.size());
+    EXPECT_EQ(InPieces(With("openai", "openai_gptoss"), text, 7), whole) << marker;
+  }
+  for (const char* marker : {"<tool_call>", "<think>", " "}) {
+    const std::string text = Repeated(marker, 2000) + "<think>x";
+    const std::string whole = InPieces(With("hermes", "qwen3"), text, text.size());
+    EXPECT_EQ(InPieces(With("hermes", "qwen3"), text, 7), whole) << marker;
+  }
+}
+
+TEST(OutputParserTest, AMegabyteOfMarkersTakesNoTimeThatGrowsWithItsSquare) {
+  // Quadratic, it would take minutes: the test's limit is the check.
+  ParseOutput(With("openai", "openai_gptoss"), Repeated("<|end|>", 150'000));
+  ParseOutput(With("deepseek_v3", "none"), Repeated("<｜tool▁call▁begin｜>", 40'000));
+  ParseOutput(With("hermes", "none"), Repeated("<tool_call>", 90'000));
+  ParseOutput(With("glm45", "none"), Repeated("<tool_call>f<arg_key>a</arg_key>", 30'000));
+  ParseOutput(With("kimi_k2", "none"), Repeated("<|tool_call_begin|>f", 40'000));
+  const std::string open_value = "<tool_call>f<arg_key>a</arg_key><arg_value>";
+  InPieces(With("glm45", "none"), open_value + Repeated("</arg_valu", 100'000), 7);
+  InPieces(With("glm45", "none"), open_value + "1" + std::string(1 << 20, ' '), 64);
+  InPieces(With("hermes", "none"), "<tool_call>" + Repeated("{\"name\":", 100'000), 7);
+  OutputParser spaces(With("none", "qwen3"));
+  for (int i = 0; i < 20'000; ++i) spaces.Append(std::string(64, ' '));
 }
 
 TEST(OutputParserTest, TextOfHarmonyIsNotLost) {

@@ -1,4 +1,4 @@
-// Answers in each format, and what parsers make of them as text.
+// Texts of every format as models write them, and what a parser makes of a text.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,6 +21,12 @@ inline OutputParserOptions With(const std::string& tool, const std::string& reas
   options.prompt = prompt;
   options.call_id_seed = "request-1";
   return options;
+}
+
+inline std::vector<std::pair<std::string, std::string>> CallsOf(const ParsedOutput& parsed) {
+  std::vector<std::pair<std::string, std::string>> calls;
+  for (const ToolCall& call : parsed.tool_calls) calls.emplace_back(call.name, call.arguments);
+  return calls;
 }
 
 inline std::string Describe(const std::vector<ParsedDelta>& deltas) {
@@ -135,6 +141,23 @@ inline std::vector<Sample> Samples() {
   samples.back().options.hidden_tokens = {"<|im_end|>", "<|endoftext|>"};
   samples.back().text += "<|im_end|>";
   return samples;
+}
+
+inline std::string Repeated(const std::string& text, int count) {
+  std::string all;
+  for (int i = 0; i < count; ++i) all += text;
+  return all;
+}
+
+inline std::string InPieces(const OutputParserOptions& options, const std::string& text,
+                            size_t bytes) {
+  OutputParser parser(options);
+  std::vector<ParsedDelta> deltas;
+  for (size_t at = 0; at < text.size(); at += bytes) {
+    Extend(&deltas, parser.Append(text.substr(at, bytes)));
+  }
+  Extend(&deltas, parser.Finish());
+  return Describe(deltas);
 }
 
 }  // namespace bulkhead
