@@ -114,14 +114,14 @@ class RunJob final : public BatchJob {
 
   absl::Status Prepare(const RankEngine& engine) override {
     const ParsedConfig& config = engine.source.config;
-    const RequestRules rules = {.tokenizer = engine.tokenizer.get(),
-                                .served_model_names = {options_.engine.model},
-                                .vocab_size = config.model.vocab_size,
-                                .max_model_len = engine.limits.max_model_len,
-                                .default_max_tokens = options_.engine.default_max_tokens,
-                                .defaults = config.generation,
-                                .embedding = {},
-                                .grammars = GrammarsOf(engine)};
+    RequestRules rules;
+    rules.tokenizer = engine.tokenizer.get();
+    rules.served_model_names = {options_.engine.model};
+    rules.vocab_size = config.model.vocab_size;
+    rules.max_model_len = engine.limits.max_model_len;
+    rules.default_max_tokens = options_.engine.default_max_tokens;
+    rules.defaults = config.generation;
+    rules.grammars = GrammarsOf(engine);
     std::vector<LogitsFile::Tensor> tensors;
     prompt_logprobs_.resize(lines_.size());
     for (size_t i = 0; i < lines_.size(); ++i) {

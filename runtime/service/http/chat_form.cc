@@ -68,6 +68,8 @@ absl::Status AddCall(const OutputFormat& format, ChatCompletionRequest* request)
     case ToolFormat::kMistral:
     case ToolFormat::kDeepSeek:
     case ToolFormat::kHarmony:
+    case ToolFormat::kGlm45:
+    case ToolFormat::kKimiK2:
       break;
   }
   return NotSupported("tool_choice",
