@@ -218,7 +218,7 @@ struct ChatOptions {
   std::optional<std::string> system;  // the first message
   std::optional<std::string> api_key_file;
   std::string ssl_ca_certs, ssl_certfile, ssl_keyfile;  // empty: none; the last two or neither
-  RequestOptions request;  // only what a chat's sampling has
+  RequestOptions request;                               // only what a chat's sampling has
 };
 
 struct TokenizeOptions {
@@ -260,10 +260,11 @@ struct PrintText {
   absl::Status status = absl::OkStatus();
 };
 
-using Command = std::variant<ServeOptions, RunOptions, ScoreOptions, PlanOptions, GenerateOptions,
-                             ChatOptions, TokenizeOptions, DrainOptions, LimitsOptions, DoctorOptions,
-                             ThroughputOptions, KernelsOptions, CommOptions, VerifyOptions,
-                             SimulateOptions, ServeBenchOptions, ToolCommand, PrintText>;
+using Command =
+    std::variant<ServeOptions, RunOptions, ScoreOptions, PlanOptions, GenerateOptions, ChatOptions,
+                 TokenizeOptions, DrainOptions, LimitsOptions, DoctorOptions, ThroughputOptions,
+                 KernelsOptions, CommOptions, VerifyOptions, SimulateOptions, ServeBenchOptions,
+                 ToolCommand, PrintText>;
 
 // `args` without the program's name. INVALID_ARGUMENT with exit code 2 names the flag, the value
 // and the limit; for an unknown flag or command the nearest existing name.
