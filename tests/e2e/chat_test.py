@@ -240,15 +240,15 @@ class SecurityTest(unittest.TestCase):
             return subprocess.run([group.BINARY, "chat", "--http", f"127.0.0.1:{server.server_port}", *flags], input="x",
                                   capture_output=True, text=True, timeout=group.LIMIT_S,
                                   env=dict(group.ENVIRONMENT, **environment))
-        done = ask(BULKHEAD_API_KEY="secret-1")
+        done = ask(BULKHEAD_API_KEY="secret-of-16-characters-1")
         self.assertEqual(done.returncode, 1)
         self.assertIn("UNAUTHENTICATED: no such key; give a key", done.stderr)
         path = os.path.join(self.enterContext(tempfile.TemporaryDirectory()), "key")
         with open(path, "w", encoding="ascii") as file:
-            file.write("secret-2\nnot this\n")
-        ask("--api-key-file", path, BULKHEAD_API_KEY="secret-1")
+            file.write("secret-of-16-characters-2\nsecret-of-16-characters-3\n")
+        ask("--api-key-file", path, BULKHEAD_API_KEY="secret-of-16-characters-1")
         ask()
-        self.assertEqual(Refuses.asked, ["Bearer secret-1", "Bearer secret-2", None])
+        self.assertEqual(Refuses.asked, ["Bearer secret-of-16-characters-1", "Bearer secret-of-16-characters-2", None])
         for bad in (ask(BULKHEAD_API_KEY="a b"), ask("--api-key-file", "/dev/null"), ask("--api-key-file", "/nowhere")):
             self.assertEqual(bad.returncode, 2, bad.stderr)
         self.assertEqual(len(Refuses.asked), 3)
