@@ -161,7 +161,10 @@ class VllmEngineTest(unittest.TestCase):
         self.assertEqual(self.stub.GetServerInfo(vllm.GetServerInfoRequest(), timeout=group.LIMIT_S).max_num_seqs, 8)
         loads = self.stub.GetLoads(vllm.GetLoadsRequest(include=["core"]), timeout=group.LIMIT_S).loads
         self.assertEqual((len(loads), loads[0].max_running_requests), (1, 8))
-        for method in (self.stub.Embed, self.stub.FlushCache, self.stub.StartProfile, self.stub.StopProfile):
+        with self.assertRaises(grpc.RpcError) as raised:
+            self.stub.Embed(vllm.EmbedRequest(tokenized=vllm.TokenizedInput(input_ids=[5])), timeout=group.LIMIT_S)
+        self.assertIn("the model gives no embeddings: it has no modules.json", raised.exception.details())
+        for method in (self.stub.FlushCache, self.stub.StartProfile, self.stub.StopProfile):
             with self.assertRaises(grpc.RpcError) as raised:
                 method(vllm.Unserved(), timeout=group.LIMIT_S)
             self.assertEqual(raised.exception.code(), grpc.StatusCode.UNIMPLEMENTED)

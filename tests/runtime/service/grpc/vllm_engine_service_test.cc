@@ -264,8 +264,7 @@ TEST_F(VllmEngineServiceTest, WhatIsNotServedSaysSo) {
   EXPECT_EQ(tokenizer->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
   vllm_api::Unserved unserved;
   using Stub = vllm_api::VllmEngine::Stub;
-  for (const auto method :
-       {&Stub::FlushCache, &Stub::StartProfile, &Stub::StopProfile}) {
+  for (const auto method : {&Stub::FlushCache, &Stub::StartProfile, &Stub::StopProfile}) {
     const grpc::Status status = Ask(method, {}, &unserved);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
     EXPECT_FALSE(status.error_message().empty());
