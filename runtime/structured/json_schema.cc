@@ -89,7 +89,7 @@ absl::StatusOr<const Json*> JsonSchemaCompiler::Resolve(const Place& place,
                                                         absl::string_view ref) const {
   if (ref.empty() || ref[0] != '#' || (ref.size() > 1 && ref[1] != '/')) {
     return UnsupportedSchema(place.path,
-                             absl::StrCat("\"$ref\" to \"", ref, "\" (only #/... is; it)"));
+                             absl::StrCat("\"$ref\" to \"", ref, "\", outside the schema,"));
   }
   const Json* at = &root_;
   std::vector<std::string> steps;

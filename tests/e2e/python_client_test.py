@@ -114,8 +114,8 @@ class WithAGroupTest(unittest.TestCase):
         with self.assertRaises(BulkheadError) as caught:
             self.client.generate(group.long_request(), timeout_s=0.2)
         self.assertEqual(caught.exception.code, grpc.StatusCode.DEADLINE_EXCEEDED)
-        with Client("127.0.0.1:1") as nobody, self.assertRaises(BulkheadError) as caught:
-            nobody.generate("x")
+        with Client("127.0.0.1:1") as client, self.assertRaises(BulkheadError) as caught:
+            client.generate("x")
         self.assertEqual((caught.exception.code, caught.exception.reason), (grpc.StatusCode.UNAVAILABLE, ""))
         self.assertLess(time.monotonic() - begin, 60)
 

@@ -32,7 +32,7 @@ class SamplingParams:
     ignore_eos: Optional[bool] = None
     include_stop_in_output: Optional[bool] = None
     skip_special_tokens: Optional[bool] = None
-    logprobs: Optional[int] = None  # of the drawn token and the likeliest so many
+    logprobs: Optional[int] = None  # of the drawn token and the N likeliest
     prompt_logprobs: Optional[int] = None
     prompt_token_ids: Optional[bool] = None  # return them
     add_special_tokens: Optional[bool] = None  # to a text

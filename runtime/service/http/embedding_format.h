@@ -11,7 +11,7 @@ namespace bulkhead {
 
 struct EmbeddingOptions {
   bool base64 = false;            // of little-endian float32
-  std::optional<int> dimensions;  // the first so many
+  std::optional<int> dimensions;  // the first N
   bool normalizes = true;         // what is left of them
 };
 

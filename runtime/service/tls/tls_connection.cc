@@ -13,7 +13,7 @@
 namespace bulkhead {
 namespace {
 
-// The most that a record carries: OpenSSL keeps nothing of it that epoll would not tell of.
+// The most that a record carries: so OpenSSL never holds bytes that epoll does not report.
 constexpr size_t kRecordBytes = 16384;
 
 bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
