@@ -20,15 +20,6 @@ void Backend::FillInSampled(const StepIndex&, const int32_t*, int32_t*) {
   BH_CHECK(samples_tokens());
 }
 
-// Only backends that attend over latents get these.
-void Backend::MatMulHeads(ConstMatrixView, int64_t, absl::Span<const Linear>, MatrixView, int64_t) {
-  BH_CHECK(attends_latents());
-}
-void Backend::RopeLatents(const StepIndex&, const HeadLayout&, const Rotary&, ConstMatrixView,
-                          MatrixView) {
-  BH_CHECK(attends_latents());
-}
-
 // Only backends that keep states get these.
 void Backend::CausalConv(const StepIndex&, ConstMatrixView, const StateLayerView&, MatrixView) {
   BH_CHECK(keeps_states());

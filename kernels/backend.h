@@ -1,7 +1,7 @@
 // Backend: the few ops a decoder is made of. Ops only enqueue work on the backend's device;
 // faults surface at Device::Synchronize. Activations are f32, but for what products alone read:
-// outputs of RmsNorm, LayerNorm, AddResidualNorm, Attend and of activations, and x of MatMul, may
-// be in product_input_dtype.
+// outputs of RmsNorm, LayerNorm, AddResidualNorm, Attend, MatMulHeads and of activations, and x of
+// MatMul and MatMulHeads, may be in product_input_dtype.
 //
 // The bits (docs/architecture.md, Determinism): every output of a product is one chain of fused
 // multiply-adds over ascending k per slice, slices joined as a binary tree (memory/linear.h); norms
@@ -146,8 +146,6 @@ class BackendSizes {
   virtual int64_t WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) const = 0;
   // Whether tokens are sampled on the device, which takes memory for it.
   virtual bool samples_tokens() const { return false; }
-  // Whether it has the ops of latent attention, and attends over a latent cache.
-  virtual bool attends_latents() const { return false; }
   // Whether it has the ops of linear attention.
   virtual bool keeps_states() const { return false; }
   // Whether it multiplies by a number among the weights, norms v, and has heads of two kinds.

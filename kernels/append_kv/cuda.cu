@@ -12,6 +12,7 @@ struct AppendKvParameters {
   ConstRows qkv;
   int num_heads = 0;
   int num_kv_heads = 0;
+  int parts = 2;  // keys and values; of a latent cache keys alone
 };
 
 namespace {
@@ -111,7 +112,7 @@ BH_KERNEL(kHeadWarps* kWarp)
 AppendKv(AppendKvParameters p) {
   GridDependencySynchronize();
   const int unit = int(blockIdx.y) * kHeadWarps + WarpIndex();
-  if (unit >= 2 * p.num_kv_heads) return;
+  if (unit >= p.parts * p.num_kv_heads) return;
   const bool is_key = unit < p.num_kv_heads;
   const int head = is_key ? unit : unit - p.num_kv_heads;
   const CacheParameters& c = p.cache;
@@ -148,7 +149,7 @@ AppendKv(AppendKvParameters p) {
     } else {
       StoreInt4(scaling, x, d, is_key, elements, first, step);
     }
-    auto* const scalings = reinterpret_cast<uint16_t*>(keys + 2 * c.keys_bytes) +
+    auto* const scalings = reinterpret_cast<uint16_t*>(keys + p.parts * c.keys_bytes) +
                            (is_key ? 0 : 2 * c.block_tokens) + token;
     if (LaneIndex() == 0) scalings[0] = scaling.scale_bits;
     if (LaneIndex() == 0) scalings[c.block_tokens] = scaling.zero_bits;
@@ -186,8 +187,9 @@ void CudaBackend::AppendKv(const StepIndex& index, const HeadLayout& heads, Cons
                            const KvLayerView& kv) {
   if (qkv.empty() || heads.num_kv_heads == 0) return;
   Enqueue(driver_, cuda::AppendKvKernel(kv.geometry.format),
-          cuda::OneWarpPerHead(index.num_tokens, 2 * heads.num_kv_heads),
-          {cuda::CacheOf(index, kv), cuda::RowsOf(qkv), heads.num_heads, heads.num_kv_heads});
+          cuda::OneWarpPerHead(index.num_tokens, kv.geometry.num_parts() * heads.num_kv_heads),
+          {cuda::CacheOf(index, kv), cuda::RowsOf(qkv), heads.num_heads, heads.num_kv_heads,
+           kv.geometry.num_parts()});
 }
 
 }  // namespace bulkhead

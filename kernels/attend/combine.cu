@@ -37,7 +37,7 @@ BH_KERNEL(kHeadWarps* kWarp) Combine(AttendParameters p) {
   BH_UNROLL
   for (int mask = kWarp / 2; mask > 0; mask /= 2) sum += __shfl_xor_sync(kFullMask, sum, mask);
   const float shrink = AddSink(p, head, greatest, sum);
-  const int d = p.cache.head_dim;
+  const int d = p.out_dim;
   for (int dim0 = 0; dim0 < d; dim0 += kWarp) {
     const int dim = dim0 + LaneIndex();
     float out = 0.0F;

@@ -17,6 +17,14 @@ using cuda::NumBlocks;
 using cuda::OutRowsOf;
 using cuda::RowsOf;
 
+// As many columns as share what is read, while a block has shared memory for their queries.
+int LatentColumnTiles(int heads, bool split, int64_t max_shared_bytes) {
+  int tiles = 8;
+  while (split && tiles > 2 && heads <= tiles * 4) tiles /= 2;
+  const cuda::AttendLaunch launch = cuda::AttendLatentKernel(KvFormat::kBF16, tiles, split);
+  return launch.shared_bytes <= max_shared_bytes ? tiles : 2;
+}
+
 // How query heads and tokens are cut into blocks.
 struct AttentionCuts {
   int head_tiles = 1;
@@ -24,21 +32,26 @@ struct AttentionCuts {
   int column_tiles = 1;
   int columns = 8;
 
-  AttentionCuts(int max_heads_per_kv, const KvGeometry& geometry, bool split) {
-    if (geometry.head_dim <= 128) {
+  AttentionCuts(int max_heads_per_kv, const KvGeometry& geometry, bool split,
+                int64_t max_shared_bytes) {
+    if (geometry.latent) {
+      column_tiles = LatentColumnTiles(max_heads_per_kv, split, max_shared_bytes);
+    } else if (geometry.head_dim <= 128) {
       column_tiles = !split                 ? cuda::WholeColumnTiles(geometry.format)
                      : max_heads_per_kv > 8 ? 2
                                             : 1;
     }
-    columns = 8 * column_tiles * (split ? 1 : cuda::kAttendWarps);
+    columns = 8 * column_tiles * (split || geometry.latent ? 1 : cuda::kAttendWarps);
     heads_of_tile = std::clamp(max_heads_per_kv, 1, columns);
     head_tiles = NumBlocks(std::max(max_heads_per_kv, 1), heads_of_tile);
   }
   int tile_tokens() const { return std::max(1, columns / heads_of_tile); }
 };
 
-cuda::AttendLaunch LaunchOf(KvFormat format, int head_dim, int column_tiles, bool split) {
-  switch (format) {
+cuda::AttendLaunch LaunchOf(const KvGeometry& geometry, int column_tiles, bool split) {
+  const int head_dim = geometry.head_dim;
+  if (geometry.latent) return cuda::AttendLatentKernel(geometry.format, column_tiles, split);
+  switch (geometry.format) {
     case KvFormat::kBF16:
       return cuda::AttendBF16Kernel(head_dim, column_tiles, split);
     case KvFormat::kF16:
@@ -110,6 +123,7 @@ void CudaAttention::Attend(const StepIndex& index, const HeadLayout& heads, Cons
   p.scale = options.scale;
   p.soft_cap = options.soft_cap;
   if (!options.sinks.empty()) p.sinks = options.sinks.F32(0);
+  p.out_dim = heads.out_dim();
   p.parts = scratch_.parts;
   p.part_sums = scratch_.part_sums;
   p.out = OutRowsOf(out);
@@ -121,18 +135,17 @@ void CudaAttention::Attend(const StepIndex& index, const HeadLayout& heads, Cons
 void CudaAttention::AttendToSplits(const StepIndex& index, const HeadLayout& heads,
                                    const KvLayerView& kv, cuda::AttendParameters p) {
   BH_CHECK(listed_);
-  const AttentionCuts cuts(max_heads_per_kv_, kv.geometry, true);
+  const CudaProperties& gpu = driver_.properties();
+  const AttentionCuts cuts(max_heads_per_kv_, kv.geometry, true, gpu.max_shared_bytes);
   p.head_tiles = cuts.head_tiles;
   p.heads_of_tile = cuts.heads_of_tile;
-  const cuda::AttendLaunch launch =
-      LaunchOf(kv.geometry.format, kv.geometry.head_dim, cuts.column_tiles, true);
+  const cuda::AttendLaunch launch = LaunchOf(kv.geometry, cuts.column_tiles, true);
   const int rows = heads.num_kv_heads * p.head_tiles;
-  const CudaProperties& gpu = driver_.properties();
   const int blocks = std::min(std::max(1, BlocksOfSm(launch, gpu) * gpu.num_sms / rows),
                               index.num_seqs * p.splits);
   Enqueue(driver_, launch.kernel,
           {.grid = {blocks, rows, 1},
-           .block = {cuda::kAttendThreads, 1, 1},
+           .block = {launch.threads, 1, 1},
            .shared_bytes = launch.shared_bytes},
           p);
   Enqueue(driver_, cuda::CombineKernel(),
@@ -143,17 +156,17 @@ void CudaAttention::AttendToSplits(const StepIndex& index, const HeadLayout& hea
 
 void CudaAttention::AttendPrefill(const StepIndex& index, const HeadLayout& heads,
                                   const KvLayerView& kv, cuda::AttendParameters p) {
-  const AttentionCuts cuts(max_heads_per_kv_, kv.geometry, false);
+  const AttentionCuts cuts(max_heads_per_kv_, kv.geometry, false,
+                           driver_.properties().max_shared_bytes);
   p.head_tiles = cuts.head_tiles;
   p.heads_of_tile = cuts.heads_of_tile;
   p.tile_tokens = cuts.tile_tokens();
-  const cuda::AttendLaunch launch =
-      LaunchOf(kv.geometry.format, kv.geometry.head_dim, cuts.column_tiles, false);
+  const cuda::AttendLaunch launch = LaunchOf(kv.geometry, cuts.column_tiles, false);
   p.tiles = NumBlocks(index.num_tokens, p.tile_tokens);
   Enqueue(driver_, launch.kernel,
           {.grid = {heads.num_kv_heads * p.head_tiles, std::min(p.tiles, cuda::kTilesOfLayer),
                     NumBlocks(p.tiles, cuda::kTilesOfLayer)},
-           .block = {cuda::kAttendThreads, 1, 1},
+           .block = {launch.threads, 1, 1},
            .shared_bytes = launch.shared_bytes},
           p);
 }

@@ -48,7 +48,9 @@ struct AttendParameters {
   float scale = 0;
   float soft_cap = 0;
   const float* sinks = nullptr;  // [h], null: none
-  // [S][splits][h][d]: sums of p v, and [S][splits][h][2]: {the greatest score in base 2, sum of p}
+  int out_dim = 0;               // of a head's sum of values
+  // [S][splits][h][out_dim]: sums of p v, and [S][splits][h][2]: {the greatest score in base 2, sum
+  // of p}
   float* parts = nullptr;
   float* part_sums = nullptr;
   OutRows out;
@@ -62,6 +64,7 @@ struct AttendLaunch {
   CudaKernelOf<AttendParameters> kernel;
   int64_t shared_bytes = 0;
   int blocks_of_sm = 1;  // for which registers are enough
+  int threads = kAttendThreads;
 };
 // For keys and values in each format. head_dim: a multiple of 8 up to 256. `split`: the first of
 // the two, whose blocks have 8 column_tiles columns, 1 or 2 (beyond 128 dims 1); those of the
@@ -72,6 +75,14 @@ AttendLaunch AttendF16Kernel(int head_dim, int column_tiles, bool split);
 AttendLaunch AttendInt8Kernel(int head_dim, int column_tiles, bool split);
 AttendLaunch AttendInt4Kernel(int head_dim, int column_tiles, bool split);
 AttendLaunch AttendFp8Kernel(int head_dim, int column_tiles, bool split);
+
+// For a latent cache (latent.cuh) in bf16, f16 or fp8: the same two, of blocks with 8 column_tiles
+// columns each, column_tiles 2, 4 or 8 of the first and 2 or 8 of the second.
+inline constexpr int kLatentThreads = 256;
+inline constexpr int kLatentTokens = 32;        // of the cache at a time
+inline constexpr int kMaxLatentDim = 576;       // of a key
+inline constexpr int kMaxLatentValueDim = 512;  // its first columns
+AttendLaunch AttendLatentKernel(KvFormat format, int column_tiles, bool split);
 
 CudaKernelOf<AttendParameters> CombineKernel();  // grid {S, h / kHeadWarps}
 

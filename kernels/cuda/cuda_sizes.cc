@@ -39,6 +39,23 @@ class CudaSizes final : public BackendSizes {
   const bool gemm_library_;
 };
 
+absl::Status CheckLatents(KvFormat cache, int cached_dim, int value_dim) {
+  if (IsQuantized(cache)) {
+    return absl::UnimplementedError(
+        absl::StrCat("CUDA keeps latents in bfloat16, float16 or fp8, not in ", KvFormatName(cache),
+                     ": add --kv-cache-dtype fp8, or --device cpu"));
+  }
+  if (cached_dim % 8 != 0 || cached_dim > cuda::kMaxLatentDim ||
+      value_dim > cuda::kMaxLatentValueDim) {
+    return absl::UnimplementedError(absl::StrCat(
+        "CUDA attends to latents of a multiple of 8 up to ", cuda::kMaxLatentDim,
+        " numbers, of which up to ", cuda::kMaxLatentValueDim, " are values; the model's have ",
+        cached_dim, " (kv_lora_rank + qk_rope_head_dim) and ", value_dim,
+        " (kv_lora_rank): add --device cpu"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 CudaProductScratch::CudaProductScratch(const StepLimits& limits, bool gemm_library,
@@ -78,7 +95,7 @@ CudaAttentionScratch::CudaAttentionScratch(const StepLimits& limits, const HeadL
   list_bytes = AttendList::Bytes(limits.max_num_seqs, splits);
   list = reinterpret_cast<int32_t*>(allocator.Next(list_bytes));
   const int64_t rows = int64_t{limits.max_num_seqs} * splits * heads.num_heads;
-  parts = reinterpret_cast<float*>(allocator.Next(rows * heads.head_dim * 4));
+  parts = reinterpret_cast<float*>(allocator.Next(rows * heads.out_dim() * 4));
   part_sums = reinterpret_cast<float*>(allocator.Next(rows * 2 * 4));
 }
 
@@ -86,7 +103,8 @@ std::unique_ptr<BackendSizes> NewCudaSizes(bool gemm_library) {
   return std::make_unique<CudaSizes>(gemm_library);
 }
 
-absl::Status CheckCudaFormats(WeightFormat weights, KvFormat cache, int head_dim) {
+absl::Status CheckCudaFormats(WeightFormat weights, KvFormat cache, int head_dim,
+                              int latent_value_dim) {
   if (weights == WeightFormat::kF32) {
     return absl::InvalidArgumentError(
         "CUDA computes with weights in bfloat16, float16, int8 or int4, not in float32: add "
@@ -103,6 +121,7 @@ absl::Status CheckCudaFormats(WeightFormat weights, KvFormat cache, int head_dim
         absl::StrCat("CUDA keeps keys and values in bfloat16, float16, int8, int4 or fp8, not in ",
                      KvFormatName(cache), ": add --kv-cache-dtype bfloat16, or --device cpu"));
   }
+  if (latent_value_dim > 0) return CheckLatents(cache, head_dim, latent_value_dim);
   if (head_dim % 8 != 0 || head_dim > kMaxHeadDim) {
     return absl::InvalidArgumentError(
         absl::StrCat("CUDA computes with heads of a multiple of 8 up to ", kMaxHeadDim,

@@ -18,9 +18,11 @@ namespace cuda {
 struct ExpertTile;  // kernels/experts/cuda_kernels.h
 }
 
-// INVALID_ARGUMENT, with the flag to set instead, unless the CUDA backend can compute with weights
-// and a cache in these formats and heads of this size.
-absl::Status CheckCudaFormats(WeightFormat weights, KvFormat cache, int head_dim);
+// INVALID_ARGUMENT or UNIMPLEMENTED, with the flag to set instead, unless the CUDA backend can
+// compute with weights and a cache in these formats and heads of this size. latent_value_dim: of a
+// latent cache, whose keys have head_dim numbers; 0: keys and values are apart.
+absl::Status CheckCudaFormats(WeightFormat weights, KvFormat cache, int head_dim,
+                              int latent_value_dim = 0);
 
 // Those of NewCudaBackend, to the byte, with a library of products or without. Any thread.
 std::unique_ptr<BackendSizes> NewCudaSizes(bool gemm_library);

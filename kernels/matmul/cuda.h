@@ -47,6 +47,12 @@ class CudaProducts {
   // the scratch until the next call.
   const uint16_t* GatherInputs(ConstMatrixView x, const int32_t* row_at, int64_t rows,
                                WeightFormat format, const cuda::PackedWeight& weight);
+  // The memory that inputs are gathered in, which a later call of this overwrites.
+  struct InputScratch {
+    uint16_t* inputs = nullptr;
+    int64_t count = 0;
+  };
+  InputScratch input_scratch() const { return {scratch_.inputs, scratch_.inputs_count}; }
 
  private:
   // A product by the library: outputs of a quantised weight come in pieces, which are unpacked one

@@ -102,7 +102,7 @@ std::vector<BufferRow> LatentBuffers(const RankShard& shard) {
       {.slot = kQAOut, .cols = latent.q_rank, .stage = kStage},
       {.slot = kQOut, .cols = heads * latent.q_dim(), .stage = kStage},
       {.slot = kLatents, .cols = (heads + 1) * latent.cached_dim(), .stage = kStage},
-      {.slot = kAttended, .cols = heads * latent.kv_rank, .stage = kStage},
+      {.slot = kAttended, .cols = heads * latent.kv_rank, .product_input = true, .stage = kStage},
       {.slot = kValues, .cols = heads * latent.value_dim, .product_input = true, .stage = kStage}};
 }
 

@@ -199,6 +199,30 @@ std::vector<float> AttendToOneToken(Backend& backend, const std::vector<float>& 
   return out;
 }
 
+std::vector<AttentionCase> CudaLatentCases() {
+  const auto latent = [](int heads, int head_dim, int value_dim, KvFormat format,
+                         int block_tokens) {
+    AttentionCase c{AttentionCase::Groups(1, heads), 1, head_dim, format, block_tokens};
+    c.value_dim = value_dim;
+    return c;
+  };
+  std::vector<AttentionCase> cases;
+  for (const KvFormat format : {KvFormat::kBF16, KvFormat::kF16, KvFormat::kFP8}) {
+    cases.push_back(latent(8, 40, 32, format, 16));
+    cases.push_back(latent(20, 24, 16, format, 64));  // of heads and dims no whole tiles
+  }
+  cases.push_back(latent(70, 32, 18, KvFormat::kBF16, 32));  // more heads than a block takes
+  cases.push_back(latent(2, 576, 512, KvFormat::kBF16, 256));
+  cases.push_back(latent(1, 576, 512, KvFormat::kFP8, 16));
+  cases.push_back(latent(3, 40, 32, KvFormat::kF16, 16));
+  cases.back().window = 300;
+  cases.back().soft_cap = 1.5F;
+  cases.push_back(latent(3, 104, 96, KvFormat::kBF16, 16));
+  cases.back().chunk = 40;
+  cases.back().has_sinks = true;
+  return cases;
+}
+
 std::vector<AttentionCase> CudaAttentionCases() {
   const auto groups = AttentionCase::Groups;
   const std::vector<int32_t> crowd(35, 0);  // more heads for one KV head than a block takes
@@ -225,6 +249,7 @@ std::vector<AttentionCase> CudaAttentionCases() {
   cases.push_back({groups(1, 2), 1, 24, KvFormat::kFP8, 16, 100, 0, true});
   cases.push_back({groups(2, 2), 2, 80, KvFormat::kF16, 16, 0, 0, false, 40});
   cases.push_back({groups(1, 8), 1, 128, KvFormat::kBF16, 32, 0, 2, true, 128});
+  for (const AttentionCase& c : CudaLatentCases()) cases.push_back(c);
   return cases;
 }
 

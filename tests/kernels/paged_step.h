@@ -30,7 +30,9 @@ struct AttentionCase {
 // What a query that sees one token in fp8 gets: its value [d] with this scale.
 std::vector<float> AttendToOneToken(Backend& backend, const std::vector<float>& value, float scale);
 
-// Shapes and formats that the CUDA backend has, each border of a tile once.
+// Shapes and formats that the CUDA backend has, each border of a tile once; those of latent caches,
+// and all.
+std::vector<AttentionCase> CudaLatentCases();
 std::vector<AttentionCase> CudaAttentionCases();
 
 std::ostream& operator<<(std::ostream& out, const AttentionCase& attention_case);

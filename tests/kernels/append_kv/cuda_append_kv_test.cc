@@ -25,13 +25,24 @@ std::vector<float> RandomScales(int count) {
 }
 
 class CudaAppendKv : public testing::TestWithParam<AttentionCase> {};
-INSTANTIATE_TEST_SUITE_P(Cases, CudaAppendKv, testing::ValuesIn(CudaAttentionCases()));
+// Keys are quantised alike in caches that Attend does not read.
+std::vector<AttentionCase> Cases() {
+  std::vector<AttentionCase> cases = CudaAttentionCases();
+  for (const KvFormat format : {KvFormat::kInt8, KvFormat::kInt4}) {
+    cases.push_back(CudaLatentCases().front());
+    cases.back().format = format;
+  }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Cases, CudaAppendKv, testing::ValuesIn(Cases()));
 
 TEST_P(CudaAppendKv, WritesTheBytesOfTheReference) {
   const AttentionCase& c = GetParam();
   constexpr int kTokens = 4;
-  const KvGeometry geometry{c.num_kv_heads, c.head_dim, c.block_tokens, c.format};
-  const int64_t width = int64_t{c.num_heads() + 2 * c.num_kv_heads} * c.head_dim;
+  const KvGeometry geometry{c.num_kv_heads, c.head_dim, c.block_tokens, c.format, c.value_dim > 0};
+  const HeadLayout heads{c.num_heads(), c.num_kv_heads, c.head_dim, c.head_to_kv.data(),
+                         c.value_dim};
+  const int64_t width = heads.qkv_dim();
   std::vector<float> qkv = RandomFloats(kTokens * width, 3);
   for (int64_t i = 0; i < width; ++i) qkv[width + i] *= 1e5F;  // beyond f16
   qkv[3 * width - 1] = NAN;
@@ -47,7 +58,6 @@ TEST_P(CudaAppendKv, WritesTheBytesOfTheReference) {
                         token_seq.data(),
                         tables.data(),
                         2};
-  const HeadLayout heads{c.num_heads(), c.num_kv_heads, c.head_dim, c.head_to_kv.data()};
   const std::vector<float> scales = RandomScales(2 * c.num_kv_heads);  // fp8
   const auto run = [&](Backend& backend) {
     std::vector<std::byte> arena(4 * geometry.LayerBlockBytes(), std::byte{0xFF});

@@ -75,11 +75,22 @@ TEST(CudaAttentionRows, EveryCodeOfAnFp8CacheIsReadAsItsNumber) {
   }
 }
 
-TEST(CudaAttentionRows, ForProductsAreTheOthersRounded) {
-  const AttentionCase c{AttentionCase::Groups(2, 2), 2, 40, KvFormat::kBF16, 16, 0};
-  CudaUnderTest cuda;
+// Of heads with keys and values, and of a latent cache.
+class CudaAttentionRowsOf : public testing::TestWithParam<AttentionCase> {
+ protected:
+  CudaUnderTest cuda_;
+  const size_t width_ = GetParam().num_heads() *
+                        (GetParam().value_dim > 0 ? GetParam().value_dim : GetParam().head_dim);
+};
+INSTANTIATE_TEST_SUITE_P(Cases, CudaAttentionRowsOf,
+                         testing::Values(AttentionCase{AttentionCase::Groups(2, 2), 2, 40,
+                                                       KvFormat::kBF16, 16, 0},
+                                         AttentionCase{AttentionCase::Groups(1, 18), 1, 40,
+                                                       KvFormat::kBF16, 32, 0, 0, false, 0, 32}));
+
+TEST_P(CudaAttentionRowsOf, ForProductsAreTheOthersRounded) {
   const auto run = [&](DType dtype) {
-    PagedSequences sequences(*cuda.backend, c, {300, 40}, kSeed);
+    PagedSequences sequences(*cuda_.backend, GetParam(), {300, 40}, kSeed);
     sequences.Append({{0, 0, 299}});
     return sequences.AppendAndAttend({{0, 299, 300}, {1, 0, 40}}, dtype);
   };
@@ -88,16 +99,13 @@ TEST(CudaAttentionRows, ForProductsAreTheOthersRounded) {
   ExpectSameBits(run(DType::kBF16), want);
 }
 
-TEST(CudaAttentionRows, DoNotDependOnTheOthers) {
-  const AttentionCase c{AttentionCase::Groups(2, 2), 2, 32, KvFormat::kBF16, 32, 0};
-  CudaUnderTest cuda;
+TEST_P(CudaAttentionRowsOf, DoNotDependOnTheOthers) {
   const auto rows_of = [&](const std::vector<Piece>& step, int first, int count) {
-    PagedSequences sequences(*cuda.backend, c, {300, 40, 513}, kSeed);
+    PagedSequences sequences(*cuda_.backend, GetParam(), {300, 40, 513}, kSeed);
     sequences.Append({{0, 0, 299}});
     sequences.Append({{2, 0, 450}});
     const std::vector<float> out = sequences.AppendAndAttend(step);
-    const int width = c.num_heads() * c.head_dim;
-    return std::vector<float>(out.begin() + first * width, out.begin() + (first + count) * width);
+    return std::vector<float>(out.begin() + first * width_, out.begin() + (first + count) * width_);
   };
   const std::vector<float> one = rows_of({{0, 299, 300}}, 0, 1);
   ExpectSameBits(rows_of({{1, 0, 40}, {0, 299, 300}, {2, 450, 513}}, 40, 1), one);
@@ -107,8 +115,10 @@ TEST(CudaAttentionRows, DoNotDependOnTheOthers) {
 
 // More splits than blocks, so that a block takes several, of a crowd of unequal lengths.
 TEST(CudaAttentionRows, OfACrowdAreThoseOfEachAlone) {
-  for (const int window : {0, 530}) {
-    const AttentionCase c{AttentionCase::Groups(2, 2), 2, 16, KvFormat::kBF16, 16, window};
+  const std::vector<int32_t> groups = AttentionCase::Groups(2, 2);
+  for (const AttentionCase& c :
+       {AttentionCase{groups, 2, 16, KvFormat::kBF16, 16, 0},
+        AttentionCase{groups, 2, 16, KvFormat::kBF16, 16, 530}, CudaLatentCases().front()}) {
     const std::vector<int> lengths = {700, 3,  1200, 512, 513, 40,  1,   90, 1024,
                                       64,  65, 600,  20,  30,  511, 300, 7,  1100};
     std::vector<Piece> before, all;
@@ -123,7 +133,7 @@ TEST(CudaAttentionRows, OfACrowdAreThoseOfEachAlone) {
     };
     const std::vector<float> crowd =
         OnAllSchedules([&](Backend& backend) { return rows_of(backend, all); }, true);
-    const size_t width = c.num_heads() * c.head_dim;
+    const size_t width = c.num_heads() * (c.value_dim > 0 ? c.value_dim : c.head_dim);
     CudaUnderTest cuda;
     for (const size_t seq : {0, 2, 6, 17}) {
       ExpectSameBits({crowd.begin() + seq * width, crowd.begin() + (seq + 1) * width},

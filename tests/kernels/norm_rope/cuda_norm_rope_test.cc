@@ -58,5 +58,33 @@ TEST_P(CudaNormRopeTest, IsThatOfTheReference) {
   ExpectLikeReference(run, kRopeTolerance * 2);
 }
 
+struct LatentsCase {
+  int heads, q_dim, head_dim, rotary_dim;
+  bool interleaved;
+};
+class CudaRopeLatentsTest : public testing::TestWithParam<LatentsCase> {};
+INSTANTIATE_TEST_SUITE_P(Heads, CudaRopeLatentsTest,
+                         testing::Values(LatentsCase{8, 24, 40, 8, true},
+                                         LatentsCase{1, 10, 12, 10, false},
+                                         LatentsCase{6, 192, 576, 64, true},
+                                         LatentsCase{3, 40, 72, 34, false}));
+
+// What is not turned stays as it was.
+TEST_P(CudaRopeLatentsTest, IsThatOfTheReference) {
+  const LatentsCase& c = GetParam();
+  const auto run = [&](Backend& backend) {
+    const std::vector<int32_t> kv_of(c.heads, 0);
+    const HeadLayout heads{c.heads, 1, c.head_dim, kv_of.data(), c.head_dim - c.rotary_dim};
+    const std::vector<int32_t> position = {0, 7, 3, 3, 9};
+    PaddedMatrix q(kRows, c.heads * c.q_dim, 8), qkv(kRows, (c.heads + 1) * c.head_dim, 9),
+        rope(10, c.rotary_dim, 10);
+    const StepIndex index{.num_seqs = 1, .num_tokens = kRows, .position = position.data()};
+    backend.RopeLatents(index, heads, {rope.View(), c.interleaved, {}}, q.View(), qkv.View());
+    Wait(backend);
+    return qkv.Values();
+  };
+  ExpectLikeReference(run, kRopeTolerance * 2);
+}
+
 }  // namespace
 }  // namespace bulkhead

@@ -132,6 +132,11 @@ std::vector<ExpertModelCase> Cases() {
       {"gpt_oss_bf16", 2},
       {"llama4_bf16", 1},
       {"qwen2_moe_bf16", 2, stored, KvFormat::kFP8},
+      {"deepseek_v2_bf16", 1},
+      {"deepseek_v2_bf16", 2, int4, KvFormat::kF16},
+      {"deepseek_v3_bf16", 1, stored, KvFormat::kBF16, 1},
+      {"deepseek_v3_bf16", 2},
+      {"deepseek_v3_bf16", 1, int8, KvFormat::kFP8},
   };
 }
 INSTANTIATE_TEST_SUITE_P(Models, CudaExpertModel, testing::ValuesIn(Cases()));

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "absl/strings/match.h"
 #include "tests/runtime/model/emulated_rig.h"
 #include "tests/support/golden.h"
 #include "tests/support/model_rig.h"
@@ -71,14 +72,20 @@ std::vector<ModelCase> Cases() {
 }
 INSTANTIATE_TEST_SUITE_P(Models, CudaModel, testing::ValuesIn(Cases()));
 
+// Latents are not kept in int8.
+KvFormat KvFormatOf(const std::string& model) {
+  return absl::StartsWith(model, "deepseek") ? KvFormat::kFP8 : KvFormat::kInt8;
+}
+
 class CudaModelBitsOf : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Models, CudaModelBitsOf, testing::Values("qwen3_bf16", "mixtral_bf16"));
+INSTANTIATE_TEST_SUITE_P(Models, CudaModelBitsOf,
+                         testing::Values("qwen3_bf16", "mixtral_bf16", "deepseek_v2_bf16"));
 
 TEST_P(CudaModelBitsOf, AreTheSameInEveryOrderOfThreadsAndWheneverTheQueueRuns) {
   const std::string dir = std::string(BH_TEST_DATA) + "/models/" + GetParam();
   const std::vector<std::vector<int32_t>> prompts = {ReadGolden(dir).prompts[2]};
   RigOptions options;
-  options.kv_format = KvFormat::kInt8;
+  options.kv_format = KvFormatOf(GetParam());
   options.decode_tokens = 3;
   std::vector<float> first;
   for (const emulator::Schedule schedule : emulator::kAllSchedules) {
@@ -119,12 +126,13 @@ std::vector<std::vector<int32_t>> EqualPrompts(const std::string& dir, int count
 
 class CudaDecodeGraphsOf : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Models, CudaDecodeGraphsOf,
-                         testing::Values("qwen3_bf16", "qwen3_moe_bf16", "glm4_moe_bf16"));
+                         testing::Values("qwen3_bf16", "qwen3_moe_bf16", "glm4_moe_bf16",
+                                         "deepseek_v3_bf16"));
 
 TEST_P(CudaDecodeGraphsOf, GiveTheBitsOfStepsWithoutThemAtEverySize) {
   const std::string dir = std::string(BH_TEST_DATA) + "/models/" + GetParam();
   RigOptions options;
-  options.kv_format = KvFormat::kInt8;
+  options.kv_format = KvFormatOf(GetParam());
   options.decode_tokens = 9;  // past the end of a block
   options.decode_logits = true;
   constexpr int kSizes = 4;  // 1, 2, 4 and the rig's 8 sequences

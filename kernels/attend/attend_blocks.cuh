@@ -1,0 +1,83 @@
+// What a block of attention goes through, of a step's splits or of its tokens, whatever computes it
+// (attend.cuh, latent.cuh): over(columns, KV head, range of the cache, put) for each, where
+// put(column, dim, sum of p v, max score in base 2, sum of p) takes what comes out.
+#pragma once
+
+#include "kernels/attend/attention_shape.cuh"
+#include "kernels/attend/options.cuh"
+#include "kernels/cuda/out_rows.cuh"
+
+namespace bulkhead::cuda {
+
+// Which query heads a block has that is `row` of the KV heads x head_tiles; none: heads is 0 or
+// less.
+BH_DEVICE Columns HeadsOfBlock(const AttendParameters& p, int row) {
+  const int kv_head = row / p.head_tiles;
+  Columns columns;
+  columns.head0 = p.head_begin[kv_head] + row % p.head_tiles * p.heads_of_tile;
+  columns.heads = p.head_begin[kv_head + 1] - columns.head0;
+  if (columns.heads > p.heads_of_tile) columns.heads = p.heads_of_tile;
+  return columns;
+}
+
+// Splits of the cache of sequences of one token.
+template <typename Over>
+BH_DEVICE void ForSplitsOfBlock(const AttendParameters& p, const Over& over) {
+  const int kv_head = int(blockIdx.y) / p.head_tiles;
+  Columns columns = HeadsOfBlock(p, int(blockIdx.y));
+  if (columns.heads <= 0) return;
+  columns.tokens = 1;
+  const int items = *p.num_items;
+  for (int i = int(blockIdx.x); i < items; i += int(gridDim.x)) {
+    const AttendItem item = p.items[i];
+    columns.token0 = p.cache.seq_begin[item.seq];
+    const int position = p.cache.position[columns.token0];
+    const int split_tokens = SplitTokens(position + 1);
+    CacheRange range{item.split * split_tokens, (item.split + 1) * split_tokens};
+    const int first = FirstSeen(p, position);
+    if (first > range.first) range.first = first;
+    if (position + 1 < range.end) range.end = position + 1;
+    if (range.first >= range.end) continue;  // the window has left it behind
+    const int64_t row = (static_cast<int64_t>(item.seq) * p.splits + item.split) * p.num_heads;
+    over(columns, kv_head, range, [&](int column, int dim, float out, float greatest, float sum) {
+      const int64_t at = row + columns.Head(column);
+      p.parts[at * p.out_dim + dim] = out;
+      if (dim == 0) p.part_sums[2 * at] = greatest;
+      if (dim == 0) p.part_sums[2 * at + 1] = sum;
+    });
+    __syncthreads();  // shared memory is free again
+  }
+}
+
+// Tokens of sequences that have more than one: those of this block's that belong together, one
+// sequence after the other.
+template <typename Over>
+BH_DEVICE void ForTokensOfBlock(const AttendParameters& p, const Over& over) {
+  const int kv_head = int(blockIdx.x) / p.head_tiles;
+  Columns columns = HeadsOfBlock(p, int(blockIdx.x));
+  // The last tokens attend to most: they begin.
+  const int tile = p.tiles - 1 - int(blockIdx.z) * kTilesOfLayer - int(blockIdx.y);
+  if (columns.heads <= 0 || tile < 0) return;
+  int end = (tile + 1) * p.tile_tokens;
+  if (end > p.num_tokens) end = p.num_tokens;
+  for (int token = tile * p.tile_tokens; token < end; token += columns.tokens) {
+    const int seq = p.cache.token_seq[token];
+    const int seq_begin = p.cache.seq_begin[seq];
+    const int seq_end = p.cache.seq_begin[seq + 1];
+    columns.token0 = token;
+    columns.tokens = (seq_end < end ? seq_end : end) - token;
+    if (seq_end - seq_begin == 1) continue;
+    const CacheRange range{FirstSeen(p, p.cache.position[token]),
+                           p.cache.position[token + columns.tokens - 1] + 1};
+    over(columns, kv_head, range, [&](int column, int dim, float out, float greatest, float sum) {
+      const int head = columns.Head(column);
+      const float shrink = AddSink(p, head, greatest, sum);
+      StoreOut(p.out,
+               columns.Token(column) * p.out.stride + static_cast<int64_t>(head) * p.out_dim + dim,
+               out * shrink / sum);
+    });
+    __syncthreads();  // shared memory is free again
+  }
+}
+
+}  // namespace bulkhead::cuda

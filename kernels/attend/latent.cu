@@ -1,0 +1,76 @@
+// The two kernels of attention over a latent cache (cuda_kernels.h).
+#include "kernels/attend/latent.cuh"
+
+#include "kernels/attend/attend_blocks.cuh"
+#include "kernels/cuda/registered_kernels.h"
+
+namespace bulkhead::cuda {
+namespace {
+
+// Blocks of LatentDecode on a multiprocessor, where it has shared memory for them.
+template <int kTiles>
+inline constexpr int kLatentSharing = kTiles == 2 ? 2 : 1;
+
+template <KvFormat kFormat, int kTiles>
+BH_KERNEL_SHARING(kLatentThreads, kLatentSharing<kTiles>)
+LatentDecode(AttendParameters p) {
+  GridDependencySynchronize();
+  ForSplitsOfBlock(
+      p, [&](const Columns& columns, int kv_head, const CacheRange& range, const auto& put) {
+        AttendOverLatents<kFormat, kTiles>(p, columns, kv_head, range, put);
+      });
+}
+
+template <KvFormat kFormat, int kTiles>
+BH_KERNEL(kLatentThreads)
+LatentPrefill(AttendParameters p) {
+  GridDependencySynchronize();
+  ForTokensOfBlock(
+      p, [&](const Columns& columns, int kv_head, const CacheRange& range, const auto& put) {
+        AttendOverLatents<kFormat, kTiles>(p, columns, kv_head, range, put);
+      });
+}
+
+template <KvFormat kFormat, int kTiles>
+AttendLaunch LaunchOf(const char* name, bool split) {
+  CudaKernelOf<AttendParameters> kernel = KernelOf(name, LatentDecode<kFormat, kTiles>);
+  if constexpr (kTiles != 4) {
+    if (!split) kernel = KernelOf(name, LatentPrefill<kFormat, kTiles>);
+  }
+  return {kernel, LatentShape<kTiles>::kBytes, split ? kLatentSharing<kTiles> : 1, kLatentThreads};
+}
+
+template <KvFormat kFormat>
+AttendLaunch LaunchOfFormat(const char* name, int column_tiles, bool split) {
+  if (column_tiles == 2) return LaunchOf<kFormat, 2>(name, split);
+  if (column_tiles == 4) return LaunchOf<kFormat, 4>(name, split);
+  return LaunchOf<kFormat, 8>(name, split);
+}
+
+}  // namespace
+
+AttendLaunch AttendLatentKernel(KvFormat format, int column_tiles, bool split) {
+  switch (format) {
+    case KvFormat::kF16:
+      return LaunchOfFormat<KvFormat::kF16>("attend latent f16", column_tiles, split);
+    case KvFormat::kFP8:
+      return LaunchOfFormat<KvFormat::kFP8>("attend latent fp8", column_tiles, split);
+    default:
+      return LaunchOfFormat<KvFormat::kBF16>("attend latent bf16", column_tiles, split);
+  }
+}
+
+const KernelRegistration kRegistered([] {
+  std::vector<CudaKernel> kernels;
+  for (const KvFormat format : {KvFormat::kBF16, KvFormat::kF16, KvFormat::kFP8}) {
+    for (const int column_tiles : {2, 4, 8}) {
+      kernels.push_back(AttendLatentKernel(format, column_tiles, true).kernel.kernel);
+    }
+    for (const int column_tiles : {2, 8}) {
+      kernels.push_back(AttendLatentKernel(format, column_tiles, false).kernel.kernel);
+    }
+  }
+  return kernels;
+}());
+
+}  // namespace bulkhead::cuda

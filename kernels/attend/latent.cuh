@@ -1,0 +1,344 @@
+// Causal attention over a latent cache on the tensor cores: a key has up to 576 numbers, of which
+// the first ones are its value, so that a tile of 32 tokens is read once for both products and for
+// all query heads of a block, its columns (attention_shape.cuh). A block's eight warps share them
+// in two ways, with the weights between them in shared memory:
+//   scores^T [16 tokens][columns] = keys^T q^T      two warps for the tokens, four for the columns
+//   out^T [16 dims][columns] += values^T p^T        each warp has every eighth tile of dims
+// In shared memory are two tiles (latent_cache.cuh), queries [column][dims], weights
+// [column][token].
+#pragma once
+
+#include "intrinsics.h"
+#include "kernels/attend/attention.cuh"
+#include "kernels/attend/attention_cache.cuh"
+#include "kernels/attend/attention_shape.cuh"
+#include "kernels/attend/cuda_kernels.h"
+#include "kernels/attend/latent_cache.cuh"
+#include "kernels/attend/options.cuh"
+
+namespace bulkhead::cuda {
+
+template <int kTiles>
+struct LatentShape {
+  static constexpr int kWarps = kLatentThreads / kWarp;
+  static constexpr int kColumns = kTiles * 8;
+  static constexpr int kTokenGroups = kLatentTokens / 16;
+  static constexpr int kColumnGroups = kWarps / kTokenGroups;
+  // Tiles of columns whose scores a warp computes; with few columns some warps have none.
+  static constexpr int kWarpTiles = kTiles > kColumnGroups ? kTiles / kColumnGroups : 1;
+  static constexpr int kDimTiles = kMaxLatentValueDim / 16 / kWarps;  // of a warp's sums
+  static constexpr int kRowBytes = kLatentTokens * 2;
+  static constexpr int kTileBytes = kMaxLatentDim * kRowBytes;
+  static constexpr int kQueryRowBytes = kMaxLatentDim * 2 + kRowGapBytes;
+  static constexpr int kWeightRowBytes = kLatentTokens * 2 + kRowGapBytes;
+  static constexpr int kQueriesAt = 2 * kTileBytes;
+  static constexpr int kWeightsAt = kQueriesAt + kColumns * kQueryRowBytes;
+  static constexpr int kMaximaAt = kWeightsAt + kColumns * kWeightRowBytes;
+  static constexpr int kShrinksAt = kMaximaAt + kTokenGroups * kColumns * 4;
+  static constexpr int kBytes = kShrinksAt + kColumns * 4;
+  static_assert(kBytes <= (kTiles == 2 ? 99 << 10 : 163 << 10));  // a block's on sm_86, on sm_80
+};
+
+// What one lane keeps: of scores its columns 2j and 2j + 1 of each tile of 8, j = lane % 4, and the
+// tokens lane / 4 and 8 more; of sums the same columns, of all tiles, and the dims likewise.
+template <KvFormat kFormat, int kTiles>
+class LatentLane {
+  using Shape = LatentShape<kTiles>;
+
+ public:
+  BH_DEVICE LatentLane(const AttendParameters& p, const Columns& columns, int kv_head,
+                       const CacheRange& range)
+      : p_(p), columns_(columns), kv_head_(kv_head), range_(range) {
+    BH_UNROLL
+    for (int n = 0; n < Shape::kWarpTiles; ++n) {
+      BH_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const int column = 8 * (FirstTile() + n) + LaneIndex() % 4 * 2 + i;
+        last_[n][i] = column < columns.size() ? p.cache.position[columns.Token(column)] : -1;
+        row_max_[n][i] = kMaskedScore;
+      }
+    }
+  }
+
+  // Queries into shared memory, rounded; there for all after the next __syncthreads.
+  BH_DEVICE void StoreQueries() {
+    const int d = p_.cache.head_dim;
+    const int pairs = LatentDims(p_.cache) / 2;
+    for (int i = int(threadIdx.x); i < Shape::kColumns * pairs; i += kLatentThreads) {
+      const int column = i / pairs;
+      const int dim = i % pairs * 2;
+      uint32_t pair = 0;
+      if (column < columns_.size() && dim < d) {
+        const float* const q = p_.qkv.data + columns_.Token(column) * p_.qkv.stride +
+                               static_cast<int64_t>(columns_.Head(column)) * d + dim;
+        pair = PairOf<kFormat>(q[0], q[1]);
+      }
+      StoreWord(Queries() + column * Shape::kQueryRowBytes + dim * 2, pair);
+    }
+  }
+
+  // One tile of the cache, tokens token0 .. token0 + 31.
+  BH_DEVICE void Add(const unsigned char* tile, int token0) {
+    float scores[Shape::kWarpTiles][4] = {};
+    if (HasScores()) {
+      Scores(tile, scores);
+      ScaleAndMask(token0, scores);
+      StoreMaxima(scores);
+    }
+    __syncthreads();  // the maxima of all tokens are there
+    if (HasScores()) StoreWeights(scores);
+    __syncthreads();
+    AddValues(tile);
+  }
+
+  // All tiles are done: put(column, dim, sum of p v, max score, sum of p).
+  template <typename Put>
+  BH_DEVICE void Finish(const Put& put) {
+    __syncthreads();  // nobody reads what the sums replace
+    if (HasScores()) StoreSums();
+    __syncthreads();
+    const float scale = kFormat == KvFormat::kFP8 ? KeyScale() : 1.0F;
+    ForEachOut([&](int i, int n, int at, int column, int dim) {
+      if (column >= columns_.size() || dim >= p_.out_dim) return;
+      const float sum = Maxima()[column] + Maxima()[Shape::kColumns + column];
+      put(column, dim, out_[i][n][at] * scale, Shrinks()[column], sum);
+    });
+  }
+
+ private:
+  static_assert(Shape::kTokenGroups == 2);
+
+  // ---- this warp's scores
+  BH_DEVICE static int FirstToken() { return WarpIndex() % Shape::kTokenGroups * 16; }
+  BH_DEVICE static int FirstTile() { return WarpIndex() / Shape::kTokenGroups * Shape::kWarpTiles; }
+  BH_DEVICE static bool HasScores() { return FirstTile() < kTiles; }
+
+  BH_DEVICE static unsigned char* Queries() { return SharedMemory() + Shape::kQueriesAt; }
+  BH_DEVICE static unsigned char* Weights() { return SharedMemory() + Shape::kWeightsAt; }
+  // [group of tokens][column], and at the end the sums of weights in their place.
+  BH_DEVICE static float* Maxima() {
+    return reinterpret_cast<float*>(SharedMemory() + Shape::kMaximaAt);
+  }
+  // [column], and at the end the greatest score.
+  BH_DEVICE static float* Shrinks() {
+    return reinterpret_cast<float*>(SharedMemory() + Shape::kShrinksAt);
+  }
+  BH_DEVICE float KeyScale() const {
+    return p_.cache.key_scales != nullptr ? p_.cache.key_scales[kv_head_] : 1.0F;
+  }
+
+  // Every other 16 dims have a sum of their own, which halves the chain of products.
+  BH_DEVICE void Scores(const unsigned char* tile, float (&scores)[Shape::kWarpTiles][4]) const {
+    const int tile_of_lane = LaneIndex() / 8;
+    const int dim_of_lane = tile_of_lane / 2 * 8 + LaneIndex() % 8;
+    const unsigned char* const keys =
+        tile + LatentChunkAt(dim_of_lane, FirstToken() / 8 + tile_of_lane % 2);
+    const unsigned char* const queries =
+        Queries() + (8 * FirstTile() + LaneIndex() % 8) * Shape::kQueryRowBytes + tile_of_lane * 16;
+    float others[Shape::kWarpTiles][4] = {};
+    const int dims = LatentDims(p_.cache);
+    BH_UNROLL
+    for (int dim = 0; dim < kMaxLatentDim; dim += 32) {
+      if (dim >= dims) break;
+      uint32_t a[2][4];
+      LdMatrixX4Trans(a[0], keys + dim * Shape::kRowBytes);
+      LdMatrixX4Trans(a[1], keys + (dim + 16) * Shape::kRowBytes);
+      BH_UNROLL
+      for (int n = 0; n < Shape::kWarpTiles; ++n) {
+        uint32_t r[4];
+        LdMatrixX4(r, queries + 8 * n * Shape::kQueryRowBytes + dim * 2);
+        MultiplyTiles<kFormat>(scores[n], a[0], {r[0], r[1]});
+        MultiplyTiles<kFormat>(others[n], a[1], {r[2], r[3]});
+      }
+    }
+    ForEachScore([&](int n, int i) { scores[n][i] += others[n][i]; });
+  }
+
+  // Into base 2.
+  BH_DEVICE void ScaleAndMask(int token0, float (&scores)[Shape::kWarpTiles][4]) const {
+    float scale = p_.scale * kLog2OfE;
+    if constexpr (kFormat == KvFormat::kFP8) scale *= KeyScale();
+    ForEachScore([&](int n, int i) {
+      float& score = scores[n][i];
+      score *= scale;
+      if (p_.soft_cap != 0.0F) score = Capped(p_, score);
+      const int token = token0 + FirstToken() + LaneIndex() / 4 + i / 2 * 8;
+      const int last = last_[n][i % 2];
+      const bool seen = token >= range_.first && token < range_.end && token <= last &&
+                        token >= FirstSeen(p_, last);
+      if (!seen) score = kMaskedScore;
+    });
+  }
+
+  BH_DEVICE void StoreMaxima(const float (&scores)[Shape::kWarpTiles][4]) const {
+    ForEachColumn([&](int n, int i, int column) {
+      float max = fmaxf(scores[n][i], scores[n][2 + i]);
+      BH_UNROLL
+      for (int mask = 4; mask < kWarp; mask *= 2) {
+        max = fmaxf(max, __shfl_xor_sync(kFullMask, max, mask));
+      }
+      if (LaneIndex() < 4) {
+        Maxima()[WarpIndex() % Shape::kTokenGroups * Shape::kColumns + column] = max;
+      }
+    });
+  }
+
+  // Scores become weights, and what was summed so far shrinks with the maximum.
+  BH_DEVICE void StoreWeights(float (&scores)[Shape::kWarpTiles][4]) {
+    ForEachColumn([&](int n, int i, int column) {
+      const float max =
+          fmaxf(row_max_[n][i], fmaxf(Maxima()[column], Maxima()[Shape::kColumns + column]));
+      const float shrink = Exp2(row_max_[n][i] - max);
+      row_max_[n][i] = max;
+      sum_[n][i] *= shrink;
+      if (LaneIndex() < 4 && FirstToken() == 0) Shrinks()[column] = shrink;
+      // A column that has seen nothing yet: its weights must be 0, not 2^0.
+      const float base = max > kMaskedScore ? max : 0.0F;
+      scores[n][i] = Exp2(scores[n][i] - base);
+      scores[n][2 + i] = Exp2(scores[n][2 + i] - base);
+      sum_[n][i] += scores[n][i];
+      sum_[n][i] += scores[n][2 + i];
+    });
+    BH_UNROLL
+    for (int n = 0; n < Shape::kWarpTiles; ++n) {
+      unsigned char* const to = Weights() +
+                                (8 * (FirstTile() + n) + LaneIndex() / 4) * Shape::kWeightRowBytes +
+                                (FirstToken() + LaneIndex() % 4 * 2) * 2;
+      StoreWord(to, MovMatrixTrans(PairOf<kFormat>(scores[n][0], scores[n][1])));
+      StoreWord(to + 16, MovMatrixTrans(PairOf<kFormat>(scores[n][2], scores[n][3])));
+    }
+  }
+
+  BH_DEVICE void StoreSums() {
+    ForEachColumn([&](int n, int i, int column) {
+      float sum = sum_[n][i];
+      BH_UNROLL
+      for (int mask = 4; mask < kWarp; mask *= 2) sum += __shfl_xor_sync(kFullMask, sum, mask);
+      if (LaneIndex() >= 4) return;
+      Maxima()[WarpIndex() % Shape::kTokenGroups * Shape::kColumns + column] = sum;
+      if (FirstToken() == 0) Shrinks()[column] = row_max_[n][i];
+    });
+  }
+
+  // ---- this warp's sums of values
+  BH_DEVICE static int FirstDim(int i) { return (i * Shape::kWarps + WarpIndex()) * 16; }
+
+  BH_DEVICE void AddValues(const unsigned char* tile) {
+    ForEachOut([&](int i, int n, int at, int column, int) { out_[i][n][at] *= Shrinks()[column]; });
+    const int tile_of_lane = LaneIndex() / 8;
+    const unsigned char* const weights =
+        Weights() + (tile_of_lane / 2 * 8 + LaneIndex() % 8) * Shape::kWeightRowBytes +
+        tile_of_lane % 2 * 16;
+    BH_UNROLL
+    for (int step = 0; step < kLatentTokens / 16; ++step) {
+      uint32_t b[kTiles][2];
+      BH_UNROLL
+      for (int n = 0; n < kTiles; n += 2) {
+        uint32_t r[4];
+        LdMatrixX4(r, weights + 8 * n * Shape::kWeightRowBytes + 32 * step);
+        b[n][0] = r[0];
+        b[n][1] = r[1];
+        b[n + 1][0] = r[2];
+        b[n + 1][1] = r[3];
+      }
+      BH_UNROLL
+      for (int i = 0; i < Shape::kDimTiles; ++i) {
+        if (FirstDim(i) >= p_.out_dim) continue;
+        uint32_t a[4];
+        LdMatrixX4(a, tile + LatentChunkAt(FirstDim(i) + tile_of_lane % 2 * 8 + LaneIndex() % 8,
+                                           2 * step + tile_of_lane / 2));
+        BH_UNROLL
+        for (int n = 0; n < kTiles; ++n) MultiplyTiles<kFormat>(out_[i][n], a, b[n]);
+      }
+    }
+  }
+
+  // ---- body(n, number) of a score, body(n, i, column), body(i, n, number, column, dim) of a sum
+  template <typename Body>
+  BH_DEVICE static void ForEachScore(const Body& body) {
+    BH_UNROLL
+    for (int n = 0; n < Shape::kWarpTiles; ++n) {
+      BH_UNROLL
+      for (int i = 0; i < 4; ++i) body(n, i);
+    }
+  }
+  template <typename Body>
+  BH_DEVICE static void ForEachColumn(const Body& body) {
+    BH_UNROLL
+    for (int n = 0; n < Shape::kWarpTiles; ++n) {
+      BH_UNROLL
+      for (int i = 0; i < 2; ++i) body(n, i, 8 * (FirstTile() + n) + LaneIndex() % 4 * 2 + i);
+    }
+  }
+  template <typename Body>
+  BH_DEVICE static void ForEachOut(const Body& body) {
+    BH_UNROLL
+    for (int i = 0; i < Shape::kDimTiles; ++i) {
+      BH_UNROLL
+      for (int n = 0; n < kTiles; ++n) {
+        BH_UNROLL
+        for (int at = 0; at < 4; ++at) {
+          body(i, n, at, 8 * n + LaneIndex() % 4 * 2 + at % 2,
+               FirstDim(i) + LaneIndex() / 4 + at / 2 * 8);
+        }
+      }
+    }
+  }
+
+  const AttendParameters& p_;
+  const Columns columns_;
+  const int kv_head_;
+  const CacheRange range_;
+  int last_[Shape::kWarpTiles][2];
+  float row_max_[Shape::kWarpTiles][2];
+  float sum_[Shape::kWarpTiles][2] = {};
+  float out_[Shape::kDimTiles][kTiles][4] = {};
+};
+
+// The columns see `range`; put as ForSplitsOfBlock has it.
+template <KvFormat kFormat, int kTiles, typename Put>
+BH_DEVICE void AttendOverLatents(const AttendParameters& p, const Columns& columns, int kv_head,
+                                 const CacheRange& range, const Put& put) {
+  using Shape = LatentShape<kTiles>;
+  const int64_t slot = p.cache.seq_slot[p.cache.token_seq[columns.token0]];
+  const HeadCache head{&p.cache, p.cache.block_tables + slot * p.cache.block_table_stride,
+                       kv_head * p.cache.head_bytes};
+  // Two tiles; of codes one, and two stages of codes of half its size.
+  constexpr bool kInCodes = KvElementBits(kFormat) <= 8;
+  const auto stage_at = [](int stage) {
+    return SharedMemory() +
+           (kInCodes ? (2 + stage) * Shape::kTileBytes / 2 : stage * Shape::kTileBytes);
+  };
+  const auto copy = [&](int token0, int stage) {
+    if constexpr (kInCodes) {
+      CopyCodes(head, token0, range, stage_at(stage));
+    } else {
+      CopyLatents(head, token0, range, stage_at(stage));
+    }
+  };
+  const int begin = range.first / kLatentTokens * kLatentTokens;
+  LatentLane<kFormat, kTiles> lane(p, columns, kv_head, range);
+  copy(begin, 0);
+  lane.StoreQueries();
+  int stage = 0;
+  for (int token0 = begin; token0 < range.end; token0 += kLatentTokens) {
+    CpAsyncWait<0>();
+    __syncthreads();  // the tile is there, and everybody is done with the one before
+    const int next = token0 + kLatentTokens;
+    if (next < range.end) copy(next, 1 - stage);
+    unsigned char* const tile = kInCodes ? SharedMemory() : stage_at(stage);
+    if constexpr (kInCodes) {
+      ExpandCodes(p.cache, stage_at(stage), tile);
+      __syncthreads();
+    }
+    if (token0 < range.first || next > range.end) {
+      ClearUnseen(p.cache, token0, range, tile);
+      __syncthreads();
+    }
+    lane.Add(tile, token0);
+    stage = 1 - stage;
+  }
+  lane.Finish(put);
+}
+
+}  // namespace bulkhead::cuda
