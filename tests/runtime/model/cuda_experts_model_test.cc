@@ -135,8 +135,8 @@ std::vector<ExpertModelCase> Cases() {
       {"deepseek_v2_bf16", 1},
       {"deepseek_v2_bf16", 2, int4, KvFormat::kF16},
       {"deepseek_v3_bf16", 1, stored, KvFormat::kBF16, 1},
-      {"deepseek_v3_bf16", 2},
-      {"deepseek_v3_bf16", 1, int8, KvFormat::kFP8},
+      {"deepseek_v3_bf16", 2, int8},
+      {"deepseek_v3_bf16", 1, stored, KvFormat::kFP8},
   };
 }
 INSTANTIATE_TEST_SUITE_P(Models, CudaExpertModel, testing::ValuesIn(Cases()));

@@ -63,8 +63,12 @@ TEST(CudaLibraryModel, AgreesWithTheCpu) {
 }
 
 // Where experts are chosen by the same rounded rows, both choose alike.
-TEST(CudaLibraryModel, WithExpertsIsNearOurOwnKernels) {
-  const std::string dir = std::string(BH_TEST_DATA) + "/models/glm4_moe_bf16";
+class CudaLibraryExpertModel : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Models, CudaLibraryExpertModel,
+                         testing::Values("glm4_moe_bf16", "deepseek_v3_bf16"));
+
+TEST_P(CudaLibraryExpertModel, IsNearOurOwnKernels) {
+  const std::string dir = std::string(BH_TEST_DATA) + "/models/" + GetParam();
   const std::vector<std::vector<int32_t>> prompts = ReadGolden(dir).prompts;
   RigOptions options;
   options.kv_format = KvFormat::kBF16;
