@@ -230,6 +230,19 @@ class PlanTest(unittest.TestCase):
             self.assertEqual(code, 2, errors)
             self.assertIn(says, errors)
 
+    def test_latents_are_planned_for_a_gpu_in_the_formats_that_it_attends_to(self):
+        model = os.path.join(group.SOURCE, "tests", "data", "models", "deepseek_v2_bf16")
+        bytes_per_token = {}
+        for cache in ("bfloat16", "fp8"):
+            code, report, errors = plan({"--gpu": "h100", "--kv-cache-dtype": cache}, 1, model)
+            self.assertEqual(code, 0, errors)
+            bytes_per_token[cache] = report["ranks"][0]["kv_bytes_per_token"]
+        layers, numbers = 3, 40
+        self.assertEqual(bytes_per_token, {"bfloat16": 2 * layers * numbers, "fp8": layers * numbers})
+        code, _, errors = plan({"--gpu": "h100", "--kv-cache-dtype": "int8"}, 1, model)
+        self.assertEqual(code, 2, errors)
+        self.assertIn("latents in bfloat16, float16 or fp8, not in int8", errors)
+
     def test_a_list_that_leaves_out_a_rank_is_refused(self):
         code, _, errors = plan({"--device-memory": "1=4GiB"}, group.RANKS)
         self.assertEqual(code, 2)
