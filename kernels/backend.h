@@ -148,10 +148,6 @@ class BackendSizes {
   virtual bool samples_tokens() const { return false; }
   // Whether it has the ops of latent attention, and attends over a latent cache.
   virtual bool attends_latents() const { return false; }
-  // Whether it has the ops of linear attention.
-  virtual bool keeps_states() const { return false; }
-  // Whether it multiplies by a number among the weights, norms v, and has heads of two kinds.
-  virtual bool scales_by_weights() const { return false; }
   // What rows hold that nothing but products with weights in a format read.
   virtual DType product_input_dtype(WeightFormat /*weights*/) const { return DType::kF32; }
 };

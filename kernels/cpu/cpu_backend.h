@@ -22,8 +22,6 @@ class CpuBackend final : public Backend {
   std::unique_ptr<WeightSink> Pack(const Linear& linear) override;
   int64_t WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) const override;
   bool attends_latents() const override { return true; }
-  bool keeps_states() const override { return true; }
-  bool scales_by_weights() const override { return true; }
   void SetWorkspace(std::byte* workspace, const StepLimits& limits,
                     const HeadLayout& heads) override;
 

@@ -25,8 +25,6 @@ class ReferenceBackend : public Backend {
   std::unique_ptr<WeightSink> Pack(const Linear& linear) override;
   int64_t WorkspaceBytes(const StepLimits&, const HeadLayout&) const override { return 0; }
   bool attends_latents() const override { return true; }
-  bool keeps_states() const override { return true; }
-  bool scales_by_weights() const override { return true; }
   void SetWorkspace(std::byte*, const StepLimits&, const HeadLayout&) override {}
 
 #define BH_OP(name, ...) void name(__VA_ARGS__) override;
