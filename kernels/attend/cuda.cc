@@ -66,7 +66,9 @@ int BlocksOfSm(const cuda::AttendLaunch& launch, const CudaProperties& gpu) {
 }  // namespace
 
 CudaAttention::KvHeads CudaAttention::KvHeadsOf(const HeadLayout& heads, int32_t* on_device) const {
-  KvHeads all{.heads = heads, .on_device = on_device};
+  KvHeads all;
+  all.heads = heads;
+  all.on_device = on_device;
   all.begin.assign(heads.num_kv_heads + 1, heads.num_heads);
   for (int kv = heads.num_kv_heads - 1; kv >= 0; --kv) {
     const int32_t* const kv_of = heads.head_to_kv;

@@ -131,6 +131,11 @@ std::vector<ExpertModelCase> Cases() {
       {"qwen2_moe_bf16", 1},
       {"gpt_oss_bf16", 2},
       {"llama4_bf16", 1},
+      {"qwen3_next_bf16", 1},
+      {"qwen3_next_bf16", 2, int8},
+      {"qwen3_next_bf16", 2, stored, KvFormat::kBF16, 1},
+      {"qwen3_5_moe_bf16", 1},
+      {"gemma4_moe_bf16", 2},
       {"qwen2_moe_bf16", 2, stored, KvFormat::kFP8},
   };
 }

@@ -55,6 +55,7 @@ class CudaFootprint : public testing::TestWithParam<PlannedCase> {
     limits_.activation = ActivationDType::kInt8;  // the default; means nothing to a GPU
     limits_.kv_format = c.kv_format;
     limits_.block_tokens = 16;
+    limits_.caches_states = config->model.keeps_states();
     limits_.transport = c.size > 1 ? Transport::kStaged : Transport::kShared;
     auto split = ShardPlan::Create(config->model, c.size, std::max(limits_.weights.group_size, 1));
     ASSERT_TRUE(split.ok()) << split.status();

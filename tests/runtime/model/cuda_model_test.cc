@@ -76,7 +76,8 @@ std::vector<ModelCase> Cases() {
 INSTANTIATE_TEST_SUITE_P(Models, CudaModel, testing::ValuesIn(Cases()));
 
 class CudaModelBitsOf : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Models, CudaModelBitsOf, testing::Values("qwen3_bf16", "mixtral_bf16", "qwen3_5_bf16",
+INSTANTIATE_TEST_SUITE_P(Models, CudaModelBitsOf,
+                         testing::Values("qwen3_bf16", "mixtral_bf16", "qwen3_5_bf16",
                                          "gemma4_bf16"));
 
 TEST_P(CudaModelBitsOf, AreTheSameInEveryOrderOfThreadsAndWheneverTheQueueRuns) {
