@@ -1,6 +1,7 @@
 // log, what is made of it, and random numbers that are bit-identical on every x86-64, like exp
 // (base/token_sampling.h): products and sums in double as written (the build forbids fused
 // multiply-add and reordering), no calls into a libm that dispatches by CPU.
+// Kernels for GPUs use it, too.
 #pragma once
 
 #include <array>
@@ -12,7 +13,7 @@
 namespace bulkhead {
 
 // Natural logarithm of a finite x >= 1, error of a few 1e-16 of max(1, ln x).
-inline double LogOfAtLeastOne(double x) {
+constexpr double LogOfAtLeastOne(double x) {
   constexpr double kLn2 = 6.93147180559945286227e-01;
   const auto bits = std::bit_cast<uint64_t>(x);
   auto exponent = static_cast<int64_t>(bits >> 52) - 1023;
@@ -29,19 +30,19 @@ inline double LogOfAtLeastOne(double x) {
 }
 
 // e^x for |x| < 708; a NaN stays one.
-inline double ExpOf(double x) {
+constexpr double ExpOf(double x) {
   if (x != x) return x;
   return x > 0 ? 1.0 / ExpOfNonPositive(-x) : ExpOfNonPositive(x);
 }
 
 // ln(1 + e^x); a NaN stays one.
-inline double Softplus(double x) {
+constexpr double Softplus(double x) {
   if (x != x) return x;
   return (x > 0 ? x : 0.0) + LogOfAtLeastOne(1.0 + ExpOfNonPositive(x > 0 ? -x : x));
 }
 
 // 1 / (1 + e^-x); a NaN stays one.
-inline double SigmoidOf(double x) {
+constexpr double SigmoidOf(double x) {
   if (x != x) return x;
   const double e = ExpOfNonPositive(x > 0 ? -x : x);
   return (x > 0 ? 1.0 : e) / (1.0 + e);

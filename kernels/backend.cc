@@ -20,16 +20,4 @@ void Backend::FillInSampled(const StepIndex&, const int32_t*, int32_t*) {
   BH_CHECK(samples_tokens());
 }
 
-// Only backends that keep states get these.
-void Backend::CausalConv(const StepIndex&, ConstMatrixView, const StateLayerView&, MatrixView) {
-  BH_CHECK(keeps_states());
-}
-void Backend::GatedDelta(const StepIndex&, const GatedDeltaWeights&, ConstMatrixView,
-                         ConstMatrixView, const StateLayerView&, MatrixView) {
-  BH_CHECK(keeps_states());
-}
-
-// Only backends that scale by weights get this.
-void Backend::ScaleBy(const float*, MatrixView) { BH_CHECK(scales_by_weights()); }
-
 }  // namespace bulkhead

@@ -146,10 +146,6 @@ class BackendSizes {
   virtual int64_t WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) const = 0;
   // Whether tokens are sampled on the device, which takes memory for it.
   virtual bool samples_tokens() const { return false; }
-  // Whether it has the ops of linear attention.
-  virtual bool keeps_states() const { return false; }
-  // Whether it multiplies by a number among the weights, norms v, and has heads of two kinds.
-  virtual bool scales_by_weights() const { return false; }
   // What rows hold that nothing but products with weights in a format read.
   virtual DType product_input_dtype(WeightFormat /*weights*/) const { return DType::kF32; }
 };
@@ -183,7 +179,6 @@ class Backend : public BackendSizes {
   // ---- ops: kernels/ops.inc says what each does
 #define BH_OP(name, ...) virtual void name(__VA_ARGS__) = 0;
 #define BH_OPTIONAL_OP(name, ...) virtual void name(__VA_ARGS__);
-#define BH_HOST_OP(name, ...) virtual void name(__VA_ARGS__);
 #include "kernels/ops.inc"
 };
 

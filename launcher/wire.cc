@@ -151,9 +151,6 @@ absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(const ModelLimits& fo
                                                            bool gemm_library) {
   // What the CUDA backend's kernels do not do.
   std::string lacks;
-  if (config.keeps_states()) lacks = "linear attention (gated delta rule)";
-  if (config.full_heads.head_dim > 0) lacks = "heads of two kinds (full_attention has its own)";
-  if (config.per_layer_input_size > 0) lacks = "inputs of each layer (hidden_size_per_layer_input)";
   // Rows come in one format, which is bf16 for quantised weights.
   if (IsQuantized(formats.weights.layers) && formats.weights.tables == WeightFormat::kF16 &&
       KeepsMatrices(config)) {
@@ -166,8 +163,14 @@ absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(const ModelLimits& fo
                         ExitCode::kUsage);
   }
   for (const WeightFormat weights : {formats.weights.layers, formats.weights.tables}) {
-    const absl::Status known =
-        CheckCudaFormats(weights, formats.kv_format, config.CachedDim(), config.latent.kv_rank);
+    for (const int head_dim : {config.CachedDim(), config.full_heads.head_dim}) {
+      const absl::Status known =
+          CheckCudaFormats(weights, formats.kv_format, head_dim, config.latent.kv_rank);
+      if (!known.ok()) return WithExitCode(known, ExitCode::kUsage);
+    }
+  }
+  if (config.keeps_states()) {
+    const absl::Status known = CheckCudaDelta(config.delta.key_dim, config.delta.value_dim);
     if (!known.ok()) return WithExitCode(known, ExitCode::kUsage);
   }
   if (formats.weights.scales != ScaleFormat::kF16) {

@@ -133,6 +133,10 @@ void CudaDevice::CopyToHost(const std::byte* device, void* host, int64_t bytes) 
   driver_.CopyToHost(device, host, bytes);
 }
 
+void CudaDevice::Copy(const std::byte* from, std::byte* to, int64_t bytes) {
+  driver_.Copy(from, to, bytes);
+}
+
 absl::Status CudaDevice::Synchronize() {
   const absl::Status status = driver_.Synchronize();
   return fault_.ok() ? status : fault_;

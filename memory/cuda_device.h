@@ -34,6 +34,7 @@ class CudaDevice final : public Device {
   absl::StatusOr<HostBuffer> AllocateHost(int64_t bytes) override;
   void CopyFromHost(const void* host, std::byte* device, int64_t bytes) override;
   void CopyToHost(const std::byte* device, void* host, int64_t bytes) override;
+  void Copy(const std::byte* from, std::byte* to, int64_t bytes) override;
   absl::Status Synchronize() override;
   int64_t allocated_bytes() const override { return allocated_bytes_; }
   absl::Status Charge(int64_t bytes) override;

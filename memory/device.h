@@ -65,6 +65,8 @@ class Device {
   virtual absl::StatusOr<HostBuffer> AllocateHost(int64_t bytes);
   virtual void CopyFromHost(const void* host, std::byte* device, int64_t bytes) = 0;  // enqueued
   virtual void CopyToHost(const std::byte* device, void* host, int64_t bytes) = 0;    // enqueued
+  // Within the device's memory, without overlap; enqueued.
+  virtual void Copy(const std::byte* from, std::byte* to, int64_t bytes) = 0;
   // INTERNAL if any work enqueued since the last call failed.
   virtual absl::Status Synchronize() = 0;
   // Memory in use: allocated and charged.

@@ -60,6 +60,9 @@ class HostDevice final : public Device {
   void CopyToHost(const std::byte* device, void* host, int64_t bytes) override {
     std::memcpy(host, device, bytes);
   }
+  void Copy(const std::byte* from, std::byte* to, int64_t bytes) override {
+    std::memcpy(to, from, bytes);
+  }
   absl::Status Synchronize() override { return absl::OkStatus(); }
   int64_t allocated_bytes() const override { return allocated_bytes_; }
 

@@ -7,7 +7,8 @@
 //              (taps - 1)
 //   matrices   [value head][key_dim, padded value_dim] f32: the state behind the last position of
 //              the block of kStateBlock positions before p's
-//   keys       [key head][key_dim, kStateBlock] f32: those of p's block so far, normed
+//   keys       [key head][key_dim, kStateBlock] f32: those of p's block so far, normed; on GPUs
+//              [kStateBlock, key_dim]
 //   corrected  [value head][kStateBlock, padded value_dim] f32: its corrected values
 //   decays     [value head][kStateBlock] f64: the sums of its logarithms of decay
 // Behind the slots are snapshots, of all layers: a slot's matrices and inputs at a multiple of
@@ -18,9 +19,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "base/arithmetic.h"
+#include "memory/device.h"
 
 namespace bulkhead {
 
@@ -104,24 +105,30 @@ struct StateArena {
   StateGeometry geometry;
   std::byte* base = nullptr;
 
-  // A slot's states as they are at a multiple of kStateBlock positions, in all layers; on the host.
-  void Save(int slot, int snapshot) const { CopySnapshot(slot, snapshot, true); }
-  void Restore(int slot, int snapshot) const { CopySnapshot(slot, snapshot, false); }
+  // A slot's states as they are at a multiple of kStateBlock positions, in all layers. Enqueued on
+  // the device that the arena lies on.
+  void Save(Device& device, int slot, int snapshot) const {
+    CopySnapshot(device, slot, snapshot, true);
+  }
+  void Restore(Device& device, int slot, int snapshot) const {
+    CopySnapshot(device, slot, snapshot, false);
+  }
 
   StateLayerView Layer(int layer) const {
     return {geometry, base + layer * geometry.num_slots * geometry.SlotBytes()};
   }
 
  private:
-  void CopySnapshot(int slot, int snapshot, bool saves) const {
+  void CopySnapshot(Device& device, int slot, int snapshot, bool saves) const {
     std::byte* at = base + geometry.num_slots * geometry.SequenceBytes() +
                     int64_t{snapshot} * geometry.num_layers * geometry.SnapshotBytes();
-    const auto matrices =
-        static_cast<size_t>(geometry.heads.num_value_heads * geometry.MatrixFloats()) *
-        sizeof(float);
-    const auto inputs = static_cast<size_t>(geometry.InputFloats()) * sizeof(float);
-    const auto copy = [saves](std::byte* snapshot_part, float* state, size_t bytes) {
-      saves ? std::memcpy(snapshot_part, state, bytes) : std::memcpy(state, snapshot_part, bytes);
+    constexpr int64_t kF32 = 4;
+    const int64_t matrices = geometry.heads.num_value_heads * geometry.MatrixFloats() * kF32;
+    const int64_t inputs = geometry.InputFloats() * kF32;
+    const auto copy = [&device, saves](std::byte* snapshot_part, float* state, int64_t bytes) {
+      auto* const state_part = reinterpret_cast<std::byte*>(state);
+      saves ? device.Copy(state_part, snapshot_part, bytes)
+            : device.Copy(snapshot_part, state_part, bytes);
     };
     for (int layer = 0; layer < geometry.num_layers; ++layer, at += geometry.SnapshotBytes()) {
       const StateLayerView view = Layer(layer);

@@ -78,17 +78,31 @@ int BlocksOfSm(const cuda::AttendLaunch& launch, const CudaProperties& gpu) {
 
 }  // namespace
 
-void CudaAttention::SetScratch(const CudaAttentionScratch& scratch, const HeadLayout& heads) {
-  scratch_ = scratch;
-  head_begin_.assign(heads.num_kv_heads + 1, heads.num_heads);
-  max_heads_per_kv_ = 0;
+CudaAttention::KvHeads CudaAttention::KvHeadsOf(const HeadLayout& heads, int32_t* on_device) const {
+  KvHeads all;
+  all.heads = heads;
+  all.on_device = on_device;
+  all.begin.assign(heads.num_kv_heads + 1, heads.num_heads);
   for (int kv = heads.num_kv_heads - 1; kv >= 0; --kv) {
-    const int32_t* const all = heads.head_to_kv;
-    head_begin_[kv] = static_cast<int32_t>(std::lower_bound(all, all + heads.num_heads, kv) - all);
-    max_heads_per_kv_ = std::max(max_heads_per_kv_, head_begin_[kv + 1] - head_begin_[kv]);
+    const int32_t* const kv_of = heads.head_to_kv;
+    all.begin[kv] =
+        static_cast<int32_t>(std::lower_bound(kv_of, kv_of + heads.num_heads, kv) - kv_of);
+    all.max_heads_per_kv = std::max(all.max_heads_per_kv, all.begin[kv + 1] - all.begin[kv]);
   }
-  device_.CopyFromHost(head_begin_.data(), reinterpret_cast<std::byte*>(scratch_.head_begin),
-                       static_cast<int64_t>(head_begin_.size()) * 4);
+  return all;
+}
+
+void CudaAttention::SetScratch(const CudaAttentionScratch& scratch, const HeadLayout& heads,
+                               const HeadLayout& full_heads) {
+  scratch_ = scratch;
+  kv_heads_ = KvHeadsOf(heads, scratch_.head_begin);
+  full_kv_heads_ = KvHeadsOf(full_heads, scratch_.full_head_begin);
+  const auto copy = [this](const KvHeads& all, int32_t* on_device) {
+    device_.CopyFromHost(all.begin.data(), reinterpret_cast<std::byte*>(on_device),
+                         static_cast<int64_t>(all.begin.size()) * 4);
+  };
+  copy(kv_heads_, scratch_.head_begin);
+  if (full_heads.num_heads > 0) copy(full_kv_heads_, scratch_.full_head_begin);
   for (HostBuffer& list : host_lists_) {
     absl::StatusOr<HostBuffer> memory = device_.AllocateHost(scratch_.list_bytes);
     if (!memory.ok()) return driver_.ReportFault(memory.status());
@@ -109,10 +123,16 @@ void CudaAttention::BeginStep(const StepIndex& host_index) {
 void CudaAttention::Attend(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
                            const KvLayerView& kv, const AttentionOptions& options, MatrixView out) {
   if (out.empty()) return;
+  const HeadLayout& full = full_kv_heads_.heads;
+  const bool is_full = full.num_heads > 0 && heads.head_dim == full.head_dim &&
+                       heads.num_kv_heads == full.num_kv_heads;
+  const KvHeads& kv_heads = is_full ? full_kv_heads_ : kv_heads_;
+  BH_CHECK(heads.num_heads == kv_heads.heads.num_heads &&
+           heads.num_kv_heads == kv_heads.heads.num_kv_heads);
   cuda::AttendParameters p;
   p.cache = cuda::CacheOf(index, kv);
   p.qkv = RowsOf(qkv);
-  p.head_begin = scratch_.head_begin;
+  p.head_begin = kv_heads.on_device;
   p.num_tokens = index.num_tokens;
   p.num_heads = heads.num_heads;
   p.splits = scratch_.splits;
@@ -127,20 +147,20 @@ void CudaAttention::Attend(const StepIndex& index, const HeadLayout& heads, Cons
   p.parts = scratch_.parts;
   p.part_sums = scratch_.part_sums;
   p.out = OutRowsOf(out);
-  AttendToSplits(index, heads, kv, p);
-  if (index.num_tokens > index.num_seqs) AttendPrefill(index, heads, kv, p);
+  AttendToSplits(index, kv_heads, kv, p);
+  if (index.num_tokens > index.num_seqs) AttendPrefill(index, kv_heads, kv, p);
 }
 
 // The grid depends on limits alone, so that a graph may hold it for any step of N sequences.
-void CudaAttention::AttendToSplits(const StepIndex& index, const HeadLayout& heads,
+void CudaAttention::AttendToSplits(const StepIndex& index, const KvHeads& kv_heads,
                                    const KvLayerView& kv, cuda::AttendParameters p) {
   BH_CHECK(listed_);
   const CudaProperties& gpu = driver_.properties();
-  const AttentionCuts cuts(max_heads_per_kv_, kv.geometry, true, gpu.max_shared_bytes);
+  const AttentionCuts cuts(kv_heads.max_heads_per_kv, kv.geometry, true, gpu.max_shared_bytes);
   p.head_tiles = cuts.head_tiles;
   p.heads_of_tile = cuts.heads_of_tile;
   const cuda::AttendLaunch launch = LaunchOf(kv.geometry, cuts.column_tiles, true);
-  const int rows = heads.num_kv_heads * p.head_tiles;
+  const int rows = kv_heads.heads.num_kv_heads * p.head_tiles;
   const int blocks = std::min(std::max(1, BlocksOfSm(launch, gpu) * gpu.num_sms / rows),
                               index.num_seqs * p.splits);
   Enqueue(driver_, launch.kernel,
@@ -149,26 +169,27 @@ void CudaAttention::AttendToSplits(const StepIndex& index, const HeadLayout& hea
            .shared_bytes = launch.shared_bytes},
           p);
   Enqueue(driver_, cuda::CombineKernel(),
-          {.grid = {index.num_seqs, NumBlocks(heads.num_heads, cuda::kHeadWarps), 1},
+          {.grid = {index.num_seqs, NumBlocks(kv_heads.heads.num_heads, cuda::kHeadWarps), 1},
            .block = {cuda::kHeadWarps * 32, 1, 1}},
           p);
 }
 
-void CudaAttention::AttendPrefill(const StepIndex& index, const HeadLayout& heads,
+void CudaAttention::AttendPrefill(const StepIndex& index, const KvHeads& kv_heads,
                                   const KvLayerView& kv, cuda::AttendParameters p) {
-  const AttentionCuts cuts(max_heads_per_kv_, kv.geometry, false,
+  const AttentionCuts cuts(kv_heads.max_heads_per_kv, kv.geometry, false,
                            driver_.properties().max_shared_bytes);
   p.head_tiles = cuts.head_tiles;
   p.heads_of_tile = cuts.heads_of_tile;
   p.tile_tokens = cuts.tile_tokens();
   const cuda::AttendLaunch launch = LaunchOf(kv.geometry, cuts.column_tiles, false);
   p.tiles = NumBlocks(index.num_tokens, p.tile_tokens);
-  Enqueue(driver_, launch.kernel,
-          {.grid = {heads.num_kv_heads * p.head_tiles, std::min(p.tiles, cuda::kTilesOfLayer),
-                    NumBlocks(p.tiles, cuda::kTilesOfLayer)},
-           .block = {launch.threads, 1, 1},
-           .shared_bytes = launch.shared_bytes},
-          p);
+  Enqueue(
+      driver_, launch.kernel,
+      {.grid = {kv_heads.heads.num_kv_heads * p.head_tiles, std::min(p.tiles, cuda::kTilesOfLayer),
+                NumBlocks(p.tiles, cuda::kTilesOfLayer)},
+       .block = {launch.threads, 1, 1},
+       .shared_bytes = launch.shared_bytes},
+      p);
 }
 
 void CudaBackend::BeginStep(const StepIndex& host_index) { attention_->BeginStep(host_index); }

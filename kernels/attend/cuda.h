@@ -18,7 +18,9 @@ class CudaAttention {
   // Both outlive this.
   CudaAttention(Device& device, CudaDriver& driver) : device_(device), driver_(driver) {}
 
-  void SetScratch(const CudaAttentionScratch& scratch, const HeadLayout& heads);
+  // `full_heads`: of layers whose heads are others; without heads: there are none.
+  void SetScratch(const CudaAttentionScratch& scratch, const HeadLayout& heads,
+                  const HeadLayout& full_heads);
 
   // Backend::BeginStep, Attend.
   void BeginStep(const StepIndex& host_index);
@@ -29,16 +31,25 @@ class CudaAttention {
   // Steps that may be in flight, each with a list that is being copied to the device.
   static constexpr int kStepsInFlight = 2;
 
-  void AttendToSplits(const StepIndex& index, const HeadLayout& heads, const KvLayerView& kv,
+  // Which query heads share a KV head.
+  struct KvHeads {
+    HeadLayout heads;
+    std::vector<int32_t> begin;  // on the host for as long as the copy may take
+    const int32_t* on_device = nullptr;
+    int max_heads_per_kv = 0;
+  };
+  KvHeads KvHeadsOf(const HeadLayout& heads, int32_t* on_device) const;
+
+  void AttendToSplits(const StepIndex& index, const KvHeads& kv_heads, const KvLayerView& kv,
                       cuda::AttendParameters p);
-  void AttendPrefill(const StepIndex& index, const HeadLayout& heads, const KvLayerView& kv,
+  void AttendPrefill(const StepIndex& index, const KvHeads& kv_heads, const KvLayerView& kv,
                      cuda::AttendParameters p);
 
   Device& device_;
   CudaDriver& driver_;
   CudaAttentionScratch scratch_;
-  std::vector<int32_t> head_begin_;  // on the host for as long as the copy may take
-  int max_heads_per_kv_ = 0;
+  KvHeads kv_heads_;
+  KvHeads full_kv_heads_;
   HostBuffer host_lists_[kStepsInFlight];
   int next_list_ = 0;
   bool listed_ = false;  // whether a step has begun

@@ -21,14 +21,11 @@ class CpuBackend final : public Backend {
   int64_t PackedBytes(const LinearShape& shape) const override;
   std::unique_ptr<WeightSink> Pack(const Linear& linear) override;
   int64_t WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) const override;
-  bool keeps_states() const override { return true; }
-  bool scales_by_weights() const override { return true; }
   void SetWorkspace(std::byte* workspace, const StepLimits& limits,
                     const HeadLayout& heads) override;
 
 #define BH_OP(name, ...) void name(__VA_ARGS__) override;
 #define BH_OPTIONAL_OP(name, ...)
-#define BH_HOST_OP(name, ...) void name(__VA_ARGS__) override;
 #include "kernels/ops.inc"
 
  private:

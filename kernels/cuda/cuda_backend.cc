@@ -45,7 +45,7 @@ void CudaBackend::SetWorkspace(std::byte* workspace, const StepLimits& limits,
   BumpAllocator allocator(workspace);
   products_->SetScratch(products_->LayOut(limits, allocator));
   experts_->SetScratch(CudaExpertScratch(limits, allocator));
-  attention_->SetScratch(CudaAttentionScratch(limits, heads, allocator), heads);
+  attention_->SetScratch(CudaAttentionScratch(limits, heads, allocator), heads, limits.full_heads);
 }
 
 DType CudaBackend::product_input_dtype(WeightFormat weights) const {

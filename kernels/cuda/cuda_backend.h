@@ -36,7 +36,6 @@ class CudaBackend : public Backend {
 
 #define BH_OP(name, ...) void name(__VA_ARGS__) override;
 #define BH_OPTIONAL_OP(name, ...) void name(__VA_ARGS__) override;
-#define BH_HOST_OP(name, ...)
 #include "kernels/ops.inc"
 
  private:

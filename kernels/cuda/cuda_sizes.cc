@@ -7,6 +7,7 @@
 #include "kernels/attend/cuda_list.h"
 #include "kernels/cuda/gemm_library.h"
 #include "kernels/experts/cuda_kernels.h"
+#include "kernels/gated_delta/cuda.h"
 #include "kernels/matmul/cuda_kernels.h"
 #include "kernels/packing/cuda_packing.h"
 #include "memory/kv_format_name.h"
@@ -91,11 +92,17 @@ CudaAttentionScratch::CudaAttentionScratch(const StepLimits& limits, const HeadL
                                            BumpAllocator& allocator) {
   splits = static_cast<int>(std::clamp<int64_t>(
       CeilDiv(limits.max_model_len, cuda::kMinSplitTokens), 1, cuda::kMaxSplits));
+  const HeadLayout& full = limits.full_heads;
   head_begin = reinterpret_cast<int32_t*>(allocator.Next((heads.num_kv_heads + 1) * 4));
+  if (full.num_heads > 0) {
+    full_head_begin = reinterpret_cast<int32_t*>(allocator.Next((full.num_kv_heads + 1) * 4));
+  }
   list_bytes = AttendList::Bytes(limits.max_num_seqs, splits);
   list = reinterpret_cast<int32_t*>(allocator.Next(list_bytes));
-  const int64_t rows = int64_t{limits.max_num_seqs} * splits * heads.num_heads;
-  parts = reinterpret_cast<float*>(allocator.Next(rows * heads.out_dim() * 4));
+  const int64_t rows =
+      int64_t{limits.max_num_seqs} * splits * std::max(heads.num_heads, full.num_heads);
+  const int out_dim = std::max(heads.out_dim(), full.out_dim());
+  parts = reinterpret_cast<float*>(allocator.Next(rows * out_dim * 4));
   part_sums = reinterpret_cast<float*>(allocator.Next(rows * 2 * 4));
 }
 
@@ -128,6 +135,17 @@ absl::Status CheckCudaFormats(WeightFormat weights, KvFormat cache, int head_dim
                      " numbers; the model's have ", head_dim, ": add --device cpu"));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckCudaDelta(int key_dim, int value_dim) {
+  const auto fits = [](int dim, int most) { return dim % 4 == 0 && dim <= most; };
+  if (fits(key_dim, cuda::kMaxDeltaKeyDim) && fits(value_dim, cuda::kMaxDeltaValueDim)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("CUDA computes linear attention with keys of a multiple of 4 up to ",
+                   cuda::kMaxDeltaKeyDim, " numbers and values up to ", cuda::kMaxDeltaValueDim,
+                   "; the model's have ", key_dim, " and ", value_dim, ": add --device cpu"));
 }
 
 }  // namespace bulkhead

@@ -24,6 +24,9 @@ struct ExpertTile;  // kernels/experts/cuda_kernels.h
 absl::Status CheckCudaFormats(WeightFormat weights, KvFormat cache, int head_dim,
                               int latent_value_dim = 0);
 
+// INVALID_ARGUMENT, likewise, unless it has linear attention with heads of these sizes.
+absl::Status CheckCudaDelta(int key_dim, int value_dim);
+
 // Those of NewCudaBackend, to the byte, with a library of products or without. Any thread.
 std::unique_ptr<BackendSizes> NewCudaSizes(bool gemm_library);
 
@@ -67,8 +70,10 @@ struct CudaExpertScratch {
   CudaExpertScratch(const StepLimits& limits, BumpAllocator& allocator);
 };
 
+// Heads of two kinds, where limits.full_heads has some, take turns.
 struct CudaAttentionScratch {
   int32_t* head_begin = nullptr;
+  int32_t* full_head_begin = nullptr;
   int32_t* list = nullptr;  // AttendList
   int64_t list_bytes = 0;
   float* parts = nullptr;  // the sums of the splits

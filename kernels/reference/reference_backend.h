@@ -24,13 +24,10 @@ class ReferenceBackend : public Backend {
   int64_t PackedBytes(const LinearShape& shape) const override;
   std::unique_ptr<WeightSink> Pack(const Linear& linear) override;
   int64_t WorkspaceBytes(const StepLimits&, const HeadLayout&) const override { return 0; }
-  bool keeps_states() const override { return true; }
-  bool scales_by_weights() const override { return true; }
   void SetWorkspace(std::byte*, const StepLimits&, const HeadLayout&) override {}
 
 #define BH_OP(name, ...) void name(__VA_ARGS__) override;
 #define BH_OPTIONAL_OP(name, ...)
-#define BH_HOST_OP(name, ...) void name(__VA_ARGS__) override;
 #include "kernels/ops.inc"
 
   // Gets a row of x, an output and the chains of its slices, which it may overwrite.

@@ -11,6 +11,11 @@ struct ScaleAndCapParameters {
   int width = 0;
   Rows x;
 };
+struct ScaleByParameters {
+  const float* factor = nullptr;
+  int width = 0;
+  Rows x;
+};
 
 namespace {
 
@@ -23,11 +28,19 @@ BH_KERNEL(kRowThreads) ScaleAndCap(ScaleAndCapParameters p) {
   }
 }
 
+BH_KERNEL(kRowThreads) ScaleBy(ScaleByParameters p) {
+  const float factor = *p.factor;  // a weight
+  GridDependencySynchronize();
+  float* const x = p.x.data + int(blockIdx.x) * p.x.stride;
+  for (int i = int(threadIdx.x); i < p.width; i += kRowThreads) x[i] *= factor;
+}
+
+CudaKernelOf<ScaleByParameters> ScaleByKernel() { return KernelOf("scale_by", ScaleBy); }
 CudaKernelOf<ScaleAndCapParameters> ScaleAndCapKernel() {
   return KernelOf("scale_and_cap", ScaleAndCap);
 }
 
-const KernelRegistration kRegistered(ScaleAndCapKernel());
+const KernelRegistration kRegistered(ScaleAndCapKernel(), ScaleByKernel());
 
 }  // namespace
 }  // namespace cuda
@@ -36,6 +49,12 @@ void CudaBackend::ScaleAndCap(float scale, float soft_cap, MatrixView x) {
   if (x.empty()) return;
   Enqueue(driver_, cuda::ScaleAndCapKernel(), cuda::OneBlockPerRow(x),
           {scale, soft_cap, static_cast<int>(x.cols()), cuda::RowsOf(x)});
+}
+
+void CudaBackend::ScaleBy(const float* factor, MatrixView x) {
+  if (x.empty()) return;
+  Enqueue(driver_, cuda::ScaleByKernel(), cuda::OneBlockPerRow(x),
+          {factor, static_cast<int>(x.cols()), cuda::RowsOf(x)});
 }
 
 }  // namespace bulkhead

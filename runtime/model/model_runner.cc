@@ -285,11 +285,11 @@ absl::Status ModelRunner::Submit(Step step) {
     device_sampler_->FillIn(index, arrays_.token_ids);
   }
   for (int i = 0; i < step.plan.restore_slot_size(); ++i) {
-    state_.Restore(step.plan.restore_slot(i), step.plan.restore_snapshot(i));
+    state_.Restore(backend_.device(), step.plan.restore_slot(i), step.plan.restore_snapshot(i));
   }
   BH_ASSIGN_OR_RETURN(const ConstMatrixView hidden, Forward(index, step));
   for (int i = 0; i < step.plan.save_slot_size(); ++i) {
-    state_.Save(step.plan.save_slot(i), step.plan.save_snapshot(i));
+    state_.Save(backend_.device(), step.plan.save_slot(i), step.plan.save_snapshot(i));
   }
   InFlight& mine = in_flight_.emplace_back();
   mine.step = std::move(step);

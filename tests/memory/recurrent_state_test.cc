@@ -1,5 +1,6 @@
 #include "memory/recurrent_state.h"
 
+#include <memory>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -48,6 +49,7 @@ TEST(RecurrentStateTest, ASnapshotHasWhatIsReadAtABorder) {
                                .heads = {1, 2, 4, 16, nullptr}};
   std::vector<std::byte> memory(geometry.Bytes());
   const StateArena arena{geometry, memory.data()};
+  const std::unique_ptr<Device> device = NewHostDevice(0);
   const auto fill = [&](int slot, float value) {
     for (int layer = 0; layer < 2; ++layer) {
       const StateLayerView view = arena.Layer(layer);
@@ -56,11 +58,11 @@ TEST(RecurrentStateTest, ASnapshotHasWhatIsReadAtABorder) {
     }
   };
   fill(0, 10);
-  arena.Save(0, 1);
+  arena.Save(*device, 0, 1);
   fill(0, 20);
-  arena.Save(0, 0);
+  arena.Save(*device, 0, 0);
   fill(1, 30);
-  arena.Restore(1, 1);
+  arena.Restore(*device, 1, 1);
   for (int layer = 0; layer < 2; ++layer) {
     const StateLayerView view = arena.Layer(layer);
     EXPECT_EQ(view.Matrix(1, 1)[geometry.MatrixFloats() - 1], 10.0F + layer);

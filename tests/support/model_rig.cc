@@ -320,13 +320,15 @@ Rig MakeRig(const std::string& model_dir, const RigOptions& options) {
           : WeightFormats::StoredBy(config.model, config.model.dtype.value());
   const ShardPlan plan =
       OrDie(ShardPlan::Create(config.model, options.size, std::max(weights.group_size, 1)));
-  ModelLimits limits{{.max_num_seqs = kMaxSeqs,
-                      .max_model_len = config.model.max_position_embeddings,
-                      .max_num_batched_tokens = options.max_num_batched_tokens,
-                      .block_tokens = options.block_tokens},
-                     weights,
-                     options.activation,
-                     options.kv_format};
+  ModelLimits limits{
+      {.max_num_seqs = kMaxSeqs,
+       .max_model_len =
+           options.max_model_len > 0 ? options.max_model_len : config.model.max_position_embeddings,
+       .max_num_batched_tokens = options.max_num_batched_tokens,
+       .block_tokens = options.block_tokens},
+      weights,
+      options.activation,
+      options.kv_format};
   limits.num_kv_blocks = int64_t{limits.blocks_per_seq()} * kMaxSeqs;
   if (options.kv_groups) {
     SetKvGroups(config.model, limits);
@@ -380,6 +382,7 @@ std::vector<std::vector<TokenId>> RunRequests(const std::string& model_dir,
     limits.prefix_caching = options.prefix_caching;
     limits.state_tokens = rig.state_tokens;
     limits.pads_decodes = options.pads_decodes;
+    if (options.preemptions != nullptr) limits.admission = Admission::kOptimistic;
     Coordinator coordinator(std::move(coordinator_options));
     coordinator.SetServing();
     std::vector<std::shared_ptr<RecordingSink>> sinks;
@@ -390,7 +393,9 @@ std::vector<std::vector<TokenId>> RunRequests(const std::string& model_dir,
     coordinator.BeginDrain(absl::InfiniteDuration());
     OrDie(RunRank(runner, bus, &coordinator, nullptr));
     for (const auto& sink : sinks) {
-      OrDie(sink->WaitForEnd().status);
+      const RequestEnd end = sink->WaitForEnd();
+      OrDie(end.status);
+      if (options.preemptions != nullptr) *options.preemptions += end.timings.preemptions;
       result.push_back(sink->tokens());
     }
   });

@@ -14,6 +14,8 @@ struct RopeCase {
   bool scales_q = false;
   bool of_all_heads = false;
   bool without_weight = false;
+  bool of_halves = false;
+  bool values = false;
 };
 class CudaNormRopeTest : public testing::TestWithParam<RopeCase> {};
 INSTANTIATE_TEST_SUITE_P(
@@ -25,7 +27,21 @@ INSTANTIATE_TEST_SUITE_P(
                     RopeCase{4, 2, 48, true, 20, true, true, true},
                     RopeCase{4, 2, 16, true, 0, false, false, true},
                     RopeCase{5, 2, 24, true, 24, false, false, false, true},
-                    RopeCase{4, 2, 24, false, 24, true, true, false, false, true}));
+                    RopeCase{4, 2, 24, false, 24, true, true, false, false, true},
+                    RopeCase{.heads = 4,
+                             .kv_heads = 2,
+                             .head_dim = 32,
+                             .norms = true,
+                             .rotary_dim = 8,
+                             .of_halves = true,
+                             .values = true},
+                    RopeCase{.heads = 3,
+                             .kv_heads = 3,
+                             .head_dim = 16,
+                             .norms = true,
+                             .rotary_dim = 2,
+                             .of_all_heads = true,
+                             .values = true}));
 
 TEST_P(CudaNormRopeTest, IsThatOfTheReference) {
   const RopeCase& c = GetParam();
@@ -47,11 +63,13 @@ TEST_P(CudaNormRopeTest, IsThatOfTheReference) {
     HeadNorms norms{view_if(c.norms, q_norm), view_if(c.norms, k_norm), 1e-6F, c.norm_after_rotary};
     norms.squares = view_if(c.of_all_heads, squares);
     norms.without_weight = c.without_weight;
+    norms.values = c.values;
     norms.q_size = 200;
     norms.k_size = 90;
-    backend.NormRope(index, heads, norms,
-                     {view_if(c.rotary_dim > 0, rope), c.interleaved, view_if(c.scales_q, q_scale)},
-                     qkv.View());
+    backend.NormRope(
+        index, heads, norms,
+        {view_if(c.rotary_dim > 0, rope), c.interleaved, view_if(c.scales_q, q_scale), c.of_halves},
+        qkv.View());
     Wait(backend);
     return qkv.Values();
   };

@@ -20,5 +20,15 @@ TEST_P(CudaScaleAndCapTest, IsThatOfTheReference) {
   ExpectLikeReference(run, 1e-5);
 }
 
+TEST_P(CudaScaleAndCapTest, AFactorMayBeAmongTheWeights) {
+  const auto run = [&](Backend& backend) {
+    PaddedMatrix x(kRows, GetParam(), 1), factor(1, 1, 2);
+    backend.ScaleBy(factor.View().F32(), x.View());
+    Wait(backend);
+    return x.Values();
+  };
+  ExpectLikeReference(run, 1e-6);
+}
+
 }  // namespace
 }  // namespace bulkhead

@@ -55,6 +55,7 @@ class CudaFootprint : public testing::TestWithParam<PlannedCase> {
     limits_.activation = ActivationDType::kInt8;  // the default; means nothing to a GPU
     limits_.kv_format = c.kv_format;
     limits_.block_tokens = 16;
+    limits_.caches_states = config->model.keeps_states();
     limits_.transport = c.size > 1 ? Transport::kStaged : Transport::kShared;
     auto split = ShardPlan::Create(config->model, c.size, std::max(limits_.weights.group_size, 1));
     ASSERT_TRUE(split.ok()) << split.status();
@@ -130,6 +131,9 @@ INSTANTIATE_TEST_SUITE_P(
                     PlannedCase{"models/deepseek_v3_bf16", 1},
                     PlannedCase{"models/deepseek_v3_bf16", 2, WeightFormat::kInt4, KvFormat::kFP8},
                     PlannedCase{"models/deepseek_v2_bf16", 3, std::nullopt, KvFormat::kF16},
+                    PlannedCase{"models/qwen3_next_bf16", 2},
+                    PlannedCase{"models/qwen3_5_bf16", 1, WeightFormat::kInt8},
+                    PlannedCase{"models/gemma4_bf16", 2},
                     PlannedCase{"quantised/gptq_act_order", 1}, PlannedCase{"quantised/awq", 2},
                     PlannedCase{"models/llama3_gqa_bf16", 1, std::nullopt, KvFormat::kBF16,
                                 64 * kMiB, true},

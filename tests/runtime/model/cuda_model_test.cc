@@ -66,6 +66,10 @@ std::vector<ModelCase> Cases() {
       {"exaone4_bf16", 2},
       {"olmo2_f32", 2, WeightFormat::kBF16},
       {"olmo3_bf16", 1, std::nullopt, KvFormat::kInt8},
+      {"qwen3_5_bf16", 1},
+      {"qwen3_5_bf16", 2, WeightFormat::kInt8, KvFormat::kInt8},
+      {"gemma4_bf16", 1},
+      {"gemma4_bf16", 2},
       {"gptq_act_order", 1, std::nullopt, KvFormat::kBF16, "quantised"},
       {"awq", 2, std::nullopt, KvFormat::kBF16, "quantised"},
   };
@@ -79,7 +83,8 @@ KvFormat KvFormatOf(const std::string& model) {
 
 class CudaModelBitsOf : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Models, CudaModelBitsOf,
-                         testing::Values("qwen3_bf16", "mixtral_bf16", "deepseek_v2_bf16"));
+                         testing::Values("qwen3_bf16", "mixtral_bf16", "deepseek_v2_bf16",
+                                         "qwen3_5_bf16", "gemma4_bf16"));
 
 TEST_P(CudaModelBitsOf, AreTheSameInEveryOrderOfThreadsAndWheneverTheQueueRuns) {
   const std::string dir = std::string(BH_TEST_DATA) + "/models/" + GetParam();
@@ -127,7 +132,7 @@ std::vector<std::vector<int32_t>> EqualPrompts(const std::string& dir, int count
 class CudaDecodeGraphsOf : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Models, CudaDecodeGraphsOf,
                          testing::Values("qwen3_bf16", "qwen3_moe_bf16", "glm4_moe_bf16",
-                                         "deepseek_v3_bf16"));
+                                         "deepseek_v3_bf16", "qwen3_next_bf16", "gemma4_bf16"));
 
 TEST_P(CudaDecodeGraphsOf, GiveTheBitsOfStepsWithoutThemAtEverySize) {
   const std::string dir = std::string(BH_TEST_DATA) + "/models/" + GetParam();
