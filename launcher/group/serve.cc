@@ -22,6 +22,7 @@
 #include "launcher/group/embedding_config.h"
 #include "launcher/group/grammars.h"
 #include "launcher/group/host_start.h"
+#include "launcher/group/load_histograms.h"
 #include "launcher/group/provenance.h"
 #include "launcher/group/rank_process.h"
 #include "launcher/group/security.h"
@@ -82,6 +83,7 @@ class Control final : public EngineControl {
     info.mutable_num_requests_by_log2_tokens()->Assign(load.length_counts.begin(),
                                                        load.length_counts.end());
     info.set_longest_request_tokens(load.longest_tokens);
+    *info.mutable_histograms() = HistogramsOf(coordinator_.Metrics());
     AddMemory(&info);
     AddRankSteps(&info);
     return info;
