@@ -277,8 +277,11 @@ TEST_F(VllmEngineServiceTest, WhatIsNotServedSaysSo) {
   EXPECT_THAT(none.error_message(), HasSubstr("the model gives no embeddings"));
   grpc::ClientContext events_context;
   const auto events = stub_->SubscribeKvEvents(&events_context, {});
-  EXPECT_FALSE(events->Read(&unserved));
-  EXPECT_THAT(events->Finish().error_message(), HasSubstr("GetLoads"));
+  vllm_api::KvEventBatch batch;
+  EXPECT_FALSE(events->Read(&batch));
+  const grpc::Status no_events = events->Finish();
+  EXPECT_EQ(no_events.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_THAT(no_events.error_message(), HasSubstr("--enable-kv-cache-events"));
 }
 
 }  // namespace
