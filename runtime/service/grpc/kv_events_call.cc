@@ -63,6 +63,8 @@ api::KvEventBatch MessageOf(const KvEventBatch& batch) {
 void KvEventsCall::Start(std::unique_ptr<CallRequest> request) {
   absl::Status ready = Prepare(*request);
   request = nullptr;
+  // The first event may be long in coming.
+  if (ready.ok()) transport_->OnAccepted();
   {
     const absl::MutexLock lock(&mutex_);
     writing_ = false;
