@@ -18,9 +18,12 @@ using nlohmann::ordered_json;
 
 constexpr size_t kExcerptBytes = 80;
 
+// What is not UTF-8, or is cut, is replaced by U+FFFD: messages are sent to clients.
 std::string Excerpt(absl::string_view text) {
-  if (text.size() <= kExcerptBytes) return std::string(text);
-  return absl::StrCat(text.substr(0, kExcerptBytes), "...");
+  using Handler = nlohmann::json::error_handler_t;
+  const nlohmann::json cut = std::string(text.substr(0, kExcerptBytes));
+  const auto valid = nlohmann::json::parse(cut.dump(-1, ' ', false, Handler::replace));
+  return absl::StrCat(valid.get<std::string>(), text.size() > kExcerptBytes ? "..." : "");
 }
 
 // Builds the tree and counts as it goes; nlohmann's own builder has no limits and accepts duplicate

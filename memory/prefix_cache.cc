@@ -1,6 +1,7 @@
 #include "memory/prefix_cache.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/hash/hash.h"
 #include "absl/numeric/bits.h"
@@ -20,12 +21,14 @@ uint64_t PrefixCache::GoodHash(uint64_t before, absl::Span<const int32_t> tokens
   return absl::HashOf(before, tokens);
 }
 
-PrefixCache::PrefixCache(int64_t num_blocks, int block_tokens, Hash hash)
+PrefixCache::PrefixCache(int64_t num_blocks, int block_tokens, Hash hash,
+                         std::shared_ptr<KvEventLog> events)
     : block_tokens_(block_tokens),
       hash_(hash),
       entries_(num_blocks + 1),
       tokens_((num_blocks + 1) * block_tokens),
-      buckets_(NumBuckets(num_blocks)) {
+      buckets_(NumBuckets(num_blocks)),
+      events_(std::move(events)) {
   BH_CHECK(num_blocks >= 0 && num_blocks < INT32_MAX && block_tokens > 0);
 }
 
@@ -71,6 +74,9 @@ void PrefixCache::Insert(const BlockKey& key, BlockId block) {
   BlockId& bucket = buckets_[entry.hash & (buckets_.size() - 1)];
   entry.next_in_bucket = bucket;
   bucket = block;
+  if (events_ != nullptr && IsPublic(entry)) {
+    events_->Stored(entry.hash, At(entry.parent).hash, key.tokens);
+  }
 }
 
 void PrefixCache::Acquire(BlockId block) {
@@ -109,6 +115,7 @@ BlockId PrefixCache::EvictOldest() {
   BlockId* link = &buckets_[entry.hash & (buckets_.size() - 1)];
   while (*link != block) link = &At(*link).next_in_bucket;
   *link = entry.next_in_bucket;
+  if (events_ != nullptr && IsPublic(entry)) events_->Removed(entry.hash);
   entry = Entry{};
   return block;
 }

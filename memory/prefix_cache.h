@@ -15,10 +15,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "memory/block_key.h"
+#include "memory/kv_event_log.h"
 
 namespace bulkhead {
 
@@ -28,8 +30,9 @@ class PrefixCache {
   using Hash = uint64_t (*)(uint64_t before, absl::Span<const int32_t> tokens);
   static uint64_t GoodHash(uint64_t before, absl::Span<const int32_t> tokens);
 
-  // For blocks 1..num_blocks.
-  PrefixCache(int64_t num_blocks, int block_tokens, Hash hash = GoodHash);
+  // For blocks 1..num_blocks. `events`, which may be null, is told of each insertion and eviction.
+  PrefixCache(int64_t num_blocks, int block_tokens, Hash hash = GoodHash,
+              std::shared_ptr<KvEventLog> events = nullptr);
   // Host memory for such a cache.
   static int64_t HostBytes(int64_t num_blocks, int block_tokens);
 
@@ -78,6 +81,9 @@ class PrefixCache {
   uint64_t HashOf(const BlockKey& key) const;
   bool Holds(BlockId block, uint64_t hash, const BlockKey& key) const;
   void LeaveIdle(BlockId block);
+  static bool IsPublic(const Entry& entry) {
+    return entry.group == 0 && entry.context == KvDigest{};
+  }
 
   int block_tokens_;
   Hash hash_;
@@ -85,6 +91,7 @@ class PrefixCache {
   std::vector<int32_t> tokens_;   // [num_blocks + 1, block_tokens]
   std::vector<BlockId> buckets_;  // [power of two]: heads of the chains
   int64_t num_idle_ = 0;
+  std::shared_ptr<KvEventLog> events_;
 };
 
 }  // namespace bulkhead

@@ -19,6 +19,7 @@
 #include "launcher/clients/capture.h"
 #include "launcher/clients/client_channel.h"
 #include "launcher/clients/diagnosis.h"
+#include "launcher/clients/latency_table.h"
 #include "launcher/clients/report_text.h"
 #include "launcher/clients/trend.h"
 #include "launcher/exit_status.h"
@@ -96,6 +97,8 @@ std::string SummaryOf(const std::string& target, const ServerSnapshot& seen) {
       "\nwaiting: %d now, %d at peak; preemptions: %d; prefix cache: %d of %d tokens found\n",
       load.num_requests_waiting(), load.num_requests_waiting_peak(), load.num_preemptions_total(),
       load.prefix_cache_hits_total(), load.prefix_cache_queries_total());
+  const std::string latencies = LatencyTable(load.histograms());
+  if (!latencies.empty()) absl::StrAppend(&text, "\n", latencies, "\n");
   std::string errors;
   for (const auto& [reason, count] : load.num_errors_by_reason()) {
     absl::StrAppend(&errors, errors.empty() ? "" : ", ", reason, " ", count);

@@ -83,6 +83,7 @@ struct ServeOptions {
   std::optional<int> http_port;     // 0: any free port; absent: no HTTP
   std::optional<int> metrics_port;  // 0: any free port; absent: none
   bool log_requests = false;
+  bool enable_kv_cache_events = false;
   std::string chat_template;  // a file, or the name of one; "": the model's
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";

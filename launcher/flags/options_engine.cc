@@ -42,6 +42,15 @@ absl::Status CheckPorts(const ServeOptions& options) {
                    " is --port already; give another from 1 to 65535, or 0 for any free one"));
 }
 
+absl::Status CheckKvEvents(const ServeOptions& options) {
+  if (!options.enable_kv_cache_events || options.engine.enable_prefix_caching) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      "--enable-kv-cache-events: they are events of the prefix cache; leave out "
+      "--no-enable-prefix-caching");
+}
+
 void AddServeFlags(RawEngineFlags* raw, ServeOptions* options, Flags* flags) {
   AddModelFlags(raw, flags);
   flags->Add("--served-model-name", "NAME",
@@ -64,6 +73,10 @@ void AddServeFlags(RawEngineFlags* raw, ServeOptions* options, Flags* flags) {
              IntegerValue(&options->metrics_port, 0, 65535));
   flags->AddSwitch("--log-requests", "log a line for each request that ends: lengths and times",
                    &options->log_requests);
+  flags->AddSwitch("--enable-kv-cache-events",
+                   "let routers follow which prefixes are cached (SubscribeKvEvents of "
+                   "vllm.grpc.engine): the stream has the tokens of prompts",
+                   &options->enable_kv_cache_events);
   flags->Add("--chat-template", "FILE",
              "the Jinja template of chats, or the name of one of the model's own (default: the "
              "model's)",
@@ -145,6 +158,7 @@ absl::StatusOr<Command> ParseServe(CommandArgs args) {
   if (help) return PrintText{flags.Help()};
   BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(raw, flags));
   BH_RETURN_IF_ERROR(CheckPorts(options));
+  BH_RETURN_IF_ERROR(CheckKvEvents(options));
   options.security.environment_key = HasEnvironmentKey();
   BH_RETURN_IF_ERROR(CheckSecurity(options, !flags.follows_rank0()));
   return options;
@@ -187,6 +201,7 @@ absl::StatusOr<Command> ParsePlan(CommandArgs args) {
   if (help) return PrintText{flags.Help()};
   BH_ASSIGN_OR_RETURN(options.serve.engine, CompleteEngine(raw, flags));
   BH_RETURN_IF_ERROR(CheckPorts(options.serve));
+  BH_RETURN_IF_ERROR(CheckKvEvents(options.serve));
   options.serve.security.environment_key = HasEnvironmentKey();
   const int ranks = options.serve.engine.tensor_parallel_size.value_or(1);
   if (options.nodes > ranks) {

@@ -22,6 +22,7 @@
 #include "launcher/group/embedding_config.h"
 #include "launcher/group/grammars.h"
 #include "launcher/group/host_start.h"
+#include "launcher/group/load_histograms.h"
 #include "launcher/group/provenance.h"
 #include "launcher/group/rank_process.h"
 #include "launcher/group/security.h"
@@ -82,6 +83,7 @@ class Control final : public EngineControl {
     info.mutable_num_requests_by_log2_tokens()->Assign(load.length_counts.begin(),
                                                        load.length_counts.end());
     info.set_longest_request_tokens(load.longest_tokens);
+    *info.mutable_histograms() = HistogramsOf(coordinator_.Metrics());
     AddMemory(&info);
     AddRankSteps(&info);
     return info;
@@ -138,13 +140,15 @@ class Control final : public EngineControl {
 };
 
 ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
-                     Coordinator& coordinator, EngineControl& control) {
+                     Coordinator& coordinator, EngineControl& control,
+                     std::shared_ptr<KvEventLog> kv_events) {
   const ModelConfig& model = engine.source.config.model;
   const ModelLimits& limits = engine.limits;
   const std::string name = options.served_model_name.value_or(options.engine.model);
   ServingParts parts;
   parts.inbox = &coordinator;
   parts.control = &control;
+  parts.kv_events = std::move(kv_events);
   parts.rules = {.tokenizer = engine.tokenizer.get(),
                  .served_model_names = {name},
                  .vocab_size = model.vocab_size,
@@ -280,6 +284,11 @@ void ServeRequests(const ServeOptions& options, RankProcess& process, RankEngine
   Coordinator::Options coordinator_options = CoordinatorOptions(
       engine, SchedulerLimitsOf(engine, options.engine, engine.host->max_num_queued_reqs));
   coordinator_options.log_requests = options.log_requests;
+  std::shared_ptr<KvEventLog> kv_events;
+  if (options.enable_kv_cache_events) {
+    kv_events = std::make_shared<KvEventLog>(engine.limits.block_tokens);
+  }
+  coordinator_options.kv_events = kv_events;
   Coordinator coordinator(std::move(coordinator_options));
   RankFigures figures;
   RankStepStats board(engine.topology.size);
@@ -294,7 +303,7 @@ void ServeRequests(const ServeOptions& options, RankProcess& process, RankEngine
                          },
                      .flush = [&] { server.FlushAndWait(kFlushLimit); }});
   coordinator.SetServing();
-  service.SetReady(PartsOf(options, engine, coordinator, control));
+  service.SetReady(PartsOf(options, engine, coordinator, control, kv_events));
   CheckHeap(engine);
   LogReport(engine);
   BH_LOG(kVerbose) << HostText(*engine.host);

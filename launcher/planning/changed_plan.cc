@@ -55,6 +55,7 @@ std::optional<HostRequest> ChangedRequest(std::optional<HostRequest> request,
   request->metrics_port = server->metrics_port.has_value();
   request->tls = server->security.ssl_certfile.has_value();
   request->access_control = server->security.HasAccessControl();
+  request->kv_events = server->enable_kv_cache_events;
   return request;
 }
 

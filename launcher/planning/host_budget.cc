@@ -146,7 +146,8 @@ HostBudget HostBudgetAt(int step, const HostRequest& request, const Capacity& ca
   Part(budget, HostPart::kAnswers) = quotas.answer_bytes * kHeldPerAnswerByte;
   if (request.prefix_caching && limits.num_kv_blocks > 0) {
     Part(budget, HostPart::kPrefixCache) =
-        PrefixCache::HostBytes(limits.num_kv_blocks, limits.block_tokens);
+        PrefixCache::HostBytes(limits.num_kv_blocks, limits.block_tokens) +
+        (request.kv_events ? KvEventLog::HostBytes(limits.block_tokens) : 0);
   }
   if (request.tokenizer_file_bytes > 0) {
     Part(budget, HostPart::kTokenizer) =

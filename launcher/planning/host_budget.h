@@ -45,6 +45,7 @@ struct HostRequest {
   bool metrics_port = false;
   bool tls = false;             // --ssl-certfile
   bool access_control = false;  // API keys or client certificates
+  bool kv_events = false;       // --enable-kv-cache-events
 };
 
 struct HostBudget {

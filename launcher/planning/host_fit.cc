@@ -99,6 +99,7 @@ HostRequest HostRequestOf(const ServeOptions& options, const std::string& dir, i
   request.metrics_port = options.metrics_port.has_value();
   request.tls = options.security.ssl_certfile.has_value();
   request.access_control = options.security.HasAccessControl();
+  request.kv_events = options.enable_kv_cache_events;
   return request;
 }
 

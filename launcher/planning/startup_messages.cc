@@ -48,7 +48,7 @@ HostLimit FromProto(const internal::RankHost::Limit& message) {
 
 internal::RankHost::Request ToProto(const HostRequest& request) {
   const auto& [queued, host_memory, tokenizer, prefix_caching, ranks, http, metrics_port, tls,
-               access_control] = request;
+               access_control, kv_events] = request;
   internal::RankHost::Request message;
   if (queued.has_value()) message.set_max_num_queued_reqs(*queued);
   if (host_memory.has_value()) message.set_host_memory(*host_memory);
@@ -59,6 +59,7 @@ internal::RankHost::Request ToProto(const HostRequest& request) {
   message.set_metrics_port(metrics_port);
   message.set_tls(tls);
   message.set_access_control(access_control);
+  message.set_kv_events(kv_events);
   return message;
 }
 
@@ -74,6 +75,7 @@ HostRequest FromProto(const internal::RankHost::Request& message) {
   request.metrics_port = message.metrics_port();
   request.tls = message.tls();
   request.access_control = message.access_control();
+  request.kv_events = message.kv_events();
   return request;
 }
 

@@ -18,12 +18,14 @@
 namespace bulkhead {
 namespace {
 
-std::unique_ptr<PrefixCache> NewPrefixCache(const SchedulerLimits& limits) {
+std::unique_ptr<PrefixCache> NewPrefixCache(const SchedulerLimits& limits,
+                                            std::shared_ptr<KvEventLog> events) {
   if (!limits.prefix_caching) return nullptr;
   BH_LOG(kVerbose) << "prefix cache: "
                    << FormatBytes(PrefixCache::HostBytes(limits.num_kv_blocks, limits.block_tokens))
                    << " of host memory beside the KV blocks";
-  return std::make_unique<PrefixCache>(limits.num_kv_blocks, limits.block_tokens);
+  return std::make_unique<PrefixCache>(limits.num_kv_blocks, limits.block_tokens,
+                                       PrefixCache::GoodHash, std::move(events));
 }
 
 std::unique_ptr<SnapshotPool> NewSnapshotPool(const SchedulerLimits& limits) {
@@ -43,7 +45,7 @@ Coordinator::Coordinator(Options options)
     : options_(WithClock(std::move(options))),
       live_limits_(options_.limits),
       metrics_(options_.limits.max_model_len),
-      pool_(options_.limits.num_kv_blocks, NewPrefixCache(options_.limits),
+      pool_(options_.limits.num_kv_blocks, NewPrefixCache(options_.limits, options_.kv_events),
             NewSnapshotPool(options_.limits)),
       scheduler_(options_.limits, options_.eos_ids, pool_),
       meter_(static_cast<uint64_t>(absl::ToInt64Nanoseconds(options_.log_period)),
@@ -147,6 +149,7 @@ void Coordinator::Fail(const absl::Status& why) {
     LogEnd(*live, end);
     live->sink->OnEnd(std::move(end));
   }
+  if (options_.kv_events != nullptr) options_.kv_events->Close();
 }
 
 CoordinatorLoad Coordinator::Load() const {

@@ -58,6 +58,8 @@ class Coordinator final : public RequestInbox {
     std::function<StepCosts()> costs;
     absl::Duration log_period = absl::Seconds(10);
     bool log_requests = false;  // a line for each request that ends
+    // Of the prefix cache, which limits.prefix_caching switches on; null: not recorded.
+    std::shared_ptr<KvEventLog> kv_events;
   };
   explicit Coordinator(Options options);
   // After the rank loop has returned. Unfinished requests end with UNAVAILABLE.

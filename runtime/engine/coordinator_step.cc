@@ -16,6 +16,7 @@ absl::StatusOr<Step> Coordinator::NextStep() {
     StartArrivals(std::move(arrivals));
     EndOverdue();
     if (DrainIsOver()) {
+      if (options_.kv_events != nullptr) options_.kv_events->Close();
       return scheduler_.num_in_flight() > 0 ? scheduler_.PlanCollect() : scheduler_.PlanStop();
     }
     std::optional<Step> step = scheduler_.PlanStep();
@@ -313,6 +314,7 @@ StepCosts Coordinator::Costs() const {
 
 // Publishes the state for other threads after a plan or a commit.
 void Coordinator::Publish() {
+  if (options_.kv_events != nullptr) options_.kv_events->EndBatch();
   const absl::MutexLock lock(&mutex_);
   load_ = scheduler_.load();
   inbox_tokens_ = 0;

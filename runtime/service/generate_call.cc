@@ -300,6 +300,10 @@ void GenerateStream::Proceed() {
     case Next::kWriteAndEnd:
       return End(absl::OkStatus(), MessagePieces{std::move(event)});
     case Next::kEnd:
+      // The engine may have ended well while the client left.
+      if (status.ok()) {
+        status = WithReason(absl::CancelledError("cancelled by the client"), reason::kCancelled);
+      }
       transport_->SetTrailer("x-tokens-emitted", absl::StrCat(tokens_written));
       return End(status, std::nullopt);
   }

@@ -17,6 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/lost_rank.h"
 #include "bulkhead/v1/generation.pb.h"
+#include "memory/kv_event_log.h"
 #include "memory/limits.h"
 #include "runtime/engine/request.h"
 #include "runtime/service/engine_control.h"
@@ -50,6 +51,7 @@ struct ServingParts {
   // Else why there is none.
   absl::StatusOr<std::shared_ptr<const TokenizerArchive>> tokenizer_archive =
       absl::NotFoundError("the model has no tokenizer.json");
+  std::shared_ptr<KvEventLog> kv_events;  // null: not recorded
 };
 
 class ServingState {

@@ -124,24 +124,27 @@ absl::StatusOr<int32_t> JsonSchemaCompiler::RefRule(const Place& place) {
   return rule;
 }
 
-// A type beside alternatives says nothing where it is that of each of them, as gateways write it.
-absl::Status JsonSchemaCompiler::CheckTypeBeside(const Place& place, const Json& alternative,
-                                                 absl::string_view keyword) const {
-  if (!place.schema.contains("type")) return absl::OkStatus();
+// The alternative of a schema that may have a type beside them, as gateways write it: the type is
+// also that of an alternative without one.
+absl::StatusOr<Json> JsonSchemaCompiler::AlternativeOf(const Place& place, const Json& alternative,
+                                                       absl::string_view keyword) const {
+  if (!place.schema.contains("type") || !alternative.is_object()) return alternative;
   BH_ASSIGN_OR_RETURN(const std::vector<std::string> types, TypesOf(place.schema, place.path));
-  std::vector<std::string> own;
-  if (alternative.is_object() && alternative.contains("type")) {
-    BH_ASSIGN_OR_RETURN(own, TypesOf(alternative, place.path));
+  if (!alternative.contains("type")) {
+    Json typed = alternative;
+    typed["type"] = place.schema["type"];
+    return typed;
   }
+  BH_ASSIGN_OR_RETURN(const std::vector<std::string> own, TypesOf(alternative, place.path));
   const auto has = [&types](absl::string_view type) {
     return std::find(types.begin(), types.end(), type) != types.end();
   };
   const bool within = std::all_of(own.begin(), own.end(), [&has](const std::string& type) {
     return has(type) || (type == "integer" && has("number"));
   });
-  if (!own.empty() && within) return absl::OkStatus();
+  if (within) return alternative;
   return UnsupportedSchema(
-      place.path, absl::StrCat("\"type\" beside \"", keyword, "\" without the same types inside"));
+      place.path, absl::StrCat("\"type\" beside \"", keyword, "\" with other types inside"));
 }
 
 absl::StatusOr<int32_t> JsonSchemaCompiler::AlternativesRule(const Place& place,
@@ -156,10 +159,10 @@ absl::StatusOr<int32_t> JsonSchemaCompiler::AlternativesRule(const Place& place,
   }
   std::vector<int32_t> rules;
   for (size_t i = 0; i < list.size(); ++i) {
-    BH_RETURN_IF_ERROR(CheckTypeBeside(place, list[i], keyword));
+    BH_ASSIGN_OR_RETURN(const Json alternative, AlternativeOf(place, list[i], keyword));
     BH_ASSIGN_OR_RETURN(
         const int32_t rule,
-        SchemaRule({list[i], absl::StrCat(place.path, "/", keyword, "/", i), place.depth + 1}));
+        SchemaRule({alternative, absl::StrCat(place.path, "/", keyword, "/", i), place.depth + 1}));
     rules.push_back(rule);
   }
   return builder_.AddRule(false, [&](int32_t next) {

@@ -46,8 +46,8 @@ class JsonSchemaCompiler {
   absl::StatusOr<int32_t> SchemaRule(const Place& place);
   absl::StatusOr<int32_t> KeywordsRule(const Place& place);
   absl::StatusOr<int32_t> RefRule(const Place& place);
-  absl::Status CheckTypeBeside(const Place& place, const Json& alternative,
-                               absl::string_view keyword) const;
+  absl::StatusOr<Json> AlternativeOf(const Place& place, const Json& alternative,
+                                     absl::string_view keyword) const;
   absl::StatusOr<int32_t> AlternativesRule(const Place& place, absl::string_view keyword);
   absl::StatusOr<int32_t> LiteralsRule(const Place& place);
   absl::StatusOr<int32_t> TypeRule(const Place& place, absl::string_view type);

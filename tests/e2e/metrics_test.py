@@ -132,6 +132,20 @@ class MetricsTest(unittest.TestCase):
                          18 + prompt - grown("vllm:prompt_tokens_cached_total"))
         self.assertEqual(total(after, "bulkhead_allocations_after_ready_total"), 0)
 
+    def test_get_load_has_the_same_histograms(self):
+        self.group.generation.Generate(group.greedy("Once upon a time", 4))
+        self.group.wait_until_idle()
+        read, histograms = self.read(), self.group.load().histograms
+        names = [field.name for field in histograms.DESCRIPTOR.fields]
+        self.assertEqual(len(names), 6)
+        for name in names:
+            histogram = getattr(histograms, name)
+            self.assertEqual(sum(histogram.counts), total(read, f"vllm:{name}_count"), name)
+            self.assertGreater(sum(histogram.counts), 0, name)
+            self.assertAlmostEqual(histogram.sum, total(read, f"vllm:{name}_sum"), places=5)
+            self.assertEqual(list(histogram.bounds), sorted(histogram.bounds))
+            self.assertEqual(len(histogram.counts), len(histogram.bounds) + 1)
+
     def test_every_step_is_told_while_a_request_runs_and_nothing_runs_after_clients_hung_up(self):
         calls = [self.group.generation.GenerateStream(group.long_request(max_tokens=1900)) for _ in range(16)]
         try:

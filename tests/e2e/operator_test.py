@@ -52,6 +52,7 @@ class OperatorTest(unittest.TestCase):
         shown = command("doctor", self.group).stdout
         self.assertIn("slots full", shown)
         self.assertIn("device out of memory since READY: 0", shown)
+        self.assertRegex(shown, r"time to first token +\d+ +[\d.]+ m?s ")
 
     def test_every_ranks_steps_are_told(self):
         self.generate(80).result()

@@ -19,7 +19,7 @@ from vllm.grpc.engine import vllm_engine_pb2_grpc as vllm_rpc  # noqa: E402
 class VllmEngineTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.group = group.Group()
+        cls.group = group.Group("--enable-kv-cache-events")
         cls.stub = vllm_rpc.VllmEngineStub(cls.group.channel)
 
     @classmethod
@@ -152,6 +152,27 @@ class VllmEngineTest(unittest.TestCase):
             for name in wanted:
                 with open(os.path.join(group.MODEL, name), "rb") as f:
                     self.assertEqual(archive.read(name), f.read())
+
+    def test_events_name_the_blocks_of_a_prompt(self):
+        events = self.stub.SubscribeKvEvents(vllm.SubscribeKvEventsRequest(start_sequence_number=1), timeout=group.LIMIT_S)
+        ids = [7 + i % 900 for i in range(70)]
+        self.generate(ids, max_tokens=4)
+        stored, chain = {}, []
+        for batch in events:
+            for event in batch.events:
+                parent = event.stored.parent_block_hash
+                for block in event.stored.blocks:
+                    stored[block.block_hash] = (parent, list(block.token_ids))
+                    parent = block.block_hash
+            parents = {parent: block for block, (parent, tokens) in stored.items() if tokens[0] in ids}
+            chain, at = [], 0
+            while at in parents and stored[parents[at]][1] == ids[16 * len(chain):16 * len(chain) + 16]:
+                at = parents[at]
+                chain.append(at)
+            if len(chain) == 4:
+                break
+        events.cancel()
+        self.assertEqual(len(chain), 4)  # of 16 tokens each
 
     def test_information(self):
         self.assertTrue(self.stub.HealthCheck(vllm.HealthCheckRequest(), timeout=group.LIMIT_S).healthy)

@@ -24,6 +24,8 @@ struct Need {
 constexpr Need kNeeds[] = {
     {"/grpc.health.v1.Health/", kNoRole},
     {"/vllm.grpc.engine.VllmEngine/HealthCheck", kNoRole},
+    // Events name the tokens of others' prompts.
+    {"/vllm.grpc.engine.VllmEngine/SubscribeKvEvents", kControlRole},
     {"/vllm.grpc.engine.VllmEngine/", kGenerateRole},
     {"/bulkhead.v1.Generation/", kGenerateRole},
     {"/bulkhead.v1.Control/GetModelInfo", kGenerateRole | kControlRole},

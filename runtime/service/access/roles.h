@@ -13,7 +13,7 @@ using RoleSet = uint8_t;  // of the bits below
 
 inline constexpr RoleSet kNoRole = 0;
 inline constexpr RoleSet kGenerateRole = 1;  // generations, models, tokenize
-inline constexpr RoleSet kControlRole = 2;   // bulkhead.v1.Control: drain, limits, load
+inline constexpr RoleSet kControlRole = 2;   // bulkhead.v1.Control: drain, limits, load; KV events
 inline constexpr RoleSet kMetricsRole = 4;   // /metrics
 inline constexpr RoleSet kAllRoles = kGenerateRole | kControlRole | kMetricsRole;
 

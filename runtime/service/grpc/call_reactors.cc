@@ -84,6 +84,7 @@ class StreamReactor final : public CallReactor<grpc::ServerWriteReactor<grpc::By
  public:
   using CallReactor::CallReactor;
 
+  void OnAccepted() override { StartSendInitialMetadata(); }
   void Write(MessagePieces message) override {
     message_ = BufferOf(std::move(message));
     StartWrite(&message_);

@@ -1,5 +1,6 @@
 #include "runtime/service/grpc/vllm_engine_service.h"
 
+#include "runtime/service/grpc/kv_events_call.h"
 #include "runtime/service/grpc/tokenizer_call.h"
 #include "runtime/service/grpc/vllm_embed_call.h"
 #include "runtime/service/grpc/vllm_generate_call.h"
@@ -17,7 +18,6 @@ constexpr char kNoFlush[] =
     "the prefix cache is not flushed: unused blocks are evicted on demand; start with "
     "--no-enable-prefix-caching to have none";
 constexpr char kNoProfiler[] = "this server has no profiler; use `bulkhead bench` or perf";
-constexpr char kNoEvents[] = "this server sends no events of its KV cache; poll GetLoads";
 
 std::shared_ptr<LocalCall> Refusal(ServiceCore* core, CallTransport* transport, const char* why) {
   return std::make_shared<LocalCall>(
@@ -44,7 +44,7 @@ Stream* VllmEngineService::GetTokenizer(CallbackServerContext* context, const By
 Stream* VllmEngineService::SubscribeKvEvents(CallbackServerContext* context,
                                              const ByteBuffer* request) {
   return RunStream(context, request, [this](CallTransport* transport) {
-    return Refusal(core_, transport, kNoEvents);
+    return std::make_shared<KvEventsCall>(core_, transport);
   });
 }
 

@@ -45,15 +45,21 @@ size_t HttpRequestParser::Feed(absl::string_view input) {
   size_t used = 0;
   while (refusal_ == 0 && !Base::is_done() && used < input.size()) {
     ErrorCode ec;
-    const size_t taken =
-        Base::put(boost::asio::const_buffer(input.data() + used, input.size() - used), ec);
+    // Beast's limit is only for a head that is not whole.
+    const bool in_head = !has_head();
+    const size_t bytes =
+        in_head ? std::min(input.size() - used, kMaxHeadBytes - head_bytes_) : input.size() - used;
+    const size_t taken = Base::put(boost::asio::const_buffer(input.data() + used, bytes), ec);
     used += taken;
+    if (in_head) head_bytes_ += taken;
     if (ec == http::error::need_more) ec = {};
     if (ec && refusal_ == 0) RefuseFor(ec);
     if (taken == 0) break;
   }
   // A head, or the head of a chunk, that is still not whole.
-  if (refusal_ == 0 && input.size() - used > kMaxHeadBytes) {
+  const size_t left = input.size() - used;
+  if (refusal_ == 0 &&
+      (left > kMaxHeadBytes || (!has_head() && head_bytes_ + left >= kMaxHeadBytes))) {
     RefuseFor(ErrorCode(http::error::header_limit));
   }
   return used;

@@ -75,6 +75,7 @@ class HttpRequestParser final : private boost::beast::http::basic_parser<true> {
   int refusal_ = 0;
   absl::Status why_;
   bool in_head_ = true;
+  size_t head_bytes_ = 0;  // taken so far, with what of the body was taken with its end
   int num_hosts_ = 0;
   bool expects_continue_ = false;
 };

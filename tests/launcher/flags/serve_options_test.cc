@@ -61,6 +61,13 @@ TEST(ServeOptionsTest, MetricsHaveNoPortOfTheirOwnUnlessItIsGiven) {
   EXPECT_TRUE(Parsed<ServeOptions>(Serve({"--log-requests"})).log_requests);
 }
 
+TEST(ServeOptionsTest, KvEventsNeedAPrefixCache) {
+  EXPECT_FALSE(Parsed<ServeOptions>(Serve({})).enable_kv_cache_events);
+  EXPECT_TRUE(Parsed<ServeOptions>(Serve({"--enable-kv-cache-events"})).enable_kv_cache_events);
+  EXPECT_THAT(Refusal(Serve({"--enable-kv-cache-events", "--no-enable-prefix-caching"})),
+              HasSubstr("leave out --no-enable-prefix-caching"));
+}
+
 TEST(ServeOptionsTest, PortsOfTwoAddressesMayBeEqual) {
   const auto options =
       Parsed<ServeOptions>(Serve({"--host", "127.0.0.2", "--port", "7", "--control-port", "7"}));

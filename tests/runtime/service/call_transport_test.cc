@@ -157,6 +157,18 @@ TEST_F(CallTransportTest, ACancelledCallIsCancelledInTheEngineAndEndsWithItsCaus
   }
 }
 
+TEST_F(CallTransportTest, AStreamWhoseClientLeavesAfterTheEngineHasEndedIsCancelled) {
+  const auto call = Start<GenerateStream>(TextRequest());
+  const Submitted submitted = engine_.Next();
+  submitted.Send(0, {'c'}, "c");
+  submitted.Finish(FinishReason::kEos, 1);
+  call->OnWritten(false);
+  ASSERT_TRUE(transport_.end.has_value());
+  EXPECT_EQ(ReasonOf(*transport_.end), reason::kCancelled);
+  EXPECT_EQ(transport_.written.size(), 1U);
+  call->OnClosed();
+}
+
 TEST_F(CallTransportTest, ARefusedCallNeverReachesTheEngine) {
   v1::GenerateRequest request = TextRequest();
   request.set_text(std::string(kTestModelLen, 'a'));

@@ -24,9 +24,10 @@ TEST(GrammarTest, NamesTheKeywordThatIsNotSupportedAndItsPath) {
         R"({"type":"object","minProperties":1})", R"({"type":"string","format":"email"})",
         R"({"allOf":[{},{}]})", R"({"anyOf":[{"type":"null"}],"type":"string"})",
         R"({"type":"integer","anyOf":[{"type":"number"}]})",
-        R"({"type":"object","anyOf":[{"type":"object"},{}]})", R"({"enum":[1],"minimum":0})",
-        R"({"$ref":"http://example.com/a"})", R"({"type":"string","pattern":"^a","maxLength":3})",
-        R"({"minLength":1,"minItems":1})", R"({"type":"array","items":[{}]})"}) {
+        R"({"type":"object","anyOf":[{"type":"object"},{"type":"null"}]})",
+        R"({"enum":[1],"minimum":0})", R"({"$ref":"http://example.com/a"})",
+        R"({"type":"string","pattern":"^a","maxLength":3})", R"({"minLength":1,"minItems":1})",
+        R"({"type":"array","items":[{}]})"}) {
     EXPECT_EQ(Schema(text).code(), absl::StatusCode::kUnimplemented) << text;
   }
 }
@@ -65,6 +66,14 @@ TEST(GrammarTest, ATypeBesideAlternativesThatAllHaveItSaysNothing) {
       Schema(R"({"type":"object","anyOf":[{"type":"object"},{"type":"object","required":[]}]})")
           .ok());
   EXPECT_TRUE(Schema(R"({"type":["number","null"],"oneOf":[{"type":"integer"}]})").ok());
+}
+
+TEST(GrammarTest, ATypeBesideAlternativesIsThatOfThoseWithoutOne) {
+  // As vLLM writes the calls of tools.
+  EXPECT_TRUE(Schema(R"({"type":"array","minItems":1,"items":{"type":"object","anyOf":[
+      {"properties":{"name":{"type":"string","enum":["add"]},"parameters":{"type":"object"}},
+       "required":["name","parameters"]}]}})")
+                  .ok());
 }
 
 TEST(GrammarTest, RefusesWhatIsTooDeepOrTooLarge) {

@@ -117,6 +117,13 @@ TEST(MatcherTest, CharactersOfSeveralTokensAreWhole) {
   EXPECT_THAT(bytes.Allowed(matcher), ElementsAre("\""));
 }
 
+TEST(MatcherTest, ATypeBesideAlternativesIsThatOfThoseWithoutOne) {
+  const Vocabulary bytes = Vocabulary::OfBytes();
+  Matcher matcher = bytes.NewMatcher(bytes.NewAutomaton(
+      Grammar::JsonSchema(R"({"type":"object","anyOf":[{},{"enum":[null,{"a":1}]}]})")));
+  EXPECT_THAT(bytes.Allowed(matcher), ElementsAre("{"));
+}
+
 TEST(MatcherTest, ALargeClassOfCharactersIsExact) {
   // Every second of 2000 characters.
   std::string pattern = "[";

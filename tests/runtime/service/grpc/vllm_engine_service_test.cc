@@ -168,6 +168,22 @@ TEST_F(VllmEngineServiceTest, AClientThatLeavesCancelsEveryChoice) {
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
+TEST_F(VllmEngineServiceTest, AClientMayLeaveWhileTheEngineEnds) {
+  MakeReady();
+  engine_.AnswerWith([](const Submitted& s) {
+    s.Send(0, {'c', 'd'}, "");
+    s.Finish(FinishReason::kEos, 2);
+  });
+  for (int i = 0; i < 200; ++i) {
+    grpc::ClientContext context;
+    const auto reader = stub_->Generate(&context, RequestOf(absl::StrCat("r", i), true, 1 + i % 2));
+    vllm_api::GenerateResponse response;
+    if (i % 3 > 0) reader->Read(&response);
+    context.TryCancel();
+    reader->Finish();
+  }
+}
+
 TEST_F(VllmEngineServiceTest, AnAnswerThatDoesNotFitTheBudgetIsRefusedBeforeItsFirstToken) {
   server_->Shutdown(absl::ZeroDuration());
   quotas_.answer_bytes = 1024;
@@ -277,8 +293,11 @@ TEST_F(VllmEngineServiceTest, WhatIsNotServedSaysSo) {
   EXPECT_THAT(none.error_message(), HasSubstr("the model gives no embeddings"));
   grpc::ClientContext events_context;
   const auto events = stub_->SubscribeKvEvents(&events_context, {});
-  EXPECT_FALSE(events->Read(&unserved));
-  EXPECT_THAT(events->Finish().error_message(), HasSubstr("GetLoads"));
+  vllm_api::KvEventBatch batch;
+  EXPECT_FALSE(events->Read(&batch));
+  const grpc::Status no_events = events->Finish();
+  EXPECT_EQ(no_events.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_THAT(no_events.error_message(), HasSubstr("--enable-kv-cache-events"));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "runtime/service/http/completion_request.h"
 #include "runtime/service/http/openai_error.h"
 #include "runtime/service/refusal.h"
+#include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
 namespace {
@@ -236,6 +237,7 @@ TEST(CompletionRequest, ABodyThatIsNotAnObjectIsRefused) {
     const absl::Status status = ParseBody(body).status();
     EXPECT_EQ(ReasonOf(status), reason::kMalformedRequest) << body;
     EXPECT_EQ(HttpStatusOf(status), 400);
+    EXPECT_TRUE(IsValidUtf8(status.message())) << body;  // it is the answer
   }
   const std::string deep(1000, '[');
   EXPECT_THAT(std::string(ParseBody(absl::StrCat("{\"a\":", deep)).status().message()),

@@ -134,6 +134,26 @@ TEST_F(RequestParserTest, AHeadHasALimit) {
   EXPECT_EQ(ReasonOf(parser->why()), reason::kMetadataTooLarge);
 }
 
+TEST_F(RequestParserTest, TheLimitOfAHeadIsTheSameWhateverThePieces) {
+  for (const size_t bytes : {kMaxHeadBytes, kMaxHeadBytes + 1, 3 * kMaxHeadBytes}) {
+    std::string head = kPost;
+    while (head.size() < bytes - 100) head += "X: a\r\n";
+    head += absl::StrCat("X: ", std::string(bytes - head.size() - 7, 'a'), "\r\n\r\n");
+    ASSERT_EQ(head.size(), bytes);
+    for (const size_t piece : {head.size() + 100, size_t{1000}, size_t{1}}) {
+      const std::string text = head + "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+      const auto parser = New();
+      std::string pending;
+      for (size_t i = 0; i < text.size() && !parser->is_done(); i += piece) {
+        pending += text.substr(i, piece);
+        pending.erase(0, parser->Feed(pending));
+      }
+      EXPECT_EQ(parser->refusal(), bytes > kMaxHeadBytes ? 431 : 0) << bytes << " by " << piece;
+      EXPECT_EQ(parser->is_done(), bytes <= kMaxHeadBytes);
+    }
+  }
+}
+
 TEST_F(RequestParserTest, TheHeadOfAChunkHasALimit) {
   const auto parser = New();
   std::string text = absl::StrCat(kPost, "Transfer-Encoding: chunked\r\n\r\n");

@@ -1,0 +1,11 @@
+// The engine's histograms as GetLoad answers them.
+#pragma once
+
+#include "bulkhead/v1/histogram.pb.h"
+#include "runtime/engine/engine_metrics.h"
+
+namespace bulkhead {
+
+v1::RequestHistograms HistogramsOf(const EngineMetrics& metrics);
+
+}  // namespace bulkhead
