@@ -58,7 +58,7 @@ exec "\$here/lib/$loader" --library-path "\$here/lib:\${LD_LIBRARY_PATH:+\$LD_LI
 WRAPPER
   chmod +x "$folder/$program"
 done
-for model in llama3_gqa_bf16 llama32_tied_bf16 mistral_window_bf16 qwen2_14h_bf16 qwen3_bf16 llama2_mha_f16 llama_mqa_bf16; do
+for model in llama3_gqa_bf16 llama32_tied_bf16 mistral_window_bf16 qwen2_14h_bf16 qwen3_bf16 llama2_mha_f16 llama_mqa_bf16 qwen3_5_bf16 gemma4_bf16; do
   cp -r "tests/data/models/$model" "$folder/data/models/"
 done
 cp -r tests/data/quantised/{gptq_act_order,awq} "$folder/data/quantised/"

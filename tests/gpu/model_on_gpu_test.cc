@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "memory/cuda_device.h"
+#include "tests/runtime/model/rounded_products.h"
 #include "tests/support/golden.h"
 #include "tests/support/model_rig.h"
 
@@ -38,6 +39,7 @@ struct ModelCase {
   std::string model;                                   // of the data folder
   std::optional<WeightFormat> weights = std::nullopt;  // as stored
   KvFormat kv_format = KvFormat::kBF16;
+  bool rounds = false;  // the CPU, too, rounds what products read
 };
 
 void PrintTo(const ModelCase& c, std::ostream* out) {
@@ -57,6 +59,7 @@ TEST_P(ModelOnGpu, AgreesWithTheCpu) {
   options.kv_format = c.kv_format;
   options.weight_dtype = c.weights;
   options.decode_tokens = 8;
+  if (c.rounds) options.make_device = DeviceOfRoundedProducts;
   const RigResult cpu = RunRig(dir, golden.prompts, options);
   options.make_device = &Gpu;
   const RigResult gpu = RunRig(dir, golden.prompts, options);
@@ -85,6 +88,8 @@ std::vector<ModelCase> Cases() {
           {"models/qwen3_bf16"},
           {"models/llama2_mha_f16", std::nullopt, KvFormat::kF16},
           {"models/llama_mqa_bf16"},
+          {"models/qwen3_5_bf16", std::nullopt, KvFormat::kBF16, true},
+          {"models/gemma4_bf16", std::nullopt, KvFormat::kBF16, true},
           {"quantised/gptq_act_order"},
           {"quantised/awq"}};
 }

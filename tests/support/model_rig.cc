@@ -320,15 +320,14 @@ Rig MakeRig(const std::string& model_dir, const RigOptions& options) {
           : WeightFormats::StoredBy(config.model, config.model.dtype.value());
   const ShardPlan plan =
       OrDie(ShardPlan::Create(config.model, options.size, std::max(weights.group_size, 1)));
-  ModelLimits limits{
-      {.max_num_seqs = kMaxSeqs,
-       .max_model_len =
-           options.max_model_len > 0 ? options.max_model_len : config.model.max_position_embeddings,
-       .max_num_batched_tokens = options.max_num_batched_tokens,
-       .block_tokens = options.block_tokens},
-      weights,
-      options.activation,
-      options.kv_format};
+  const int model_len = config.model.max_position_embeddings;
+  ModelLimits limits{{.max_num_seqs = kMaxSeqs,
+                      .max_model_len = options.max_model_len.value_or(model_len),
+                      .max_num_batched_tokens = options.max_num_batched_tokens,
+                      .block_tokens = options.block_tokens},
+                     weights,
+                     options.activation,
+                     options.kv_format};
   limits.num_kv_blocks = int64_t{limits.blocks_per_seq()} * kMaxSeqs;
   if (options.kv_groups) {
     SetKvGroups(config.model, limits);
@@ -369,10 +368,7 @@ std::vector<std::vector<TokenId>> RunRequests(const std::string& model_dir,
   RunEveryRank(model_dir, rig, options, [&](ModelRunner& runner, Group& group) {
     BH_CHECK(depth <= runner.depth());
     ControlBus* const bus = options.size > 1 ? &group.bus() : nullptr;
-    if (!group.exchange().topology().coordinator()) {
-      OrDie(RunRank(runner, bus, nullptr, nullptr));
-      return;
-    }
+    if (group.exchange().topology().rank > 0) return OrDie(RunRank(runner, bus, nullptr, nullptr));
     Coordinator::Options coordinator_options;
     SchedulerLimits& limits = coordinator_options.limits;
     limits.Limits::operator=(rig.limits);
@@ -387,8 +383,7 @@ std::vector<std::vector<TokenId>> RunRequests(const std::string& model_dir,
     coordinator.SetServing();
     std::vector<std::shared_ptr<RecordingSink>> sinks;
     for (const Request& request : requests) {
-      sinks.push_back(std::make_shared<RecordingSink>());
-      OrDie(coordinator.Submit(request, sinks.back()));
+      OrDie(coordinator.Submit(request, sinks.emplace_back(std::make_shared<RecordingSink>())));
     }
     coordinator.BeginDrain(absl::InfiniteDuration());
     OrDie(RunRank(runner, bus, &coordinator, nullptr));

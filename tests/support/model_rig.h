@@ -56,7 +56,7 @@ struct RigOptions {
   // RunRequests: the model's KV groups, and blocks for one sequence of the full length. Else all
   // layers are one group.
   bool kv_groups = false;
-  int max_model_len = 0;  // > 0: less than the model's
+  std::optional<int> max_model_len = std::nullopt;  // the model's
   // RunRequests: blocks are taken as sequences grow, and preemptions are added here. Null: blocks
   // for the worst case.
   int* preemptions = nullptr;

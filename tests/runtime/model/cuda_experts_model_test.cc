@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/reference/reference_backend.h"
 #include "tests/runtime/model/emulated_rig.h"
+#include "tests/runtime/model/rounded_products.h"
 
 namespace bulkhead {
 namespace {
@@ -17,10 +17,10 @@ namespace {
 using RouterLogits = std::vector<std::vector<float>>;  // of each call for any token
 
 // The bits of the CPU.
-class Recording final : public ReferenceBackend {
+class Recording final : public RoundedProducts {
  public:
-  Recording(Device& device, RouterLogits& calls)
-      : ReferenceBackend(device, Order::kPromised, ActivationDType::kF32), calls_(calls) {}
+  Recording(Device& device, bool rounds, RouterLogits& calls)
+      : RoundedProducts(device, rounds), calls_(calls) {}
 
   void RouteTokens(ConstMatrixView logits, ConstMatrixView bias, ConstMatrixView scales,
                    const RouterOptions& options, const ExpertRouting& routing) override {
@@ -68,6 +68,7 @@ struct ExpertModelCase {
   std::optional<WeightFormat> weights = std::nullopt;  // as stored
   KvFormat kv_format = KvFormat::kBF16;
   int chunk_tokens = 40;  // of a prompt in a step
+  bool rounds = false;    // the CPU, too, rounds what products read
 };
 std::ostream& operator<<(std::ostream& out, const ExpertModelCase& c) {
   return out << c.model << ", tp " << c.size
@@ -88,7 +89,7 @@ TEST_P(CudaExpertModel, AgreesWithTheCpu) {
   options.make_device = [&] {
     RigDevice rig;
     rig.device = NewHostDevice(0);
-    rig.backend = std::make_unique<Recording>(*rig.device, calls);
+    rig.backend = std::make_unique<Recording>(*rig.device, c.rounds, calls);
     return rig;
   };
   const RigResult cpu = RunRig(dir, golden.prompts, options);
@@ -132,9 +133,9 @@ std::vector<ExpertModelCase> Cases() {
       {"gpt_oss_bf16", 2},
       {"llama4_bf16", 1},
       {"qwen3_next_bf16", 1},
-      {"qwen3_next_bf16", 2, int8},
+      {"qwen3_next_bf16", 2, stored, KvFormat::kInt8, 40, true},
       {"qwen3_next_bf16", 2, stored, KvFormat::kBF16, 1},
-      {"qwen3_5_moe_bf16", 1},
+      {"qwen3_5_moe_bf16", 1, stored, KvFormat::kBF16, 40, true},
       {"gemma4_moe_bf16", 2},
       {"qwen2_moe_bf16", 2, stored, KvFormat::kFP8},
       {"deepseek_v2_bf16", 1},

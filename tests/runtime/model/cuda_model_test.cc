@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "tests/runtime/model/emulated_rig.h"
+#include "tests/runtime/model/rounded_products.h"
 #include "tests/support/golden.h"
 #include "tests/support/model_rig.h"
 
@@ -20,6 +21,7 @@ struct ModelCase {
   std::optional<WeightFormat> weights = std::nullopt;  // as stored
   KvFormat kv_format = KvFormat::kBF16;
   std::string folder = "models";
+  bool rounds = false;  // the CPU, too, rounds what products read
 };
 std::ostream& operator<<(std::ostream& out, const ModelCase& c) {
   return out << c.model << ", tp " << c.size
@@ -38,6 +40,7 @@ TEST_P(CudaModel, AgreesWithTheCpu) {
   options.weight_dtype = c.weights;
   options.chunk_tokens = 40;  // prompts continue behind what the cache has
   options.decode_tokens = 4;
+  if (c.rounds) options.make_device = DeviceOfRoundedProducts;
   const RigResult cpu = RunRig(dir, golden.prompts, options);
   options.make_device = [] { return EmulatedDevice(emulator::Schedule::kAscending, true); };
   const RigResult cuda = RunRig(dir, golden.prompts, options);
@@ -66,10 +69,10 @@ std::vector<ModelCase> Cases() {
       {"exaone4_bf16", 2},
       {"olmo2_f32", 2, WeightFormat::kBF16},
       {"olmo3_bf16", 1, std::nullopt, KvFormat::kInt8},
-      {"qwen3_5_bf16", 1},
-      {"qwen3_5_bf16", 2, WeightFormat::kInt8, KvFormat::kInt8},
-      {"gemma4_bf16", 1},
-      {"gemma4_bf16", 2},
+      {"qwen3_5_bf16", 1, std::nullopt, KvFormat::kBF16, "models", true},
+      {"qwen3_5_bf16", 2, std::nullopt, KvFormat::kInt8, "models", true},
+      {"gemma4_bf16", 1, std::nullopt, KvFormat::kBF16, "models", true},
+      {"gemma4_bf16", 2, std::nullopt, KvFormat::kBF16, "models", true},
       {"gptq_act_order", 1, std::nullopt, KvFormat::kBF16, "quantised"},
       {"awq", 2, std::nullopt, KvFormat::kBF16, "quantised"},
   };
