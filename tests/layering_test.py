@@ -60,8 +60,8 @@ SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
-LINE_BUDGETS = {"base": 2310, "memory": 4294, "comm": 6338, "kernels": 17087, "shard": 5779, "runtime": 43996, "launcher": 19021,
-                "proto": 891, "tools": 2415}
+LINE_BUDGETS = {"base": 2313, "memory": 4516, "comm": 6338, "kernels": 17087, "shard": 5779, "runtime": 44232, "launcher": 19187,
+                "proto": 946, "tools": 2415}
 
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 70

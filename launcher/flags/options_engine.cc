@@ -73,9 +73,7 @@ void AddServeFlags(RawEngineFlags* raw, ServeOptions* options, Flags* flags) {
              IntegerValue(&options->metrics_port, 0, 65535));
   flags->AddSwitch("--log-requests", "log a line for each request that ends: lengths and times",
                    &options->log_requests);
-  flags->AddSwitch("--enable-kv-cache-events",
-                   "let routers follow which prefixes are cached (SubscribeKvEvents of "
-                   "vllm.grpc.engine): the stream has the tokens of prompts",
+  flags->AddSwitch("--enable-kv-cache-events", "serve SubscribeKvEvents (docs/clients.md)",
                    &options->enable_kv_cache_events);
   flags->Add("--chat-template", "FILE",
              "the Jinja template of chats, or the name of one of the model's own (default: the "
