@@ -60,7 +60,7 @@ SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
-LINE_BUDGETS = {"base": 2313, "memory": 4516, "comm": 6338, "kernels": 17087, "shard": 5779, "runtime": 44232, "launcher": 19187,
+LINE_BUDGETS = {"base": 2314, "memory": 4533, "comm": 6338, "kernels": 18863, "shard": 5779, "runtime": 44232, "launcher": 19190,
                 "proto": 946, "tools": 2415}
 
 LONGEST_FILE = 400
