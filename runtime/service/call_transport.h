@@ -48,8 +48,8 @@ class CallTransport {
   virtual void Write(MessagePieces message) = 0;
   // Sent to the client with the status.
   virtual void SetTrailer(const std::string& key, const std::string& value) = 0;
-  // Once, with no Write in flight: the last message, if any, and the status. A generation that is ok
-  // has one.
+  // Once, with no Write in flight: the last message, if any, and the status. A generation that is
+  // ok has one.
   virtual void End(const absl::Status& status, std::optional<MessagePieces> last) = 0;
   // Drops what the client has not read of the answer; false if it does not wait for its client, so
   // that there is nothing to drop yet. The function outlives the transport.
