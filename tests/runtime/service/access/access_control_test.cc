@@ -130,6 +130,7 @@ TEST(AccessControlTest, EveryMethodNeedsARoleButProbes) {
   EXPECT_EQ(NeedOfMethod("/grpc.health.v1.Health/Check"), kNoRole);
   EXPECT_EQ(NeedOfMethod("/vllm.grpc.engine.VllmEngine/HealthCheck"), kNoRole);
   EXPECT_EQ(NeedOfMethod("/vllm.grpc.engine.VllmEngine/Generate"), kGenerateRole);
+  EXPECT_EQ(NeedOfMethod("/vllm.grpc.engine.VllmEngine/SubscribeKvEvents"), kControlRole);
   EXPECT_EQ(NeedOfMethod("/bulkhead.v1.Generation/Tokenize"), kGenerateRole);
   EXPECT_EQ(NeedOfMethod("/bulkhead.v1.Control/Drain"), kControlRole);
   EXPECT_EQ(NeedOfMethod("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"),

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "runtime/service/refusal.h"
 #include "tests/runtime/service/grpc/service_fixture.h"
 #include "vllm/grpc/engine/vllm_engine.grpc.pb.h"
 
@@ -177,6 +178,26 @@ TEST_F(KvEventsCallTest, ASlowSubscriberIsToldToForgetAllBlocks) {
   EXPECT_GT(cleared, 0);
   context.TryCancel();
   reader->Finish();
+}
+
+TEST_F(KvEventsCallTest, ASubscriberThatDoesNotReadIsEnded) {
+  server_->Shutdown(absl::ZeroDuration());
+  quotas_.unread_answer_ms = 100;
+  SetUp();
+  grpc::ClientContext context;
+  const Reader reader = Subscribe(&context);
+  reader->WaitForInitialMetadata();
+  const absl::Time limit = absl::Now() + absl::Seconds(60);
+  while (core_->errors.Get()[reason::kSlowReader] == 0 && absl::Now() < limit) {
+    for (int i = 0; i < KvEventLog::kMaxBatchEvents; ++i) log_->Stored(i + 1, 0, {1, 2});
+    log_->EndBatch();
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_EQ(core_->errors.Get()[reason::kSlowReader], 1);
+  vllm_api::KvEventBatch batch;
+  while (reader->Read(&batch)) {
+  }
+  EXPECT_FALSE(reader->Finish().ok());
 }
 
 }  // namespace
