@@ -94,7 +94,7 @@ class LatentLane {
   // All tiles are done: put(column, dim, sum of p v, max score, sum of p).
   template <typename Put>
   BH_DEVICE void Finish(const Put& put) {
-    __syncthreads();  // nobody reads what the sums replace
+    __syncthreads();  // no thread still reads what the sums replace
     if (HasScores()) StoreSums();
     __syncthreads();
     const float scale = kFormat == KvFormat::kFP8 ? KeyScale() : 1.0F;
