@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/activation.h"
@@ -62,6 +63,7 @@ struct StepLimits {
   int max_model_len = 0;
   int64_t max_int8_inputs = 0;  // K at most of a product with a quantised weight; 0: there is none
   int64_t max_inputs = 0;       // K at most of any product
+  bool bf16_inputs = false;     // ActivationDType::kBf16
   bool quantized_weights = false;  // whether any product has one
   int num_experts = 0;             // of a layer at most; 0: the model has none
   int experts_per_token = 0;
@@ -72,11 +74,19 @@ struct StepLimits {
   HeadLayout full_heads = {};  // of layers whose heads are others; without heads: there are none
 };
 
-// In what products with quantised weights are computed. kInt8: inputs are quantised too, row by row
-// and cell by cell (kernels/matmul/input_quantizer.h), a cell's sum is exact, and the chain of
+// In what products are computed. kF32: the inputs as they are. kBf16: those of MatMul with weights
+// in bf16 round their inputs to bf16, and the chain takes the inputs of a slice in pairs from its
+// begin on, the second of a pair first: acc = fma(x[k], w[k], fma(x[k + 1], w[k + 1], acc)), where
+// denormal inputs and results are 0 and what a last half pair lacks counts as 0. That is what
+// vdpbf16ps computes. kInt8: of products with quantised weights inputs are quantised too, row by
+// row and cell by cell (kernels/matmul/input_quantizer.h), a cell's sum is exact, and the chain of
 // an output is acc = fma(float(sum of (q - z) x), weight scale * input scale, acc) over ascending
 // cells. Linears with an index, and tables that are only looked up, stay in f32.
-enum class ActivationDType { kF32, kInt8 };
+enum class ActivationDType { kF32, kBf16, kInt8 };
+constexpr const char* ActivationDTypeName(ActivationDType activation) {
+  if (activation == ActivationDType::kInt8) return "int8";
+  return activation == ActivationDType::kBf16 ? "bfloat16" : "float32";
+}
 
 // The leaves of a sum over this rank's heads: leaf i has the heads of q from q[i] to q[i + 1], and
 // of k likewise. A KV head that several ranks have is in a leaf of one of them.
@@ -162,6 +172,12 @@ class Backend : public BackendSizes {
   // ---- workspace, taken once before the first op: WorkspaceBytes of it
   virtual void SetWorkspace(std::byte* workspace, const StepLimits& limits,
                             const HeadLayout& heads) = 0;
+
+  // body(part) for each of `parts` parts of work on the host, on the threads that the ops run on
+  // where they do on the host. Returns when all have returned.
+  virtual void OnHostThreads(int parts, absl::FunctionRef<void(int part)> body) {
+    for (int part = 0; part < parts; ++part) body(part);
+  }
 
   // Once for each step before its first op, and not inside a capture: lays out the step's work.
   // The arrays of this index lie in host memory and are read during the call alone.

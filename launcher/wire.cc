@@ -109,6 +109,8 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const DeviceBudget& budget, C
 
 const char* IsaNameOf(CpuIsa isa) {
   switch (isa) {
+    case CpuIsa::kAvx512Bf16:
+      return "avx512bf16";
     case CpuIsa::kAvx512Vnni:
       return "avx512vnni";
     case CpuIsa::kAvx512:

@@ -74,7 +74,8 @@ class Cache {
     for (int begin = 0; begin < shape.context; begin += kAppendTokens) {
       const int end = std::min(begin + kAppendTokens, shape.context);
       const OneSequenceStep step(blocks, begin, end);
-      machine.backend->AppendKv(step.index, heads, View(qkv, end - begin, shape.width()), Layer(0));
+      machine.BackendOf(ActivationDType::kF32)
+          .AppendKv(step.index, heads, View(qkv, end - begin, shape.width()), Layer(0));
     }
     for (int64_t block = 0; block <= num_blocks; ++block) {
       const std::byte* const first = Layer(0).Keys(block, 0);
@@ -95,8 +96,9 @@ class Cache {
     const int64_t calls = quick_ ? 1 : std::max<int64_t>(1, turn_bytes / bytes_read());
     return Seconds([&] {
              for (int64_t i = 0; i < calls; ++i) {
-               machine_.backend->Attend(step.index, heads_, qkv, Layer(next_layer_++ % num_layers_),
-                                        {.scale = 0.1f}, out);
+               machine_.BackendOf(ActivationDType::kF32)
+                   .Attend(step.index, heads_, qkv, Layer(next_layer_++ % num_layers_),
+                           {.scale = 0.1f}, out);
              }
            }) /
            static_cast<double>(calls);

@@ -53,30 +53,40 @@ constexpr int64_t kFmaLoops = 2000000;
 
 // One block of assembly: with an array of operands g++ keeps the sums in memory, at a third of the
 // speed.
-[[gnu::target("avx512f")]] void DotVnni() {
-  __m512i sums = _mm512_setzero_si512();
-  __m512i a = sums, b = sums, c = sums, d = sums, e = sums, f = sums, g = sums, h = sums, k = sums;
-  __m512i l = sums, m = sums;
-  const __m512i x = _mm512_set1_epi8(1);
-  for (int64_t i = 0; i < kFmaLoops; ++i) {
-    asm volatile(
-        "vpdpbusd %12, %12, %0\n\tvpdpbusd %12, %12, %1\n\tvpdpbusd %12, %12, %2\n\t"
-        "vpdpbusd %12, %12, %3\n\tvpdpbusd %12, %12, %4\n\tvpdpbusd %12, %12, %5\n\t"
-        "vpdpbusd %12, %12, %6\n\tvpdpbusd %12, %12, %7\n\tvpdpbusd %12, %12, %8\n\t"
-        "vpdpbusd %12, %12, %9\n\tvpdpbusd %12, %12, %10\n\tvpdpbusd %12, %12, %11"
-        : "+v"(sums), "+v"(a), "+v"(b), "+v"(c), "+v"(d), "+v"(e), "+v"(f), "+v"(g), "+v"(h),
-          "+v"(k), "+v"(l), "+v"(m)
-        : "v"(x));
+#define BH_DOT_LOOP(Name, instruction)                                                          \
+  [[gnu::target("avx512f")]] void Name() {                                                      \
+    __m512i sums = _mm512_setzero_si512();                                                      \
+    __m512i a = sums, b = sums, c = sums, d = sums, e = sums, f = sums, g = sums, h = sums;     \
+    __m512i k = sums, l = sums, m = sums;                                                       \
+    const __m512i x = _mm512_set1_epi8(1);                                                      \
+    for (int64_t i = 0; i < kFmaLoops; ++i) {                                                   \
+      asm volatile(instruction " %12, %12, %0\n\t" instruction " %12, %12, %1\n\t" instruction  \
+                               " %12, %12, %2\n\t" instruction " %12, %12, %3\n\t" instruction  \
+                               " %12, %12, %4\n\t" instruction " %12, %12, %5\n\t" instruction  \
+                               " %12, %12, %6\n\t" instruction " %12, %12, %7\n\t" instruction  \
+                               " %12, %12, %8\n\t" instruction " %12, %12, %9\n\t" instruction  \
+                               " %12, %12, %10\n\t" instruction " %12, %12, %11"                \
+                   : "+v"(sums), "+v"(a), "+v"(b), "+v"(c), "+v"(d), "+v"(e), "+v"(f), "+v"(g), \
+                     "+v"(h), "+v"(k), "+v"(l), "+v"(m)                                         \
+                   : "v"(x));                                                                   \
+    }                                                                                           \
+    sink = static_cast<float>(_mm512_cvtsi512_si32(sums));                                      \
   }
-  sink = static_cast<float>(_mm512_cvtsi512_si32(sums));
-}
+BH_DOT_LOOP(DotVnni, "vpdpbusd")
+BH_DOT_LOOP(DotBf16, "vdpbf16ps")
 
 }  // namespace
 
 double Machine::Int8Peak() {
-  if (isa != Isa::kAvx512Vnni) return 0;
+  if (isa < Isa::kAvx512Vnni) return 0;
   const double seconds = Seconds([&] { pool->Run([](int) { DotVnni(); }); });
   return 2.0 * 12 * 64 * kFmaLoops * pool->num_threads() / seconds * 1e-9;
+}
+
+double Machine::Bf16Peak() {
+  if (isa < Isa::kAvx512Bf16) return 0;
+  const double seconds = Seconds([&] { pool->Run([](int) { DotBf16(); }); });
+  return 2.0 * 12 * 32 * kFmaLoops * pool->num_threads() / seconds * 1e-9;
 }
 
 double Machine::ReadBandwidth(int round) {
@@ -104,9 +114,12 @@ absl::StatusOr<std::unique_ptr<Machine>> Machine::Create(int num_threads, const 
   CpuBackendOptions options;
   options.num_threads = num_threads;
   options.isa = isa;
-  BH_ASSIGN_OR_RETURN(machine->backend, NewCpuBackend(*machine->device, options));
-  options.activation = ActivationDType::kInt8;
-  BH_ASSIGN_OR_RETURN(machine->int8_backend, NewCpuBackend(*machine->device, options));
+  for (const auto activation :
+       {ActivationDType::kF32, ActivationDType::kBf16, ActivationDType::kInt8}) {
+    options.activation = activation;
+    BH_ASSIGN_OR_RETURN(machine->backends[static_cast<int>(activation)],
+                        NewCpuBackend(*machine->device, options));
+  }
   BH_ASSIGN_OR_RETURN(machine->isa, ParseIsa(isa));
   BH_ASSIGN_OR_RETURN(machine->pool, ThreadPool::Create(num_threads, true));
   BH_ASSIGN_OR_RETURN(machine->read_buffer, machine->device->Allocate(kReadBytes));
@@ -115,10 +128,10 @@ absl::StatusOr<std::unique_ptr<Machine>> Machine::Create(int num_threads, const 
 }
 
 void Machine::SetWorkspace(const StepLimits& limits, const HeadLayout& heads) {
-  workspace = std::move(device->Allocate(backend->WorkspaceBytes(limits, heads))).value();
-  backend->SetWorkspace(workspace.data(), limits, heads);
-  int8_workspace = std::move(device->Allocate(int8_backend->WorkspaceBytes(limits, heads))).value();
-  int8_backend->SetWorkspace(int8_workspace.data(), limits, heads);
+  for (int i = 0; i < 3; ++i) {
+    workspaces[i] = std::move(device->Allocate(backends[i]->WorkspaceBytes(limits, heads))).value();
+    backends[i]->SetWorkspace(workspaces[i].data(), limits, heads);
+  }
 }
 
 double BenchNow() {

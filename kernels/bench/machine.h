@@ -24,17 +24,23 @@ struct Machine {
   double ReadBandwidth(int round);
   // GFLOP/s of f32; 0 for plain, which has no known peak.
   double FmaPeak();
+  // The same of products of bf16; 0 where the CPU has no vdpbf16ps.
+  double Bf16Peak();
   // Giga-operations per second of products of bytes; 0 where the CPU has no vpdpbusd.
   double Int8Peak();
 
   std::unique_ptr<Device> device = NewHostDevice(0);
   std::unique_ptr<ThreadPool> pool;
-  std::unique_ptr<Backend> backend;
-  std::unique_ptr<Backend> int8_backend;  // the same with int8 activations
+  Backend& BackendOf(ActivationDType activation) { return *backends[static_cast<int>(activation)]; }
+  double PeakOf(ActivationDType activation) {
+    if (activation == ActivationDType::kInt8) return Int8Peak();
+    return activation == ActivationDType::kBf16 ? Bf16Peak() : FmaPeak();
+  }
+
+  std::unique_ptr<Backend> backends[3];  // by ActivationDType
+  Buffer workspaces[3];
   Isa isa = Isa::kPlain;
   Buffer read_buffer;
-  Buffer workspace;
-  Buffer int8_workspace;
 };
 
 // Seconds; CPU time of the calling thread where it is the only one, so that others' work does not

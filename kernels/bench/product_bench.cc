@@ -38,6 +38,14 @@ constexpr Format kFormats[] = {{WeightFormat::kF32, 0},   {WeightFormat::kBF16, 
                                {WeightFormat::kF16, 0},   {WeightFormat::kInt8, 128},
                                {WeightFormat::kInt4, 32}, {WeightFormat::kInt4, 128}};
 
+struct Activation {
+  ActivationDType dtype;
+  const char* name;
+};
+constexpr Activation kActivations[] = {{ActivationDType::kInt8, "int8"},
+                                       {ActivationDType::kBf16, "bf16"},
+                                       {ActivationDType::kF32, "f32"}};
+
 // Copies of one weight, used in turn, so that each comes from memory.
 struct Weights {
   Buffer memory;
@@ -50,7 +58,7 @@ Weights MakeWeights(Machine& machine, const Shape& shape, const Format& format, 
   for (int i = 0; i <= shape.num_slices; ++i) {
     linear.k_borders.push_back(shape.inputs * i / shape.num_slices);
   }
-  const int64_t bytes = machine.backend->PackedBytes(linear);
+  const int64_t bytes = machine.BackendOf(ActivationDType::kF32).PackedBytes(linear);
   const int64_t count = std::max<int64_t>(1, (quick ? kQuickWeightBytes : kWeightBytes) / bytes);
   Weights weights;
   weights.memory = std::move(machine.device->Allocate(bytes * count)).value();
@@ -65,15 +73,15 @@ Weights MakeWeights(Machine& machine, const Shape& shape, const Format& format, 
       std::memcpy(weights.copies[i].packed, weights.copies[0].packed, bytes);
       continue;
     }
-    const auto sink = machine.backend->Pack(weights.copies[0]);
+    const auto sink = machine.BackendOf(ActivationDType::kF32).Pack(weights.copies[0]);
     for (int64_t n = 0; n < shape.outputs; ++n) sink->PutRows(n, view);
   }
   return weights;
 }
 
 void Measure(Machine& machine, const Shape& shape, const Weights& weights, int64_t rows,
-             bool in_int8, bool quick, KernelResult& result) {
-  Backend& backend = in_int8 ? *machine.int8_backend : *machine.backend;
+             ActivationDType activation, bool quick, KernelResult& result) {
+  Backend& backend = machine.BackendOf(activation);
   std::vector<float> x(rows * shape.inputs, 0.25F);
   std::vector<float> out(rows * shape.outputs);
   const MatrixView x_view(reinterpret_cast<std::byte*>(x.data()), DType::kF32, rows, shape.inputs);
@@ -96,7 +104,7 @@ void Measure(Machine& machine, const Shape& shape, const Weights& weights, int64
       }
     });
     seconds.push_back(total / static_cast<double>(calls));
-    const double peak = in_int8 ? machine.Int8Peak() : machine.FmaPeak();
+    const double peak = machine.PeakOf(activation);
     result.read_gb_per_s = std::max(result.read_gb_per_s, read);
     result.peak_gop_per_s = std::max(result.peak_gop_per_s, peak);
     of_read.push_back(bytes / seconds.back() * 1e-9 / read);
@@ -119,18 +127,20 @@ void MeasureProducts(Machine& machine, const KernelsBenchOptions& options,
       std::optional<Weights> weights;
       for (const int64_t rows : {1, 8, 16, 128, 512}) {
         if (options.quick && rows > 8) continue;
-        for (const bool in_int8 : {true, false}) {
-          if (in_int8 && !IsQuantized(format.format)) continue;
+        for (const auto& [activation, name] : kActivations) {
+          if (activation == ActivationDType::kInt8 && !IsQuantized(format.format)) continue;
+          if (activation == ActivationDType::kBf16 && format.format != WeightFormat::kBF16)
+            continue;
           KernelResult result;
           result.name = absl::StrCat("product/", shape.name, "/", shape.inputs, "x", shape.outputs,
                                      "/", rows);
           result.format =
               absl::StrCat(std::string(WeightFormatName(format.format)),
                            format.group_size > 0 ? absl::StrCat("/", format.group_size) : "");
-          result.activation = in_int8 ? "int8" : "f32";
+          result.activation = name;
           if (!absl::StartsWith(result.name, options.filter)) continue;
           if (!weights.has_value()) weights = MakeWeights(machine, shape, format, options.quick);
-          Measure(machine, shape, *weights, rows, in_int8, options.quick, result);
+          Measure(machine, shape, *weights, rows, activation, options.quick, result);
           on_result(result);
         }
       }

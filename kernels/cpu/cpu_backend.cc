@@ -37,6 +37,12 @@ void CpuBackend::SetWorkspace(std::byte* workspace, const StepLimits& limits,
   delta_scratch_ = CpuDeltaScratch(limits, allocator);
 }
 
+void CpuBackend::OnHostThreads(int parts, absl::FunctionRef<void(int part)> body) {
+  pool_->ParallelFor(parts, [&](int, int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) body(static_cast<int>(part));
+  });
+}
+
 bool HasHeads(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv) {
   if (index.num_tokens == 0 || heads.num_heads + heads.num_kv_heads == 0) return false;
   BH_CHECK(qkv.rows() == index.num_tokens);

@@ -23,6 +23,7 @@ class CpuBackend final : public Backend {
   int64_t WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) const override;
   void SetWorkspace(std::byte* workspace, const StepLimits& limits,
                     const HeadLayout& heads) override;
+  void OnHostThreads(int parts, absl::FunctionRef<void(int part)> body) override;
 
 #define BH_OP(name, ...) void name(__VA_ARGS__) override;
 #define BH_OPTIONAL_OP(name, ...)

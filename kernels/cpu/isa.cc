@@ -1,11 +1,12 @@
 #include "kernels/cpu/isa.h"
 
 #include "absl/strings/str_cat.h"
+#include "kernels/matmul/bf16_check.h"
 
 namespace bulkhead {
 namespace {
 
-constexpr Isa kAll[] = {Isa::kPlain, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni};
+constexpr Isa kAll[] = {Isa::kPlain, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAvx512Bf16};
 
 }  // namespace
 
@@ -19,6 +20,8 @@ const char* IsaName(Isa isa) {
       return "avx512";
     case Isa::kAvx512Vnni:
       return "avx512vnni";
+    case Isa::kAvx512Bf16:
+      return "avx512bf16";
   }
   return "unknown";
 }
@@ -39,6 +42,9 @@ bool IsaPresent(Isa isa) {
       return has_avx512;
     case Isa::kAvx512Vnni:
       return has_avx512 && __builtin_cpu_supports("avx512vnni");
+    case Isa::kAvx512Bf16:
+      return IsaPresent(Isa::kAvx512Vnni) && __builtin_cpu_supports("avx512bf16") &&
+             Bf16DotsAreFmas();
   }
   return false;
 }
@@ -60,8 +66,9 @@ absl::StatusOr<Isa> ParseIsa(absl::string_view name) {
     return absl::InvalidArgumentError(
         absl::StrCat("this CPU has no ", name, "; the best it has is ", IsaName(present.back())));
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "unknown instruction set \"", name, "\"; use auto, avx512vnni, avx512, avx2 or plain"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown instruction set \"", name,
+                   "\"; use auto, avx512bf16, avx512vnni, avx512, avx2 or plain"));
 }
 
 }  // namespace bulkhead

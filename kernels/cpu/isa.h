@@ -10,10 +10,11 @@
 
 namespace bulkhead {
 
-// "plain", "avx2", "avx512", "avx512vnni".
+// "plain", "avx2", "avx512", "avx512vnni", "avx512bf16".
 const char* IsaName(Isa isa);
 
-// Whether this CPU has the instructions and the system saves the registers.
+// Whether this CPU has the instructions and the system saves the registers; of avx512bf16, whether
+// its vdpbf16ps gives the bits of the others, too.
 bool IsaPresent(Isa isa);
 
 // All that are present, the slowest (plain) first.

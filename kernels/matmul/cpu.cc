@@ -94,7 +94,7 @@ void MultiplySlices(ThreadPool& pool, Isa isa, const CpuMatMulScratch& scratch,
   // At most one tile of scratch per slice and thread, fewer than a thread's scratch for `rows`
   // rows.
   static_assert(kMaxSlices * kPanelColumns <= kScratchFloatsPerRow);
-  const auto multiply = BH_OF_ISA(isa, MultiplySlice);
+  const auto multiply = BH_OF_ISA_OR_BF16(isa, MultiplySlice);
   pool.ParallelForWork(panels * num_slices, rows * product.outputs * product.inputs,
                        [&](int, int64_t begin, int64_t end) {
                          for (int64_t i = begin; i < end; ++i) {
@@ -130,6 +130,7 @@ Product ProductOf(ConstMatrixView x, const Linear& weight, MatrixView out,
           .x_rows = nullptr,
           .weight = weight.packed,
           .format = PanelFormatOf(shape.format),
+          .in_bf16 = false,
           .outputs = shape.rows,
           .inputs = shape.cols,
           .k_borders = shape.k_borders.data(),
@@ -164,6 +165,10 @@ CpuMatMulScratch::CpuMatMulScratch(const StepLimits& limits, BumpAllocator& allo
   }
   floats = reinterpret_cast<float*>(
       allocator.Next(kMaxThreads * thread_floats * int64_t{sizeof(float)}));
+  if (limits.bf16_inputs) {
+    bf16_rows = reinterpret_cast<float*>(allocator.Next(
+        kMaxFewRowsOfAnyIsa * PairFloats(limits.max_inputs) * int64_t{sizeof(float)}));
+  }
   if (max_inputs == 0) return;
   const int64_t rows = limits.max_num_batched_tokens;
   // Of a step's tokens, or of all pairs of a token and an expert and of the shared expert's tokens.
@@ -200,20 +205,27 @@ void CpuBackend::MatMul(ConstMatrixView x, const Linear& weight, MatrixView out)
   }
   const int num_slices = shape.num_slices();
   QuantizedPanels quantized_panels{};
-  const Product product = ProductOf(x, weight, out, quantized_panels);
+  Product product = ProductOf(x, weight, out, quantized_panels);
+  product.in_bf16 = activation_ == ActivationDType::kBf16 && shape.format == WeightFormat::kBF16;
   const int64_t rows = x.rows();
   const int64_t panels = CeilDiv(shape.rows, kPanelColumns);
   const int64_t work = rows * shape.rows * shape.cols;
-  const bool few = rows <= BH_OF_ISA(isa_, kMaxFewRows);
+  const bool few = rows <= BH_OF_ISA_OR_BF16(isa_, kMaxFewRows);
+  if (few && product.in_bf16) {
+    BH_CHECK(mat_mul_scratch_.bf16_rows != nullptr);
+    BH_OF_ISA_OR_BF16(isa_, RoundRows)(product, rows, mat_mul_scratch_.bf16_rows);
+    product.x = mat_mul_scratch_.bf16_rows;
+    product.x_stride = PairFloats(shape.cols);
+  }
   if (few && (panels >= pool_->num_threads() || num_slices == 1)) {
-    const auto multiply = BH_OF_ISA(isa_, MultiplyFew);
+    const auto multiply = BH_OF_ISA_OR_BF16(isa_, MultiplyFew);
     return pool_->ParallelForWork(panels, work, [&](int, int64_t begin, int64_t end) {
       multiply(product, {begin, end, 0, rows, nullptr});
     });
   }
   BH_CHECK(mat_mul_scratch_.floats != nullptr && rows <= mat_mul_scratch_.max_rows);
   if (few) return MultiplySlices(*pool_, isa_, mat_mul_scratch_, product, rows, panels);
-  const auto multiply = BH_OF_ISA(isa_, MultiplyMany);
+  const auto multiply = BH_OF_ISA_OR_BF16(isa_, MultiplyMany);
   ForGrid(*pool_, panels, rows, rows, work,
           [&](int thread, int64_t panel_begin, int64_t panel_end, int64_t begin, int64_t end) {
             multiply(product, {panel_begin, panel_end, begin, end, mat_mul_scratch_.Of(thread)});

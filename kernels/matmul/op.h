@@ -25,11 +25,12 @@ inline constexpr int64_t kScratchFloatsPerRow =
 
 // out = x * weight^T.
 struct Product {
-  const float* x;  // [rows, inputs]
+  const float* x;  // [rows, inputs]; of few rows in bf16: their pairs, as RoundRows leaves them
   int64_t x_stride;
   const int32_t* x_rows;  // where each row is in x, for MultiplyMany; null: in this order
   const void* weight;     // packed; of a float format
   PanelFormat format;
+  bool in_bf16;              // kBf16 alone: ActivationDType::kBf16
   int64_t outputs;           // N
   int64_t inputs;            // K
   const int64_t* k_borders;  // [num_slices + 1]
@@ -52,13 +53,19 @@ struct ProductPart {
 inline constexpr int kMaxFewRowsOfAnyIsa = 4;
 // At most this many rows are read in place, each panel streamed once from its first byte to its
 // last.
-BH_PER_ISA(extern const int kMaxFewRows)
+BH_PER_ISA_AND_BF16(extern const int kMaxFewRows)
 // At most kMaxFewRows rows; no scratch.
-BH_PER_ISA(void MultiplyFew(const Product& product, const ProductPart& part))
+BH_PER_ISA_AND_BF16(void MultiplyFew(const Product& product, const ProductPart& part))
 // Any number of rows.
-BH_PER_ISA(void MultiplyMany(const Product& product, const ProductPart& part))
+BH_PER_ISA_AND_BF16(void MultiplyMany(const Product& product, const ProductPart& part))
 // The chain of one slice of one panel, for at most kMaxFewRows rows: into sums [rows][32].
-BH_PER_ISA(void MultiplySlice(const Product& product, const ProductPart& part, int slice,
-                              float* sums))
+BH_PER_ISA_AND_BF16(void MultiplySlice(const Product& product, const ProductPart& part, int slice,
+                                       float* sums))
+// Floats of a row of pairs of bf16, of any variant: a pair is at most two floats, and a slice with
+// an odd number of inputs ends with half a pair.
+static constexpr int64_t PairFloats(int64_t inputs) { return inputs + 2 * (kMaxSlices + 1); }
+// pairs [rows][PairFloats(inputs)] = x rounded to bf16, as this variant's MultiplyFew and
+// MultiplySlice take it in place of x.
+BH_PER_ISA_AND_BF16(void RoundRows(const Product& product, int64_t rows, float* pairs))
 
 }  // namespace bulkhead

@@ -9,7 +9,7 @@
 namespace bulkhead::BH_ISA {
 
 struct Tile {
-  const float* x;  // packed: [count][rows]; in place: rows `x_stride` apart
+  const float* x;  // packed: [count][rows]; in place: rows `x_stride` apart; in pairs: their words
   int64_t x_stride;
   const char* weight;  // at the first k of the range, the panel's first column
   int64_t count;       // k's in the range
@@ -28,6 +28,7 @@ struct Tile {
 
 struct F32Panel {
   static constexpr int64_t kStepBytes = 128;  // one k
+  static constexpr bool kInPairs = false;
   template <int kVector>
   BH_INLINE static F32x16 Column(const char* w) {
     return Load(reinterpret_cast<const float*>(w) + kVector * kLanes);
@@ -36,6 +37,7 @@ struct F32Panel {
 
 struct F16Panel {
   static constexpr int64_t kStepBytes = 64;
+  static constexpr bool kInPairs = false;
   template <int kVector>
   BH_INLINE static F32x16 Column(const char* w) {
     return LoadF16(reinterpret_cast<const uint16_t*>(w) + kVector * kLanes);
@@ -44,12 +46,19 @@ struct F16Panel {
 
 struct Bf16Panel {
   static constexpr int64_t kStepBytes = 64;
+  static constexpr bool kInPairs = false;
   template <int kVector>
   BH_INLINE static F32x16 Column(const char* w) {
     const uint32_t* pairs = reinterpret_cast<const uint32_t*>(w);
     if constexpr (kVector == 0) return LoadBf16Low(pairs);
     return LoadBf16High(pairs);
   }
+};
+
+// The same weights, with inputs in bf16 too: two k's at a time.
+struct Bf16Pairs {
+  static constexpr int64_t kStepBytes = Bf16Panel::kStepBytes;
+  static constexpr bool kInPairs = true;
 };
 
 template <int kRows, int kVectors>
@@ -114,6 +123,36 @@ BH_INLINE void PrefetchStep(const char* p) {
   }
 }
 
+template <bool kPackedX, int kRows, int kFirst, int kVectors>
+BH_INLINE void AddPairs(const Tile& tile, Sums<kRows, kVectors>& sums) {
+  constexpr int64_t kStepBytes = 2 * Bf16Pairs::kStepBytes;
+  const int64_t row_stride = kPackedX ? 1 : tile.x_stride;
+  constexpr int64_t kWordStride = kPackedX ? kRows : 1;
+  const float* x = tile.x;
+  const char* w = tile.weight;
+  const char* prefetch = tile.prefetch;
+  for (int64_t pair = 0; pair < tile.count / 2; ++pair) {
+    AddPair<true, kRows, kFirst, kVectors>(x, row_stride, kWordStride, w, sums);
+    PrefetchStep<kStepBytes, kPackedX>(prefetch);
+    x += kWordsPerPair * kWordStride;
+    w += kStepBytes;
+    prefetch += 2 * tile.prefetch_step;
+  }
+  if (tile.count % 2 != 0) {
+    AddPair<false, kRows, kFirst, kVectors>(x, row_stride, kWordStride, w, sums);
+  }
+}
+
+template <bool kPackedX, int kRows, int kFirst, int kVectors>
+void RunPairs(const Tile& tile) {
+  Sums<kRows, kVectors> sums;
+  StartSums<kRows, kFirst, kVectors>(tile, sums);
+  // Joins are in the mode of all other sums.
+  InFlushMode(sums, [&]() { AddPairs<kPackedX, kRows, kFirst, kVectors>(tile, sums); });
+  JoinSums<kRows, kFirst, kVectors>(tile, sums);
+  StoreSums<kRows, kFirst, kVectors>(tile, sums);
+}
+
 // Vectors [kFirst, kFirst + kVectors) of the panel.
 template <typename Panel, bool kPackedX, int kRows, int kFirst, int kVectors>
 void RunTile(const Tile& tile) {
@@ -144,14 +183,23 @@ void RunTile(const Tile& tile) {
   StoreSums<kRows, kFirst, kVectors>(tile, sums);
 }
 
+template <typename Panel, bool kPackedX, int kRows, int kFirst, int kVectors>
+BH_INLINE void RunVectors(const Tile& tile) {
+  if constexpr (Panel::kInPairs) {
+    RunPairs<kPackedX, kRows, kFirst, kVectors>(tile);
+  } else {
+    RunTile<Panel, kPackedX, kRows, kFirst, kVectors>(tile);
+  }
+}
+
 // A whole panel: at once where the registers hold it, else its halves one after the other.
 template <typename Panel, bool kPackedX, int kRows>
 void RunPanel(const Tile& tile) {
   if constexpr (kTileVectors == 2 || kRows <= 2) {
-    RunTile<Panel, kPackedX, kRows, 0, 2>(tile);
+    RunVectors<Panel, kPackedX, kRows, 0, 2>(tile);
   } else {
-    RunTile<Panel, kPackedX, kRows, 0, 1>(tile);
-    if (tile.columns > kLanes) RunTile<Panel, kPackedX, kRows, 1, 1>(tile);
+    RunVectors<Panel, kPackedX, kRows, 0, 1>(tile);
+    if (tile.columns > kLanes) RunVectors<Panel, kPackedX, kRows, 1, 1>(tile);
   }
 }
 

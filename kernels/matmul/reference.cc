@@ -1,9 +1,12 @@
+#include <xmmintrin.h>
+
 #include <cmath>
 #include <vector>
 
 #include "kernels/matmul/input_quantizer.h"
 #include "kernels/reference/quantized_weight.h"
 #include "kernels/reference/reference_backend.h"
+#include "kernels/simd/number_format.h"
 
 namespace bulkhead {
 namespace {
@@ -13,6 +16,18 @@ float Chain(const float* x, const float* weight, int64_t begin, int64_t end) {
   if (begin == end) return -0.0f;
   float acc = 0.0f;
   for (int64_t k = begin; k < end; ++k) acc = std::fma(x[k], weight[k], acc);
+  return acc;
+}
+
+// The chain of ActivationDType::kBf16. A function apart, so that nothing of it leaves the mode.
+[[gnu::noipa]] float PairChain(const float* x, const float* weight, int64_t begin, int64_t end) {
+  if (begin == end) return -0.0f;
+  float acc = 0.0f;
+  for (int64_t k = begin; k < end; k += 2) {
+    const bool both = k + 1 < end;
+    acc = std::fma(both ? x[k + 1] : 0.0f, both ? weight[k + 1] : 0.0f, acc);
+    acc = std::fma(x[k], weight[k], acc);
+  }
   return acc;
 }
 
@@ -59,20 +74,29 @@ float ReferenceBackend::Join(std::vector<float>& sums) {
 }
 
 void ReferenceBackend::VisitSliceSums(const Linear& weight, ConstMatrixView x,
-                                      SliceSumsVisitor visit) const {
+                                      SliceSumsVisitor visit, bool in_bf16) const {
   if (activation_ == ActivationDType::kInt8 && HasIntegerCodes(weight.shape.format) &&
       weight.shape.groups.indexed == 0) {
     return VisitInInt8(weight, x, visit);
   }
   const std::vector<int64_t>& borders = weight.shape.k_borders;
   std::vector<float> row(x.cols());
+  std::vector<float> rounded(x.cols());
   std::vector<float> sums(borders.size() - 1);
   for (int64_t n = 0; n < weight.shape.rows; ++n) {
     WeightRow(weight, n, row.data());
     for (int64_t t = 0; t < x.rows(); ++t) {
-      for (size_t slice = 0; slice < sums.size(); ++slice) {
-        sums[slice] = Chain(x.F32(t), row.data(), borders[slice], borders[slice + 1]);
+      for (int64_t k = 0; in_bf16 && k < x.cols(); ++k) {
+        rounded[k] = F32OfBf16(Bf16OfF32(x.F32(t)[k]));
       }
+      const unsigned mode = _mm_getcsr();
+      if (in_bf16) _mm_setcsr(mode | 0x8040);  // denormal inputs and results are 0
+      for (size_t slice = 0; slice < sums.size(); ++slice) {
+        sums[slice] =
+            in_bf16 ? PairChain(rounded.data(), row.data(), borders[slice], borders[slice + 1])
+                    : Chain(x.F32(t), row.data(), borders[slice], borders[slice + 1]);
+      }
+      _mm_setcsr(mode);
       visit(t, n, sums);
     }
   }
@@ -85,11 +109,18 @@ double ReferenceBackend::DotInDouble(const float* x, const std::vector<float>& w
 }
 
 void ReferenceBackend::MatMul(ConstMatrixView x, const Linear& weight, MatrixView out) {
+  Multiply(x, weight, out,
+           activation_ == ActivationDType::kBf16 && weight.shape.format == WeightFormat::kBF16);
+}
+
+void ReferenceBackend::Multiply(ConstMatrixView x, const Linear& weight, MatrixView out,
+                                bool in_bf16) {
   if (x.empty()) return;
   if (in_order_) {
-    return VisitSliceSums(weight, x, [&](int64_t t, int64_t n, std::vector<float>& sums) {
-      out.F32(t)[n] = Join(sums);
-    });
+    return VisitSliceSums(
+        weight, x,
+        [&](int64_t t, int64_t n, std::vector<float>& sums) { out.F32(t)[n] = Join(sums); },
+        in_bf16);
   }
   std::vector<float> row(x.cols());
   for (int64_t n = 0; n < out.cols(); ++n) {

@@ -5,8 +5,8 @@
 
 namespace bulkhead {
 
-// kAvx512Vnni is kAvx512 but for the products in int8.
-enum class Isa { kPlain, kAvx2, kAvx512, kAvx512Vnni };
+// kAvx512Vnni is kAvx512 but for the products in int8, kAvx512Bf16 is that but for float products.
+enum class Isa { kPlain, kAvx2, kAvx512, kAvx512Vnni, kAvx512Bf16 };
 
 }  // namespace bulkhead
 
@@ -29,10 +29,19 @@ enum class Isa { kPlain, kAvx2, kAvx512, kAvx512Vnni };
   __VA_ARGS__;                   \
   }
 
+// The same, of float products, which use vdpbf16ps where it is: sources *float_simd.cc.
+#define BH_PER_ISA_AND_BF16(...) \
+  BH_PER_ISA(__VA_ARGS__)        \
+  namespace avx512bf16 {         \
+  __VA_ARGS__;                   \
+  }
+
 // The function or object `name` of `isa`.
 #define BH_OF_ISA(isa, name)                                    \
   ((isa) >= ::bulkhead::Isa::kAvx512 ? ::bulkhead::avx512::name \
    : (isa) == ::bulkhead::Isa::kAvx2 ? ::bulkhead::avx2::name   \
                                      : ::bulkhead::plain::name)
 #define BH_OF_ISA_OR_VNNI(isa, name) \
-  ((isa) == ::bulkhead::Isa::kAvx512Vnni ? ::bulkhead::avx512vnni::name : BH_OF_ISA(isa, name))
+  ((isa) >= ::bulkhead::Isa::kAvx512Vnni ? ::bulkhead::avx512vnni::name : BH_OF_ISA(isa, name))
+#define BH_OF_ISA_OR_BF16(isa, name) \
+  ((isa) == ::bulkhead::Isa::kAvx512Bf16 ? ::bulkhead::avx512bf16::name : BH_OF_ISA(isa, name))

@@ -166,7 +166,7 @@ class ThroughputJob final : public BatchJob {
         {"model", options_.engine.model},
         {"architecture", engine_->source.config.model.architecture},
         {"weight_dtype", WeightFormatsText(limits.weights)},
-        {"activation_dtype", limits.activation == ActivationDType::kInt8 ? "int8" : "float32"},
+        {"activation_dtype", ActivationDTypeName(limits.activation)},
         {"kv_cache_dtype", report.kv_cache_dtype},
         {"tensor_parallel_size", engine_->topology.size},
         {"threads", engine_->threads.num_threads},

@@ -95,7 +95,7 @@ class VerifyJob final : public BatchJob {
         {"tensor_parallel_size", engine.topology.size},
         {"equal_shares", options_.engine.tp_shares.empty() && !options_.engine.tp_shares_auto},
         {"subject",
-         {{"activation_dtype", limits.activation == ActivationDType::kInt8 ? "int8" : "float32"},
+         {{"activation_dtype", ActivationDTypeName(limits.activation)},
           {"checkpoint", absl::StrCat(absl::Hex(engine.source.checkpoint->Fingerprint()))},
           {"config", ReadConfigText(engine.source.dir).sha256},
           {"input_len", absl::StrJoin(options_.input_lens, ",")},

@@ -158,8 +158,13 @@ LogitBuffers LayOutLogits(const ShardPlan& plan, int rank, const ModelLimits& li
   } else if (rank == 0) {
     logits.whole = F32Matrix(allocator, host_rows, plan.config().vocab_size);
   }
-  if (rank == 0)
-    logits.sampler_scratch = allocator.Next(Sampler::ScratchBytes(plan.config().vocab_size));
+  // As many on every machine; where tokens are sampled on the device the host's thread does the
+  // rest.
+  const int64_t samplers = sizes.samples_tokens() ? 1 : std::min(kSamplers, host_rows);
+  for (int64_t i = 0; rank == 0 && i < samplers; ++i) {
+    logits.sampler_scratch.push_back(
+        allocator.Next(Sampler::ScratchBytes(plan.config().vocab_size)));
+  }
   return logits;
 }
 
@@ -185,6 +190,7 @@ namespace {
 StepLimits StepLimitsOf(const RankShard& shard, const ModelLimits& limits, int64_t max_inputs) {
   StepLimits step{limits.max_num_batched_tokens, limits.max_num_seqs, limits.max_model_len};
   step.max_inputs = max_inputs;
+  step.bf16_inputs = limits.activation == ActivationDType::kBf16;
   if (limits.activation == ActivationDType::kInt8) step.max_int8_inputs = max_inputs;
   const ModelConfig& model = *shard.model;
   if (model.moe.num_experts > 0) {

@@ -40,6 +40,12 @@ class FormatsTest(unittest.TestCase):
         self.assertEqual(nll("--weight-dtype", "int4"), nll("--weight-dtype", "int4", "--weight-group-size", 128))
         self.assertNotEqual(nll("--weight-dtype", "int4"), nll("--weight-dtype", "int4", "--weight-group-size", 32))
 
+    def test_activations_in_bf16_lose_next_to_nothing(self):
+        expected = sum(text["nll"] for text in heldout())
+        loss = nll("--kv-cache-dtype", "f32", "--dtype", "bfloat16", "--activation-dtype", "bf16")
+        self.assertAlmostEqual(loss, expected, delta=2e-4 * expected)
+        self.assertNotEqual(loss, nll("--kv-cache-dtype", "f32", "--dtype", "bfloat16"))
+
     def test_f32_keys_and_values_give_the_golden_probabilities(self):
         expected = sum(text["nll"] for text in heldout())
         self.assertAlmostEqual(nll("--kv-cache-dtype", "f32"), expected, delta=1e-4 * expected)

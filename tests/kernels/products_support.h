@@ -51,6 +51,8 @@ class CpuFixture {
     backend_ = std::move(NewCpuBackend(*device_, options)).value();
     StepLimits limits{max_rows, max_rows, 128, max_int8_inputs};
     limits.min_group = 16;
+    limits.bf16_inputs = activation == ActivationDType::kBf16;
+    limits.max_inputs = kMaxInputs;
     const HeadLayout heads{1, 1, 16, &kHead};
     workspace_ = Allocate(backend_->WorkspaceBytes(limits, heads));
     backend_->SetWorkspace(workspace_.data(), limits, heads);
@@ -72,6 +74,7 @@ class CpuFixture {
 
  private:
   static constexpr int32_t kHead = 0;
+  static constexpr int64_t kMaxInputs = 8192;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Backend> backend_;
   Buffer workspace_;

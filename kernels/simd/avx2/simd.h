@@ -299,4 +299,9 @@ inline constexpr int kTileRows = 6;
 inline constexpr int kTileVectors = 1;
 inline constexpr int kInt8TileRows = 2;
 
+// Nothing computed from or into `a` moves past this.
+BH_INLINE void Pin(F32x16& a) { asm volatile("" : "+x"(a.lo), "+x"(a.hi)); }
+
 }  // namespace bulkhead::BH_ISA
+
+#include "kernels/simd/bf16_pairs.h"

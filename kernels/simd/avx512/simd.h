@@ -27,4 +27,9 @@ BH_INLINE I32x16 DotNibbles(I32x16 acc, I32x16 a, I32x16 b) {
 
 inline constexpr int kInt8TileRows = 6;
 
+// Nothing computed from or into `a` moves past this.
+BH_INLINE void Pin(F32x16& a) { asm volatile("" : "+v"(a.v)); }
+
 }  // namespace bulkhead::BH_ISA
+
+#include "kernels/simd/bf16_pairs.h"

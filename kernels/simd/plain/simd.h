@@ -225,4 +225,9 @@ inline constexpr int kTileRows = 4;
 inline constexpr int kTileVectors = 2;
 inline constexpr int kInt8TileRows = 2;
 
+// Nothing computed from or into `a` moves past this.
+BH_INLINE void Pin(F32x16& a) { asm volatile("" : "+m"(a)); }
+
 }  // namespace bulkhead::BH_ISA
+
+#include "kernels/simd/bf16_pairs.h"

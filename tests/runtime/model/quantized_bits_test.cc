@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "gtest/gtest.h"
+#include "kernels/cpu/isa.h"
 #include "tests/support/golden.h"
 #include "tests/support/model_rig.h"
 #include "tests/support/same_bits.h"
@@ -37,6 +38,13 @@ constexpr Held kHeld[] = {
     {"int4_of_latents", "models/deepseek_v2_bf16", WeightFormat::kInt4},
 };
 
+// Whose weights stay in bf16, with activations in it.
+constexpr Held kInBf16[] = {
+    {"bf16", "models/llama3_gqa_bf16", {}},
+    {"bf16_tied", "models/llama32_tied_bf16", {}},
+    {"bf16_of_latents", "models/deepseek_v2_bf16", {}},
+};
+
 class QuantizedBits : public testing::TestWithParam<std::tuple<Held, ActivationDType>> {
  protected:
   QuantizedBits() {
@@ -65,7 +73,9 @@ TEST_P(QuantizedBits, AreTheSameAtAnyTensorParallelDegree) {
   // token of a mixture may go to another expert.
   const bool stored = !held().weight_dtype.has_value();
   const bool exact = base_.activation == ActivationDType::kF32;
+  const bool in_bf16 = base_.activation == ActivationDType::kBf16;
   const double bound = stored && exact                              ? 1e-4
+                       : in_bf16                                    ? 0.02
                        : held().weight_dtype == WeightFormat::kInt4 ? 0.6
                                                                     : 0.1;
   for (size_t i = 0; i < golden_.prompts.size(); ++i) {
@@ -84,7 +94,8 @@ TEST_P(QuantizedBits, AreTheSameInAnyBatchChunkingThreadsAndInstructionSet) {
   chunks.threads = 2;
   chunks.size = 2;
   ExpectSameBits(Run(chunks), want);
-  for (const char* backend : {"ordered", "plain", "avx2"}) {
+  for (const char* backend : {"ordered", "plain", "avx2", "avx512"}) {
+    if (std::string(backend) == "avx512" && !IsaPresent(Isa::kAvx512)) continue;
     SCOPED_TRACE(backend);
     RigOptions options = base_;
     options.backend = backend;
@@ -102,6 +113,11 @@ INSTANTIATE_TEST_SUITE_P(Held, QuantizedBits,
                                   (std::get<1>(info.param) == ActivationDType::kF32 ? "_f32"
                                                                                     : "_int8");
                          });
+
+INSTANTIATE_TEST_SUITE_P(Bf16, QuantizedBits,
+                         testing::Combine(testing::ValuesIn(kInBf16),
+                                          testing::Values(ActivationDType::kBf16)),
+                         [](const auto& info) { return std::get<0>(info.param).name; });
 
 TEST(QuantizedBits, ThreeRanksGiveTheGoldenTokens) {
   for (const char* name : {"awq", "gptq", "gptq_act_order", "ct_int4_g32_asym", "ct_mxfp4",

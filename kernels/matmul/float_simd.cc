@@ -31,11 +31,13 @@ constexpr Kernels KernelsOf() {
 
 constexpr Kernels kKernels[kNumFloatPanelFormats] = {KernelsOf<F32Panel>(), KernelsOf<Bf16Panel>(),
                                                      KernelsOf<F16Panel>()};
+constexpr Kernels kBf16Kernels = KernelsOf<Bf16Pairs>();
 
 // Quantised panels are multiplied as f32.
-const Kernels& KernelsFor(PanelFormat format) {
-  const bool is_float = static_cast<int>(format) < kNumFloatPanelFormats;
-  return kKernels[static_cast<int>(is_float ? format : PanelFormat::kF32)];
+const Kernels& KernelsFor(const Product& product) {
+  if (product.in_bf16) return kBf16Kernels;
+  const bool is_float = static_cast<int>(product.format) < kNumFloatPanelFormats;
+  return kKernels[static_cast<int>(is_float ? product.format : PanelFormat::kF32)];
 }
 
 void Dequantize(const Product& product, int64_t panel, const PackedCell& cell, float* out) {
@@ -62,13 +64,39 @@ BH_INLINE int ColumnsOf(const Product& product, int64_t panel) {
   return static_cast<int>(Smaller(product.outputs - panel * kPanelColumns, kPanelColumns));
 }
 
+// Words of `count` inputs of a row as the kernels take them.
+BH_INLINE int64_t XWords(const Product& product, int64_t count) {
+  return product.in_bf16 ? (count + 1) / 2 * kWordsPerPair : count;
+}
+
+// Where the words of a slice begin in a row: each slice begins with a whole pair.
+BH_INLINE int64_t XBegin(const Product& product, int slice) {
+  const int64_t begin = product.k_borders[slice];
+  return product.in_bf16 ? (begin / 2 + slice) * kWordsPerPair : begin;
+}
+
+// words = `count` inputs rounded to bf16, in pairs.
+void RoundInputs(const float* x, int64_t count, float* words) {
+  for (int64_t k = 0; k < count; k += kLanes) {
+    const int n = static_cast<int>(Smaller(count - k, kLanes));
+    alignas(32) uint16_t rounded[kLanes] = {};
+    StoreBf16N(rounded, LoadN(x + k, n), n);
+    const int even = n + n % 2;
+    if constexpr (kWordsPerPair == 1) {
+      __builtin_memcpy(words + k / 2, rounded, even * sizeof(uint16_t));
+    } else {
+      StoreN(words + k, LoadBf16(rounded), even);
+    }
+  }
+}
+
 // A tile of rows read in place over one whole slice of one panel.
 Tile SliceTile(const Product& product, const ProductPart& part, int64_t panel, int slice,
                int64_t step_bytes) {
   const int64_t begin = product.k_borders[slice];
   const int64_t count = product.k_borders[slice + 1] - begin;
   Tile tile{};
-  tile.x = product.x + part.row_begin * product.x_stride + begin;
+  tile.x = product.x + part.row_begin * product.x_stride + XBegin(product, slice);
   tile.x_stride = product.x_stride;
   tile.weight =
       static_cast<const char*>(product.weight) + (panel * product.inputs + begin) * step_bytes;
@@ -104,6 +132,12 @@ SliceBlocks BlocksOf(const Product& product, int slice) {
   return blocks;
 }
 
+// Of an unquantised slice. No border parts a pair.
+BH_INLINE int64_t BlockBegin(const Product& product, const SliceBlocks& blocks, int64_t i) {
+  const int64_t begin = PartBegin(blocks.inputs, i, blocks.num_blocks);
+  return product.in_bf16 && i < blocks.num_blocks ? begin / 2 * 2 : begin;
+}
+
 // How many of `count` neighbouring cells are widened together, one at least: with more inputs at
 // once sums are stored and loaded less often.
 int64_t CellsTogether(const PackedCell* cells, int64_t count) {
@@ -120,7 +154,7 @@ int64_t CellsTogether(const PackedCell* cells, int64_t count) {
 void MultiplyCells(const Product& product, const ProductPart& part, int64_t panel, int slice,
                    Tile tile) {
   alignas(64) float weight[kMaxCellInputs * kPanelColumns];
-  const Kernels& kernels = KernelsFor(product.format);
+  const Kernels& kernels = KernelsFor(product);
   const int64_t rows = part.row_end - part.row_begin;
   const int joins = tile.num_joins;
   tile.prefetch = reinterpret_cast<const char*>(weight);
@@ -145,7 +179,7 @@ void MultiplyCells(const Product& product, const ProductPart& part, int64_t pane
 void MultiplyInPlace(const Product& product, const ProductPart& part, int64_t panel, int slice,
                      const Tile& tile) {
   if (product.quantized != nullptr) return MultiplyCells(product, part, panel, slice, tile);
-  KernelsFor(product.format).in_place[part.row_end - part.row_begin - 1](tile);
+  KernelsFor(product).in_place[part.row_end - part.row_begin - 1](tile);
 }
 
 using Four = float __attribute__((vector_size(16)));
@@ -170,23 +204,31 @@ BH_INLINE const float* InputsOf(const Product& product, int64_t row, int64_t k) 
   return product.x + (product.x_rows == nullptr ? row : product.x_rows[row]) * product.x_stride + k;
 }
 
-// to [count][rows] = the transpose of inputs [begin, begin + count) of rows [first, first + rows)
-// of x.
+// to [XWords(count)][rows] = the transpose of inputs [begin, begin + count) of rows [first, first +
+// rows) of x, at most kTileRows.
 void PackRows(const Product& product, int64_t first, int64_t rows, int64_t begin, int64_t count,
               float* to) {
+  alignas(64) float rounded[kTileRows][kBlockInputs];
+  const float* from[kTileRows];
+  for (int64_t r = 0; r < rows; ++r) {
+    from[r] = InputsOf(product, first + r, begin);
+    if (!product.in_bf16) continue;
+    RoundInputs(from[r], count, rounded[r]);
+    from[r] = rounded[r];
+  }
+  const int64_t words = XWords(product, count);
   const int64_t whole_rows = rows / 4 * 4;
-  const int64_t whole_count = count / 4 * 4;
+  const int64_t whole_words = words / 4 * 4;
   for (int64_t r = 0; r < whole_rows; r += 4) {
-    const float* from[4];
-    for (int i = 0; i < 4; ++i) from[i] = InputsOf(product, first + r + i, begin);
-    for (int64_t k = 0; k < whole_count; k += 4) TransposeFour(from, k, to + k * rows + r, rows);
-    for (int64_t k = whole_count; k < count; ++k) {
-      for (int i = 0; i < 4; ++i) to[k * rows + r + i] = from[i][k];
+    for (int64_t k = 0; k < whole_words; k += 4) {
+      TransposeFour(from + r, k, to + k * rows + r, rows);
+    }
+    for (int64_t k = whole_words; k < words; ++k) {
+      for (int i = 0; i < 4; ++i) to[k * rows + r + i] = from[r + i][k];
     }
   }
   for (int64_t r = whole_rows; r < rows; ++r) {
-    const float* from = InputsOf(product, first + r, begin);
-    for (int64_t k = 0; k < count; ++k) to[k * rows + r] = from[k];
+    for (int64_t k = 0; k < words; ++k) to[k * rows + r] = from[r][k];
   }
 }
 
@@ -209,7 +251,7 @@ struct Block {
 
 // One panel over the block's range of K: every tile of rows.
 void MultiplyPanel(const Product& product, const Block& block, int64_t panel) {
-  const Kernels& kernels = KernelsFor(product.format);
+  const Kernels& kernels = KernelsFor(product);
   const int64_t step = kernels.step_bytes;
   const int64_t count = block.k_end - block.k_begin;
   const bool is_first = block.k_begin == product.k_borders[block.slice];
@@ -238,7 +280,7 @@ void MultiplyPanel(const Product& product, const Block& block, int64_t panel) {
     float* out = product.out + (block.row_begin + row) * product.out_stride + panel * kPanelColumns;
     float* subtrees = block.subtrees + ((panel - block.panel_begin) * block.num_rows + row) *
                                            kMaxSliceLevels * kPanelColumns;
-    tile.x = block.packed_x + row * count;
+    tile.x = block.packed_x + row * XWords(product, count);
     tile.start = is_first ? nullptr : out;
     tile.start_stride = product.out_stride;
     tile.left = subtrees;
@@ -272,15 +314,15 @@ void MultiplyGroup(const Product& product, Block block, float* packed_x) {
         block.k_end = last.begin + last.count;
         i += block.num_cells - 1;
       } else {
-        block.k_begin = blocks.begin + PartBegin(blocks.inputs, i, blocks.num_blocks);
-        block.k_end = blocks.begin + PartBegin(blocks.inputs, i + 1, blocks.num_blocks);
+        block.k_begin = blocks.begin + BlockBegin(product, blocks, i);
+        block.k_end = blocks.begin + BlockBegin(product, blocks, i + 1);
       }
       const int64_t count = block.k_end - block.k_begin;
       for (int64_t t = 0; t < block.num_tiles; ++t) {
         const int64_t row = PartBegin(block.num_rows, t, block.num_tiles);
         const int64_t rows = PartBegin(block.num_rows, t + 1, block.num_tiles) - row;
         PackRows(product, block.row_begin + row, rows, block.k_begin, count,
-                 packed_x + row * count);
+                 packed_x + row * XWords(product, count));
       }
       for (int64_t panel = block.panel_begin; panel < block.panel_end; ++panel) {
         MultiplyPanel(product, block, panel);
@@ -293,8 +335,18 @@ void MultiplyGroup(const Product& product, Block block, float* packed_x) {
 
 const int kMaxFewRows = kFewRows;
 
+void RoundRows(const Product& product, int64_t rows, float* pairs) {
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int slice = 0; slice < product.num_slices; ++slice) {
+      const int64_t begin = product.k_borders[slice];
+      RoundInputs(InputsOf(product, row, begin), product.k_borders[slice + 1] - begin,
+                  pairs + row * PairFloats(product.inputs) + XBegin(product, slice));
+    }
+  }
+}
+
 void MultiplyFew(const Product& product, const ProductPart& part) {
-  const Kernels& kernels = KernelsFor(product.format);
+  const Kernels& kernels = KernelsFor(product);
   const int64_t rows = part.row_end - part.row_begin;
   float subtrees[kMaxSliceLevels * kFewRows * kPanelColumns];
   for (int64_t panel = part.panel_begin; panel < part.panel_end; ++panel) {
@@ -315,7 +367,7 @@ void MultiplyFew(const Product& product, const ProductPart& part) {
 }
 
 void MultiplySlice(const Product& product, const ProductPart& part, int slice, float* sums) {
-  const Kernels& kernels = KernelsFor(product.format);
+  const Kernels& kernels = KernelsFor(product);
   Tile tile = SliceTile(product, part, part.panel_begin, slice, kernels.step_bytes);
   tile.dest = sums;
   tile.dest_stride = kPanelColumns;
