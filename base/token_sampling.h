@@ -75,6 +75,10 @@ constexpr int BucketOf(double weight) {
   const int64_t bucket = 0x3FF0 - top;
   return static_cast<int>(bucket < kNumBuckets - 1 ? bucket : kNumBuckets - 1);
 }
+// The least weight of a bucket; 0 of the last one.
+constexpr double LeastOfBucket(int bucket) {
+  return bucket < kNumBuckets - 1 ? std::bit_cast<double>((uint64_t{0x3FF0} - bucket) << 48) : 0;
+}
 
 // Sums over tokens in ascending id order are accumulated per chunk of this many ids, then over
 // chunks.

@@ -92,12 +92,14 @@ absl::Status LogitsProcessor::Add(TokenId generated) {
   return status_;
 }
 
-absl::Status LogitsProcessor::Apply(absl::Span<float> logits) const {
+absl::Status LogitsProcessor::Apply(absl::Span<float> logits,
+                                    absl::Span<const TokenId> drafted) const {
+  BH_CHECK(drafted.empty() || !has_form());
   BH_RETURN_IF_ERROR(KeepForm(logits));
   KeepAllowed(logits);
-  BanWords(logits);
+  BanWords(logits, drafted);
   for (const LogitBias& bias : params_.bias) logits[bias.id] += bias.bias;
-  Penalise(logits);
+  Penalise(logits, drafted);
   return absl::OkStatus();
 }
 
@@ -131,24 +133,40 @@ void LogitsProcessor::KeepAllowed(absl::Span<float> logits) const {
 }
 
 // The last token of each word whose others were generated last.
-void LogitsProcessor::BanWords(absl::Span<float> logits) const {
+void LogitsProcessor::BanWords(absl::Span<float> logits, absl::Span<const TokenId> drafted) const {
+  std::vector<TokenId> last = last_;
+  last.insert(last.end(), drafted.begin(), drafted.end());
   for (const std::vector<TokenId>& word : params_.bad_words) {
     const size_t before = word.size() - 1;
-    if (before > last_.size()) continue;
-    if (std::equal(word.begin(), word.end() - 1, last_.end() - static_cast<int64_t>(before))) {
+    if (before > last.size()) continue;
+    if (std::equal(word.begin(), word.end() - 1, last.end() - static_cast<int64_t>(before))) {
       logits[word.back()] = kExcluded;
     }
   }
 }
 
-void LogitsProcessor::Penalise(absl::Span<float> logits) const {
+void LogitsProcessor::Penalise(absl::Span<float> logits, absl::Span<const TokenId> drafted) const {
+  if (!params_.penalises()) return;
   constexpr float kMax = std::numeric_limits<float>::max();
   const float repetition = params_.repetition_penalty;
-  for (const Count& count : counts_) {
-    float& logit = logits[count.id];
+  const auto penalise = [&](TokenId id, int32_t generated) {
+    float& logit = logits[id];
     logit = logit > 0 ? std::min(logit / repetition, kMax) : logit * repetition;
-    logit -= params_.frequency_penalty * static_cast<float>(count.generated);
-    if (count.generated > 0) logit -= params_.presence_penalty;
+    logit -= params_.frequency_penalty * static_cast<float>(generated);
+    if (generated > 0) logit -= params_.presence_penalty;
+  };
+  const auto ahead = [drafted](TokenId id) {
+    return static_cast<int32_t>(std::count(drafted.begin(), drafted.end(), id));
+  };
+  for (const Count& count : counts_) penalise(count.id, count.generated + ahead(count.id));
+  for (size_t i = 0; i < drafted.size(); ++i) {
+    const TokenId id = drafted[i];
+    const auto before = drafted.first(i);
+    const auto found = std::lower_bound(counts_.begin(), counts_.end(), id,
+                                        [](const Count& a, TokenId b) { return a.id < b; });
+    const bool counted = found != counts_.end() && found->id == id;
+    if (counted || std::find(before.begin(), before.end(), id) != before.end()) continue;
+    penalise(id, ahead(id));
   }
 }
 

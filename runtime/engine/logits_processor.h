@@ -35,13 +35,16 @@ class LogitsProcessor {
   // of the form, INVALID_ARGUMENT (STRUCTURED_OUTPUT), or it takes too much work.
   void Begin(absl::Span<const TokenId> tokens, int64_t prompt_tokens, int64_t max_total_tokens);
   absl::Status Add(TokenId generated);
+  // The answer has a form: a row behind drafts cannot be processed.
+  bool has_form() const { return params_.form != nullptr; }
   // The form is complete, and nothing may follow.
   bool is_complete() const;
 
   // The row from which the next token is sampled, [V], without NaN and +inf, in place; -inf
-  // excludes an id. Results beyond the largest float become it. Errors of Add, and
-  // INVALID_ARGUMENT (STRUCTURED_OUTPUT) where no token goes on with the form.
-  absl::Status Apply(absl::Span<float> logits) const;
+  // excludes an id. Results beyond the largest float become it. The row is as if `drafted` had been
+  // added, which it is not. Errors of Add, and INVALID_ARGUMENT (STRUCTURED_OUTPUT) where no token
+  // goes on with the form.
+  absl::Status Apply(absl::Span<float> logits, absl::Span<const TokenId> drafted = {}) const;
 
  private:
   struct Count {
@@ -50,8 +53,8 @@ class LogitsProcessor {
   };
   absl::Status KeepForm(absl::Span<float> logits) const;
   void KeepAllowed(absl::Span<float> logits) const;
-  void BanWords(absl::Span<float> logits) const;
-  void Penalise(absl::Span<float> logits) const;
+  void BanWords(absl::Span<float> logits, absl::Span<const TokenId> drafted) const;
+  void Penalise(absl::Span<float> logits, absl::Span<const TokenId> drafted) const;
 
   LogitsParams params_;
   const std::vector<TokenId> end_ids_;

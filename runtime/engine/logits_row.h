@@ -41,9 +41,16 @@ inline constexpr int64_t kHeapMax = 2048;  // up to this many use a heap, more u
 int64_t SelectBest(absl::Span<const float> logits, absl::Span<const TokenId> banned, int64_t count,
                    TokenId* best);
 
-// weights[i] = exp((logits[i] - max) * per_temperature), for logits of at most `max`.
+// weights[i] = exp((logits[i] - max) * per_temperature), for logits of at most `max`; those below
+// `least` are 0.
 void ComputeWeights(const float* logits, int64_t count, double max, double per_temperature,
-                    double* weights);
+                    double least, double* weights);
+
+// weights[i] = 0 where it is below `least`.
+void DropBelow(double least, int64_t count, double* weights);
+
+// sums[c] of kChunkIds weights each, of the last chunk of what is left, in ascending order.
+void SumChunks(const double* weights, int64_t count, double* sums);
 
 // The softmax of a row.
 class RowLogprobs {

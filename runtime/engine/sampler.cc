@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/portable_math.h"
 #include "base/status.h"
@@ -32,16 +33,18 @@ absl::Status NothingToSampleError(const SampleRow& row) {
 }
 
 int64_t Sampler::ScratchBytes(int64_t vocab_size) {
-  return vocab_size * static_cast<int64_t>(sizeof(double) + 2 * sizeof(TokenId) + sizeof(float)) +
-         kNumBuckets * static_cast<int64_t>(sizeof(double));
+  return (vocab_size + CeilDiv(vocab_size, kChunkIds) + kNumBuckets) *
+             static_cast<int64_t>(sizeof(double)) +
+         vocab_size * static_cast<int64_t>(sizeof(TokenId) + sizeof(float));
 }
 
-Sampler::Sampler(int64_t vocab_size, std::byte* scratch) : vocab_size_(vocab_size) {
+Sampler::Sampler(int64_t vocab_size, std::byte* scratch)
+    : vocab_size_(vocab_size), num_chunks_(CeilDiv(vocab_size, kChunkIds)) {
   BH_CHECK(vocab_size > 0 && vocab_size <= std::numeric_limits<TokenId>::max());
   weights_ = reinterpret_cast<double*>(scratch);
-  bucket_sums_ = weights_ + vocab_size;
-  ids_ = reinterpret_cast<TokenId*>(bucket_sums_ + kNumBuckets);
-  best_ = ids_ + vocab_size;
+  chunk_sums_ = weights_ + vocab_size;
+  bucket_sums_ = chunk_sums_ + num_chunks_;
+  best_ = reinterpret_cast<TokenId*>(bucket_sums_ + kNumBuckets);
   processed_ = reinterpret_cast<float*>(best_ + vocab_size);
 }
 
@@ -51,20 +54,14 @@ absl::StatusOr<GeneratedToken> Sampler::Sample(absl::Span<const float> raw, cons
   if (!HasNoNanOrPositiveInf(raw)) return NotFiniteError(row);
   absl::Span<const float> logits = raw;
   if (row.logits != nullptr) {
-    BH_ASSIGN_OR_RETURN(logits, Processed(raw, *row.logits));
+    BH_ASSIGN_OR_RETURN(logits, Processed(raw, row));
   }
   GeneratedToken token;
   token.id = ArgMax(logits, row.banned);
   if (token.id < 0) return NothingToSampleError(row);
   const SamplingParams& sampling = row.sampling;
   if (sampling.temperature > 0) {
-    const float max = logits[token.id];
-    if (sampling.top_k > 0 && sampling.top_k < vocab_size_) {
-      ComputeBestWeights(logits, row, max);
-    } else {
-      ComputeAllWeights(logits, row, max);
-    }
-    Compact(sampling.min_p);
+    Weigh(logits, row, logits[token.id]);
     if (sampling.top_p < 1) KeepTopP(logits, sampling.top_p);
     token.id = SampleToken(UniformOf(sampling.seed, 0, static_cast<uint64_t>(row.position)));
   }
@@ -73,114 +70,84 @@ absl::StatusOr<GeneratedToken> Sampler::Sample(absl::Span<const float> raw, cons
 }
 
 absl::StatusOr<absl::Span<const float>> Sampler::Processed(absl::Span<const float> raw,
-                                                           const LogitsProcessor& processor) {
+                                                           const SampleRow& row) {
   std::copy(raw.begin(), raw.end(), processed_);
-  BH_RETURN_IF_ERROR(processor.Apply(absl::MakeSpan(processed_, raw.size())));
+  BH_RETURN_IF_ERROR(row.logits->Apply(absl::MakeSpan(processed_, raw.size()), row.drafted));
   return absl::MakeConstSpan(processed_, raw.size());
 }
 
-void Sampler::ComputeAllWeights(absl::Span<const float> logits, const SampleRow& row, float max) {
-  ComputeWeights(logits.data(), vocab_size_, max, 1.0 / double{row.sampling.temperature}, weights_);
-  std::iota(ids_, ids_ + vocab_size_, 0);
-  for (const TokenId id : row.banned) {
-    if (id >= 0 && id < vocab_size_) weights_[id] = 0;
+void Sampler::Weigh(absl::Span<const float> logits, const SampleRow& row, float max) {
+  const SamplingParams& sampling = row.sampling;
+  const double per_temperature = 1.0 / double{sampling.temperature};
+  const double least = std::max(double{sampling.min_p}, kNoWeight);
+  if (sampling.top_k < 1 || sampling.top_k >= vocab_size_) {
+    ComputeWeights(logits.data(), vocab_size_, max, per_temperature, least, weights_);
+    for (const TokenId id : row.banned) {
+      if (id >= 0 && id < vocab_size_) weights_[id] = 0;
+    }
+  } else {
+    std::fill(weights_, weights_ + vocab_size_, 0.0);
+    const int64_t count = SelectBest(logits, row.banned, sampling.top_k, best_);
+    for (const TokenId id : absl::MakeConstSpan(best_, count)) {
+      const double weight = WeightOf(logits[id], max, per_temperature);
+      if (weight >= least) weights_[id] = weight;
+    }
   }
-  num_candidates_ = vocab_size_;
-}
-
-void Sampler::ComputeBestWeights(absl::Span<const float> logits, const SampleRow& row, float max) {
-  const double per_temperature = 1.0 / double{row.sampling.temperature};
-  num_candidates_ = SelectBest(logits, row.banned, row.sampling.top_k, best_);
-  std::copy(best_, best_ + num_candidates_, ids_);
-  std::sort(ids_, ids_ + num_candidates_);
-  for (int64_t i = 0; i < num_candidates_; ++i) {
-    weights_[i] = WeightOf(logits[ids_[i]], max, per_temperature);
-  }
-}
-
-// Drops candidates with a weight of 0 or below `least_weight`. The most likely one has weight 1 and
-// stays.
-void Sampler::Compact(double least_weight) {
-  const double least = std::max(least_weight, kNoWeight);
-  int64_t kept = 0;
-  for (int64_t i = 0; i < num_candidates_; ++i) {
-    weights_[kept] = weights_[i];
-    ids_[kept] = ids_[i];
-    kept += static_cast<int64_t>(weights_[i] >= least);
-  }
-  num_candidates_ = kept;
+  SumChunks(weights_, vocab_size_, chunk_sums_);
 }
 
 void Sampler::KeepTopP(absl::Span<const float> logits, double top_p) {
   const double target = top_p * SumOfWeights();
+  // Into best_ without branches, which could not be predicted.
+  int64_t candidates = 0;
+  for (int64_t i = 0; i < vocab_size_; ++i) {
+    best_[candidates] = static_cast<TokenId>(i);
+    candidates += static_cast<int64_t>(weights_[i] > 0);
+  }
   std::fill(bucket_sums_, bucket_sums_ + kNumBuckets, 0.0);
-  for (int64_t i = 0; i < num_candidates_; ++i) bucket_sums_[BucketOf(weights_[i])] += weights_[i];
+  for (int64_t i = 0; i < candidates; ++i) {
+    const double weight = weights_[best_[i]];
+    bucket_sums_[BucketOf(weight)] += weight;
+  }
   double mass = 0;
   int bucket = 0;
   while (bucket < kNumBuckets && mass + bucket_sums_[bucket] < target)
     mass += bucket_sums_[bucket++];
   if (bucket == kNumBuckets) return;  // rounding: every candidate is needed
-  // The cutoff lies inside this bucket: walk through it, most likely first. best_ holds candidate
-  // indices, not ids, to look up the weights; indices ascend with ids.
+  // The cutoff lies inside this bucket: walk through it, most likely first.
   int64_t members = 0;
-  for (int64_t i = 0; i < num_candidates_; ++i) {
-    if (BucketOf(weights_[i]) == bucket) best_[members++] = static_cast<TokenId>(i);
+  for (int64_t i = 0; i < candidates; ++i) {
+    const TokenId id = best_[i];
+    best_[members] = id;
+    members += static_cast<int64_t>(BucketOf(weights_[id]) == bucket);
   }
-  std::sort(best_, best_ + members,
-            [&](TokenId a, TokenId b) { return MoreLikely{logits.data()}(ids_[a], ids_[b]); });
+  std::sort(best_, best_ + members, MoreLikely{logits.data()});
   int64_t needed = 0;
   double in_bucket = 0;
   while (needed < members && mass + in_bucket < target) in_bucket += weights_[best_[needed++]];
-  KeepFrom(logits, bucket, needed);
-}
-
-// Keeps the candidates of more likely buckets, and the first `num_kept_of_bucket` of best_ from
-// this one.
-void Sampler::KeepFrom(absl::Span<const float> logits, int bucket, int64_t num_kept_of_bucket) {
-  const MoreLikely better{logits.data()};
-  const TokenId last = num_kept_of_bucket > 0 ? ids_[best_[num_kept_of_bucket - 1]] : -1;
-  int64_t kept = 0;
-  for (int64_t i = 0; i < num_candidates_; ++i) {
-    const int own = BucketOf(weights_[i]);
-    const bool in_run = own < bucket || (own == bucket && last >= 0 && !better(last, ids_[i]));
-    weights_[kept] = weights_[i];
-    ids_[kept] = ids_[i];
-    kept += static_cast<int64_t>(in_run);
-  }
-  num_candidates_ = kept;
+  for (int64_t i = needed; i < members; ++i) weights_[best_[i]] = 0;
+  DropBelow(LeastOfBucket(bucket), vocab_size_, weights_);
+  SumChunks(weights_, vocab_size_, chunk_sums_);
 }
 
 double Sampler::SumOfWeights() const {
-  double sum = 0;
-  double chunk_sum = 0;
-  int64_t chunk = 0;
-  for (int64_t i = 0; i < num_candidates_; ++i) {
-    if (ids_[i] / kChunkIds != chunk) {
-      sum += chunk_sum;
-      chunk_sum = 0;
-      chunk = ids_[i] / kChunkIds;
-    }
-    chunk_sum += weights_[i];
-  }
-  return sum + chunk_sum;
+  return std::accumulate(chunk_sums_, chunk_sums_ + num_chunks_, 0.0);
 }
 
 // The first candidate, by id, at which the running sum of SumOfWeights exceeds its share.
 TokenId Sampler::SampleToken(double uniform) const {
   const double target = uniform * SumOfWeights();
   double sum = 0;
+  int64_t chunk = 0;  // sums within a chunk never fall: its last one says whether it is the one
+  while (chunk < num_chunks_ && sum + chunk_sums_[chunk] <= target) sum += chunk_sums_[chunk++];
   double chunk_sum = 0;
-  int64_t chunk = 0;
-  for (int64_t i = 0; i < num_candidates_; ++i) {
-    if (ids_[i] / kChunkIds != chunk) {
-      sum += chunk_sum;
-      chunk_sum = 0;
-      chunk = ids_[i] / kChunkIds;
-    }
+  for (int64_t i = chunk * kChunkIds; i < vocab_size_; ++i) {
     chunk_sum += weights_[i];
-    if (sum + chunk_sum > target) return ids_[i];
+    if (sum + chunk_sum > target) return static_cast<TokenId>(i);
   }
-  return ids_[num_candidates_ - 1];  // the product was rounded up to the sum
+  int64_t last = vocab_size_ - 1;  // the product was rounded up to the sum
+  while (weights_[last] == 0) --last;
+  return static_cast<TokenId>(last);
 }
 
 void Sampler::AddLogprobs(absl::Span<const float> logits, int num_best, GeneratedToken& token) {

@@ -37,23 +37,19 @@ class Sampler {
   absl::StatusOr<GeneratedToken> Sample(absl::Span<const float> raw, const SampleRow& row);
 
  private:
-  void ComputeAllWeights(absl::Span<const float> logits, const SampleRow& row, float max);
-  void ComputeBestWeights(absl::Span<const float> logits, const SampleRow& row, float max);
-  void Compact(double least_weight);
+  void Weigh(absl::Span<const float> logits, const SampleRow& row, float max);
   void KeepTopP(absl::Span<const float> logits, double top_p);
-  void KeepFrom(absl::Span<const float> logits, int bucket, int64_t num_kept_of_bucket);
   double SumOfWeights() const;
   TokenId SampleToken(double uniform) const;
   void AddLogprobs(absl::Span<const float> logits, int num_best, GeneratedToken& token);
   absl::StatusOr<absl::Span<const float>> Processed(absl::Span<const float> raw,
-                                                    const LogitsProcessor& processor);
+                                                    const SampleRow& row);
 
-  // The candidates: ids ascending, with weights exp((logit - max) / temperature), 0 < weight <= 1.
   int64_t vocab_size_;
-  int64_t num_candidates_ = 0;
-  double* weights_;      // [V]
+  int64_t num_chunks_;
+  double* weights_;      // [V] exp((logit - max) / temperature) of a candidate, (0, 1]; else 0
+  double* chunk_sums_;   // [num_chunks_] of weights_
   double* bucket_sums_;  // [kNumBuckets]
-  TokenId* ids_;         // [V]
   TokenId* best_;        // [V], most likely first
   float* processed_;     // [V]
 };

@@ -35,6 +35,7 @@ struct ModelLimits : Limits {
 // samples from in larger ones: it reads the vocabulary's weight once a tile.
 inline constexpr int kLogitTileRows = 32;
 inline constexpr int kSampledTileRows = 128;
+inline constexpr int64_t kSamplers = 8;  // rows that the host samples at once
 
 // T = max_num_batched_tokens rows each.
 struct Activations {
@@ -62,10 +63,11 @@ StepArrays LayOutStepArrays(const ModelLimits& limits, BumpAllocator& allocator)
 
 // Of the last stage.
 struct LogitBuffers {
-  MatrixView selected;                   // [R, D], R of the larger tiles
-  MatrixView part;                       // [R, v] this rank's columns
-  MatrixView whole;                      // [R', V] rank 0; of the part in a group of one
-  std::byte* sampler_scratch = nullptr;  // rank 0
+  MatrixView selected;  // [R, D], R of the larger tiles
+  MatrixView part;      // [R, v] this rank's columns
+  MatrixView whole;     // [R', V] rank 0; of the part in a group of one
+  // Rank 0, of a Sampler each: as many as rows may be sampled at once.
+  std::vector<std::byte*> sampler_scratch;
 };
 LogitBuffers LayOutLogits(const ShardPlan& plan, int rank, const ModelLimits& limits,
                           const BackendSizes& sizes, BumpAllocator& allocator);

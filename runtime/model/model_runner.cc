@@ -76,14 +76,16 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
                             backend_.device(), backend_, comm_);
   }
   if (last_stage && rank_ == 0) {
-    std::byte* scratch = logits_.sampler_scratch;
     if (!backend_.device().host_memory()) {
       host_scratch_.resize(Sampler::ScratchBytes(plan_.config().vocab_size));
-      scratch = host_scratch_.data();
+      logits_.sampler_scratch = {host_scratch_.data()};
       host_logits_ = backend_.device().AllocateHost(logits_.whole.rows() * logits_.whole.cols() *
                                                     static_cast<int64_t>(sizeof(float)));
     }
-    sampler_.emplace(plan_.config().vocab_size, scratch);
+    for (std::byte* const scratch : logits_.sampler_scratch) {
+      samplers_.emplace_back(plan_.config().vocab_size, scratch);
+    }
+    host_samples_.reserve(logits_.whole.rows());
   }
   BumpAllocator allocator(arenas_.workspace.data());
   const Workspace workspace = LayOutWorkspace(plan_, rank_, limits_, backend_, allocator);

@@ -108,8 +108,9 @@ class ModelRunner final : public StepRunner {
                           StepResult& result);
   // The same where the CPU can read it.
   absl::StatusOr<ConstMatrixView> OnHost(ConstMatrixView logits);
-  // Hands the rows of one tile to whoever wants them: prompt logits sinks, then the sampler.
+  // Hands the rows of one tile to whoever wants them: prompt logits sinks, then the samplers.
   void TakeTile(const Step& step, int64_t first_row, ConstMatrixView logits, StepResult& result);
+  void SampleTile(const Step& step, StepResult& result);
 
   const ShardPlan& plan_;
   const int rank_;
@@ -133,7 +134,12 @@ class ModelRunner final : public StepRunner {
   std::vector<int64_t> vocab_cols_;  // [size]
   std::vector<int> logit_seq_;       // [logit rows of the step] which sequence
   int64_t num_sampled_rows_ = 0;     // of the logit rows; the last ones
-  std::optional<Sampler> sampler_;   // rank 0
+  std::vector<Sampler> samplers_;    // rank 0
+  struct HostSample {
+    const float* logits = nullptr;  // [V]
+    size_t sample = 0;              // of the step
+  };
+  std::vector<HostSample> host_samples_;  // of the tile that is handed out
   uint64_t sampling_ns_ = 0;
   std::optional<DeviceSampler> device_sampler_;  // where the device can
   struct InFlight {

@@ -100,6 +100,7 @@ absl::StatusOr<ConstMatrixView> ModelRunner::OnHost(ConstMatrixView logits) {
 
 void ModelRunner::TakeTile(const Step& step, int64_t first_row, ConstMatrixView logits,
                            StepResult& result) {
+  host_samples_.clear();
   for (int64_t row = 0; row < logits.rows();) {
     const int seq = logit_seq_[first_row + row];
     int64_t end = row + 1;  // of the rows of the same sequence in this tile
@@ -117,12 +118,36 @@ void ModelRunner::TakeTile(const Step& step, int64_t first_row, ConstMatrixView 
       if (sample == step.samples.end() || std::pair(sample->seq_index, sample->position) != place) {
         continue;
       }
-      const int64_t begin_ns = MonotonicNanos();
-      result.samples[sample - step.samples.begin()] = sampler_->Sample(
-          absl::MakeConstSpan(logits.F32(row), static_cast<size_t>(logits.cols())), *sample);
-      sampling_ns_ += static_cast<uint64_t>(MonotonicNanos() - begin_ns);
+      host_samples_.push_back(
+          {logits.F32(row), static_cast<size_t>(sample - step.samples.begin())});
     }
   }
+  if (!host_samples_.empty()) SampleTile(step, result);
+}
+
+void ModelRunner::SampleTile(const Step& step, StepResult& result) {
+  const int64_t begin_ns = MonotonicNanos();
+  const size_t parts = std::min(samplers_.size(), host_samples_.size());
+  const auto drafted = [&](size_t i) { return step.samples[host_samples_[i].sample].drafted; };
+  // Rows of a sequence stay together: each waits for the sample before it.
+  const auto part_begin = [&](size_t part) {
+    size_t begin = part * host_samples_.size() / parts;
+    while (begin < host_samples_.size() && !drafted(begin).empty()) ++begin;
+    return part == 0 ? 0 : begin;
+  };
+  backend_.OnHostThreads(static_cast<int>(parts), [&](int part) {
+    for (size_t i = part_begin(part); i < part_begin(part + 1); ++i) {
+      const auto [logits, sample] = host_samples_[i];
+      if (!drafted(i).empty()) {  // behind a wrong guess, or where nothing was sampled?
+        const absl::StatusOr<GeneratedToken>& before = result.samples[sample - 1];
+        if (!before.ok() || before->id != drafted(i).back()) continue;
+      }
+      result.samples[sample] = samplers_[part].Sample(
+          absl::MakeConstSpan(logits, static_cast<size_t>(plan_.config().vocab_size)),
+          step.samples[sample]);
+    }
+  });
+  sampling_ns_ += static_cast<uint64_t>(MonotonicNanos() - begin_ns);
 }
 
 }  // namespace bulkhead

@@ -65,18 +65,21 @@ std::vector<Case> Goldens() {
   return cases;
 }
 
-// Of `emitted` generated tokens at the beginning, and others one by one.
-std::vector<float> Processed(const Case& one, size_t emitted) {
+// Of `emitted` generated tokens at the beginning, `drafted` at the end that are only drafts, and
+// others one by one.
+std::vector<float> Processed(const Case& one, size_t emitted, size_t drafted = 0) {
   LogitsProcessor processor(one.params);
   std::vector<TokenId> begin = one.prompt;
   begin.insert(begin.end(), one.generated.begin(), one.generated.begin() + emitted);
   const auto prompt_tokens = static_cast<int64_t>(one.prompt.size());
   processor.Begin(begin, prompt_tokens, prompt_tokens + static_cast<int64_t>(one.generated.size()));
-  for (size_t i = emitted; i < one.generated.size(); ++i) {
+  const size_t committed = one.generated.size() - drafted;
+  for (size_t i = emitted; i < committed; ++i) {
     EXPECT_TRUE(processor.Add(one.generated[i]).ok());
   }
   std::vector<float> logits = one.logits;
-  EXPECT_TRUE(processor.Apply(absl::MakeSpan(logits)).ok());
+  const auto drafts = absl::MakeConstSpan(one.generated).subspan(committed);
+  EXPECT_TRUE(processor.Apply(absl::MakeSpan(logits), drafts).ok());
   return logits;
 }
 
@@ -100,6 +103,22 @@ TEST(LogitsProcessorTest, ResumedTokensAreGeneratedOnes) {
     for (size_t emitted = 1; emitted <= one.generated.size(); ++emitted) {
       EXPECT_EQ(Processed(one, emitted), one.want) << emitted;
     }
+  }
+}
+
+TEST(LogitsProcessorTest, DraftsCountAsIfTheyHadBeenGenerated) {
+  for (const Case& one : Goldens()) {
+    for (size_t drafted = 1; drafted <= one.generated.size(); ++drafted) {
+      EXPECT_EQ(Processed(one, 0, drafted), one.want) << drafted;
+    }
+  }
+  Case one;
+  one.params.bad_words = {{1, 2}, {1, 1, 0}};
+  one.prompt = {1, 1, 1};
+  one.generated = {0, 2, 1, 1};
+  one.logits = {0, 0, 0, 0};
+  for (size_t drafted = 0; drafted <= 4; ++drafted) {
+    EXPECT_THAT(Processed(one, 0, drafted), ElementsAre(-kInfinity, 0, -kInfinity, 0)) << drafted;
   }
 }
 
