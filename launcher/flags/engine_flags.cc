@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "kernels/backend.h"
 #include "launcher/flags/flag_values.h"
+#include "launcher/flags/speculative_config.h"
 #include "memory/kv_format_name.h"
 
 namespace bulkhead {
@@ -50,13 +51,16 @@ void AddModelFlags(RawEngineFlags* raw, Flags* flags) {
   flags->Add("--weight-group-size", "N",
              "inputs that share a scale under --weight-dtype: 32, 64 or 128 (default 128)",
              ChoiceValue<int>(&options.weight_group_size, {{"32", 32}, {"64", 64}, {"128", 128}}));
-  flags->Add("--activation-dtype", "TYPE",
-             "computation of matrix products with quantised weights: int8 (fast, the default) or "
-             "f32 (exact)",
-             OptionalChoiceValue<ActivationDType>(&options.activation_dtype,
-                                                  {{"int8", ActivationDType::kInt8},
-                                                   {"f32", ActivationDType::kF32},
-                                                   {"float32", ActivationDType::kF32}}));
+  flags->Add(
+      "--activation-dtype", "TYPE",
+      "inputs of matrix products on CPUs: int8 (fast; the default of quantised weights), bf16 "
+      "(of weights in bf16 but for experts; faster in prefill) or f32 (exact)",
+      OptionalChoiceValue<ActivationDType>(&options.activation_dtype,
+                                           {{"int8", ActivationDType::kInt8},
+                                            {"bf16", ActivationDType::kBf16},
+                                            {"bfloat16", ActivationDType::kBf16},
+                                            {"f32", ActivationDType::kF32},
+                                            {"float32", ActivationDType::kF32}}));
   flags->AddSwitch("--strict-config", "refuse a config.json with an unknown field",
                    &options.strict_config);
 }
@@ -95,6 +99,7 @@ void AddDeviceFlags(RawEngineFlags* raw, Flags* flags) {
              SharesValue(&options.tp_shares, &options.tp_shares_auto));
   flags->AddHidden("--cpu-isa",
                    ChoiceValue<CpuIsa>(&options.cpu_isa, {{"auto", CpuIsa::kAuto},
+                                                          {"avx512bf16", CpuIsa::kAvx512Bf16},
                                                           {"avx512vnni", CpuIsa::kAvx512Vnni},
                                                           {"avx512", CpuIsa::kAvx512},
                                                           {"avx2", CpuIsa::kAvx2},
@@ -192,6 +197,11 @@ void AddSchedulingFlags(RawEngineFlags* raw, Flags* flags) {
              ChoiceValue<SchedulingPolicy>(
                  &options.scheduling_policy,
                  {{"fcfs", SchedulingPolicy::kFcfs}, {"priority", SchedulingPolicy::kPriority}}));
+  flags->Add("--speculative-config", "JSON",
+             "speculative decoding by prompt lookup, on CPUs: {\"method\": \"ngram\", "
+             "\"num_speculative_tokens\": 5, \"prompt_lookup_max\": 4, \"prompt_lookup_min\": 2}; "
+             "answers are those without it (default: none)",
+             ParsedValue(&options.drafts, ParseSpeculativeConfig));
 }
 
 void AddTimeFlags(RawEngineFlags* raw, Flags* flags) {

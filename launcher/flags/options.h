@@ -26,7 +26,7 @@ namespace bulkhead {
 
 enum class DeviceOption { kAuto, kCpu, kCuda };
 enum class CommOption { kAuto, kStaged, kNccl };  // between GPUs
-enum class CpuIsa { kAuto, kAvx512Vnni, kAvx512, kAvx2, kPlain };
+enum class CpuIsa { kAuto, kAvx512Bf16, kAvx512Vnni, kAvx512, kAvx2, kPlain };
 
 // One size for all ranks, or one per rank.
 struct RankSizes {
@@ -62,6 +62,7 @@ struct EngineOptions {
   bool strict_config = false;
   Admission admission = Admission::kReserve;
   SchedulingPolicy scheduling_policy = SchedulingPolicy::kFcfs;
+  NgramDrafts drafts;  // --speculative-config
   int default_max_tokens = 512;
   std::optional<absl::Duration>
       step_timeout;  // absent: ten times the step measured at warm-up, 60 s to 5 min

@@ -172,6 +172,11 @@ class RunJob final : public BatchJob {
         requests_.size(), requests_.size() == 1 ? "prompt" : "prompts", seconds,
         FormatCount(writer_.prompt_tokens()), FormatCount(writer_.generated_tokens()),
         writer_.generated_tokens() / seconds);
+    const DraftTotals drafts = coordinator.Load().scheduler.drafts;
+    if (drafts.drafts == 0) return;
+    BH_LOG(kInfo) << absl::StrFormat("%s of %s drafted tokens were accepted",
+                                     FormatCount(static_cast<int64_t>(drafts.accepted_tokens)),
+                                     FormatCount(static_cast<int64_t>(drafts.draft_tokens)));
   }
 
   absl::Status Outcome() override {

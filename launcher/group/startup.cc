@@ -293,6 +293,7 @@ absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
   group.AllowSpinning(engine->threads.may_spin);
   internal::RankInputs inputs;
   BH_RETURN_IF_ERROR(RunPhase(exchange, "model", timeout, [&]() -> absl::Status {
+    if (engine->choice.cuda) BH_RETURN_IF_ERROR(CheckDraftsOnGpu(options));
     BH_RETURN_IF_ERROR(ReadModel(options, *engine));
     BH_ASSIGN_OR_RETURN(inputs, RankInputsOf(engine->source));
     return absl::OkStatus();
@@ -326,6 +327,7 @@ SchedulerLimits SchedulerLimitsOf(const RankEngine& engine, const EngineOptions&
   limits.admission = options.admission;
   limits.policy = options.scheduling_policy;
   limits.prefix_caching = options.enable_prefix_caching;
+  limits.drafts = options.drafts;
   if (engine.source.config.model.keeps_states()) {
     limits.state_tokens = std::max(kStateBlock, limits.block_tokens);  // both powers of two
   }

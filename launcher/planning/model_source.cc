@@ -27,6 +27,17 @@ absl::Status CheckLength(const EngineOptions& options, const ModelConfig& model)
       ExitCode::kUsage);
 }
 
+// A state has no way back behind a token that was rejected.
+absl::Status CheckDrafts(const EngineOptions& options, const ModelConfig& model) {
+  if (options.drafts.num_speculative_tokens == 0 || !model.keeps_states()) return absl::OkStatus();
+  return WithExitCode(
+      absl::InvalidArgumentError(absl::StrCat(
+          "--speculative-config: not with ", model.architecture,
+          ", whose linear attention has a state that rejected tokens cannot be taken out of; "
+          "leave it out")),
+      ExitCode::kUsage);
+}
+
 // Rejects quantisation flags that do not apply.
 absl::Status CheckQuantization(const EngineOptions& options, const ModelConfig& model) {
   const bool stored = model.quantization.method != QuantizationConfig::Method::kNone;
@@ -76,6 +87,14 @@ void WarnOfDType(const EngineOptions& options, ModelSource& source) {
 
 }  // namespace
 
+absl::Status CheckDraftsOnGpu(const EngineOptions& options) {
+  if (options.drafts.num_speculative_tokens == 0) return absl::OkStatus();
+  return WithExitCode(
+      absl::InvalidArgumentError("--speculative-config: on CPUs alone, since GPUs sample one token "
+                                 "of a sequence in a step; leave it out, or add --device cpu"),
+      ExitCode::kUsage);
+}
+
 ActivationDType ActivationOf(const EngineOptions& options, const WeightFormats& weights) {
   const bool fast =
       (HasIntegerCodes(weights.layers) && !weights.act_order) || HasIntegerCodes(weights.tables);
@@ -90,6 +109,7 @@ absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weight
   BH_ASSIGN_OR_RETURN(source.config, ReadModelConfig(source.dir, unknown, AllFamilySpecs()));
   BH_RETURN_IF_ERROR(CheckLength(options, source.config.model));
   BH_RETURN_IF_ERROR(CheckQuantization(options, source.config.model));
+  BH_RETURN_IF_ERROR(CheckDrafts(options, source.config.model));
   absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = Checkpoint::Open(source.dir);
   if (checkpoint.ok()) {
     source.checkpoint = *std::move(checkpoint);
@@ -113,6 +133,15 @@ absl::StatusOr<ModelLimits> FormatsOf(const EngineOptions& options, const ModelS
                         ? WeightFormats::AtLoad(*options.weight_dtype, options.weight_group_size)
                         : WeightFormats::StoredBy(model, options.dtype.value_or(stated));
   formats.activation = ActivationOf(options, formats.weights);
+  if (formats.activation == ActivationDType::kBf16 &&
+      formats.weights.layers != WeightFormat::kBF16) {
+    return WithExitCode(
+        absl::InvalidArgumentError(absl::StrCat(
+            "--activation-dtype bf16 is for weights in bfloat16, and these are ",
+            WeightFormatsText(formats.weights), "; ",
+            IsQuantized(formats.weights.layers) ? "leave it out" : "add --dtype bfloat16, too")),
+        ExitCode::kUsage);
+  }
   formats.kv_format = options.kv_cache_dtype.value_or(
       model.quantization.fp8_kv ? KvFormat::kFP8 : KvFormatOf(stated));
   formats.block_tokens = options.block_size;

@@ -26,8 +26,12 @@ enum class Weights { kRequired, kOptional };
 ActivationDType ActivationOf(const EngineOptions& options, const WeightFormats& weights);
 
 // Reads `options.model`, and checks the headers against the config if weights are required. Errors
-// carry exit code 2 (a --max-model-len below 2 or beyond the model's) or 3.
+// carry exit code 2 (a --max-model-len below 2 or beyond the model's, drafts of a model with
+// states) or 3.
 absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weights weights);
+
+// Where the device is a GPU: it has no drafts. Exit code 2.
+absl::Status CheckDraftsOnGpu(const EngineOptions& options);
 
 // The formats that other flags select for an already read model; its `formats` are ignored. The
 // same errors.

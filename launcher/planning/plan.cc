@@ -61,6 +61,8 @@ absl::Status CheckDevice(const EngineOptions& engine, const PlanOptions& options
     status = absl::InvalidArgumentError(
         "--device cuda: say which GPU to plan for with --gpu, or what it has with "
         "--device-memory");
+  } else if (IsGpu(engine, options)) {
+    return CheckDraftsOnGpu(engine);
   }
   return status.ok() ? status : WithExitCode(status, ExitCode::kUsage);
 }

@@ -52,6 +52,7 @@ Coordinator::Coordinator(Options options)
              options_.limits.num_kv_blocks) {
   const absl::MutexLock lock(&mutex_);
   metrics_.prefix_caching = options_.limits.prefix_caching;
+  metrics_.num_speculative_tokens = options_.limits.drafts.num_speculative_tokens;
 }
 
 Coordinator::~Coordinator() {

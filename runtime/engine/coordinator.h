@@ -113,7 +113,8 @@ class Coordinator final : public RequestInbox {
   std::optional<EndCause> Start(const std::shared_ptr<Live>& live, std::string& text);
   std::optional<EndCause> Advance(Active& active, TokenId token, std::optional<TokenFinish> finish,
                                   std::string& text);
-  Delivery DeliveryOf(Emission emission);
+  std::vector<Delivery> DeliveriesOf(std::vector<Emission> emissions);
+  void AddTo(Delivery& delivery, Emission emission);
   Delivery EndOf(const std::shared_ptr<Live>& live, absl::Status why);
   void EndOverdue();
   void Drop(SequenceId id);
@@ -153,6 +154,7 @@ class Coordinator final : public RequestInbox {
   absl::btree_set<std::pair<uint64_t, SequenceId>> time_limits_;
   LoadMeter meter_;
   uint64_t text_ns_ = 0;
+  uint64_t planned_ns_ = 0;   // when the last step was
   uint64_t step_tokens_ = 0;  // of all steps so far, as the scheduler counts them
 };
 

@@ -61,6 +61,7 @@ void Coordinator::RecordStep() {
   const uint64_t tokens = load.prompt_tokens_total + load.generation_tokens_total;
   const uint64_t now = options_.now_ns();
   const absl::MutexLock lock(&mutex_);
+  metrics_.drafts = load.drafts;
   metrics_.CountStep(tokens - std::exchange(step_tokens_, tokens));
   last_step_ns_ = now;
 }

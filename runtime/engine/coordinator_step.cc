@@ -27,7 +27,8 @@ absl::StatusOr<Step> Coordinator::NextStep() {
       BH_CHECK(scheduler_.idle());  // with nothing in flight some request must be runnable
       continue;
     }
-    meter_.Busy(options_.now_ns(), scheduler_.load());
+    planned_ns_ = options_.now_ns();
+    meter_.Busy(planned_ns_, scheduler_.load());
     return *std::move(step);
   }
 }
@@ -126,11 +127,12 @@ std::optional<Coordinator::EndCause> Coordinator::Advance(Active& active, TokenI
 
 void Coordinator::Commit(StepResult result) {
   if (state() == GroupState::kLost) return;
+  if (options_.limits.drafts.num_speculative_tokens > 0) {  // one step is in flight
+    scheduler_.RecordStepTime(static_cast<double>(options_.now_ns() - planned_ns_) * 1e-9);
+  }
   std::vector<Emission> emissions = scheduler_.Commit(std::move(result));
-  std::vector<Delivery> deliveries;
-  deliveries.reserve(emissions.size());
   const uint64_t begin = options_.now_ns();
-  for (Emission& emission : emissions) deliveries.push_back(DeliveryOf(std::move(emission)));
+  std::vector<Delivery> deliveries = DeliveriesOf(std::move(emissions));
   text_ns_ += options_.now_ns() - begin;
   Deliver(std::move(deliveries));
   RecordStep();
@@ -139,15 +141,30 @@ void Coordinator::Commit(StepResult result) {
   if (line.has_value()) BH_LOG(kInfo) << *line;
 }
 
-Coordinator::Delivery Coordinator::DeliveryOf(Emission emission) {
+// One delivery for each sequence: tokens of accepted drafts go with the token before them.
+std::vector<Coordinator::Delivery> Coordinator::DeliveriesOf(std::vector<Emission> emissions) {
+  std::vector<Delivery> deliveries;
+  deliveries.reserve(emissions.size());
+  SequenceId last = 0;
+  for (Emission& emission : emissions) {
+    if (emission.id != std::exchange(last, emission.id)) deliveries.emplace_back();
+    // Behind a stop string tokens are surplus.
+    if (!deliveries.back().end.has_value()) AddTo(deliveries.back(), std::move(emission));
+  }
+  return deliveries;
+}
+
+void Coordinator::AddTo(Delivery& delivery, Emission emission) {
   Active& active = *active_.at(emission.id);
-  Delivery delivery;
   delivery.live = active.live;
   delivery.preemptions = emission.preemptions;
   if (emission.token.has_value()) {
-    OutputDelta& delta = delivery.delta.emplace();
-    delta.position = active.num_generated;
-    delta.text = std::exchange(active.text, {});
+    if (!delivery.delta.has_value()) {
+      delivery.delta.emplace();
+      delivery.delta->position = active.num_generated;
+      delivery.delta->text = std::exchange(active.text, {});
+    }
+    OutputDelta& delta = *delivery.delta;
     delivery.end = Advance(active, emission.token->id, emission.finish, delta.text);
     delta.tokens.push_back(*std::move(emission.token));
   } else if (!emission.status.ok()) {
@@ -156,7 +173,6 @@ Coordinator::Delivery Coordinator::DeliveryOf(Emission emission) {
     delivery.end = EndCause{{}, emission.finish->reason, {}, {}};
   }
   if (delivery.end.has_value()) Drop(emission.id);
-  return delivery;
 }
 
 // Removes an active request from the scheduler.

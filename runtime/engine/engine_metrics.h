@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "runtime/engine/fixed_histogram.h"
+#include "runtime/engine/ngram_drafts.h"
 #include "runtime/engine/request.h"
 
 namespace bulkhead {
@@ -71,6 +72,8 @@ struct EngineMetrics {
   double last_step_age_s = 0;   // since a step ended while requests are there; 0: none are
   double oldest_waiting_s = 0;  // of the requests that have never run
   bool prefix_caching = false;
+  int num_speculative_tokens = 0;  // of a draft; 0: there are none
+  DraftTotals drafts;
 
  private:
   void CountPrompt(RequestFigures& request);

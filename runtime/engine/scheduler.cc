@@ -21,6 +21,11 @@ Scheduler::Scheduler(const SchedulerLimits& limits, std::vector<TokenId> eos_ids
   BH_CHECK(ValidateLimits(limits).ok() && pool.num_blocks() == limits.num_kv_blocks);
   BH_CHECK(pool.caches() == limits.prefix_caching);
   BH_CHECK((pool.snapshots() != nullptr) == (limits.num_snapshots() > 0));
+  const NgramDrafts& drafts = limits.drafts;
+  BH_CHECK(drafts.num_speculative_tokens == 0 ||
+           (limits.depth == 1 && limits.state_tokens == 0 && !limits.pads_decodes &&
+            drafts.num_speculative_tokens <= kMaxDraftTokens && drafts.prompt_lookup_min >= 1 &&
+            drafts.prompt_lookup_max <= kMaxLookupTokens));
   for (int slot = limits.max_num_seqs - 1; slot >= 0; --slot) free_slots_.push_back(slot);
   BH_CHECK(pool.Reserve(limits.step_blocks()));
 }
@@ -149,57 +154,82 @@ std::vector<Emission> Scheduler::Commit(StepResult result) {
       BH_CHECK(next_state < result.hidden_states.size());
       wanted_rows.Update(result.hidden_states[next_state++]);
     }
-    BH_CHECK(!row.samples || next_sample < result.samples.size());
-    auto* sample = row.samples ? &result.samples[next_sample++] : nullptr;
-    std::optional<Emission> emission = CommitRow(row, wanted_rows, sample);
-    if (emission.has_value()) emissions.push_back(*std::move(emission));
+    BH_CHECK(next_sample + row.num_samples <= result.samples.size());
+    CommitRow(row, wanted_rows,
+              absl::MakeSpan(result.samples).subspan(next_sample, row.num_samples), emissions);
+    next_sample += row.num_samples;
   }
   BH_CHECK(next_sample == result.samples.size() && next_logits == result.prompt_logits.size() &&
            next_state == result.hidden_states.size());
   return emissions;
 }
 
-std::optional<Emission> Scheduler::CommitRow(const PlannedRow& row, const absl::Status& wanted_rows,
-                                             absl::StatusOr<GeneratedToken>* sample) {
+void Scheduler::CommitRow(const PlannedRow& row, const absl::Status& wanted_rows,
+                          absl::Span<absl::StatusOr<GeneratedToken>> samples,
+                          std::vector<Emission>& emissions) {
   Sequence& sequence = *row.sequence;
-  if (row.samples) --sequence.pending_samples;
-  if (sample != nullptr && !sample->ok()) sequence.failed = true;
-  Emission emission;
-  emission.id = sequence.id;
-  emission.preemptions = sequence.preemptions;
-  const bool wanted = sequence.state != SequenceState::kEnded;  // otherwise a surplus token is
-                                                                // dropped
-  if (wanted && !wanted_rows.ok()) {
-    emission.status = wanted_rows;
-  } else if (wanted && sample != nullptr && !sample->ok()) {
-    emission.status = sample->status();
-  } else if (wanted && sample != nullptr) {
-    const TokenId token = (*sample)->id;
-    sequence.tokens.push_back(token);
-    ++generation_tokens_total_;
-    const auto total = static_cast<int64_t>(sequence.tokens.size());
-    emission.finish = sequence.stop_rule.Check(token, total - sequence.prompt_tokens, total);
-    if (sequence.logits != nullptr) emission.status = sequence.logits->Add(token);
-    if (emission.status.ok()) {
-      emission.token = *std::move(*sample);
-      // Nothing but the end could follow a form that is complete.
-      const bool stops = emission.finish.has_value() && emission.finish->stop_token_id.has_value();
-      if (!stops && sequence.logits != nullptr && sequence.logits->is_complete()) {
-        emission.finish = TokenFinish{FinishReason::kEos, {}};
+  if (row.num_samples > 0) --sequence.pending_samples;
+  const int accepted = NumAccepted(sequence, samples);
+  int committed = 0;  // samples
+  bool ends = false;
+  // Otherwise a surplus token is dropped.
+  if (sequence.state != SequenceState::kEnded) {
+    do {
+      Emission emission;
+      emission.id = sequence.id;
+      emission.preemptions = sequence.preemptions;
+      if (!wanted_rows.ok()) {
+        emission.status = wanted_rows;
+      } else if (!samples.empty()) {
+        CommitSample(sequence, std::move(samples[committed++]), emission);
+      } else if (row.ends) {
+        emission.finish = TokenFinish{FinishReason::kMaxTokens, {}};
       }
+      ends = !emission.status.ok() || emission.finish.has_value();
+      if (ends || emission.token.has_value()) emissions.push_back(std::move(emission));
+    } while (!ends && !samples.empty() && committed <= accepted);
+    if (!samples.empty()) {
+      const auto drafted = static_cast<int>(sequence.drafts.size());
+      draft_totals_.Count(drafted, accepted);
+      sequence.acceptance.Record(drafted, accepted, committed);
     }
-  } else if (wanted && row.ends) {
-    emission.finish = TokenFinish{FinishReason::kMaxTokens, {}};
+  } else if (!samples.empty() && !samples[0].ok()) {
+    sequence.failed = true;
   }
-  if (!sequence.failed) CacheFullBlocks(sequence, row.end);
+  sequence.drafts.clear();
+  const int64_t end = row.end + std::max(0, committed - 1);  // what was computed of its tokens
+  if (sequence.state == SequenceState::kRunning) {
+    sequence.planned_tokens = std::max(sequence.planned_tokens, end);
+  }
+  if (!sequence.failed) CacheFullBlocks(sequence, end);
   if (row.snapshot >= 0) KeepSnapshot(sequence, row);
-  LeaveWindows(sequence, row.end);
-  const bool ends = !emission.status.ok() || emission.finish.has_value();
+  if (row.num_samples > 1) ReturnDraftBlocks(sequence, end);
+  LeaveWindows(sequence, end);
   if (ends) Leave(sequence, SequenceState::kEnded);
   --sequence.in_flight;
   ReleaseIfUnused(sequence);
-  if (!ends && !emission.token.has_value()) return std::nullopt;
-  return emission;
+}
+
+void Scheduler::CommitSample(Sequence& sequence, absl::StatusOr<GeneratedToken> sample,
+                             Emission& emission) {
+  if (!sample.ok()) {
+    sequence.failed = true;
+    emission.status = sample.status();
+    return;
+  }
+  const TokenId token = sample->id;
+  sequence.tokens.push_back(token);
+  ++generation_tokens_total_;
+  const auto total = static_cast<int64_t>(sequence.tokens.size());
+  emission.finish = sequence.stop_rule.Check(token, total - sequence.prompt_tokens, total);
+  if (sequence.logits != nullptr) emission.status = sequence.logits->Add(token);
+  if (!emission.status.ok()) return;
+  emission.token = *std::move(sample);
+  // Nothing but the end could follow a form that is complete.
+  const bool stops = emission.finish.has_value() && emission.finish->stop_token_id.has_value();
+  if (!stops && sequence.logits != nullptr && sequence.logits->is_complete()) {
+    emission.finish = TokenFinish{FinishReason::kEos, {}};
+  }
 }
 
 // Unfinished requests.
@@ -314,6 +344,7 @@ SchedulerLoad Scheduler::load() const {
   load.preemptions_total = preemptions_total_;
   load.prefix_queries_total = prefix_queries_total_;
   load.prefix_hits_total = prefix_hits_total_;
+  load.drafts = draft_totals_;
   return load;
 }
 

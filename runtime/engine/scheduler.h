@@ -30,6 +30,14 @@
 // past them; where they are cached they are idle then, and can be evicted before the sequence ends.
 // A sequence starts behind a prefix where all that the windows show is still cached.
 //
+// With drafts (ngram_drafts.h) a decoding sequence computes its last token and up to
+// num_speculative_tokens guesses behind it, and a token is sampled after each of them, as plain
+// decoding would if the guesses before were right. Those that are what was sampled are accepted,
+// and the first other sample is the next token: answers are those of plain decoding. Guesses take
+// what is left of a step when every decoding sequence has its token, an eighth of that while
+// prompts are computed, and only blocks that the sequence holds. What is rejected is overwritten,
+// and never cached. A request with a form of its answer has no drafts.
+//
 // Of a model with states a sequence starts behind a block with a snapshot of them. One is kept at
 // the last multiple of state_tokens in a prompt, at every one in generated tokens (the newest of a
 // sequence), and where the cache knows more of a prompt's tokens than it has a snapshot for: the
@@ -87,6 +95,7 @@ struct SchedulerLoad {
   // Tokens looked up in the prefix cache at first admissions, and hits.
   uint64_t prefix_queries_total = 0;
   uint64_t prefix_hits_total = 0;
+  DraftTotals drafts;
   SchedulerPressure pressure;
 };
 
@@ -122,7 +131,10 @@ class Scheduler {
   Step PlanStop();
   // Not a step: every rank collects the oldest step in flight.
   Step PlanCollect() const;
-  // Takes the result of the oldest uncommitted step. Emissions are in plan order.
+  // Of the oldest uncommitted step; decides how long drafts are.
+  void RecordStepTime(double seconds);
+  // Takes the result of the oldest uncommitted step. Emissions are in plan order, those of a
+  // sequence with accepted drafts one after the other.
   std::vector<Emission> Commit(StepResult result);
 
   int num_in_flight() const { return static_cast<int>(in_flight_.size()); }
@@ -141,8 +153,8 @@ class Scheduler {
  private:
   struct PlannedRow {
     Sequence* sequence = nullptr;
-    int64_t end = 0;  // one past the position of its last token
-    bool samples = false;
+    int64_t end = 0;      // one past the position of its last token
+    int num_samples = 0;  // one, and one more for each draft
     bool has_prompt_logits = false;
     bool has_hidden_state = false;
     int snapshot = -1;  // that is written
@@ -151,6 +163,7 @@ class Scheduler {
   struct PlannedStep {
     std::vector<PlannedRow> rows;
     bool samples_on_host = false;  // the ranks do not have its token before it is committed
+    int64_t decode_tokens = 0;     // all of its tokens, where each has a sample; else 0
   };
   struct PrefillBudget;
 
@@ -170,6 +183,13 @@ class Scheduler {
   void AddRow(Sequence& sequence, int num_tokens, Step& step);
   int64_t NextSnapshot(const Sequence& sequence) const;
   int AddSnapshots(Sequence& sequence, int64_t end, internal::StepPlan& plan);
+
+  // Drafts: scheduler_drafts.cc.
+  void BeginDrafts(int budget);
+  int AddDrafts(Sequence& sequence);
+  static int NumAccepted(const Sequence& sequence,
+                         absl::Span<const absl::StatusOr<GeneratedToken>> samples);
+  void ReturnDraftBlocks(Sequence& sequence, int64_t end);
 
   // Blocks: scheduler_blocks.cc.
   struct BlocksToGrow {
@@ -203,8 +223,10 @@ class Scheduler {
   void Leave(Sequence& sequence, SequenceState state);
   void ReleaseSlot(Sequence& sequence);
   void ReleaseIfUnused(Sequence& sequence);
-  std::optional<Emission> CommitRow(const PlannedRow& row, const absl::Status& wanted_rows,
-                                    absl::StatusOr<GeneratedToken>* sample);
+  void CommitRow(const PlannedRow& row, const absl::Status& wanted_rows,
+                 absl::Span<absl::StatusOr<GeneratedToken>> samples,
+                 std::vector<Emission>& emissions);
+  void CommitSample(Sequence& sequence, absl::StatusOr<GeneratedToken> sample, Emission& emission);
 
   SchedulerLimits limits_;
   std::vector<TokenId> eos_ids_;
@@ -235,6 +257,13 @@ class Scheduler {
   uint64_t preemptions_total_ = 0;
   uint64_t prefix_queries_total_ = 0;
   uint64_t prefix_hits_total_ = 0;
+
+  DecodeCost decode_cost_;
+  // Of the step being planned.
+  int draft_tokens_left_ = 0;
+  int64_t lookup_places_left_ = 0;
+  double draft_worth_ = 0;
+  DraftTotals draft_totals_;
 };
 
 }  // namespace bulkhead

@@ -72,7 +72,9 @@ std::optional<Step> Scheduler::PlanStep() {
   if (planned_rows_.empty()) return std::nullopt;
   step.plan.set_seq(++plan_seq_);
   step.plan.set_padded_tokens(PaddedTokens(limits_, step.plan));
-  in_flight_.push_back({std::move(planned_rows_), SamplesOnHost(step)});
+  const auto tokens = static_cast<size_t>(step.plan.token_ids_size());
+  in_flight_.push_back({std::move(planned_rows_), SamplesOnHost(step),
+                        tokens == step.samples.size() ? step.plan.token_ids_size() : 0});
   planned_rows_ = {};
   return step;
 }
@@ -84,6 +86,7 @@ int Scheduler::PlanDecodes(int budget, Step& step) {
   planned_rows_.reserve(count + 8);
   step.samples.reserve(count);
   if (decode_cursor_ >= count) decode_cursor_ = 0;
+  BeginDrafts(budget);
   for (size_t i = 0; i < count; ++i) {
     const size_t index = (decode_cursor_ + i) % count;
     if (!ReadyToDecode(*running_[index])) continue;
@@ -91,8 +94,9 @@ int Scheduler::PlanDecodes(int budget, Step& step) {
       decode_cursor_ = index;
       return 0;
     }
+    const int drafted = AddDrafts(*running_[index]);
     AddRow(*running_[index], 1, step);
-    --budget;
+    budget -= 1 + drafted;
   }
   decode_cursor_ = 0;
   return budget;
@@ -293,6 +297,7 @@ int Scheduler::AddChunk(Sequence& sequence, int max_tokens, Step& step) {
   return static_cast<int>(tokens);
 }
 
+// The next tokens of the sequence, and its drafts behind them.
 void Scheduler::AddRow(Sequence& sequence, int num_tokens, Step& step) {
   const int64_t begin = sequence.planned_tokens;
   const int64_t end = begin + num_tokens;
@@ -301,41 +306,46 @@ void Scheduler::AddRow(Sequence& sequence, int num_tokens, Step& step) {
   row.sequence = &sequence;
   row.end = end;
   row.ends = end == sequence.known_tokens() && sequence.stop_rule.stopping().max_tokens == 0;
-  row.samples = end == sequence.known_tokens() && !row.ends;
+  const bool samples = end == sequence.known_tokens() && !row.ends;
+  const auto drafted = static_cast<int>(sequence.drafts.size());
+  row.num_samples = samples ? 1 + drafted : 0;
+  BH_CHECK(samples || drafted == 0);
   row.has_prompt_logits = sequence.prompt_logits != nullptr && begin < sequence.prompt_tokens;
   row.has_hidden_state = row.ends && sequence.last_hidden_state != nullptr;
 
   internal::StepPlan& plan = step.plan;
   const int seq_index = plan.slot_size();
   plan.add_slot(sequence.slot);
-  plan.add_num_tokens(num_tokens);
+  plan.add_num_tokens(num_tokens + drafted);
   plan.add_start_position(static_cast<int32_t>(begin));
-  const bool wants_last = row.samples || row.has_hidden_state;
-  plan.add_num_logits(row.has_prompt_logits ? num_tokens : wants_last ? 1 : 0);
+  const int last_rows = row.has_hidden_state ? 1 : row.num_samples;
+  plan.add_num_logits(row.has_prompt_logits ? num_tokens : last_rows);
   const auto committed = static_cast<int64_t>(sequence.tokens.size());
   for (int64_t at = begin; at < end; ++at) {
     plan.add_token_ids(at < committed ? sequence.tokens[at] : kLastSampled);
   }
   AddGivenRows(sequence, begin, end, step);
-  AddTableChanges(sequence, end, step);
+  for (const TokenId draft : sequence.drafts) plan.add_token_ids(draft);
+  AddTableChanges(sequence, end + drafted, step);
   if (pool_.snapshots() != nullptr) row.snapshot = AddSnapshots(sequence, end, plan);
   if (row.has_prompt_logits) step.prompt_logits.push_back({seq_index, sequence.prompt_logits});
   if (row.has_hidden_state) step.hidden_states.push_back({seq_index, sequence.last_hidden_state});
-  if (row.samples) {
+  for (int i = 0; i < row.num_samples; ++i) {
     SampleRow& sample = step.samples.emplace_back();
     sample.seq_index = seq_index;
     sample.sampling = sequence.sampling;
-    sample.position = end;
-    if (sequence.stop_rule.Bans(sequence.num_generated() + 1)) {
+    sample.position = end + i;
+    sample.drafted = absl::MakeConstSpan(sequence.drafts).first(i);
+    if (sequence.stop_rule.Bans(sequence.num_generated() + 1 + i)) {
       sample.banned = sequence.stop_rule.stop_ids();
     }
     sample.num_logprobs = sequence.num_logprobs;
     sample.logits = sequence.logits.get();
     // It knows all tokens: steps that sample on the host are committed first.
     BH_CHECK(sample.logits == nullptr || sequence.pending_samples == 0);
-    ++sequence.pending_samples;
   }
-  plan.add_from_candidates(row.samples && !row.has_prompt_logits &&
+  if (samples) ++sequence.pending_samples;
+  plan.add_from_candidates(samples && !row.has_prompt_logits &&
                            SamplesFromCandidates(step.samples.back()));
   prompt_tokens_total_ += std::max<int64_t>(0, std::min(end, sequence.prompt_tokens) - begin);
   sequence.planned_tokens = end;

@@ -8,6 +8,7 @@
 
 #include "memory/kv_block_pool.h"
 #include "runtime/engine/logits_processor.h"
+#include "runtime/engine/ngram_drafts.h"
 #include "runtime/engine/request.h"
 #include "runtime/engine/stop_rule.h"
 
@@ -75,6 +76,9 @@ struct Sequence {
   int64_t branch_tokens = 0;   // where the cache knows its tokens, and no state behind them
   BlockId kept_block = 0;      // behind which its newest state in generated tokens is kept
   int preemptions = 0;
+
+  DraftAcceptance acceptance;
+  std::vector<TokenId> drafts;  // that the step in flight verifies, from planned_tokens on
 
   // As the cache knows the first `num_tokens`.
   SequenceKey Key(int64_t num_tokens) const {

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "bulkhead/internal/step_plan.pb.h"
 #include "memory/matrix.h"
 #include "runtime/engine/request.h"
@@ -41,6 +42,9 @@ struct SampleRow {
   std::optional<int> num_logprobs;
   // Null: logits are sampled as they are. There until the step is collected.
   const LogitsProcessor* logits = nullptr;
+  // Guesses that the row follows, behind what is committed; there until the step is collected.
+  // Where the last one is not what was sampled in its place, this row's result is not looked at.
+  absl::Span<const TokenId> drafted = {};
 };
 
 // Prompt logits requested by a sequence of the plan: all of its rows in this step (num_logits ==

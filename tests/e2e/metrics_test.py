@@ -296,5 +296,27 @@ class AlertsTest(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
 
+class DraftMetricsTest(unittest.TestCase):
+    def test_drafts_are_counted_and_accepted_tokens_take_no_steps(self):
+        config = json.dumps({"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 2})
+        with group.Group("--metrics-port", 0, "--speculative-config", config) as started:
+            request = pb.GenerateRequest(text="One two. One two. One two.", sampling=pb.Sampling(temperature=0),
+                                         stopping=pb.Stopping(max_tokens=200, ignore_eos=True))
+            got = started.generation.Generate(request, timeout=group.LIMIT_S)
+            self.assertEqual(len(got.tokens), 200)
+            started.wait_until_idle()
+            read = samples(scrape(started.metrics_target))
+        name = "vllm:spec_decode_num_"
+        accepted = total(read, name + "accepted_tokens_total")
+        self.assertGreater(accepted, 5)
+        self.assertLessEqual(accepted, total(read, name + "draft_tokens_total"))
+        self.assertEqual(total(read, name + "accepted_tokens_per_pos_total"), accepted)
+        self.assertEqual({dict(key)["position"] for key in read[name + "accepted_tokens_per_pos_total"]}, set("012"))
+        first = total(read, name + "accepted_tokens_per_pos_total", position="0")
+        self.assertLessEqual(first, total(read, name + "drafts_total"))
+        # One step for the prompt, and one for each token that no draft had right.
+        self.assertEqual(total(read, "bulkhead_steps_total"), 200 - accepted)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -1,6 +1,7 @@
 """Penalties, biases, bans, prompt log probabilities: the same bits at any number of ranks, chunking and resumption."""
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,8 @@ CHANGES = [{}, {"repetition_penalty": 1.3}, {"presence_penalty": 1.5, "frequency
            {"logit_bias": {"10": 5, "11": -100}, "frequency_penalty": -0.5},
            {"bad_words": ["a", "to the"]}, {"allowed_token_ids": list(range(20, 400))}]
 
+DRAFTS = json.dumps({"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 3, "prompt_lookup_min": 1})
+
 
 def lines():
     out = []
@@ -25,15 +28,36 @@ def lines():
     return out
 
 
+def copying_lines(count):
+    """Prompts that repeat themselves, with any of the settings."""
+    draw = random.Random(20261124)
+    texts = ["Tom had a blue car. Tom liked his blue car very much. ", "One two three. One two three. Four. ",
+             *(one["prompt"] for one in group.golden()[:4])]
+    settings = {"top_k": [1, 20], "top_p": [0.5, 0.95], "min_p": [0.1], "repetition_penalty": [0.8, 1.2],
+                "presence_penalty": [-1, 1], "frequency_penalty": [-0.5, 0.5], "logit_bias": [{"10": 5, "11": -100}],
+                "bad_words": [["the"], [" a", "to the"]], "allowed_token_ids": [[20, 30], list(range(20, 400))],
+                "stop": [["."], [" the", "blue car"]], "stop_token_ids": [[20, 21, 22]], "min_tokens": [1, 9],
+                "ignore_eos": [True], "logprobs": [0, 3], "prompt_logprobs": [1]}
+    out = []
+    for i in range(count):
+        line = {"prompt": draw.choice(texts) * draw.randint(1, 3), "max_tokens": draw.choice([10, 30, 60]), "seed": i,
+                "temperature": draw.choice([0, 0, 0.5, 1.0])}
+        for name, values in settings.items():
+            if draw.random() < 0.2:
+                line[name] = draw.choice(values)
+        out.append(line)
+    return out
+
+
 class RunTest(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
 
-    def answers(self, ranks, *flags):
+    def answers(self, ranks, *flags, of=None):
         prompts = os.path.join(self.folder.name, "prompts.jsonl")
         with open(prompts, "w", encoding="utf-8") as f:
-            f.writelines(json.dumps(line) + "\n" for line in lines())
+            f.writelines(json.dumps(line) + "\n" for line in of or lines())
         front = [] if ranks == 1 else ["mpirun", "--bind-to", "none", "--oversubscribe", "-n", str(ranks)]
         done = subprocess.run([*front, group.BINARY, "run", "--model", group.MODEL, "--prompts", prompts, "--out", "-",
                                "--max-model-len", "512", "--kv-cache-dtype", "f32", *map(str, flags)],
@@ -47,6 +71,15 @@ class RunTest(unittest.TestCase):
                              (1, ("--max-num-seqs", 8, "--admission", "optimistic")),
                              (2, ("--max-num-seqs", 8)), (4, ("--max-num-seqs", 5)), (8, ("--max-num-seqs", 8))):
             self.assertEqual(self.answers(ranks, *flags), want, f"{ranks} ranks, {flags}")
+
+    def test_drafts_change_no_bit(self):
+        requests = copying_lines(120)
+        want = self.answers(1, "--max-num-seqs", 8, of=requests)
+        for ranks, flags in ((1, ("--max-num-seqs", 1)), (1, ("--max-num-seqs", 8, "--max-num-batched-tokens", 20)),
+                             (1, ("--max-num-seqs", 8, "--admission", "optimistic", "--cache-max-entry-count", 40)),
+                             (2, ("--max-num-seqs", 4))):
+            self.assertEqual(self.answers(ranks, *flags, "--speculative-config", DRAFTS, of=requests), want,
+                             f"{ranks} ranks, {flags}")
 
     def test_answers_are_as_asked(self):
         plain_answers, changed = {}, set()

@@ -66,6 +66,22 @@ void AddCounters(const MetricsReading& reading, FamilyList& list) {
   }
 }
 
+void AddDrafts(const EngineMetrics& engine, FamilyList& list) {
+  if (engine.num_speculative_tokens == 0) return;
+  const auto count = [](uint64_t value) { return static_cast<double>(value); };
+  list.Counter("vllm:spec_decode_num_drafts_total", "Drafts that were verified")
+      .Add(count(engine.drafts.drafts));
+  list.Counter("vllm:spec_decode_num_draft_tokens_total", "Tokens of these")
+      .Add(count(engine.drafts.draft_tokens));
+  list.Counter("vllm:spec_decode_num_accepted_tokens_total", "Of these, what was sampled, too")
+      .Add(count(engine.drafts.accepted_tokens));
+  list.Counter("vllm:spec_decode_num_accepted_tokens_per_pos_total",
+               "Accepted tokens by their place in the draft, 0 for the first");
+  for (int i = 0; i < engine.num_speculative_tokens; ++i) {
+    list.Add(count(engine.drafts.accepted_by_position[i]), {{"position", absl::StrCat(i)}});
+  }
+}
+
 void AddHistograms(const EngineMetrics& engine, FamilyList& list) {
   list.Histogram("vllm:iteration_tokens_total", "Tokens computed in a step")
       .Add(engine.iteration_tokens);
@@ -124,6 +140,7 @@ void AddVllmFamilies(const MetricsReading& reading, FamilyList& list) {
   list.SetCommonLabels({{"model_name", reading.model_name}, {"engine", "0"}});
   AddGauges(reading, list);
   AddCounters(reading, list);
+  AddDrafts(reading.engine, list);
   AddHistograms(reading.engine, list);
   AddFormerNames(reading, list);
 }

@@ -105,6 +105,7 @@ const std::map<std::string, std::string> kOfTheGroup = {
     {"--enable-prefix-caching", "false"},
     {"--admission", "optimistic"},
     {"--scheduling-policy", "priority"},
+    {"--speculative-config", R"({"method": "ngram", "num_speculative_tokens": 3})"},
     {"--startup-timeout", "7"},
     {"--step-timeout", "7"},
 };

@@ -36,6 +36,7 @@ struct Expected {
 };
 
 using Windows = std::vector<int>;  // of the KV groups after the first
+constexpr int kDrafting = 0;       // in place of a depth: 1, with drafts
 using Configuration = std::tuple<Admission, int, SchedulingPolicy, int, bool, Windows>;
 
 class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
@@ -58,6 +59,10 @@ class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
     limits.prefix_caching = prefix_caching;
     if (!windows.empty()) limits.kv_groups.emplace_back();
     for (const int window : windows) limits.kv_groups.push_back({.window = window});
+    if (depth == kDrafting) {
+      limits.depth = 1;
+      limits.drafts = {.num_speculative_tokens = 3, .prompt_lookup_max = 2, .prompt_lookup_min = 1};
+    }
     return limits;
   }
 
@@ -87,6 +92,10 @@ class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
     request.priority = static_cast<int>(Below(3));
     if (Below(16) == 0) request.num_logprobs = 1;  // sampled from whole rows of logits
     if (Below(4) == 0) request.logits = ToyLogitsParams(Below(30030));
+    if (limits_.drafts.num_speculative_tokens > 0 && Below(2) == 0) {
+      request.logits.form = nullptr;
+      request.logits.allowed = {5, 6};  // every other guess is right
+    }
     request.stopping.ignore_eos = Below(2) == 0;
     request.stopping.min_tokens = static_cast<int>(Below(4));
     if (Below(4) == 0) request.stopping.stop_token_ids = {3, 8};
@@ -202,6 +211,10 @@ TEST_P(SchedulerPropertyTest, EveryRequestEndsOnceAndEveryBlockReturns) {
   EXPECT_GT(ended_early_, steps / 50);
   EXPECT_GT(refused_[absl::StatusCode::kResourceExhausted], 0);
   EXPECT_GT(refused_[absl::StatusCode::kInvalidArgument], 0);
+  const bool drafts = limits_.drafts.num_speculative_tokens > 0;
+  EXPECT_EQ(load.drafts.accepted_by_position[1] > 0, drafts);
+  EXPECT_EQ(load.drafts.accepted_tokens > static_cast<uint64_t>(steps) / 1000, drafts);
+  EXPECT_EQ(load.drafts.draft_tokens > load.drafts.accepted_tokens, drafts);
   if (limits_.admission == Admission::kReserve) {
     EXPECT_EQ(load.preemptions_total, 0);
   } else {
@@ -212,7 +225,7 @@ TEST_P(SchedulerPropertyTest, EveryRequestEndsOnceAndEveryBlockReturns) {
 INSTANTIATE_TEST_SUITE_P(
     All, SchedulerPropertyTest,
     testing::Combine(testing::Values(Admission::kReserve, Admission::kOptimistic),
-                     testing::Values(1, 2),
+                     testing::Values(1, 2, kDrafting),
                      testing::Values(SchedulingPolicy::kFcfs, SchedulingPolicy::kPriority),
                      testing::Values(12, 16, 25), testing::Bool(), testing::Values(Windows{})));
 
@@ -220,7 +233,7 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Windows, SchedulerPropertyTest,
     testing::Combine(testing::Values(Admission::kReserve, Admission::kOptimistic),
-                     testing::Values(1, 2), testing::Values(SchedulingPolicy::kFcfs),
+                     testing::Values(1, 2, kDrafting), testing::Values(SchedulingPolicy::kFcfs),
                      testing::Values(28, 49, 64), testing::Bool(),
                      testing::Values(Windows{3, 9}, Windows{1, 4})));
 
@@ -228,7 +241,7 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     TwoFullGroups, SchedulerPropertyTest,
     testing::Combine(testing::Values(Admission::kReserve, Admission::kOptimistic),
-                     testing::Values(1, 2), testing::Values(SchedulingPolicy::kPriority),
+                     testing::Values(1, 2, kDrafting), testing::Values(SchedulingPolicy::kPriority),
                      testing::Values(40, 49), testing::Bool(), testing::Values(Windows{0, 5})));
 
 }  // namespace

@@ -33,14 +33,14 @@ TokenId ToyDraw(uint64_t history, const std::vector<TokenId>& banned) {
 }
 
 TokenId ToyDraw(uint64_t history, const std::vector<TokenId>& banned,
-                const LogitsProcessor& processor) {
+                const LogitsProcessor& processor, absl::Span<const TokenId> drafted) {
   std::vector<float> logits(kToyVocab);
   uint64_t hash = history;
   for (float& logit : logits) {
     hash = ToyHash(hash, 1);
     logit = static_cast<float>(hash % 4096) / 512 - 4;
   }
-  BH_CHECK(processor.Apply(absl::MakeSpan(logits)).ok());
+  BH_CHECK(processor.Apply(absl::MakeSpan(logits), drafted).ok());
   for (const TokenId id : banned) logits[id] = -std::numeric_limits<float>::infinity();
   return static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
@@ -240,14 +240,19 @@ absl::Status ToyRunner::Submit(Step step) {
       result.prompt_logits.push_back(step.prompt_logits[logits++].sink->OnRows(
           plan.start_position(i), plan.num_tokens(i), 2, rows.data()));
     }
-    if (sample < step.samples.size() && step.samples[sample].seq_index == i) {
+    const int64_t end = int64_t{plan.start_position(i)} + plan.num_tokens(i);
+    while (sample < step.samples.size() && step.samples[sample].seq_index == i) {
       const SampleRow& row = step.samples[sample++];
       EXPECT_GE(plan.num_logits(i), 1);
-      EXPECT_EQ(row.position, plan.start_position(i) + plan.num_tokens(i));
+      EXPECT_GT(row.position, plan.start_position(i));
+      EXPECT_LE(row.position, end);
+      const bool last = sample == step.samples.size() || step.samples[sample].seq_index != i;
+      EXPECT_TRUE(!last || row.position == end);
+      const uint64_t history = Cell(plan.slot(i), row.position - 1);
       GeneratedToken token;
       EXPECT_TRUE(row.logits == nullptr || !plan.from_candidates(i));
-      token.id = row.logits == nullptr ? ToyDraw(hash, row.banned)
-                                       : ToyDraw(hash, row.banned, *row.logits);
+      token.id = row.logits == nullptr ? ToyDraw(history, row.banned)
+                                       : ToyDraw(history, row.banned, *row.logits, row.drafted);
       last_sampled_[plan.slot(i)] = plan.from_candidates(i) ? token.id : -1;
       result.samples.emplace_back(std::move(token));
     }

@@ -31,7 +31,7 @@ uint64_t ToyHash(uint64_t before, TokenId token);
 TokenId ToyDraw(uint64_t history, const std::vector<TokenId>& banned);
 // The same from logits that the history gives, as `processor` changes them.
 TokenId ToyDraw(uint64_t history, const std::vector<TokenId>& banned,
-                const LogitsProcessor& processor);
+                const LogitsProcessor& processor, absl::Span<const TokenId> drafted = {});
 // The token after `tokens`, prompt and generated ones, whose hash is `history`: one or the other.
 TokenId ToyDrawNext(uint64_t history, const std::vector<TokenId>& banned,
                     const LogitsParams& params, absl::Span<const TokenId> tokens,

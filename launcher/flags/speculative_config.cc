@@ -1,0 +1,70 @@
+#include "launcher/flags/speculative_config.h"
+
+#include <optional>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/json.h"
+#include "base/status.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr char kTokens[] = "num_speculative_tokens";
+constexpr char kLookupMax[] = "prompt_lookup_max";
+constexpr char kLookupMin[] = "prompt_lookup_min";
+constexpr const char* kKeys[] = {"method", kTokens, kLookupMax, kLookupMin};
+constexpr int kDefaultLookup = 5;
+
+absl::StatusOr<std::optional<int>> Number(const nlohmann::json& config, const char* key, int max) {
+  const auto found = config.find(key);
+  if (found == config.end()) return std::nullopt;
+  if (found->is_number_integer()) {
+    const bool too_large = found->is_number_unsigned() && found->get<uint64_t>() > uint64_t(max);
+    const auto value = too_large ? int64_t{0} : found->get<int64_t>();
+    if (value >= 1 && value <= max) return static_cast<int>(value);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(key, ": ", JsonExcerpt(*found), " is not a whole number from 1 to ", max));
+}
+
+absl::Status CheckKeys(const nlohmann::json& config) {
+  for (const auto& [key, value] : config.items()) {
+    if (absl::c_find(kKeys, key) != std::end(kKeys)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown key '", key, "'; known are ", absl::StrJoin(kKeys, ", ")));
+  }
+  const auto method = config.find("method");
+  if (method != config.end() && *method == "ngram") return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "method: ", method == config.end() ? "missing" : JsonExcerpt(*method),
+      "; supported is \"ngram\" alone (no draft models, no heads of the checkpoint that draft)"));
+}
+
+}  // namespace
+
+absl::StatusOr<NgramDrafts> ParseSpeculativeConfig(const std::string& text) {
+  BH_ASSIGN_OR_RETURN(const nlohmann::json config,
+                      ParseJsonObject(text, "the JSON object", {.max_depth = 4, .max_values = 64}));
+  BH_RETURN_IF_ERROR(CheckKeys(config));
+  BH_ASSIGN_OR_RETURN(const std::optional<int> tokens, Number(config, kTokens, kMaxDraftTokens));
+  BH_ASSIGN_OR_RETURN(const std::optional<int> most, Number(config, kLookupMax, kMaxLookupTokens));
+  BH_ASSIGN_OR_RETURN(const std::optional<int> least, Number(config, kLookupMin, kMaxLookupTokens));
+  if (!tokens.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kTokens, " is missing; give 1 to ", kMaxDraftTokens));
+  }
+  NgramDrafts drafts;
+  drafts.num_speculative_tokens = *tokens;
+  drafts.prompt_lookup_max = most.value_or(least.value_or(kDefaultLookup));
+  drafts.prompt_lookup_min = least.value_or(drafts.prompt_lookup_max);
+  if (drafts.prompt_lookup_min > drafts.prompt_lookup_max) {
+    return absl::InvalidArgumentError(absl::StrCat(kLookupMin, ": ", drafts.prompt_lookup_min,
+                                                   " is more than ", kLookupMax, ", ",
+                                                   drafts.prompt_lookup_max));
+  }
+  return drafts;
+}
+
+}  // namespace bulkhead

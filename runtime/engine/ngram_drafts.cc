@@ -1,0 +1,100 @@
+#include "runtime/engine/ngram_drafts.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "runtime/engine/step_runner.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr double kRateStep = 0.25;  // weight of the newest token in the rate of acceptance
+constexpr double kLeastWorth = 0.05;
+constexpr double kTrialsPerToken = 1.0 / 40;  // a trial costs at most a token's time
+constexpr double kMaxTrials = 2;
+constexpr double kKeptWeight = 1 - 1.0 / 256;  // of a step's time with each later one
+constexpr double kUnknownCost = 0.3;
+constexpr double kLeastVariance = 0.01;  // of the number of tokens, for a line
+constexpr double kLongestMeans = 3;      // what took longer was held up by something else
+
+}  // namespace
+
+std::vector<TokenId> DraftByLookup(absl::Span<const TokenId> tokens, const NgramDrafts& drafts,
+                                   int max_tokens, int64_t& places_left) {
+  const auto size = static_cast<int64_t>(tokens.size());
+  int64_t longest = drafts.prompt_lookup_min - 1;
+  int64_t found = 0;  // behind the place
+  const int64_t last = std::max<int64_t>(0, size - 1 - std::min(places_left, kPlacesOfSequence));
+  int64_t end = size - 1;
+  for (; end > last && longest < drafts.prompt_lookup_max; --end) {
+    if (tokens[end - 1] != tokens[size - 1]) continue;
+    const int64_t limit = std::min<int64_t>(end, drafts.prompt_lookup_max);
+    int64_t same = 1;
+    while (same < limit && tokens[end - 1 - same] == tokens[size - 1 - same]) ++same;
+    if (same <= longest) continue;
+    longest = same;
+    found = end;
+  }
+  places_left -= std::max<int64_t>(0, size - 1 - end);
+  std::vector<TokenId> draft;
+  if (found == 0) return draft;
+  for (int64_t at = found; static_cast<int>(draft.size()) < max_tokens; ++at) {
+    const TokenId token = at < size ? tokens[at] : draft[at - size];
+    if (token == kGivenRow) break;  // has no id
+    draft.push_back(token);
+  }
+  return draft;
+}
+
+int DraftAcceptance::NextLength(double worth, int max_tokens) const {
+  int length = 0;
+  double accepted = rate_;
+  for (; length < max_tokens && accepted > std::max(worth, kLeastWorth); ++length)
+    accepted *= rate_;
+  return length > 0 || trials_ < 1 ? length : std::min(1, max_tokens);
+}
+
+void DraftAcceptance::Record(int drafted, int accepted, int tokens) {
+  BH_CHECK(accepted <= drafted);
+  for (int i = 0; i < accepted; ++i) rate_ += (1 - rate_) * kRateStep;
+  if (accepted < drafted) {
+    rate_ -= rate_ * kRateStep;
+    trials_ = std::max(0.0, trials_ - 1);
+  }
+  trials_ = std::min(kMaxTrials, trials_ + tokens * kTrialsPerToken);
+}
+
+void DecodeCost::Record(int64_t tokens, double seconds) {
+  const auto x = static_cast<double>(tokens);
+  if (weight_ >= 1) seconds = std::min(seconds, kLongestMeans * seconds_ / weight_);
+  for (double* sum : {&weight_, &tokens_, &seconds_, &tokens_squared_, &products_})
+    *sum *= kKeptWeight;
+  weight_ += 1;
+  tokens_ += x;
+  seconds_ += seconds;
+  tokens_squared_ += x * x;
+  products_ += x * seconds;
+}
+
+double DecodeCost::OfAnotherEach(int64_t sequences) const {
+  if (weight_ < 4) return kUnknownCost;
+  const double mean = tokens_ / weight_;
+  const double variance = tokens_squared_ / weight_ - mean * mean;
+  if (variance < kLeastVariance) return kUnknownCost;
+  const double mean_s = seconds_ / weight_;
+  const double token_s = (products_ / weight_ - mean * mean_s) / variance;
+  const double more_s = token_s * static_cast<double>(sequences);
+  const double alone_s = mean_s + token_s * (static_cast<double>(sequences) - mean);
+  if (more_s <= 0) return 0;
+  return alone_s <= more_s ? 1 : more_s / alone_s;
+}
+
+void DraftTotals::Count(int drafted, int accepted) {
+  if (drafted == 0) return;
+  ++drafts;
+  draft_tokens += static_cast<uint64_t>(drafted);
+  accepted_tokens += static_cast<uint64_t>(accepted);
+  for (int i = 0; i < accepted; ++i) ++accepted_by_position[i];
+}
+
+}  // namespace bulkhead
