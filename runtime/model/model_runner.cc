@@ -203,12 +203,15 @@ StepIndex ModelRunner::Prepare(const StepPlan& plan) {
   return Pad(plan.slot_size(), token, plan.padded_tokens() - token);
 }
 
+// Rows of padding are tokens of block 0, each at a place of its own: they never race, but in the
+// warm-up, where a block may have fewer places.
 StepIndex ModelRunner::Pad(int num_seqs, int num_tokens, int rows) {
   const StepArrays& arrays = host_arrays_;
+  const int places = std::min(limits_.block_tokens, limits_.max_model_len);
   for (int i = 0; i < rows; ++i, ++num_seqs, ++num_tokens) {
     arrays.seq_begin[num_seqs] = num_tokens;
     arrays.seq_slot[num_seqs] = limits_.max_num_seqs;
-    arrays.position[num_tokens] = 0;
+    arrays.position[num_tokens] = i % places;
     arrays.token_seq[num_tokens] = num_seqs;
     arrays.token_ids[num_tokens] = 0;
   }
