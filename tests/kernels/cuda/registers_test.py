@@ -25,12 +25,16 @@ def short_name(mangled):
     return re.sub(r"\(bool\)", "", name).rstrip("()")
 
 
+def source_of(path):
+    """"attend/bf16" of kernels/attend/bf16.cu.o; "embed" of kernels/embed/cuda.cu.o."""
+    folder_name, file = path.split(".cu.o")[0].split("/")[-2:]
+    return folder_name if file == "cuda" else f"{folder_name}/{file}"
+
+
 def read_reports(folder):
     registers, spills = collections.defaultdict(dict), []
     for path in sorted(glob.glob(os.path.join(folder, "**/*.ptxas"), recursive=True)):
-        folder_name, file = path.replace(".cu.o.ptxas", "").split("/")[-2:]
-        source = folder_name if file == "cuda" else f"{folder_name}/{file}"
-        entry = None
+        source, entry = source_of(path), None
         with open(path, encoding="utf-8") as report:
             for line in report:
                 if match := ENTRY.search(line):
