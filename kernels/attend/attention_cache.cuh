@@ -177,7 +177,7 @@ BH_DEVICE void StoreNumbers(const Words4& codes, unsigned char* to, int apart) {
         const uint32_t of_part = CodesOfBytes<kBits>(codes.w[2 * half + i / 2], part);
         numbers.w[i] = CodePairAt<kFormat>(of_part, i % 2 * 2);
       }
-      *reinterpret_cast<Words4*>(to + part * apart + half * 16) = numbers;
+      StoreVector(to + part * apart + half * 16, numbers);
     }
   }
 }
@@ -200,7 +200,7 @@ class RawTile {
         const int row = i * kKeyRows + int(threadIdx.x) / kKeyChunks;
         keys_[i] = {};
         if (seen && row * kDimsOfByte < d) {
-          keys_[i] = *reinterpret_cast<const Words4*>(keys + row * cache.block_tokens);
+          keys_[i] = LoadVector<Words4>(keys + row * cache.block_tokens);
         }
       }
     }
@@ -211,8 +211,8 @@ class RawTile {
       const int token = token0 + i * kValueRows + int(threadIdx.x) / kValueChunks;
       values_[i] = {};
       if (row_bytes % 16 == 0 && byte < row_bytes && token >= range.first && token < range.end) {
-        values_[i] = *reinterpret_cast<const Words4*>(head.Values(token) +
-                                                      head.InBlock(token) * row_bytes + byte);
+        values_[i] =
+            LoadVector<Words4>(head.Values(token) + head.InBlock(token) * row_bytes + byte);
       }
     }
     if constexpr (IsQuantized(kFormat)) LoadScaling(head, token0, range);

@@ -67,13 +67,13 @@ BH_DEVICE void ExpandCodes(const CacheParameters& cache, const unsigned char* co
   const int chunk = int(threadIdx.x) % kCodeChunks;
   const int dims = LatentDims(cache);
   for (int dim = int(threadIdx.x) / kCodeChunks; dim < dims; dim += kLatentThreads / kCodeChunks) {
-    const Words4 raw = *reinterpret_cast<const Words4*>(codes + (dim * kCodeChunks + chunk) * 16);
+    const auto raw = LoadVector<Words4>(codes + (dim * kCodeChunks + chunk) * 16);
     BH_UNROLL
     for (int half = 0; half < 2; ++half) {
       Words4 numbers;
       BH_UNROLL
       for (int i = 0; i < 4; ++i) numbers.w[i] = E4m3PairAt(raw.w[2 * half + i / 2], i % 2 * 2);
-      *reinterpret_cast<Words4*>(tile + LatentChunkAt(dim, 2 * chunk + half)) = numbers;
+      StoreVector(tile + LatentChunkAt(dim, 2 * chunk + half), numbers);
     }
   }
 }

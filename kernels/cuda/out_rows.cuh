@@ -10,8 +10,8 @@ struct alignas(16) Floats4 {
   float v[4];
 };
 
-BH_DEVICE Floats4 LoadFour(const float* at) { return *reinterpret_cast<const Floats4*>(at); }
-BH_DEVICE void StoreFour(float* at, const Floats4& x) { *reinterpret_cast<Floats4*>(at) = x; }
+BH_DEVICE Floats4 LoadFour(const float* at) { return LoadVector<Floats4>(at); }
+BH_DEVICE void StoreFour(float* at, const Floats4& x) { StoreVector(at, x); }
 
 BH_DEVICE void StoreOut(const OutRows& out, int64_t at, float x) {
   if (out.numbers == Numbers::kF32) {
@@ -33,7 +33,7 @@ BH_DEVICE void StoreFourOut(const OutRows& out, int64_t at, const Floats4& x) {
     const bool bf16 = out.numbers == Numbers::kBF16;
     const Pairs pairs = {{bf16 ? Bf16Pair(x.v[0], x.v[1]) : F16Pair(x.v[0], x.v[1]),
                           bf16 ? Bf16Pair(x.v[2], x.v[3]) : F16Pair(x.v[2], x.v[3])}};
-    *reinterpret_cast<Pairs*>(static_cast<uint16_t*>(out.data) + at) = pairs;
+    StoreVector(static_cast<uint16_t*>(out.data) + at, pairs);
   }
 }
 

@@ -44,7 +44,7 @@ BH_DEVICE void StoreCodes(const Codes<kFormat>& codes, unsigned char* operand) {
       operand + (WarpIndex() * kTileRows + LaneIndex() / 4) * kRowBytes + LaneIndex() % 4 * 16;
   BH_UNROLL
   for (int row = 0; row < 2; ++row) {
-    *reinterpret_cast<Words4*>(to + 8 * row * kRowBytes) = codes.Numbers(row);
+    StoreVector(to + 8 * row * kRowBytes, codes.Numbers(row));
   }
 }
 static_assert(kGemmThreads / kWarp * kTileRows == kGemmTile);

@@ -159,7 +159,7 @@ BH_DEVICE void MultiplyStep(const PackedWeight& weight, int row_tile, const Inpu
     BH_UNROLL
     for (int n = 0; n < kTiles; ++n) {
       const int at = step * kDepthGranule + chunk * kChunkInputs + LaneIndex() % 4 * 8;
-      x[n] = *reinterpret_cast<const Words4*>(inputs.Row(n) + at);
+      x[n] = LoadVector<Words4>(inputs.Row(n) + at);
       if constexpr (kFormat == WeightFormat::kInt4) sums.AddInputs(n, x[n]);
     }
     BH_UNROLL

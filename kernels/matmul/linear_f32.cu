@@ -19,7 +19,7 @@ BH_DEVICE Floats4 LoadInputs(const F32ProductParameters& p, int token, int at) {
     struct alignas(8) Four {
       uint16_t bits[4];
     };
-    const Four four = *reinterpret_cast<const Four*>(static_cast<const uint16_t*>(p.x) + place);
+    const Four four = LoadVector<Four>(static_cast<const uint16_t*>(p.x) + place);
     BH_UNROLL
     for (int i = 0; i < 4; ++i) {
       x.v[i] = p.numbers == Numbers::kBF16 ? F32OfBf16(four.bits[i]) : F32OfF16(four.bits[i]);

@@ -27,8 +27,8 @@ Unpack(UnpackParameters p) {
   for (int i = 0; i < kChunks; ++i) {
     BH_UNROLL
     for (int half = 0; half < 2; ++half) {
-      *reinterpret_cast<Words4*>(to + int64_t{8} * half * p.weight.depth + i * kChunkInputs) =
-          codes[i].Numbers(half);
+      StoreVector(to + int64_t{8} * half * p.weight.depth + i * kChunkInputs,
+                  codes[i].Numbers(half));
     }
   }
 }

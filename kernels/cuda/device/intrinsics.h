@@ -130,7 +130,16 @@ BH_DEVICE float Exp2(float x) {  // to 2 ulp; 0 where the result is subnormal
   return r;
 }
 
-// ---- 16 bytes at once, 16-byte aligned; Stream: read once, kept out of the first cache
+// ---- 8 or 16 bytes at once, aligned to as many: of a struct of that size and alignment
+template <typename Vector>
+BH_DEVICE Vector LoadVector(const void* at) {
+  return *static_cast<const Vector*>(at);
+}
+template <typename Vector>
+BH_DEVICE void StoreVector(void* at, const Vector& x) {
+  *static_cast<Vector*>(at) = x;
+}
+// The same of 16 bytes that are read once, kept out of the first cache.
 struct alignas(16) Words4 {
   uint32_t w[4];
 };

@@ -9,6 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 
+// Of the linker.
+extern "C" const char __executable_start[];  // NOLINT(bugprone-reserved-identifier)
+
 namespace bulkhead::emulator {
 namespace {
 
@@ -61,6 +64,7 @@ absl::Status Block::Launch(const CudaKernel& kernel, const LaunchShape& shape,
   const std::unique_ptr<void, void (*)(void*)> owner(shared, std::free);
   shared_ = static_cast<std::byte*>(shared);
   fault_.clear();
+  memory_.BeginLaunch();
   const bool backwards =
       schedule == Schedule::kDescending || schedule == Schedule::kWarpGreedyDescending;
   const int64_t blocks = int64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2];
@@ -77,9 +81,14 @@ absl::Status Block::Launch(const CudaKernel& kernel, const LaunchShape& shape,
 
 void Block::RunOne() {
   std::memset(shared_, kSharedPoison, shape_.shared_bytes);
+  memory_.BeginBlock(shared_, shape_.shared_bytes);
   meeting_ = {};
   counts_ = {};
-  for (Warp& warp : warps_) warp.meeting = {};
+  epoch_ = 0;
+  for (Warp& warp : warps_) {
+    warp.meeting = {};
+    warp.epoch = 0;
+  }
   for (int i = 0; i < threads_; ++i) {
     Lane& lane = lanes_[i];
     lane.block = this;
@@ -203,13 +212,28 @@ int Block::CountInBlock(const char* what, bool value) {
   int& count = counts_[running_->count_phase ^= 1];
   count += value ? 1 : 0;
   // When the last one arrives all have read the previous count.
-  if (meeting_.arrived == threads_ - 1) counts_[running_->count_phase ^ 1] = 0;
+  if (meeting_.arrived == threads_ - 1) {
+    counts_[running_->count_phase ^ 1] = 0;
+    ++epoch_;
+  }
   MeetBlock(what);
   return count;
 }
 
 void Block::MeetWarp(const char* what) {
   Meet(warps_[running_->thread / kWarpLanes].meeting, kWarpLanes, what);
+}
+
+// The last that comes counts: all others are still there.
+void Block::SyncWarp() {
+  Warp& warp = warps_[running_->thread / kWarpLanes];
+  if (warp.meeting.arrived == kWarpLanes - 1) ++warp.epoch;
+  MeetWarp("__syncwarp");
+}
+
+void Block::SyncBlock() {
+  if (meeting_.arrived == threads_ - 1) ++epoch_;
+  MeetBlock("__syncthreads");
 }
 
 const Block::Exchange& Block::ExchangeInWarp(const char* what, const void* value, size_t bytes) {
@@ -225,6 +249,8 @@ void Block::BeginCopy(void* to, const void* from, bool valid) {
   constexpr size_t kBytes = 16;
   CheckShared(to, kBytes, "CpAsync16");
   CheckAligned(from, kBytes, "CpAsync16");
+  if (valid) Access(from, kBytes, AccessKind::kRead);
+  Access(to, kBytes, AccessKind::kCopyBegin);
   running_->open_copies.push_back(
       {static_cast<std::byte*>(to), static_cast<const std::byte*>(from), valid});
 }
@@ -242,8 +268,35 @@ void Block::CpAsyncWait(size_t left) {
       } else {
         std::memset(copy.to, 0, 16);
       }
+      Access(copy.to, 16, AccessKind::kCopyEnd);
     }
   }
+}
+
+void Block::OnPlainAccess(const void* at, size_t bytes, AccessKind kind, const void* code) {
+  if (current_lane != nullptr && !current_lane->fiber.Owns(at)) {
+    current_lane->block->Access(at, bytes, kind, code);
+  }
+}
+
+void Block::CheckPlainAlignment(const void* at, size_t bytes) {
+  if (current_lane != nullptr && !current_lane->fiber.Owns(at)) {
+    current_lane->block->CheckAligned(at, bytes, "an access");
+  }
+}
+
+void Block::Access(const void* at, size_t bytes, AccessKind kind, const void* code) {
+  const Lane& lane = *running_;
+  const std::string wrong = memory_.Access(at, bytes, kind,
+                                           {.thread = lane.thread,
+                                            .block_epoch = epoch_,
+                                            .warp_epoch = warps_[lane.thread / kWarpLanes].epoch,
+                                            .awaited_previous = lane.awaited_previous});
+  if (wrong.empty()) return;
+  if (code == nullptr) return Fault(wrong);
+  // For addr2line.
+  Fault(absl::StrCat(wrong, ", in code at 0x",
+                     absl::Hex(static_cast<const char*>(code) - __executable_start)));
 }
 
 void Block::CheckShared(const void* address, size_t bytes, const char* what) {

@@ -4,8 +4,8 @@
 //
 // Lanes run until they synchronise: a warp at a collective, the block at a barrier. Lanes at
 // different synchronisation points, lanes that wait for others which never arrive, misaligned or
-// out-of-range copies, copies that are never waited for, and lanes that did not wait for the
-// previous kernel are faults: the launch ends with a message.
+// out-of-range copies, copies that are never waited for, lanes that did not wait for the previous
+// kernel, and accesses that shadow_memory.h refuses are faults: the launch ends with a message.
 #pragma once
 
 #include <array>
@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "memory/cuda_kernel.h"
 #include "tests/support/emulator/fiber.h"
+#include "tests/support/emulator/shadow_memory.h"
 
 namespace bulkhead::emulator {
 
@@ -84,6 +85,12 @@ class Block {
   absl::Status Launch(const CudaKernel& kernel, const LaunchShape& shape, const void* parameters,
                       Schedule schedule, uint32_t seed);
 
+  ShadowMemory& memory() { return memory_; }
+
+  // ---- for the compiler's instrumentation: nothing happens where no lane runs
+  static void OnPlainAccess(const void* at, size_t bytes, AccessKind kind, const void* code);
+  static void CheckPlainAlignment(const void* at, size_t bytes);
+
   // ---- for the intrinsics, on the running lane
   const int* index() const { return index_; }
   const LaunchShape& shape() const { return shape_; }
@@ -91,11 +98,16 @@ class Block {
   // Waits until all lanes of the warp, or of the block, have reached `what`.
   void MeetWarp(const char* what);
   void MeetBlock(const char* what);
+  // Both order what lanes do to memory before it and behind it.
+  void SyncWarp();
+  void SyncBlock();
   // Synchronises the block and returns how many of its lanes passed true.
   int CountInBlock(const char* what, bool value);
   // Synchronises the warp and returns its lanes' values. Two exchanges alternate, so that a fast
   // lane's next value never overwrites one that a slow lane still has to read.
   const Exchange& ExchangeInWarp(const char* what, const void* value, size_t bytes);
+  // A fault unless shadow_memory.h allows it; `code`: its place in the program, if known.
+  void Access(const void* at, size_t bytes, AccessKind kind, const void* code = nullptr);
   void BeginCopy(void* to, const void* from, bool valid);
   void CpAsyncCommit();
   void CpAsyncWait(size_t left);
@@ -110,6 +122,7 @@ class Block {
   struct Warp {
     Meeting meeting;
     std::array<Exchange, 2> exchanges;
+    uint16_t epoch = 0;  // number of SyncWarp
   };
 
   absl::Status CheckLaunch() const;
@@ -137,7 +150,9 @@ class Block {
   std::deque<Warp> warps_;
   Meeting meeting_;
   std::array<int, 2> counts_ = {};  // alternating, like a warp's exchanges
+  uint16_t epoch_ = 0;              // number of SyncBlock
   Lane* running_ = nullptr;
+  ShadowMemory memory_;
   std::string fault_;
 };
 

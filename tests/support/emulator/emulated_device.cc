@@ -24,6 +24,7 @@ EmulatedCudaDriver::EmulatedCudaDriver(const DeviceOptions& options) : options_(
   properties_.total_bytes = options.total_bytes;
   properties_.max_shared_bytes = options.max_shared_bytes;
   properties_.map_granule_bytes = options.map_granule_bytes;
+  block_.memory().set_host_memory_too(options.host_memory_too);
 }
 
 EmulatedCudaDriver::~EmulatedCudaDriver() {
@@ -72,6 +73,7 @@ absl::Status EmulatedCudaDriver::Map(std::byte* at, int64_t bytes) {
   }
   std::memset(at, kUnwritten, bytes);
   if (options_.guarded) BH_CHECK(mprotect(at, bytes, PROT_NONE) == 0);
+  block_.memory().Map(at, bytes);
   mapped_[at] = bytes;
   mapped_bytes_ += bytes;
   return absl::OkStatus();
@@ -82,6 +84,7 @@ void EmulatedCudaDriver::Unmap(std::byte* at, int64_t bytes) {
   BH_CHECK(mapping != mapped_.end() && mapping->second == bytes);
   madvise(at, bytes, MADV_DONTNEED);
   BH_CHECK(mprotect(at, bytes, PROT_NONE) == 0);
+  block_.memory().Unmap(at, bytes);
   mapped_.erase(mapping);
   mapped_bytes_ -= bytes;
 }
@@ -198,7 +201,10 @@ void EmulatedCudaDriver::Launch(const CudaKernel& kernel, const LaunchShape& sha
 void EmulatedCudaDriver::CopyToDevice(const void* host, std::byte* device, int64_t bytes) {
   CheckMapped(device, bytes, "CopyToDevice");
   CheckPinned(host, bytes, "a graph copies from memory that is not pinned");
-  Enqueue([=] { return std::memcpy(device, host, bytes), absl::OkStatus(); });
+  Enqueue([=, this] {
+    block_.memory().WriteFromOutside(device, bytes);
+    return std::memcpy(device, host, bytes), absl::OkStatus();
+  });
 }
 
 void EmulatedCudaDriver::CopyToHost(const std::byte* device, void* host, int64_t bytes) {
@@ -211,12 +217,16 @@ void EmulatedCudaDriver::Copy(const std::byte* from, std::byte* to, int64_t byte
   CheckMapped(from, bytes, "Copy");
   CheckMapped(to, bytes, "Copy");
   if (from < to + bytes && to < from + bytes && bytes > 0) Fail("Copy of ranges that overlap");
-  Enqueue([=] { return std::memmove(to, from, bytes), absl::OkStatus(); });
+  Enqueue([=, this] {
+    block_.memory().CopyState(from, to, bytes);
+    return std::memmove(to, from, bytes), absl::OkStatus();
+  });
 }
 
 void EmulatedCudaDriver::Fill(std::byte* device, std::byte value, int64_t bytes) {
   CheckMapped(device, bytes, "Fill");
-  Enqueue([=] {
+  Enqueue([=, this] {
+    block_.memory().WriteFromOutside(device, bytes);
     std::memset(device, std::to_integer<int>(value), bytes);
     return absl::OkStatus();
   });
@@ -228,6 +238,12 @@ void EmulatedCudaDriver::EnqueueForLibrary(const std::vector<Range>& uses, Work 
   }
   std::vector<Item>& before = capturing_ ? captured_ : queue_;
   const bool overtakes = early && !before.empty() && before.back().lets_next_begin;
+  work = [this, uses, run = std::move(work)] {
+    for (const Range& range : uses) {
+      block_.memory().WriteFromOutside(static_cast<const std::byte*>(range.begin), range.bytes);
+    }
+    return run();
+  };
   if (overtakes) std::swap(work, before.back().work);
   Enqueue(std::move(work), overtakes);
 }

@@ -57,10 +57,14 @@ TEST_P(FaultTest, AWarpThatEndedBeforeABarrier) {
 }
 
 TEST_P(FaultTest, CopiesThatNobodyWaitedFor) {
-  const auto begun = [](Global p) { cuda::CpAsync16(cuda::SharedMemory(), p.bytes, true); };
+  const auto begun = [](Global p) {
+    cuda::GridDependencySynchronize();
+    if (int(threadIdx.x) == 0) cuda::CpAsync16(cuda::SharedMemory(), p.bytes, true);
+  };
   EXPECT_THAT(FaultOf(begun, GetParam()), HasSubstr("copies that it did not wait for"));
   const auto committed = [](Global p) {
-    cuda::CpAsync16(cuda::SharedMemory(), p.bytes, true);
+    cuda::GridDependencySynchronize();
+    if (int(threadIdx.x) == 0) cuda::CpAsync16(cuda::SharedMemory(), p.bytes, true);
     cuda::CpAsyncCommit();
     cuda::CpAsyncWait<1>();
   };

@@ -18,6 +18,11 @@ class Fiber {
   void Resume();
   // Returns to Resume's caller; called by the fiber itself.
   void Yield();
+  // Whether the address is on its stack.
+  bool Owns(const void* address) const {
+    const auto* const at = static_cast<const std::byte*>(address);
+    return at >= stack_.get() && at < stack_.get() + kStackBytes;
+  }
 
  private:
   static constexpr size_t kStackBytes = 128 << 10;

@@ -10,6 +10,7 @@
 namespace bulkhead::cuda {
 namespace {
 
+using emulator::AccessKind;
 using emulator::Block;
 using emulator::CurrentLane;
 using Exchange = Block::Exchange;
@@ -40,6 +41,7 @@ uint32_t Pair(uint16_t low, uint16_t high) { return uint32_t{high} << 16 | low; 
 
 void LoadTilesAs(uint32_t (&r)[4], const void* address, const char* what, bool transposed) {
   TheBlock().CheckShared(address, 16, what);
+  TheBlock().Access(address, 16, AccessKind::kReadTile);
   const Exchange& all = TheBlock().ExchangeInWarp(what, &address, sizeof(address));
   const int g = LaneIndex() / 4;
   const int j = LaneIndex() % 4;
@@ -100,8 +102,8 @@ void GridDependencySynchronize() { CurrentLane().awaited_previous = true; }
 
 unsigned char* SharedMemory() { return reinterpret_cast<unsigned char*>(TheBlock().shared()); }
 
-void __syncthreads() { TheBlock().MeetBlock("__syncthreads"); }
-void __syncwarp() { TheBlock().MeetWarp("__syncwarp"); }
+void __syncthreads() { TheBlock().SyncBlock(); }
+void __syncwarp() { TheBlock().SyncWarp(); }
 int __syncthreads_count(int value) {
   return TheBlock().CountInBlock("__syncthreads_count", value != 0);
 }
@@ -126,6 +128,7 @@ int __popc(unsigned bits) { return std::popcount(bits); }
 
 int atomicAdd(int* counter, int value) {
   TheBlock().CheckShared(counter, sizeof(*counter), "atomicAdd");
+  TheBlock().Access(counter, sizeof(*counter), AccessKind::kAtomic);
   return std::exchange(*counter, *counter + value);
 }
 
@@ -178,11 +181,16 @@ float Exp2(float x) {
   return r < 0x1p-126F ? 0.0F : r;
 }
 
-Words4 LoadStream(const void* global) {
-  TheBlock().CheckAligned(global, 16, "LoadStream");
-  Words4 r;
-  std::memcpy(&r, global, sizeof(r));
-  return r;
+void LoadBytes(const void* from, void* to, size_t bytes) {
+  TheBlock().CheckAligned(from, bytes, "a vector's load");
+  TheBlock().Access(from, bytes, AccessKind::kRead);
+  std::memcpy(to, from, bytes);
+}
+
+void StoreBytes(void* to, const void* from, size_t bytes) {
+  TheBlock().CheckAligned(to, bytes, "a vector's store");
+  TheBlock().Access(to, bytes, AccessKind::kWrite);
+  std::memcpy(to, from, bytes);
 }
 
 }  // namespace bulkhead::cuda

@@ -83,14 +83,28 @@ uint16_t Bf16OfF32(float x);
 uint16_t F16OfF32(float x);
 float Exp2(float x);
 
-// ---- 16 bytes at once
+// ---- 8 or 16 bytes at once
+void LoadBytes(const void* from, void* to, size_t bytes);
+void StoreBytes(void* to, const void* from, size_t bytes);
+template <typename Vector>
+Vector LoadVector(const void* at) {
+  static_assert(alignof(Vector) == sizeof(Vector) && sizeof(Vector) <= 16);
+  Vector x;
+  LoadBytes(at, &x, sizeof(x));
+  return x;
+}
+template <typename Vector>
+void StoreVector(void* at, const Vector& x) {
+  static_assert(alignof(Vector) == sizeof(Vector) && sizeof(Vector) <= 16);
+  StoreBytes(at, &x, sizeof(x));
+}
 struct alignas(16) Words4 {
   uint32_t w[4];
 };
-Words4 LoadStream(const void* global);
+inline Words4 LoadStream(const void* global) { return LoadVector<Words4>(global); }
 
 template <typename Parameters>
-void RunThread(const void* function, const void* parameters) {
+[[gnu::no_sanitize("thread")]] void RunThread(const void* function, const void* parameters) {
   Parameters copy;
   std::memcpy(&copy, parameters, sizeof(copy));
   reinterpret_cast<void (*)(Parameters)>(const_cast<void*>(function))(copy);

@@ -1,0 +1,113 @@
+// ShadowMemory: what the emulator knows of every byte that a kernel reads or writes: whether
+// anything has written it, whether a kernel has, and which threads were at it since the last
+// barriers. Each access is compared with it; the first that a device would not define is a fault.
+//
+// Accesses come from the compiler (instrumentation.cc) and from the intrinsics. Times are counted
+// by synchronisation: two threads of a block are ordered by __syncthreads, two of a warp by
+// __syncwarp, too; two blocks of a launch, by nothing. Shuffles order no memory.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace bulkhead::emulator {
+
+// Of a thread, at the time of an access.
+struct AccessTime {
+  int thread = 0;
+  uint16_t block_epoch = 0;  // number of __syncthreads of its block
+  uint16_t warp_epoch = 0;   // number of __syncwarp of its warp
+  bool awaited_previous = false;
+};
+
+enum class AccessKind {
+  kRead,
+  kReadTile,  // numbers of a tile may be padding that nothing has written
+  kWrite,
+  kAtomic,     // a read and a write that others of its kind may meet
+  kCopyBegin,  // an asynchronous copy that writes at some time from now on
+  kCopyEnd,
+};
+
+class ShadowMemory {
+ public:
+  // Whether kernels may also use memory of the host, of which nothing is known but who was at it.
+  void set_host_memory_too(bool value) { host_memory_too_ = value; }
+
+  // ---- device memory: nothing in it is written at first
+  void Map(const std::byte* at, int64_t bytes);
+  void Unmap(const std::byte* at, int64_t bytes);
+  // By a copy, a fill or a library, all of which wait for the kernels before them.
+  void WriteFromOutside(const std::byte* at, int64_t bytes);
+  // `to` is written where `from` is.
+  void CopyState(const std::byte* from, const std::byte* to, int64_t bytes);
+
+  // ---- a launch, and a block of it, whose shared memory holds nothing
+  void BeginLaunch() { first_run_ = run_ + 1; }
+  void BeginBlock(const std::byte* shared, int64_t shared_bytes);
+
+  // What is wrong with it; empty if nothing is.
+  std::string Access(const void* address, size_t bytes, AccessKind kind, const AccessTime& time);
+
+ private:
+  static constexpr uintptr_t kCellBytes = 4;
+  static constexpr uintptr_t kPageBytes = 4096;
+
+  // 4 bytes. A run is a block of a launch; numbers of runs grow.
+  struct Cell {
+    uint32_t write_run = 0;
+    uint32_t read_run = 0;
+    uint16_t write_thread = 0;
+    uint16_t write_block_epoch = 0;
+    uint16_t write_warp_epoch = 0;
+    uint16_t read_thread = 0;
+    uint16_t read_block_epoch = 0;
+    uint16_t read_warp_epoch = 0;
+    uint8_t write_bytes = 0;  // a bit each
+    uint8_t read_bytes = 0;
+    uint8_t written = 0;  // bytes that anything has written
+    bool by_kernel = false;
+    bool by_atomic = false;
+    bool copy_pending = false;
+    uint8_t readers = 0;         // Readers, of read_run at read_block_epoch
+    uint8_t read_by_others = 0;  // bytes that other blocks of this launch have read
+  };
+  enum Readers : uint8_t { kOneThread, kOneWarp, kManyWarps };
+
+  struct Page {
+    bool is_device = false;
+    std::array<Cell, kPageBytes / kCellBytes> cells;
+  };
+
+  Page& PageOf(uintptr_t address);
+  bool IsInProgram(uintptr_t address) const;
+  std::string AccessGlobal(uintptr_t address, size_t bytes, AccessKind kind,
+                           const AccessTime& time);
+  const char* AccessCell(Cell& cell, uint8_t mask, AccessKind kind, const AccessTime& time);
+  const char* Conflict(const Cell& cell, uint8_t mask, AccessKind kind,
+                       const AccessTime& time) const;
+  void NoteRead(Cell& cell, uint8_t mask, const AccessTime& time) const;
+  void NoteWrite(Cell& cell, uint8_t mask, AccessKind kind, const AccessTime& time) const;
+  template <typename Visit>
+  void ForEachCell(uintptr_t address, size_t bytes, const Visit& visit);
+
+  bool host_memory_too_ = true;
+  std::unordered_map<uintptr_t, std::unique_ptr<Page>> pages_;
+  struct Recent {
+    uintptr_t number = ~uintptr_t{0};
+    Page* page = nullptr;
+  };
+  std::array<Recent, 64> recent_;  // of pages_
+  uint32_t run_ = 0;
+  uint32_t first_run_ = 0;  // of the launch
+  uintptr_t shared_begin_ = 0;
+  uintptr_t shared_end_ = 0;
+  std::vector<Cell> shared_;
+};
+
+}  // namespace bulkhead::emulator
