@@ -51,6 +51,7 @@ inline constexpr int kDeltaColumns = 32;
 inline constexpr int kDeltaPiece = 16;
 inline constexpr int kKeyPad = 4;                      // floats between rows of keys
 inline constexpr int kWeightStride = kStateBlock + 1;  // of a row of weights
+inline constexpr int kProductStride = kDeltaColumns + 4;
 inline constexpr int kFinishWarps = 4;
 
 // Shared memory of a block; sizes in floats but for the doubles in front.
@@ -61,7 +62,7 @@ struct DeltaShared {
   int doubles() const { return kStateBlock + kDeltaPiece; }
   int floats(int key_dim) const {
     return (kStateBlock + piece) * key_stride + (key_dim + kStateBlock) * kDeltaColumns +
-           2 * piece * (kDeltaColumns + kWeightStride) + piece;
+           2 * piece * (kProductStride + kWeightStride) + piece;
   }
 };
 
@@ -111,7 +112,7 @@ struct DeltaBlock {
   float* matrix;     // [key_dim, kDeltaColumns]
   float* corrected;  // [kStateBlock, kDeltaColumns]
   float* weights;    // [2 kPiece, kWeightStride]
-  float* products;   // [2 kPiece, kDeltaColumns]
+  float* products;   // [2 kPiece, kProductStride]
   float* beta;       // [kPiece]
   int key_stride;
   bool has_state = false;
@@ -131,7 +132,7 @@ struct DeltaBlock {
     matrix = queries + kPiece * key_stride;
     corrected = matrix + p.key_dim * kDeltaColumns;
     products = corrected + kStateBlock * kDeltaColumns;
-    weights = products + 2 * kPiece * kDeltaColumns;
+    weights = products + 2 * kPiece * kProductStride;
     beta = weights + 2 * kPiece * kWeightStride;
   }
 
@@ -263,7 +264,7 @@ struct DeltaBlock {
         sums[r].v[j] += __shfl_xor_sync(kFullMask, sums[r].v[j], 8);
         sums[r].v[j] += __shfl_xor_sync(kFullMask, sums[r].v[j], 16);
       }
-      if (chain == r) StoreFour(products + (first_row + r) * kDeltaColumns + column, sums[r]);
+      if (chain == r) StoreFour(products + (first_row + r) * kProductStride + column, sums[r]);
     }
   }
 
@@ -308,7 +309,7 @@ struct DeltaBlock {
     }
     if (present && has_state) {
       const float decay = expf(static_cast<float>(decays[first + t]));
-      sum = LoadFour(products + LaneIndex() * kDeltaColumns + own_column);
+      sum = LoadFour(products + LaneIndex() * kProductStride + own_column);
       BH_UNROLL
       for (int j = 0; j < 4; ++j) sum.v[j] *= decay;
     }

@@ -82,6 +82,8 @@ absl::Status Block::Launch(const CudaKernel& kernel, const LaunchShape& shape,
 void Block::RunOne() {
   std::memset(shared_, kSharedPoison, shape_.shared_bytes);
   memory_.BeginBlock(shared_, shape_.shared_bytes);
+  counts_conflicts_ = bank_turns_ != nullptr && index_[0] + index_[1] + index_[2] == 0;
+  conflicts_.Begin();
   meeting_ = {};
   counts_ = {};
   epoch_ = 0;
@@ -99,12 +101,17 @@ void Block::RunOne() {
     lane.waits_for = nullptr;
     lane.open_copies.clear();
     lane.copy_groups.clear();
+    lane.meetings = 0;
     lane.phase = 0;
     lane.count_phase = 0;
     lane.fiber.Begin(&RunLane, &lane);
   }
   while (fault_.empty() && !AllDone()) RunTurn();
   if (fault_.empty()) FindLeftovers();
+  if (counts_conflicts_) {
+    int& turns = (*bank_turns_)[kernel_->name];
+    turns = std::max(turns, conflicts_.Turns());
+  }
 }
 
 void Block::RunTurn() {
@@ -192,6 +199,7 @@ uint32_t Block::NextRandom() {
 void Block::Meet(Meeting& meeting, int lanes, const char* what) {
   Lane& lane = *running_;
   lane.at = what;
+  ++lane.meetings;
   if (meeting.arrived > 0 && meeting.what != what && std::strcmp(meeting.what, what) != 0) {
     Fault(absl::StrCat("others of its warp or block are at ", meeting.what));
   }
@@ -245,12 +253,12 @@ const Block::Exchange& Block::ExchangeInWarp(const char* what, const void* value
   return exchange;
 }
 
-void Block::BeginCopy(void* to, const void* from, bool valid) {
+void Block::BeginCopy(void* to, const void* from, bool valid, const void* code) {
   constexpr size_t kBytes = 16;
   CheckShared(to, kBytes, "CpAsync16");
   CheckAligned(from, kBytes, "CpAsync16");
-  if (valid) Access(from, kBytes, AccessKind::kRead);
-  Access(to, kBytes, AccessKind::kCopyBegin);
+  if (valid) Access(from, kBytes, AccessKind::kRead, code);
+  Access(to, kBytes, AccessKind::kCopyBegin, code);
   running_->open_copies.push_back(
       {static_cast<std::byte*>(to), static_cast<const std::byte*>(from), valid});
 }
@@ -268,7 +276,7 @@ void Block::CpAsyncWait(size_t left) {
       } else {
         std::memset(copy.to, 0, 16);
       }
-      Access(copy.to, 16, AccessKind::kCopyEnd);
+      Access(copy.to, 16, AccessKind::kCopyEnd, nullptr);
     }
   }
 }
@@ -292,8 +300,12 @@ void Block::Access(const void* at, size_t bytes, AccessKind kind, const void* co
                                             .block_epoch = epoch_,
                                             .warp_epoch = warps_[lane.thread / kWarpLanes].epoch,
                                             .awaited_previous = lane.awaited_previous});
+  const auto* const byte = static_cast<const std::byte*>(at);
+  if (counts_conflicts_ && kind != AccessKind::kCopyEnd && byte >= shared_ &&
+      byte < shared_ + shape_.shared_bytes) {
+    conflicts_.Note(lane.thread, lane.meetings, code, byte - shared_, bytes);
+  }
   if (wrong.empty()) return;
-  if (code == nullptr) return Fault(wrong);
   // For addr2line.
   Fault(absl::StrCat(wrong, ", in code at 0x",
                      absl::Hex(static_cast<const char*>(code) - __executable_start)));

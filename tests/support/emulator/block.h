@@ -13,11 +13,13 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "memory/cuda_kernel.h"
+#include "tests/support/emulator/bank_conflicts.h"
 #include "tests/support/emulator/fiber.h"
 #include "tests/support/emulator/shadow_memory.h"
 
@@ -63,6 +65,7 @@ struct Lane {
   uint64_t waits_until = 0;
   std::vector<AsyncCopy> open_copies;              // not yet committed
   std::deque<std::vector<AsyncCopy>> copy_groups;  // committed, not yet waited for
+  int meetings = 0;                                // so far, with its warp or block
   int phase = 0;                                   // which of its warp's two exchanges is next
   int count_phase = 0;                             // and which of the block's two counts
   Fiber fiber;
@@ -86,6 +89,9 @@ class Block {
                       Schedule schedule, uint32_t seed);
 
   ShadowMemory& memory() { return memory_; }
+  // From now on gets the most turns of each kernel (bank_conflicts.h), of the first block of its
+  // launches; null: counts nothing.
+  void set_bank_turns(std::map<std::string, int>* turns) { bank_turns_ = turns; }
 
   // ---- for the compiler's instrumentation: nothing happens where no lane runs
   static void OnPlainAccess(const void* at, size_t bytes, AccessKind kind, const void* code);
@@ -106,9 +112,9 @@ class Block {
   // Synchronises the warp and returns its lanes' values. Two exchanges alternate, so that a fast
   // lane's next value never overwrites one that a slow lane still has to read.
   const Exchange& ExchangeInWarp(const char* what, const void* value, size_t bytes);
-  // A fault unless shadow_memory.h allows it; `code`: its place in the program, if known.
-  void Access(const void* at, size_t bytes, AccessKind kind, const void* code = nullptr);
-  void BeginCopy(void* to, const void* from, bool valid);
+  // A fault unless shadow_memory.h allows it; `code`: its place in the program.
+  void Access(const void* at, size_t bytes, AccessKind kind, const void* code);
+  void BeginCopy(void* to, const void* from, bool valid, const void* code);
   void CpAsyncCommit();
   void CpAsyncWait(size_t left);
   // A fault unless [address, address + bytes) is aligned and in shared memory.
@@ -153,6 +159,9 @@ class Block {
   uint16_t epoch_ = 0;              // number of SyncBlock
   Lane* running_ = nullptr;
   ShadowMemory memory_;
+  std::map<std::string, int>* bank_turns_ = nullptr;
+  bool counts_conflicts_ = false;  // of this block
+  BankConflicts conflicts_;
   std::string fault_;
 };
 

@@ -25,6 +25,7 @@ EmulatedCudaDriver::EmulatedCudaDriver(const DeviceOptions& options) : options_(
   properties_.max_shared_bytes = options.max_shared_bytes;
   properties_.map_granule_bytes = options.map_granule_bytes;
   block_.memory().set_host_memory_too(options.host_memory_too);
+  block_.set_bank_turns(options.bank_turns);
 }
 
 EmulatedCudaDriver::~EmulatedCudaDriver() {

@@ -27,6 +27,7 @@ struct DeviceOptions {
   bool guarded = false;          // the host faults on access to device memory
   bool late = false;             // work runs when something waits for it, else when enqueued
   Schedule schedule = Schedule::kAscending;
+  std::map<std::string, int>* bank_turns = nullptr;  // as Block::set_bank_turns() has it
 };
 
 class EmulatedCudaDriver final : public CudaDriver {

@@ -39,9 +39,10 @@ uint16_t TileNumber(const Exchange& all, int row, int column, size_t offset) {
 
 uint32_t Pair(uint16_t low, uint16_t high) { return uint32_t{high} << 16 | low; }
 
-void LoadTilesAs(uint32_t (&r)[4], const void* address, const char* what, bool transposed) {
+void LoadTilesAs(uint32_t (&r)[4], const void* address, const char* what, bool transposed,
+                 const void* code) {
   TheBlock().CheckShared(address, 16, what);
-  TheBlock().Access(address, 16, AccessKind::kReadTile);
+  TheBlock().Access(address, 16, AccessKind::kReadTile, code);
   const Exchange& all = TheBlock().ExchangeInWarp(what, &address, sizeof(address));
   const int g = LaneIndex() / 4;
   const int j = LaneIndex() % 4;
@@ -128,19 +129,21 @@ int __popc(unsigned bits) { return std::popcount(bits); }
 
 int atomicAdd(int* counter, int value) {
   TheBlock().CheckShared(counter, sizeof(*counter), "atomicAdd");
-  TheBlock().Access(counter, sizeof(*counter), AccessKind::kAtomic);
+  TheBlock().Access(counter, sizeof(*counter), AccessKind::kAtomic, __builtin_return_address(0));
   return std::exchange(*counter, *counter + value);
 }
 
 void CpAsync16(void* shared, const void* global, bool valid) {
-  TheBlock().BeginCopy(shared, global, valid);
+  TheBlock().BeginCopy(shared, global, valid, __builtin_return_address(0));
 }
 void CpAsyncCommit() { TheBlock().CpAsyncCommit(); }
 void CpAsyncWaitUntil(int left) { TheBlock().CpAsyncWait(left); }
 
-void LdMatrixX4(uint32_t (&r)[4], const void* row) { LoadTilesAs(r, row, "LdMatrixX4", false); }
+void LdMatrixX4(uint32_t (&r)[4], const void* row) {
+  LoadTilesAs(r, row, "LdMatrixX4", false, __builtin_return_address(0));
+}
 void LdMatrixX4Trans(uint32_t (&r)[4], const void* row) {
-  LoadTilesAs(r, row, "LdMatrixX4Trans", true);
+  LoadTilesAs(r, row, "LdMatrixX4Trans", true, __builtin_return_address(0));
 }
 uint32_t MovMatrixTrans(uint32_t value) {
   const Exchange& all = TheBlock().ExchangeInWarp("MovMatrixTrans", &value, sizeof(value));
@@ -183,13 +186,13 @@ float Exp2(float x) {
 
 void LoadBytes(const void* from, void* to, size_t bytes) {
   TheBlock().CheckAligned(from, bytes, "a vector's load");
-  TheBlock().Access(from, bytes, AccessKind::kRead);
+  TheBlock().Access(from, bytes, AccessKind::kRead, __builtin_return_address(0));
   std::memcpy(to, from, bytes);
 }
 
 void StoreBytes(void* to, const void* from, size_t bytes) {
   TheBlock().CheckAligned(to, bytes, "a vector's store");
-  TheBlock().Access(to, bytes, AccessKind::kWrite);
+  TheBlock().Access(to, bytes, AccessKind::kWrite, __builtin_return_address(0));
   std::memcpy(to, from, bytes);
 }
 
