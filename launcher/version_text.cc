@@ -5,12 +5,15 @@
 #include "comm/mpi/mpi_session.h"
 #include "launcher/version.h"
 #include "launcher/wire.h"
+#include "memory/nvidia_driver.h"
 
 namespace bulkhead {
 
 std::string VersionText() {
+  const std::string driver = NvidiaDriverVersion();
   return absl::StrCat("bulkhead ", Version(), "\n",
                       absl::StrReplaceAll(BuildText(), {{" | ", "\n"}}), "\nMPI: ", MpiVersion(),
+                      "\nNVIDIA driver: ", driver.empty() ? "none" : driver,
                       "\ninstruction set: ", IsaNameOf(CpuIsa::kAuto), "\n");
 }
 

@@ -15,6 +15,7 @@ struct CudaKernel {
   const void* function = nullptr;
   void (*run_thread)(const void* function, const void* parameters) = nullptr;
   int64_t parameter_bytes = 0;
+  int max_threads = 0;  // of a block: its launch bounds
 };
 
 // The same with its parameter type.

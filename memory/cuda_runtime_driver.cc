@@ -209,6 +209,7 @@ class CudaRuntimeDriver final : public CudaDriver {
   void Load(const CudaKernel& kernel) override {
     cudaFuncAttributes attributes = {};
     Note(cudaFuncGetAttributes(&attributes, kernel.function), kernel.name);
+    BH_CHECK(!fault_.ok() || attributes.maxThreadsPerBlock >= kernel.max_threads);
     // Kernels compiled for less do not wait for the previous kernel.
     if (attributes.ptxVersion >= 10 * kEarlyMajor) waiting_.insert(kernel.function);
     cudaFunction_t function = nullptr;

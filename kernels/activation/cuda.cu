@@ -76,11 +76,11 @@ Activate(ActivationParameters p) {
 
 CudaKernelOf<ActivationParameters> ActivationKernel(bool vec4, bool gated) {
   if (gated) {
-    return vec4 ? KernelOf("gated activation, vec4", Activate<true, true>)
-                : KernelOf("gated activation", Activate<false, true>);
+    return vec4 ? KernelOf<kRowThreads>("gated activation, vec4", Activate<true, true>)
+                : KernelOf<kRowThreads>("gated activation", Activate<false, true>);
   }
-  return vec4 ? KernelOf("activation, vec4", Activate<true, false>)
-              : KernelOf("activation", Activate<false, false>);
+  return vec4 ? KernelOf<kRowThreads>("activation, vec4", Activate<true, false>)
+              : KernelOf<kRowThreads>("activation", Activate<false, false>);
 }
 
 const KernelRegistration kRegistered(ActivationKernel(false, false), ActivationKernel(false, true),
@@ -105,7 +105,7 @@ BH_KERNEL(kRowThreads) ClampedSwiglu(ClampedSwigluParameters p) {
 }
 
 CudaKernelOf<ClampedSwigluParameters> ClampedSwigluKernel() {
-  return KernelOf("clamped_swiglu", ClampedSwiglu);
+  return KernelOf<kRowThreads>("clamped_swiglu", ClampedSwiglu);
 }
 
 const KernelRegistration kClampedRegistered(ClampedSwigluKernel());

@@ -18,7 +18,7 @@ BH_KERNEL(kRowThreads) Add(AddParameters p) {
 
 }  // namespace
 
-CudaKernelOf<AddParameters> AddKernel() { return KernelOf("add", Add); }
+CudaKernelOf<AddParameters> AddKernel() { return KernelOf<kRowThreads>("add", Add); }
 
 const KernelRegistration kRegistered(AddKernel());
 

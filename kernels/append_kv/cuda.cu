@@ -159,19 +159,19 @@ AppendKv(AppendKvParameters p) {
 CudaKernelOf<AppendKvParameters> AppendKvKernel(KvFormat format) {
   switch (format) {
     case KvFormat::kF32:
-      return KernelOf("append_kv f32", AppendKv<KvFormat::kF32>);
+      return KernelOf<kHeadWarps * kWarp>("append_kv f32", AppendKv<KvFormat::kF32>);
     case KvFormat::kF16:
-      return KernelOf("append_kv f16", AppendKv<KvFormat::kF16>);
+      return KernelOf<kHeadWarps * kWarp>("append_kv f16", AppendKv<KvFormat::kF16>);
     case KvFormat::kInt8:
-      return KernelOf("append_kv int8", AppendKv<KvFormat::kInt8>);
+      return KernelOf<kHeadWarps * kWarp>("append_kv int8", AppendKv<KvFormat::kInt8>);
     case KvFormat::kInt4:
-      return KernelOf("append_kv int4", AppendKv<KvFormat::kInt4>);
+      return KernelOf<kHeadWarps * kWarp>("append_kv int4", AppendKv<KvFormat::kInt4>);
     case KvFormat::kFP8:
-      return KernelOf("append_kv fp8", AppendKv<KvFormat::kFP8>);
+      return KernelOf<kHeadWarps * kWarp>("append_kv fp8", AppendKv<KvFormat::kFP8>);
     case KvFormat::kBF16:
       break;
   }
-  return KernelOf("append_kv bf16", AppendKv<KvFormat::kBF16>);
+  return KernelOf<kHeadWarps * kWarp>("append_kv bf16", AppendKv<KvFormat::kBF16>);
 }
 
 const KernelRegistration kRegistered(AppendKvKernel(KvFormat::kBF16),

@@ -80,14 +80,14 @@ AttendPrefill(AttendParameters p) {
 
 template <KvFormat kFormat, int kDimTiles, int kTiles>
 AttendLaunch SplitLaunch(const char* name) {
-  return {KernelOf(name, AttendDecode<kFormat, kDimTiles, kTiles>),
+  return {KernelOf<kAttendThreads>(name, AttendDecode<kFormat, kDimTiles, kTiles>),
           AttendShape<kFormat, kDimTiles, kTiles, WarpsShare::kTokens>::kBytes,
           kSharing<kFormat, kDimTiles, kTiles>};
 }
 
 template <KvFormat kFormat, int kDimTiles, int kTiles>
 AttendLaunch WholeLaunch(const char* name) {
-  return {KernelOf(name, AttendPrefill<kFormat, kDimTiles, kTiles>),
+  return {KernelOf<kAttendThreads>(name, AttendPrefill<kFormat, kDimTiles, kTiles>),
           AttendShape<kFormat, kDimTiles, kTiles, WarpsShare::kColumns>::kBytes, 1};
 }
 

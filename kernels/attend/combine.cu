@@ -62,7 +62,9 @@ BH_KERNEL(kHeadWarps* kWarp) Combine(AttendParameters p) {
 
 }  // namespace
 
-CudaKernelOf<AttendParameters> CombineKernel() { return KernelOf("combine", Combine); }
+CudaKernelOf<AttendParameters> CombineKernel() {
+  return KernelOf<kHeadWarps * kWarp>("combine", Combine);
+}
 
 const KernelRegistration kRegistered(CombineKernel());
 

@@ -33,9 +33,10 @@ LatentPrefill(AttendParameters p) {
 
 template <KvFormat kFormat, int kTiles>
 AttendLaunch LaunchOf(const char* name, bool split) {
-  CudaKernelOf<AttendParameters> kernel = KernelOf(name, LatentDecode<kFormat, kTiles>);
+  CudaKernelOf<AttendParameters> kernel =
+      KernelOf<kLatentThreads>(name, LatentDecode<kFormat, kTiles>);
   if constexpr (kTiles != 4) {
-    if (!split) kernel = KernelOf(name, LatentPrefill<kFormat, kTiles>);
+    if (!split) kernel = KernelOf<kLatentThreads>(name, LatentPrefill<kFormat, kTiles>);
   }
   return {kernel, LatentShape<kTiles>::kBytes, split ? kLatentSharing<kTiles> : 1, kLatentThreads};
 }

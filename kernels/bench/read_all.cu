@@ -30,6 +30,8 @@ BH_KERNEL(kRowThreads) ReadAll(ReadAllParameters p) {
 
 }  // namespace
 
-CudaKernelOf<ReadAllParameters> ReadAllKernel() { return KernelOf("read_all", ReadAll); }
+CudaKernelOf<ReadAllParameters> ReadAllKernel() {
+  return KernelOf<kRowThreads>("read_all", ReadAll);
+}
 
 }  // namespace bulkhead::cuda

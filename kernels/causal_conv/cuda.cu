@@ -115,8 +115,8 @@ BH_KERNEL(kConvWarps* kWarp) ConvolveRows(CausalConvParameters p) {
 }
 
 CudaKernelOf<CausalConvParameters> ConvolveKernel(bool of_tokens) {
-  return of_tokens ? KernelOf("causal_conv of a token", ConvolveToken)
-                   : KernelOf("causal_conv", ConvolveRows);
+  return of_tokens ? KernelOf<kRowThreads>("causal_conv of a token", ConvolveToken)
+                   : KernelOf<kConvWarps * kWarp>("causal_conv", ConvolveRows);
 }
 
 const KernelRegistration kRegistered(ConvolveKernel(true), ConvolveKernel(false));

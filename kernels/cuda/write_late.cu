@@ -27,7 +27,9 @@ BH_KERNEL(kWriteLateThreads) WriteLate(WriteLateParameters p) {
 
 }  // namespace
 
-CudaKernelOf<WriteLateParameters> WriteLateKernel() { return KernelOf("write_late", WriteLate); }
+CudaKernelOf<WriteLateParameters> WriteLateKernel() {
+  return KernelOf<kWriteLateThreads>("write_late", WriteLate);
+}
 
 const KernelRegistration kRegistered(WriteLateKernel());
 

@@ -50,13 +50,13 @@ Embed(EmbedParameters p) {
 CudaKernelOf<EmbedParameters> EmbedKernel(WeightFormat format) {
   switch (format) {
     case WeightFormat::kF16:
-      return KernelOf("embed f16", Embed<WeightFormat::kF16>);
+      return KernelOf<kRowThreads>("embed f16", Embed<WeightFormat::kF16>);
     case WeightFormat::kInt8:
-      return KernelOf("embed int8", Embed<WeightFormat::kInt8>);
+      return KernelOf<kRowThreads>("embed int8", Embed<WeightFormat::kInt8>);
     case WeightFormat::kInt4:
-      return KernelOf("embed int4", Embed<WeightFormat::kInt4>);
+      return KernelOf<kRowThreads>("embed int4", Embed<WeightFormat::kInt4>);
     default:
-      return KernelOf("embed bf16", Embed<WeightFormat::kBF16>);
+      return KernelOf<kRowThreads>("embed bf16", Embed<WeightFormat::kBF16>);
   }
 }
 

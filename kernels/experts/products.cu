@@ -105,9 +105,9 @@ ExpertGemmOfCodes(ExpertProductParameters p) {
 
 template <WeightFormat kFormat>
 CudaKernelOf<ExpertProductParameters> LinearOfFormat(const char* name, int column_tiles) {
-  if (column_tiles == 1) return KernelOf(name, ExpertLinear<kFormat, 1>);
-  if (column_tiles == 2) return KernelOf(name, ExpertLinear<kFormat, 2>);
-  return KernelOf(name, ExpertLinear<kFormat, 4>);
+  if (column_tiles == 1) return KernelOf<kLinearThreads>(name, ExpertLinear<kFormat, 1>);
+  if (column_tiles == 2) return KernelOf<kLinearThreads>(name, ExpertLinear<kFormat, 2>);
+  return KernelOf<kLinearThreads>(name, ExpertLinear<kFormat, 4>);
 }
 
 }  // namespace
@@ -128,13 +128,13 @@ CudaKernelOf<ExpertProductParameters> ExpertLinearKernel(WeightFormat format, in
 CudaKernelOf<ExpertProductParameters> ExpertGemmKernel(WeightFormat format) {
   switch (format) {
     case WeightFormat::kF16:
-      return KernelOf("expert gemm f16", ExpertGemm<WeightFormat::kF16>);
+      return KernelOf<kGemmThreads>("expert gemm f16", ExpertGemm<WeightFormat::kF16>);
     case WeightFormat::kInt8:
-      return KernelOf("expert gemm int8", ExpertGemmOfCodes<WeightFormat::kInt8>);
+      return KernelOf<kGemmThreads>("expert gemm int8", ExpertGemmOfCodes<WeightFormat::kInt8>);
     case WeightFormat::kInt4:
-      return KernelOf("expert gemm int4", ExpertGemmOfCodes<WeightFormat::kInt4>);
+      return KernelOf<kGemmThreads>("expert gemm int4", ExpertGemmOfCodes<WeightFormat::kInt4>);
     default:
-      return KernelOf("expert gemm bf16", ExpertGemm<WeightFormat::kBF16>);
+      return KernelOf<kGemmThreads>("expert gemm bf16", ExpertGemm<WeightFormat::kBF16>);
   }
 }
 

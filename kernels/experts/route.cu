@@ -256,8 +256,12 @@ BH_KERNEL(kSortThreads) SortPairs(SortPairsParameters p) {
 }  // namespace
 
 int64_t RouteSharedBytes(const RouteParameters& p) { return kRouteWarps * WarpBytes(p); }
-CudaKernelOf<RouteParameters> RouteKernel() { return KernelOf("route", Route); }
-CudaKernelOf<SortPairsParameters> SortPairsKernel() { return KernelOf("sort_pairs", SortPairs); }
+CudaKernelOf<RouteParameters> RouteKernel() {
+  return KernelOf<kRouteWarps * kWarp>("route", Route);
+}
+CudaKernelOf<SortPairsParameters> SortPairsKernel() {
+  return KernelOf<kSortThreads>("sort_pairs", SortPairs);
+}
 
 const KernelRegistration kRegistered(RouteKernel(), SortPairsKernel());
 

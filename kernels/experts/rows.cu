@@ -122,19 +122,21 @@ SumPairs(SumPairsParameters p) {
   }
 }
 
-CudaKernelOf<ScaleRowsParameters> ScaleRowsKernel() { return KernelOf("scale_rows", ScaleRows); }
+CudaKernelOf<ScaleRowsParameters> ScaleRowsKernel() {
+  return KernelOf<kRowThreads>("scale_rows", ScaleRows);
+}
 CudaKernelOf<AddExpertBiasParameters> AddExpertBiasKernel() {
-  return KernelOf("add_expert_bias", AddExpertBias);
+  return KernelOf<kRowThreads>("add_expert_bias", AddExpertBias);
 }
 CudaKernelOf<AddWeightedBiasesParameters> AddWeightedBiasesKernel() {
-  return KernelOf("add_weighted_biases", AddWeightedBiases);
+  return KernelOf<kRowThreads>("add_weighted_biases", AddWeightedBiases);
 }
 
 }  // namespace
 
 CudaKernelOf<SumPairsParameters> SumPairsKernel(bool vec4) {
-  return vec4 ? KernelOf("sum_pairs, vec4", SumPairs<true>)
-              : KernelOf("sum_pairs", SumPairs<false>);
+  return vec4 ? KernelOf<kRowThreads>("sum_pairs, vec4", SumPairs<true>)
+              : KernelOf<kRowThreads>("sum_pairs", SumPairs<false>);
 }
 
 const KernelRegistration kRegistered(ScaleRowsKernel(), AddExpertBiasKernel(),

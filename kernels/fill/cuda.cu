@@ -19,7 +19,7 @@ BH_KERNEL(kRowThreads) Fill(FillParameters p) {
   for (int i = int(threadIdx.x); i < p.width; i += kRowThreads) x[i] = p.value;
 }
 
-CudaKernelOf<FillParameters> FillKernel() { return KernelOf("fill", Fill); }
+CudaKernelOf<FillParameters> FillKernel() { return KernelOf<kRowThreads>("fill", Fill); }
 
 const KernelRegistration kRegistered(FillKernel());
 

@@ -108,11 +108,11 @@ BH_KERNEL(kFinishWarps* kWarp) FinishGatedDelta(GatedDeltaParameters p) {
 }
 
 CudaKernelOf<GatedDeltaParameters> GatedDeltaKernel(bool of_tokens) {
-  return of_tokens ? KernelOf("gated_delta of a token", GatedDelta<1>)
-                   : KernelOf("gated_delta", GatedDelta<kDeltaPiece>);
+  return of_tokens ? KernelOf<kDeltaWarps * kWarp>("gated_delta of a token", GatedDelta<1>)
+                   : KernelOf<kDeltaWarps * kWarp>("gated_delta", GatedDelta<kDeltaPiece>);
 }
 CudaKernelOf<GatedDeltaParameters> FinishGatedDeltaKernel() {
-  return KernelOf("gated_delta: norms", FinishGatedDelta);
+  return KernelOf<kFinishWarps * kWarp>("gated_delta: norms", FinishGatedDelta);
 }
 
 const KernelRegistration kRegistered(GatedDeltaKernel(true), GatedDeltaKernel(false),

@@ -50,7 +50,9 @@ BH_KERNEL(kRowThreads) LayerNorm(LayerNormParameters p) {
   }
 }
 
-CudaKernelOf<LayerNormParameters> LayerNormKernel() { return KernelOf("layer_norm", LayerNorm); }
+CudaKernelOf<LayerNormParameters> LayerNormKernel() {
+  return KernelOf<kRowThreads>("layer_norm", LayerNorm);
+}
 
 const KernelRegistration kRegistered(LayerNormKernel());
 

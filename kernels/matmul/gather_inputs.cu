@@ -27,8 +27,8 @@ GatherInputs(GatherInputsParameters p) {
 }  // namespace
 
 CudaKernelOf<GatherInputsParameters> GatherInputsKernel(bool f16) {
-  return f16 ? KernelOf("gather_inputs f16", GatherInputs<true>)
-             : KernelOf("gather_inputs bf16", GatherInputs<false>);
+  return f16 ? KernelOf<kRowThreads>("gather_inputs f16", GatherInputs<true>)
+             : KernelOf<kRowThreads>("gather_inputs bf16", GatherInputs<false>);
 }
 
 const KernelRegistration kRegistered(GatherInputsKernel(false), GatherInputsKernel(true));

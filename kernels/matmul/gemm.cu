@@ -40,13 +40,13 @@ GemmOfCodes(LinearParameters p) {
 CudaKernelOf<LinearParameters> GemmKernel(WeightFormat format) {
   switch (format) {
     case WeightFormat::kF16:
-      return KernelOf("gemm f16", Gemm<WeightFormat::kF16>);
+      return KernelOf<kGemmThreads>("gemm f16", Gemm<WeightFormat::kF16>);
     case WeightFormat::kInt8:
-      return KernelOf("gemm int8", GemmOfCodes<WeightFormat::kInt8>);
+      return KernelOf<kGemmThreads>("gemm int8", GemmOfCodes<WeightFormat::kInt8>);
     case WeightFormat::kInt4:
-      return KernelOf("gemm int4", GemmOfCodes<WeightFormat::kInt4>);
+      return KernelOf<kGemmThreads>("gemm int4", GemmOfCodes<WeightFormat::kInt4>);
     default:
-      return KernelOf("gemm bf16", Gemm<WeightFormat::kBF16>);
+      return KernelOf<kGemmThreads>("gemm bf16", Gemm<WeightFormat::kBF16>);
   }
 }
 

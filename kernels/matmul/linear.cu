@@ -36,9 +36,9 @@ Linear(LinearParameters p) {
 
 template <WeightFormat kFormat>
 CudaKernelOf<LinearParameters> KernelOfFormat(const char* name, int token_tiles) {
-  if (token_tiles == 1) return KernelOf(name, Linear<kFormat, 1>);
-  if (token_tiles == 2) return KernelOf(name, Linear<kFormat, 2>);
-  return KernelOf(name, Linear<kFormat, 4>);
+  if (token_tiles == 1) return KernelOf<kLinearThreads>(name, Linear<kFormat, 1>);
+  if (token_tiles == 2) return KernelOf<kLinearThreads>(name, Linear<kFormat, 2>);
+  return KernelOf<kLinearThreads>(name, Linear<kFormat, 4>);
 }
 
 }  // namespace

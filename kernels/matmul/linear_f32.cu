@@ -158,8 +158,8 @@ BH_KERNEL(kF32TileThreads) LinearF32(F32ProductParameters p) {
 }  // namespace
 
 CudaKernelOf<F32ProductParameters> LinearF32Kernel(bool few_tokens) {
-  return few_tokens ? KernelOf("linear f32, few tokens", LinearF32Few)
-                    : KernelOf("linear f32", LinearF32);
+  return few_tokens ? KernelOf<kF32FewThreads>("linear f32, few tokens", LinearF32Few)
+                    : KernelOf<kF32TileThreads>("linear f32", LinearF32);
 }
 
 const KernelRegistration kRegistered(LinearF32Kernel(true), LinearF32Kernel(false));

@@ -36,8 +36,9 @@ Unpack(UnpackParameters p) {
 }  // namespace
 
 CudaKernelOf<UnpackParameters> UnpackKernel(WeightFormat format) {
-  return format == WeightFormat::kInt8 ? KernelOf("unpack int8", Unpack<WeightFormat::kInt8>)
-                                       : KernelOf("unpack int4", Unpack<WeightFormat::kInt4>);
+  return format == WeightFormat::kInt8
+             ? KernelOf<kUnpackWarps * kWarp>("unpack int8", Unpack<WeightFormat::kInt8>)
+             : KernelOf<kUnpackWarps * kWarp>("unpack int4", Unpack<WeightFormat::kInt4>);
 }
 
 const KernelRegistration kRegistered(UnpackKernel(WeightFormat::kInt8),

@@ -103,16 +103,16 @@ HeadGemmOfCodes(HeadProductParameters p) {
 
 template <WeightFormat kFormat>
 CudaKernelOf<HeadProductParameters> LinearOfFormat(const char* name, int token_tiles) {
-  if (token_tiles == 1) return KernelOf(name, HeadLinear<kFormat, 1>);
-  if (token_tiles == 2) return KernelOf(name, HeadLinear<kFormat, 2>);
-  return KernelOf(name, HeadLinear<kFormat, 4>);
+  if (token_tiles == 1) return KernelOf<kLinearThreads>(name, HeadLinear<kFormat, 1>);
+  if (token_tiles == 2) return KernelOf<kLinearThreads>(name, HeadLinear<kFormat, 2>);
+  return KernelOf<kLinearThreads>(name, HeadLinear<kFormat, 4>);
 }
 
 }  // namespace
 
 CudaKernelOf<GatherHeadsParameters> GatherHeadsKernel(bool f16) {
-  return f16 ? KernelOf("gather_heads f16", GatherHeads<true>)
-             : KernelOf("gather_heads bf16", GatherHeads<false>);
+  return f16 ? KernelOf<kHeadWarps * kWarp>("gather_heads f16", GatherHeads<true>)
+             : KernelOf<kHeadWarps * kWarp>("gather_heads bf16", GatherHeads<false>);
 }
 
 CudaKernelOf<HeadProductParameters> HeadLinearKernel(WeightFormat format, int token_tiles) {
@@ -131,13 +131,13 @@ CudaKernelOf<HeadProductParameters> HeadLinearKernel(WeightFormat format, int to
 CudaKernelOf<HeadProductParameters> HeadGemmKernel(WeightFormat format) {
   switch (format) {
     case WeightFormat::kF16:
-      return KernelOf("head gemm f16", HeadGemm<WeightFormat::kF16>);
+      return KernelOf<kGemmThreads>("head gemm f16", HeadGemm<WeightFormat::kF16>);
     case WeightFormat::kInt8:
-      return KernelOf("head gemm int8", HeadGemmOfCodes<WeightFormat::kInt8>);
+      return KernelOf<kGemmThreads>("head gemm int8", HeadGemmOfCodes<WeightFormat::kInt8>);
     case WeightFormat::kInt4:
-      return KernelOf("head gemm int4", HeadGemmOfCodes<WeightFormat::kInt4>);
+      return KernelOf<kGemmThreads>("head gemm int4", HeadGemmOfCodes<WeightFormat::kInt4>);
     default:
-      return KernelOf("head gemm bf16", HeadGemm<WeightFormat::kBF16>);
+      return KernelOf<kGemmThreads>("head gemm bf16", HeadGemm<WeightFormat::kBF16>);
   }
 }
 

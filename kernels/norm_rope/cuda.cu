@@ -90,7 +90,9 @@ BH_KERNEL(kHeadWarps* kWarp) NormRope(NormRopeParameters p) {
   for (int i = LaneIndex(); i < p.head_dim; i += kWarp) x[i] *= scale;
 }
 
-CudaKernelOf<NormRopeParameters> NormRopeKernel() { return KernelOf("norm_rope", NormRope); }
+CudaKernelOf<NormRopeParameters> NormRopeKernel() {
+  return KernelOf<kHeadWarps * kWarp>("norm_rope", NormRope);
+}
 
 const KernelRegistration kRegistered(NormRopeKernel());
 

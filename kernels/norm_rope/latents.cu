@@ -48,7 +48,7 @@ BH_KERNEL(kHeadWarps* kWarp) RopeLatents(RopeLatentsParameters p) {
 }
 
 CudaKernelOf<RopeLatentsParameters> RopeLatentsKernel() {
-  return KernelOf("rope_latents", RopeLatents);
+  return KernelOf<kHeadWarps * kWarp>("rope_latents", RopeLatents);
 }
 
 const KernelRegistration kRegistered(RopeLatentsKernel());

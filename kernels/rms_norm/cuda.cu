@@ -133,10 +133,11 @@ RmsNormVec4(RmsNormParameters p) {
 
 CudaKernelOf<RmsNormParameters> RmsNormKernel(bool adds, bool vec4) {
   if (vec4) {
-    return adds ? KernelOf("rms_norm of a sum, vec4", RmsNormVec4<true>)
-                : KernelOf("rms_norm, vec4", RmsNormVec4<false>);
+    return adds ? KernelOf<kNormThreads>("rms_norm of a sum, vec4", RmsNormVec4<true>)
+                : KernelOf<kNormThreads>("rms_norm, vec4", RmsNormVec4<false>);
   }
-  return adds ? KernelOf("rms_norm of a sum", RmsNorm<true>) : KernelOf("rms_norm", RmsNorm<false>);
+  return adds ? KernelOf<kNormThreads>("rms_norm of a sum", RmsNorm<true>)
+              : KernelOf<kNormThreads>("rms_norm", RmsNorm<false>);
 }
 
 const KernelRegistration kRegistered(RmsNormKernel(false, false), RmsNormKernel(false, true),

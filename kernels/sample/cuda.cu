@@ -58,7 +58,7 @@ BH_KERNEL(kSelectThreads) SelectCandidates(SelectCandidatesParameters p) {
 }
 
 CudaKernelOf<SelectCandidatesParameters> SelectCandidatesKernel() {
-  return KernelOf("select_candidates", SelectCandidates);
+  return KernelOf<kSelectThreads>("select_candidates", SelectCandidates);
 }
 
 // ---- Sample: each row's token from the lists of all ranks. The order of filters and sums, and so
@@ -212,7 +212,7 @@ BH_KERNEL(kSelectThreads) Sample(SampleParameters p) {
   p.last_sampled[sampling.slot] = id < 0 ? 0 : id;
 }
 
-CudaKernelOf<SampleParameters> SampleKernel() { return KernelOf("sample", Sample); }
+CudaKernelOf<SampleParameters> SampleKernel() { return KernelOf<kSelectThreads>("sample", Sample); }
 
 BH_KERNEL(kRowThreads) FillInSampled(FillInSampledParameters p) {
   GridDependencySynchronize();
@@ -222,7 +222,7 @@ BH_KERNEL(kRowThreads) FillInSampled(FillInSampledParameters p) {
 }
 
 CudaKernelOf<FillInSampledParameters> FillInSampledKernel() {
-  return KernelOf("fill_in_sampled", FillInSampled);
+  return KernelOf<kRowThreads>("fill_in_sampled", FillInSampled);
 }
 
 const KernelRegistration kRegistered(SelectCandidatesKernel(), SampleKernel(),

@@ -35,9 +35,11 @@ BH_KERNEL(kRowThreads) ScaleBy(ScaleByParameters p) {
   for (int i = int(threadIdx.x); i < p.width; i += kRowThreads) x[i] *= factor;
 }
 
-CudaKernelOf<ScaleByParameters> ScaleByKernel() { return KernelOf("scale_by", ScaleBy); }
+CudaKernelOf<ScaleByParameters> ScaleByKernel() {
+  return KernelOf<kRowThreads>("scale_by", ScaleBy);
+}
 CudaKernelOf<ScaleAndCapParameters> ScaleAndCapKernel() {
-  return KernelOf("scale_and_cap", ScaleAndCap);
+  return KernelOf<kRowThreads>("scale_and_cap", ScaleAndCap);
 }
 
 const KernelRegistration kRegistered(ScaleAndCapKernel(), ScaleByKernel());

@@ -22,7 +22,7 @@ BH_KERNEL(kRowThreads) SelectRows(SelectRowsParameters p) {
 }
 
 CudaKernelOf<SelectRowsParameters> SelectRowsKernel() {
-  return KernelOf("select_rows", SelectRows);
+  return KernelOf<kRowThreads>("select_rows", SelectRows);
 }
 
 const KernelRegistration kRegistered(SelectRowsKernel());

@@ -34,7 +34,7 @@ BH_KERNEL(kHeadWarps* kWarp) SumHeadSquares(SumHeadSquaresParameters p) {
 }
 
 CudaKernelOf<SumHeadSquaresParameters> SumHeadSquaresKernel() {
-  return KernelOf("sum_head_squares", SumHeadSquares);
+  return KernelOf<kHeadWarps * kWarp>("sum_head_squares", SumHeadSquares);
 }
 
 const KernelRegistration kRegistered(SumHeadSquaresKernel());

@@ -151,10 +151,10 @@ BH_DEVICE Words4 LoadStream(const void* global) {
   return r;
 }
 
-// Makes a CudaKernel of a function.
-template <typename Parameters>
+// Makes a CudaKernel of a function, whose BH_KERNEL has as many threads.
+template <int kThreads, typename Parameters>
 CudaKernelOf<Parameters> KernelOf(const char* name, void (*kernel)(Parameters)) {
-  return {{name, reinterpret_cast<const void*>(kernel), nullptr, sizeof(Parameters)}};
+  return {{name, reinterpret_cast<const void*>(kernel), nullptr, sizeof(Parameters), kThreads}};
 }
 
 }  // namespace bulkhead::cuda

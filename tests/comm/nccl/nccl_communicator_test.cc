@@ -110,7 +110,7 @@ struct NcclRankOfTest {
     comm = ConnectNccl(
         group, kLimits, driver, *ledger, timeout,
         [this](float* out, int64_t count, int64_t first, int period, int offset) {
-          Enqueue(driver, cuda::KernelOf("ramp", &WriteRamp),
+          Enqueue(driver, cuda::KernelOf<1024>("ramp", &WriteRamp),
                   {.grid = {static_cast<int>((count + kRampThreads - 1) / kRampThreads), 1, 1},
                    .block = {kRampThreads, 1, 1}},
                   Ramp{out, count, first, period, offset});
@@ -260,7 +260,7 @@ float SumBehindAKernel() {
     constexpr int kThreads = 32;
     const MatrixView partial = (*rank.comm)->PartialSum(1, kThreads);
     rank.driver.Fill(partial.data(), std::byte{0}, kThreads * sizeof(float));
-    Enqueue(rank.driver, cuda::KernelOf("ramp", &WriteRamp), {.block = {kRampThreads, 1, 1}},
+    Enqueue(rank.driver, cuda::KernelOf<1024>("ramp", &WriteRamp), {.block = {kRampThreads, 1, 1}},
             Ramp{reinterpret_cast<float*>(partial.data()), kThreads, 0, 1, 1 + r});
     const auto sum = (*rank.comm)->AllReduceSum();
     ASSERT_TRUE(sum.ok()) << sum.status();

@@ -158,24 +158,24 @@ BH_KERNEL(32) BitsOfF32Kernel(ProbeParameters p) {
 
 }  // namespace
 
-Probe ShuffleProbe() { return KernelOf("shuffle", ShuffleKernel); }
-Probe ShuffleXorProbe() { return KernelOf("shuffle_xor", ShuffleXorKernel); }
-Probe BallotProbe() { return KernelOf("ballot", BallotKernel); }
-Probe LoadTilesProbe() { return KernelOf("load_tiles", LoadTilesKernel); }
+Probe ShuffleProbe() { return KernelOf<1024>("shuffle", ShuffleKernel); }
+Probe ShuffleXorProbe() { return KernelOf<1024>("shuffle_xor", ShuffleXorKernel); }
+Probe BallotProbe() { return KernelOf<1024>("ballot", BallotKernel); }
+Probe LoadTilesProbe() { return KernelOf<1024>("load_tiles", LoadTilesKernel); }
 Probe LoadTilesTransposedProbe() {
-  return KernelOf("load_tiles_transposed", LoadTilesTransposedKernel);
+  return KernelOf<1024>("load_tiles_transposed", LoadTilesTransposedKernel);
 }
-Probe TransposeTileProbe() { return KernelOf("transpose_tile", TransposeTileKernel); }
-Probe MultiplyBf16Probe() { return KernelOf("multiply_bf16", MultiplyBf16Kernel); }
-Probe MultiplyF16Probe() { return KernelOf("multiply_f16", MultiplyF16Kernel); }
-Probe CopyProbe() { return KernelOf("copy", CopyKernel); }
-Probe PairProbe() { return KernelOf("pair", PairKernel); }
-Probe WidenProbe() { return KernelOf("widen", WidenKernel); }
-Probe SelectBytesProbe() { return KernelOf("select_bytes", SelectBytesKernel); }
-Probe Exp2Probe() { return KernelOf("exp2", Exp2Kernel); }
-Probe LoadStreamProbe() { return KernelOf("load_stream", LoadStreamKernel); }
-Probe SyncBlockProbe() { return KernelOf("sync_block", SyncBlockKernel); }
-Probe CountProbe() { return KernelOf("count", CountKernel); }
-Probe BitsOfF32Probe() { return KernelOf("bits_of_f32", BitsOfF32Kernel); }
+Probe TransposeTileProbe() { return KernelOf<1024>("transpose_tile", TransposeTileKernel); }
+Probe MultiplyBf16Probe() { return KernelOf<1024>("multiply_bf16", MultiplyBf16Kernel); }
+Probe MultiplyF16Probe() { return KernelOf<1024>("multiply_f16", MultiplyF16Kernel); }
+Probe CopyProbe() { return KernelOf<1024>("copy", CopyKernel); }
+Probe PairProbe() { return KernelOf<1024>("pair", PairKernel); }
+Probe WidenProbe() { return KernelOf<1024>("widen", WidenKernel); }
+Probe SelectBytesProbe() { return KernelOf<1024>("select_bytes", SelectBytesKernel); }
+Probe Exp2Probe() { return KernelOf<1024>("exp2", Exp2Kernel); }
+Probe LoadStreamProbe() { return KernelOf<1024>("load_stream", LoadStreamKernel); }
+Probe SyncBlockProbe() { return KernelOf<1024>("sync_block", SyncBlockKernel); }
+Probe CountProbe() { return KernelOf<1024>("count", CountKernel); }
+Probe BitsOfF32Probe() { return KernelOf<1024>("bits_of_f32", BitsOfF32Kernel); }
 
 }  // namespace bulkhead::cuda

@@ -23,7 +23,7 @@ int TurnsOf(void (*kernel)(Nothing)) {
   block.set_bank_turns(&turns);
   const Nothing parameters;
   const absl::Status status =
-      block.Launch(cuda::KernelOf("kernel", kernel).kernel,
+      block.Launch(cuda::KernelOf<1024>("kernel", kernel).kernel,
                    {.block = {kThreads, 1, 1}, .shared_bytes = kSharedBytes}, &parameters,
                    Schedule::kAscending, 1);
   EXPECT_TRUE(status.ok()) << status;

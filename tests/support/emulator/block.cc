@@ -36,6 +36,10 @@ absl::Status Block::CheckLaunch() const {
     return refuse(absl::StrCat("blocks of ", threads_, " x ", shape_.block[1], " x ",
                                shape_.block[2], " threads"));
   }
+  if (threads_ > kernel_->max_threads) {
+    return refuse(absl::StrCat("blocks of ", threads_, " threads; its launch bounds are ",
+                               kernel_->max_threads));
+  }
   if (shape_.grid[0] < 0 || shape_.grid[1] < 0 || shape_.grid[2] < 0 ||
       shape_.grid[1] > kMaxGridYz || shape_.grid[2] > kMaxGridYz) {
     return refuse(absl::StrCat("a grid of ", shape_.grid[0], " x ", shape_.grid[1], " x ",

@@ -25,7 +25,7 @@ void AddKernel(AddParameters p) {
   p.numbers[int(threadIdx.x)] += p.addend;
 }
 
-const CudaKernelOf<AddParameters> kAdd = cuda::KernelOf("add", AddKernel);
+const CudaKernelOf<AddParameters> kAdd = cuda::KernelOf<1024>("add", AddKernel);
 
 // A driver with room for `granules` and one of them mapped.
 class EmulatedDeviceTest : public testing::TestWithParam<bool> {
@@ -62,7 +62,7 @@ void OtherKernel(AddParameters) {}
 TEST_P(EmulatedDeviceTest, LaunchesNothingUnloadedOnceSomethingWasLoaded) {
   Add(1);
   EXPECT_TRUE(driver_.Synchronize().ok());
-  driver_.Load(cuda::KernelOf("other", OtherKernel).kernel);
+  driver_.Load(cuda::KernelOf<1024>("other", OtherKernel).kernel);
   Add(1);
   EXPECT_THAT(driver_.Synchronize().message(), HasSubstr("kernel add is launched and was not"));
 }

@@ -20,7 +20,7 @@ struct Global {
 // The first fault of `kernel` on one block of 64 threads with 256 bytes of shared memory.
 std::string FaultOf(void (*kernel)(Global), Schedule schedule) {
   alignas(16) std::byte global[64] = {};
-  const CudaKernel erased = cuda::KernelOf("wrong", kernel).kernel;
+  const CudaKernel erased = cuda::KernelOf<1024>("wrong", kernel).kernel;
   const Global parameters{global};
   const LaunchShape shape{.block = {64, 1, 1}, .shared_bytes = 256};
   return std::string(Block().Launch(erased, shape, &parameters, schedule, 1).message());
@@ -115,7 +115,7 @@ TEST_P(FaultTest, AShuffleFromOutsideTheWarp) {
 
 TEST(LaunchTest, RefusesShapesThatNoDeviceTakes) {
   const auto fault = [](LaunchShape shape) {
-    const CudaKernel kernel = cuda::KernelOf(
+    const CudaKernel kernel = cuda::KernelOf<1024>(
                                   "wrong", +[](Global) { cuda::GridDependencySynchronize(); })
                                   .kernel;
     const Global parameters;
@@ -127,6 +127,18 @@ TEST(LaunchTest, RefusesShapesThatNoDeviceTakes) {
   EXPECT_THAT(fault({.block = {48, 1, 1}}), HasSubstr("48 x 1 x 1 threads"));
   EXPECT_THAT(fault({.block = {32, 2, 1}}), HasSubstr("32 x 2 x 1 threads"));
   EXPECT_THAT(fault({.grid = {1, 65536, 1}, .block = {32, 1, 1}}), HasSubstr("1 x 65536 x 1"));
+}
+
+TEST(LaunchTest, RefusesMoreThreadsThanTheLaunchBounds) {
+  const CudaKernel kernel = cuda::KernelOf<64>(
+                                "wrong", +[](Global) { cuda::GridDependencySynchronize(); })
+                                .kernel;
+  const Global parameters;
+  const auto launch = [&](int threads) {
+    return Block().Launch(kernel, {.block = {threads, 1, 1}}, &parameters, Schedule::kAscending, 1);
+  };
+  EXPECT_TRUE(launch(64).ok());
+  EXPECT_THAT(launch(96).message(), HasSubstr("blocks of 96 threads; its launch bounds are 64"));
 }
 
 TEST(LaunchTest, RefusesAKernelThatWasCompiledForADevice) {

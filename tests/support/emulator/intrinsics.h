@@ -110,10 +110,10 @@ template <typename Parameters>
   reinterpret_cast<void (*)(Parameters)>(const_cast<void*>(function))(copy);
 }
 
-template <typename Parameters>
+template <int kThreads, typename Parameters>
 CudaKernelOf<Parameters> KernelOf(const char* name, void (*kernel)(Parameters)) {
-  return {
-      {name, reinterpret_cast<const void*>(kernel), &RunThread<Parameters>, sizeof(Parameters)}};
+  return {{name, reinterpret_cast<const void*>(kernel), &RunThread<Parameters>, sizeof(Parameters),
+           kThreads}};
 }
 
 }  // namespace bulkhead::cuda

@@ -28,7 +28,7 @@ std::set<std::vector<float>> Results(void (*kernel)(Floats)) {
     std::vector<float> out(kThreads, -1.0F);
     const Floats parameters{in, out.data()};
     const LaunchShape shape{.block = {kThreads, 1, 1}, .shared_bytes = kThreads * 16};
-    const CudaKernel erased = cuda::KernelOf("planted", kernel).kernel;
+    const CudaKernel erased = cuda::KernelOf<1024>("planted", kernel).kernel;
     const absl::Status status = Block().Launch(erased, shape, &parameters, schedule, 7);
     results.insert(status.ok() ? out : std::vector<float>());
   }

@@ -54,7 +54,7 @@ class ShadowTest : public testing::TestWithParam<Schedule> {
     for (const Kernel kernel : kernels) {
       const LaunchShape shape{
           .grid = {blocks, 1, 1}, .block = {kThreads, 1, 1}, .shared_bytes = kThreads * 4};
-      driver_.Launch(cuda::KernelOf("planted", kernel).kernel, shape, &memory_);
+      driver_.Launch(cuda::KernelOf<1024>("planted", kernel).kernel, shape, &memory_);
     }
     return std::string(driver_.Synchronize().message());
   }
