@@ -214,9 +214,8 @@ class CudaRuntimeDriver final : public CudaDriver {
     if (attributes.ptxVersion >= 10 * kEarlyMajor) waiting_.insert(kernel.function);
     cudaFunction_t function = nullptr;
     Note(cudaGetFuncBySymbol(&function, kernel.function), kernel.name);
-    if (driver_.load != nullptr && fault_.ok()) {
+    if (driver_.load != nullptr && fault_.ok())
       Note(DriverStatus(driver_.load(function), "cuFuncLoad"));
-    }
   }
 
   void Launch(const CudaKernel& kernel, const LaunchShape& shape, const void* parameters) override {
