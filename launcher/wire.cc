@@ -175,13 +175,16 @@ absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(const ModelLimits& fo
     const absl::Status known = CheckCudaDelta(config.delta.key_dim, config.delta.value_dim);
     if (!known.ok()) return WithExitCode(known, ExitCode::kUsage);
   }
-  if (formats.weights.scales != ScaleFormat::kF16) {
-    return WithExitCode(absl::UnimplementedError(absl::StrCat(
-                            "CUDA computes with scales of weights in float16; those of the "
-                            "checkpoint's ",
-                            WeightFormatName(formats.weights.layers),
-                            " weights are in bfloat16: add --device cpu")),
-                        ExitCode::kUsage);
+  if (formats.weights.scales == ScaleFormat::kBF16 ||
+      formats.weights.scales == ScaleFormat::kE4M3) {
+    return WithExitCode(
+        absl::UnimplementedError(absl::StrCat(
+            "CUDA computes with scales of weights in float16, and of fp8 and MXFP4; those of the "
+            "checkpoint's ",
+            WeightFormatName(formats.weights.layers), " weights are in ",
+            formats.weights.scales == ScaleFormat::kBF16 ? "bfloat16" : "E4M3 (NVFP4)",
+            ": add --device cpu")),
+        ExitCode::kUsage);
   }
   return NewCudaSizes(gemm_library);
 }

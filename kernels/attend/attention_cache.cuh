@@ -9,6 +9,7 @@
 
 #include "intrinsics.h"
 #include "kernels/attend/cuda_kernels.h"
+#include "kernels/cuda/float_codes.cuh"
 
 namespace bulkhead::cuda {
 
@@ -87,18 +88,6 @@ BH_DEVICE void CopyTile(const HeadCache& head, int token0, const CacheRange& ran
     }
   }
   CpAsyncCommit();
-}
-
-// The numbers of two bytes of E4M3, from `first` on, as bf16: their bits are those of bf16 times
-// 2^-120, but for 0x7f and 0xff, which become 480 and, with all bits of the exponent set, NaN.
-BH_DEVICE uint32_t E4m3PairAt(uint32_t codes, int first) {
-  const uint32_t pair = __byte_perm(codes, 0, 0x4140U + 0x0101U * static_cast<uint32_t>(first));
-  const uint32_t magnitudes = pair & 0x007F007FU;
-  const uint32_t small = (pair & 0x00800080U) << 8 | magnitudes << 4;
-  const uint32_t nan = (magnitudes + 0x00010001U) & 0x00800080U;
-  const uint32_t numbers = Bf16Pair(__uint_as_float(small << 16) * 0x1p120F,
-                                    __uint_as_float(small & 0xFFFF0000U) * 0x1p120F);
-  return numbers | ((nan << 7) - (nan << 3));
 }
 
 // The codes of two bytes of a word, from `first` on, as bf16. To subtract from 2^23 and code is as

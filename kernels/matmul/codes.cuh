@@ -3,6 +3,7 @@
 #pragma once
 
 #include "intrinsics.h"
+#include "kernels/cuda/float_codes.cuh"
 #include "kernels/packing/cuda_layout.h"
 #include "memory/weight_format.h"
 
@@ -11,8 +12,8 @@ namespace bulkhead::cuda {
 // What a lane holds of one chunk of a tile of rows: 8 inputs of the rows lane / 4 and 8 behind it.
 template <WeightFormat kFormat>
 struct Codes {
-  static constexpr bool kInt8 = kFormat == WeightFormat::kInt8;
-  static constexpr int kWords = kInt8 ? 4 : 2;
+  static constexpr bool k8Bits = WeightBits(kFormat) == 8;
+  static constexpr int kWords = k8Bits ? 4 : 2;
   uint32_t words[kWords] = {};
   uint32_t scaling[2] = {};
 
@@ -22,11 +23,11 @@ struct Codes {
     if (row_tile * kTileRows >= padded_rows) return;
     const auto* const all = reinterpret_cast<const uint32_t*>(weight.numbers);
     const int64_t lane_of_chunk =
-        kInt8
+        k8Bits
             ? (static_cast<int64_t>(row_tile) * (weight.depth / kChunkInputs) + chunk) * kWarp
             : (static_cast<int64_t>(row_tile) * (weight.depth / kDepthGranule) + chunk / 2) * kWarp;
     const uint32_t* const from =
-        all + (lane_of_chunk + LaneIndex()) * 4 + (kInt8 ? 0 : chunk % 2 * 2);
+        all + (lane_of_chunk + LaneIndex()) * 4 + (k8Bits ? 0 : chunk % 2 * 2);
     BH_UNROLL
     for (int i = 0; i < kWords; ++i) words[i] = from[i];
     const int64_t row =
@@ -46,12 +47,18 @@ struct Codes {
   }
 
   BH_DEVICE float Number(int row, int input) const {
+    const int product = input / 4;  // four inputs each
+    if constexpr (HasFloatCodes(kFormat)) {
+      const uint32_t pair = k8Bits ? E4m3PairAt(words[2 * product + row], input % 4 & 2)
+                                   : E2m1Pair(words[product] >> ((input % 4 / 2 * 2 + row) * 4));
+      return F32OfBf16(static_cast<uint16_t>(pair >> (input % 2 * 16))) *
+             __uint_as_float(scaling[row]);
+    }
     const float scale = F32OfF16(static_cast<uint16_t>(scaling[row]));
     const float zero = F32OfF16(static_cast<uint16_t>(scaling[row] >> 16));
-    const int product = input / 4;  // four inputs each
     const uint32_t code =
-        kInt8 ? words[2 * product + row] >> (input % 4 * 8) & 255
-              : words[product] >> (input % 2 * 16 + (input % 4 / 2 * 2 + row) * 4) & 15;
+        k8Bits ? words[2 * product + row] >> (input % 4 * 8) & 255
+               : words[product] >> (input % 2 * 16 + (input % 4 / 2 * 2 + row) * 4) & 15;
     return (static_cast<float>(code) - zero) * scale;
   }
 };

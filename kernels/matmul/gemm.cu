@@ -45,6 +45,10 @@ CudaKernelOf<LinearParameters> GemmKernel(WeightFormat format) {
       return KernelOf<kGemmThreads>("gemm int8", GemmOfCodes<WeightFormat::kInt8>);
     case WeightFormat::kInt4:
       return KernelOf<kGemmThreads>("gemm int4", GemmOfCodes<WeightFormat::kInt4>);
+    case WeightFormat::kFp8:
+      return KernelOf<kGemmThreads>("gemm fp8", GemmOfCodes<WeightFormat::kFp8>);
+    case WeightFormat::kFp4:
+      return KernelOf<kGemmThreads>("gemm fp4", GemmOfCodes<WeightFormat::kFp4>);
     default:
       return KernelOf<kGemmThreads>("gemm bf16", Gemm<WeightFormat::kBF16>);
   }
@@ -53,6 +57,8 @@ CudaKernelOf<LinearParameters> GemmKernel(WeightFormat format) {
 const KernelRegistration kRegistered(GemmKernel(WeightFormat::kBF16),
                                      GemmKernel(WeightFormat::kF16),
                                      GemmKernel(WeightFormat::kInt8),
-                                     GemmKernel(WeightFormat::kInt4));
+                                     GemmKernel(WeightFormat::kInt4),
+                                     GemmKernel(WeightFormat::kFp8),
+                                     GemmKernel(WeightFormat::kFp4));
 
 }  // namespace bulkhead::cuda

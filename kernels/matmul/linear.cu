@@ -51,6 +51,10 @@ CudaKernelOf<LinearParameters> LinearKernel(WeightFormat format, int token_tiles
       return KernelOfFormat<WeightFormat::kInt8>("linear int8", token_tiles);
     case WeightFormat::kInt4:
       return KernelOfFormat<WeightFormat::kInt4>("linear int4", token_tiles);
+    case WeightFormat::kFp8:
+      return KernelOfFormat<WeightFormat::kFp8>("linear fp8", token_tiles);
+    case WeightFormat::kFp4:
+      return KernelOfFormat<WeightFormat::kFp4>("linear fp4", token_tiles);
     default:
       return KernelOfFormat<WeightFormat::kBF16>("linear bf16", token_tiles);
   }
@@ -58,8 +62,8 @@ CudaKernelOf<LinearParameters> LinearKernel(WeightFormat format, int token_tiles
 
 const KernelRegistration kRegistered([] {
   std::vector<CudaKernel> kernels;
-  for (const WeightFormat format :
-       {WeightFormat::kBF16, WeightFormat::kF16, WeightFormat::kInt8, WeightFormat::kInt4}) {
+  for (const WeightFormat format : {WeightFormat::kBF16, WeightFormat::kF16, WeightFormat::kInt8,
+                                    WeightFormat::kInt4, WeightFormat::kFp8, WeightFormat::kFp4}) {
     for (const int tiles : {1, 2, 4}) kernels.push_back(LinearKernel(format, tiles).kernel);
   }
   return kernels;

@@ -2,9 +2,11 @@
 // product of tiles, in which 16 outputs are the rows and 8 tokens the columns (cuda_layout.h).
 // The four warps of a block share the depth. Codes enter the product as they are, exactly; scale
 // and zero of a cell are applied to its sums in f32: out += scale (sum of q x - zero sum of x).
+// Codes of fp8 and fp4 are numbers, with a scale alone.
 #pragma once
 
 #include "intrinsics.h"
+#include "kernels/cuda/float_codes.cuh"
 #include "kernels/matmul/cuda_kernels.h"
 
 namespace bulkhead::cuda {
@@ -16,9 +18,7 @@ inline constexpr uint32_t kF32Of2To23 = 0x4B000000U;  // the low 8 bits count on
 // What a lane holds of 64 inputs of a tile of rows.
 template <WeightFormat kFormat>
 struct WeightTile {
-  static constexpr int kLoads = kFormat == WeightFormat::kInt4   ? 1
-                                : kFormat == WeightFormat::kInt8 ? 2
-                                                                 : 4;
+  static constexpr int kLoads = WeightBits(kFormat) / 4;
   Words4 loads[kLoads];
   int cells[2];  // of its chunks, where weights have cells
 
@@ -49,6 +49,17 @@ struct WeightTile {
       const uint32_t word = loads[0].w[2 * chunk + half];
       BH_UNROLL
       for (int i = 0; i < 4; ++i) a[i] = (word >> (4 * i) & 0x000F000FU) | kBf16Of128;
+    } else if constexpr (kFormat == WeightFormat::kFp4) {
+      const uint32_t word = loads[0].w[2 * chunk + half];
+      BH_UNROLL
+      for (int i = 0; i < 4; ++i) a[i] = E2m1Pair(word >> (4 * i));
+    } else if constexpr (kFormat == WeightFormat::kFp8) {
+      BH_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const uint32_t word = loads[chunk].w[2 * half + i];
+        a[i] = E4m3PairAt(word, 0);
+        a[2 + i] = E4m3PairAt(word, 2);
+      }
     } else if constexpr (kFormat == WeightFormat::kInt8) {
       BH_UNROLL
       for (int i = 0; i < 2; ++i) {
@@ -123,7 +134,8 @@ struct Sums {
       BH_UNROLL
       for (int half = 0; half < 2; ++half) {
         const uint32_t bits = scaling[half];
-        const float scale = F32OfF16(static_cast<uint16_t>(bits));
+        const float scale =
+            HasFloatCodes(kFormat) ? __uint_as_float(bits) : F32OfF16(static_cast<uint16_t>(bits));
         // Codes of 4 bits stand for 128 more, those of 8 bits were centred.
         const float zero = kFormat == WeightFormat::kInt4
                                ? 128.0F + F32OfF16(static_cast<uint16_t>(bits >> 16))
@@ -178,9 +190,9 @@ BH_DEVICE void MultiplyStep(const PackedWeight& weight, int row_tile, const Inpu
 // Steps of a warp whose loads are issued and not used yet: bytes in flight hide the memory's
 // latency, and few rows make few warps. With more tokens registers run out, and warps are more.
 template <WeightFormat kFormat, int kTiles>
-inline constexpr int kAhead = (kFormat == WeightFormat::kInt4   ? 8
-                               : kFormat == WeightFormat::kInt8 ? 6
-                                                                : 4) /
+inline constexpr int kAhead = (WeightBits(kFormat) == 4   ? 8
+                               : WeightBits(kFormat) == 8 ? 6
+                                                          : 4) /
                               kTiles;
 
 // This warp's part of the depth of one tile of rows. `wait` comes between the first loads of the

@@ -36,12 +36,22 @@ Unpack(UnpackParameters p) {
 }  // namespace
 
 CudaKernelOf<UnpackParameters> UnpackKernel(WeightFormat format) {
-  return format == WeightFormat::kInt8
-             ? KernelOf<kUnpackWarps * kWarp>("unpack int8", Unpack<WeightFormat::kInt8>)
-             : KernelOf<kUnpackWarps * kWarp>("unpack int4", Unpack<WeightFormat::kInt4>);
+  constexpr int kThreads = kUnpackWarps * kWarp;
+  switch (format) {
+    case WeightFormat::kInt8:
+      return KernelOf<kThreads>("unpack int8", Unpack<WeightFormat::kInt8>);
+    case WeightFormat::kFp8:
+      return KernelOf<kThreads>("unpack fp8", Unpack<WeightFormat::kFp8>);
+    case WeightFormat::kFp4:
+      return KernelOf<kThreads>("unpack fp4", Unpack<WeightFormat::kFp4>);
+    default:
+      return KernelOf<kThreads>("unpack int4", Unpack<WeightFormat::kInt4>);
+  }
 }
 
 const KernelRegistration kRegistered(UnpackKernel(WeightFormat::kInt8),
-                                     UnpackKernel(WeightFormat::kInt4));
+                                     UnpackKernel(WeightFormat::kInt4),
+                                     UnpackKernel(WeightFormat::kFp8),
+                                     UnpackKernel(WeightFormat::kFp4));
 
 }  // namespace bulkhead::cuda

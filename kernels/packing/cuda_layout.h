@@ -8,9 +8,9 @@
 //
 //   bf16, f16   [rows][depth], row-major
 //   f32         likewise, of products without tensor cores
-//   int8        [rows / 16][depth / 32][lane][16 bytes]: four words {first product: row g, row g +
+//   int8, fp8   [rows / 16][depth / 32][lane][16 bytes]: four words {first product: row g, row g +
 //               8; second product: row g, row g + 8} of four inputs each
-//   int4        [rows / 16][depth / 64][lane][16 bytes]: four words, one for each product of two
+//   int4, fp4   [rows / 16][depth / 64][lane][16 bytes]: four words, one for each product of two
 //               chunks; the low half has the first inputs of the pairs, the high half the second
 //               ones; of each half digit i is {row g, row g + 8, row g, row g + 8} of the inputs
 //               {0, 0, 2, 2}
@@ -20,6 +20,8 @@
 #pragma once
 
 #include <stdint.h>
+
+#include "memory/weight_format.h"
 
 namespace bulkhead::cuda {
 
@@ -31,7 +33,8 @@ static constexpr int kTileRows = 16;
 struct PackedWeight {
   const unsigned char* numbers = nullptr;
   // Quantised formats alone:
-  const uint32_t* scaling = nullptr;    // [cells][rows, filled up]: f16 scale, then f16 zero
+  const uint32_t* scaling = nullptr;    // [cells][rows, filled up]: f16 scale, then f16 zero, of
+                                        // int8 and int4; f32 scale, of fp8 and fp4
   const int32_t* chunk_cell = nullptr;  // [depth / 32] the cell of each chunk, ascending
   // [depth] which input is there; -1: none. Null: the inputs in their order, then none.
   const int32_t* input_at = nullptr;
@@ -39,6 +42,11 @@ struct PackedWeight {
   int inputs = 0;  // K
   int depth = 0;
 };
+
+// Whose codes are numbers, without a zero.
+static constexpr bool HasFloatCodes(WeightFormat format) {
+  return format == WeightFormat::kFp8 || format == WeightFormat::kFp4;
+}
 
 // Where the code of a row and a place in the depth lies.
 struct CodePlace {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -108,7 +109,7 @@ class CodeSink final : public WeightSink {
         const WeightScaling scaling =
             QuantizeWeights(absl::MakeConstSpan(values).subspan(cell.begin, size), shape.format,
                             kPlainWeightLoops, {&codes_[to * shape.cols + cell.begin], size});
-        PutScaling(to, static_cast<int64_t>(i), scaling.scale, scaling.zero);
+        PutScaling(to, static_cast<int64_t>(i), scaling);
       }
     }
     CountRows(rows.rows());
@@ -123,7 +124,11 @@ class CodeSink final : public WeightSink {
     for (int64_t row = 0; row < rows.rows; ++row) {
       for (int64_t i = 0; i < layout_.num_cells(); ++i) {
         const int64_t from = row * groups + (indexed_ ? i : cells_[i].group);
-        PutScaling(row_begin + row, i, rows.scales[from], rows.zeros[from]);
+        WeightScaling scaling{.format = shape.groups.scales};
+        scaling.scale = rows.f32_scales != nullptr ? std::bit_cast<uint32_t>(rows.f32_scales[from])
+                                                   : rows.scales[from];
+        if (rows.zeros != nullptr) scaling.zero = rows.zeros[from];
+        PutScaling(row_begin + row, i, scaling);
       }
     }
     CountRows(rows.rows);
@@ -143,8 +148,18 @@ class CodeSink final : public WeightSink {
     });
   }
 
-  void PutScaling(int64_t row, int64_t cell, uint16_t scale, uint8_t zero) {
-    scaling_[cell * layout_.padded_rows() + row] = uint32_t{F16OfF32(zero)} << 16 | scale;
+  void PutScaling(int64_t row, int64_t cell, const WeightScaling& scaling) {
+    uint32_t& word = scaling_[cell * layout_.padded_rows() + row];
+    switch (linear_.shape.format) {
+      case WeightFormat::kFp8:
+        word = scaling.scale;
+        break;
+      case WeightFormat::kFp4:  // of numbers, which are two steps
+        word = std::bit_cast<uint32_t>(2.0F * scaling.Scale());
+        break;
+      default:
+        word = uint32_t{F16OfF32(scaling.zero)} << 16 | scaling.scale;
+    }
   }
 
   void CountRows(int64_t rows) {
@@ -183,7 +198,7 @@ class CodeSink final : public WeightSink {
     for (int64_t at = 0; at < layout_.depth(); ++at) {
       if (input_at_[at] < 0) continue;
       for (int64_t row = begin; row < end; ++row) {
-        const CodePlace place = shape.format == WeightFormat::kInt8
+        const CodePlace place = WeightBits(shape.format) == 8
                                     ? cuda::Int8Place(row, at, layout_.depth())
                                     : cuda::Int4Place(row, at, layout_.depth());
         words[place.word] |= uint32_t{codes_[row * shape.cols + input_at_[at]]} << place.shift;

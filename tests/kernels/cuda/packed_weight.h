@@ -40,17 +40,27 @@ inline void Fill(const ProductCase& c, WeightSink& sink) {
   }
   std::mt19937 random(3);
   const int64_t groups = NumGroups(shape);
-  const bool is_int4 = shape.format == WeightFormat::kInt4;
+  const bool is_int4 = WeightBits(shape.format) == 4;
   std::vector<uint8_t> codes(shape.rows * shape.cols), zeros(shape.rows * groups);
   std::vector<uint16_t> scales(shape.rows * groups);
   for (uint8_t& code : codes)
     code = static_cast<uint8_t>(is_int4 ? random() % 16 : 1 + random() % 255);
   for (uint8_t& zero : zeros) zero = static_cast<uint8_t>(is_int4 ? random() % 17 : 128);
-  for (uint16_t& scale : scales)
-    scale = F16OfF32(0.001F + 0.01F * static_cast<float>(random() % 100));
+  std::vector<float> f32_scales(scales.size());
+  for (size_t i = 0; i < scales.size(); ++i) {
+    f32_scales[i] = 0.001F + 0.01F * static_cast<float>(random() % 100);
+    const bool is_exponent = shape.groups.scales == ScaleFormat::kE8M0;
+    scales[i] = is_exponent ? static_cast<uint16_t>(110 + random() % 20) : F16OfF32(f32_scales[i]);
+  }
+  // 0x7f and 0xff are no numbers.
+  for (uint8_t& code : codes) {
+    if (shape.format == WeightFormat::kFp8 && (code & 0x7F) == 0x7F) code ^= 1;
+  }
   for (const auto& [begin, end] : parts) {
-    sink.PutQuantizedRows(begin, {end - begin, codes.data() + begin * shape.cols,
-                                  scales.data() + begin * groups, zeros.data() + begin * groups});
+    QuantizedRows rows{end - begin, codes.data() + begin * shape.cols,
+                       scales.data() + begin * groups, zeros.data() + begin * groups};
+    if (shape.format == WeightFormat::kFp8) rows.f32_scales = f32_scales.data() + begin * groups;
+    sink.PutQuantizedRows(begin, rows);
     if (begin == half && shape.groups.indexed > 0) {  // between the rows
       std::vector<int32_t> index(shape.cols);
       for (int32_t& group : index) group = static_cast<int32_t>(random() % shape.groups.indexed);

@@ -1,4 +1,5 @@
-// Quantised weights as bf16, in the order of the depth: what Embed says of each row, rounded.
+// Quantised weights as bf16, in the order of the depth: what the reference's Embed says of each
+// row, rounded.
 #include <gtest/gtest.h>
 
 #include "kernels/matmul/cuda_kernels.h"
@@ -17,6 +18,9 @@ std::vector<ProductCase> Cases() {
     cases.push_back({{40, 600, format, {0, 150, 300, 450, 600}, {32, 0, 0}}, true});
   }
   cases.push_back({{40, 150, WeightFormat::kInt4, {0, 75, 150}, {32, 0, 5}}, true});  // act order
+  cases.push_back({{100, 322, WeightFormat::kFp8, {0, 322}, {64, 0, 0, ScaleFormat::kF32}}, true});
+  cases.push_back(
+      {{40, 600, WeightFormat::kFp4, {0, 300, 600}, {32, 0, 0, ScaleFormat::kE8M0}}, true});
   return cases;
 }
 
@@ -40,7 +44,9 @@ TEST_P(CudaUnpack, WritesEachNumberWhereTheDepthHasItsInput) {
   const PackedLayout layout(shape);
   for (CudaUnderTest& cuda : AllSchedules()) {
     const Packed packed(*cuda.backend, GetParam(), 8);
-    const std::vector<float> want = Widened(*cuda.backend, packed);
+    const std::unique_ptr<Device> host = NewHostDevice(0);
+    const std::unique_ptr<Backend> reference = NewReferenceBackend(*host);
+    const std::vector<float> want = Widened(*reference, Packed(*reference, GetParam(), 8));
     const cuda::PackedWeight weight = layout.Parameters(shape, packed.linear.packed);
     for (const int first_row : {0, 16}) {
       const int64_t rows = layout.padded_rows() - first_row;
@@ -67,7 +73,8 @@ TEST_P(CudaUnpack, WritesEachNumberWhereTheDepthHasItsInput) {
           if (row >= shape.rows) {
             ASSERT_EQ(number & 0x7FFF, 0) << "a row that only fills up the tile";
           } else if (input >= 0 && input < shape.cols) {
-            ASSERT_EQ(number, Bf16OfF32(want[row * shape.cols + input])) << row << ", " << at;
+            const float rounded = F32OfBf16(Bf16OfF32(want[row * shape.cols + input]));
+            ASSERT_EQ(F32OfBf16(number), rounded) << row << ", " << at;
           }
         }
       }

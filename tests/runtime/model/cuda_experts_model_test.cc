@@ -131,6 +131,8 @@ std::vector<ExpertModelCase> Cases() {
       {"minimax_m2_bf16", 2},
       {"qwen2_moe_bf16", 1},
       {"gpt_oss_bf16", 2},
+      {"../quantised/gpt_oss_mxfp4", 1},
+      {"../quantised/gpt_oss_mxfp4", 2, stored, KvFormat::kBF16, 1},
       {"llama4_bf16", 1},
       {"qwen3_next_bf16", 1},
       {"qwen3_next_bf16", 2, stored, KvFormat::kInt8, 40, true},

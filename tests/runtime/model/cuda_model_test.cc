@@ -75,6 +75,8 @@ std::vector<ModelCase> Cases() {
       {"gemma4_bf16", 2, std::nullopt, KvFormat::kBF16, "models", true},
       {"gptq_act_order", 1, std::nullopt, KvFormat::kBF16, "quantised"},
       {"awq", 2, std::nullopt, KvFormat::kBF16, "quantised"},
+      {"ct_mxfp4", 1, std::nullopt, KvFormat::kBF16, "quantised"},
+      {"ct_mxfp4", 2, std::nullopt, KvFormat::kInt8, "quantised"},
   };
 }
 INSTANTIATE_TEST_SUITE_P(Models, CudaModel, testing::ValuesIn(Cases()));
