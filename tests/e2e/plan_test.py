@@ -230,6 +230,14 @@ class PlanTest(unittest.TestCase):
             self.assertEqual(code, 2, errors)
             self.assertIn(says, errors)
 
+    def test_weights_in_mxfp4_are_planned_for_a_gpu_and_those_in_nvfp4_refused(self):
+        data = os.path.join(group.SOURCE, "tests", "data", "quantised")
+        code, _, errors = plan({"--gpu": "h100"}, 1, os.path.join(data, "ct_mxfp4"))
+        self.assertEqual(code, 0, errors)
+        code, _, errors = plan({"--gpu": "h100"}, 1, os.path.join(data, "ct_nvfp4"))
+        self.assertEqual(code, 2, errors)
+        self.assertIn("in E4M3 (NVFP4): add --device cpu", errors)
+
     def test_latents_are_planned_for_a_gpu_in_the_formats_that_it_attends_to(self):
         model = os.path.join(group.SOURCE, "tests", "data", "models", "deepseek_v2_bf16")
         bytes_per_token = {}

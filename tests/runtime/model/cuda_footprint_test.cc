@@ -135,6 +135,7 @@ INSTANTIATE_TEST_SUITE_P(
                     PlannedCase{"models/qwen3_5_bf16", 1, WeightFormat::kInt8},
                     PlannedCase{"models/gemma4_bf16", 2},
                     PlannedCase{"quantised/gptq_act_order", 1}, PlannedCase{"quantised/awq", 2},
+                    PlannedCase{"quantised/ct_mxfp4", 2}, PlannedCase{"quantised/gpt_oss_mxfp4", 1},
                     PlannedCase{"models/llama3_gqa_bf16", 1, std::nullopt, KvFormat::kBF16,
                                 64 * kMiB, true},
                     PlannedCase{"models/llama3_gqa_bf16", 2, WeightFormat::kInt4, KvFormat::kInt8,
