@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <fstream>
 #include <iterator>
-#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -15,31 +14,36 @@
 #include "base/cgroup.h"
 
 namespace bulkhead {
-namespace {
 
-// The list in a file such as "0-3,8"; empty if the file is absent or malformed.
-std::vector<int> CoreListIn(const std::string& path) {
-  std::ifstream file(path);
-  std::string text;
-  std::getline(file, text);
+std::vector<int> ParseKernelList(const std::string& text) {
   std::vector<int> list;
-  for (const absl::string_view part : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
-    const std::pair<std::string, std::string> range = absl::StrSplit(part, absl::MaxSplits('-', 1));
+  for (const absl::string_view part :
+       absl::StrSplit(absl::StripAsciiWhitespace(text), ',', absl::SkipWhitespace())) {
+    const std::vector<absl::string_view> ends = absl::StrSplit(part, '-');
     int first = 0;
     int last = 0;
-    if (!absl::SimpleAtoi(range.first, &first)) return {};
-    if (!absl::SimpleAtoi(range.second.empty() ? range.first : range.second, &last)) return {};
-    for (int i = first; i <= last && i < kMaxCores; ++i) list.push_back(i);
+    if (ends.size() > 2 || !absl::SimpleAtoi(ends.front(), &first) ||
+        !absl::SimpleAtoi(ends.back(), &last) || first < 0 || last < first) {
+      return {};
+    }
+    for (int i = first; i <= last && i < kMaxCores && list.size() < kMaxCores; ++i) {
+      list.push_back(i);
+    }
   }
   return list;
 }
 
-}  // namespace
+std::vector<int> ReadKernelList(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return ParseKernelList(line);
+}
 
-std::vector<int> AllowedCores() {
+std::vector<int> AllowedCores(int process) {
   std::vector<int> cores;
   unsigned char mask[kMaxCores / 8] = {};
-  if (sched_getaffinity(0, sizeof(mask), reinterpret_cast<cpu_set_t*>(mask)) == 0) {
+  if (sched_getaffinity(process, sizeof(mask), reinterpret_cast<cpu_set_t*>(mask)) == 0) {
     for (int core = 0; core < kMaxCores; ++core) {
       if ((mask[core / 8] >> (core % 8) & 1) != 0) cores.push_back(core);
     }
@@ -60,11 +64,24 @@ std::string CoreListText(const std::vector<int>& cores) {
   return text;
 }
 
+std::vector<int> OnePerPhysicalCore(const std::vector<int>& cores, const std::string& root) {
+  std::vector<int> first;
+  for (const int core : cores) {
+    const std::vector<int> siblings = ReadKernelList(
+        absl::StrCat(root, "/sys/devices/system/cpu/cpu", core, "/topology/thread_siblings_list"));
+    const bool has_earlier = std::any_of(siblings.begin(), siblings.end(), [&](int sibling) {
+      return sibling < core && std::binary_search(cores.begin(), cores.end(), sibling);
+    });
+    if (!has_earlier) first.push_back(core);
+  }
+  return first;
+}
+
 std::vector<int> NumaNodesOf(const std::vector<int>& cores, const std::string& root) {
   std::vector<int> nodes;
-  for (const int node : CoreListIn(root + "/sys/devices/system/node/online")) {
+  for (const int node : ReadKernelList(root + "/sys/devices/system/node/online")) {
     const std::vector<int> of_node =
-        CoreListIn(absl::StrCat(root, "/sys/devices/system/node/node", node, "/cpulist"));
+        ReadKernelList(absl::StrCat(root, "/sys/devices/system/node/node", node, "/cpulist"));
     const bool holds_one = std::any_of(of_node.begin(), of_node.end(), [&](int core) {
       return std::binary_search(cores.begin(), cores.end(), core);
     });
@@ -74,7 +91,7 @@ std::vector<int> NumaNodesOf(const std::vector<int>& cores, const std::string& r
 }
 
 std::vector<int> AllowedCoresNear(const std::string& pci_bus_id, const std::string& root) {
-  const std::vector<int> of_node = CoreListIn(absl::StrCat(
+  const std::vector<int> of_node = ReadKernelList(absl::StrCat(
       root, "/sys/bus/pci/devices/", absl::AsciiStrToLower(pci_bus_id), "/local_cpulist"));
   const std::vector<int> allowed = AllowedCores();
   std::vector<int> near;

@@ -10,14 +10,24 @@ namespace bulkhead {
 // More than any host has: an upper bound for received values.
 inline constexpr int kMaxCores = 8192;
 
-// The cores of this process's affinity mask, ascending; {0} if it cannot be read.
-std::vector<int> AllowedCores();
+// The cores of a process's affinity mask, ascending; {0} if it cannot be read. `process` 0: the
+// calling thread's.
+std::vector<int> AllowedCores(int process = 0);
+
+// A list as the kernel writes it, "0-3,8", of at most kMaxCores numbers below kMaxCores; empty if
+// malformed.
+std::vector<int> ParseKernelList(const std::string& text);
+// The list in the first line of a file; empty if absent.
+std::vector<int> ReadKernelList(const std::string& path);
 
 // In the kernel's core list format: "0-3,8".
 std::string CoreListText(const std::vector<int>& cores);
 
-// The NUMA nodes of `cores`, ascending; empty if the kernel does not report them. `root` is a
-// prefix of /sys.
+// Those of `cores` that are the first of their physical core: SMT siblings share its units. `root`
+// is a prefix of /sys.
+std::vector<int> OnePerPhysicalCore(const std::vector<int>& cores, const std::string& root = "");
+
+// The NUMA nodes of `cores`, ascending; empty if the kernel does not report them.
 std::vector<int> NumaNodesOf(const std::vector<int>& cores, const std::string& root = "");
 
 // The allowed cores on the NUMA node of a PCI device ("0000:65:00.0"). All allowed cores if the

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -34,6 +35,18 @@ int SlurmLocalSize(const Environment& environment) {
   return absl::SimpleAtoi(each, &value) && value > 0 ? value : 0;
 }
 
+// mpirun hands its options down as variables. A mapping says nothing of binding, except by PE=.
+bool BoundByDefault(const Environment& environment) {
+  if (environment("OMPI_MCA_orte_bound_at_launch") == nullptr) return false;
+  for (const char* const asked :
+       {"OMPI_MCA_hwloc_base_binding_policy", "OMPI_MCA_hwloc_base_cpu_set",
+        "OMPI_MCA_hwloc_base_cpu_list", "OMPI_MCA_orte_rankfile"}) {
+    if (environment(asked) != nullptr) return false;
+  }
+  const char* const mapping = environment("OMPI_MCA_rmaps_base_mapping_policy");
+  return mapping == nullptr || !absl::StrContains(absl::AsciiStrToUpper(mapping), "PE=");
+}
+
 absl::Status Refusal(const LaunchEnvironment& launch, absl::string_view why) {
   return WithExitCode(absl::FailedPreconditionError(absl::StrCat(
                           launch.launcher, " started ", launch.expected_size, " ranks, but ", why,
@@ -53,6 +66,7 @@ LaunchEnvironment ReadLaunchEnvironment(const Environment& environment) {
     launch.local_size = Number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE");
     launch.local_rank = Index(environment, "OMPI_COMM_WORLD_LOCAL_RANK");
     launch.one_host = launch.expected_size == launch.local_size;
+    launch.bound_by_default = BoundByDefault(environment);
     return launch;
   }
   // A batch script has SLURM_PROCID without a step; an interactive shell is a one-task step

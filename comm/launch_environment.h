@@ -18,6 +18,8 @@ struct LaunchEnvironment {
   bool one_host = false;  // known to be on a single host
   int local_size = 0;     // ranks on this host; 0 if unknown
   int local_rank = -1;    // index among them; -1 if unknown
+  // Open MPI bound this process to a core, or to the cores of a NUMA node, without being asked to.
+  bool bound_by_default = false;
 
   // Whether this process was launched as a rank of a group.
   bool by_launcher() const { return !launcher.empty(); }

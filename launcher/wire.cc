@@ -1,6 +1,8 @@
 #include "launcher/wire.h"
 
-#include <algorithm>
+#include <unistd.h>
+
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "bulkhead/internal/startup.pb.h"
+#include "comm/launch_environment.h"
 #include "comm/local/local_group.h"
 #include "comm/mpi/mpi_group.h"
 #include "comm/nccl/nccl_communicator.h"
@@ -31,7 +34,13 @@
 
 namespace bulkhead {
 absl::StatusOr<std::unique_ptr<Group>> JoinGroup(const EngineOptions& options) {
-  if (LaunchedAsGroup()) return NewMpiGroup(options.startup_timeout);
+  if (LaunchedAsGroup()) {
+    // What mpirun does unasked: a core for each rank. Before MPI starts threads.
+    if (!options.numa.off && ReadLaunchEnvironment(std::getenv).bound_by_default) {
+      UseCores(AllowedCores(getppid()));
+    }
+    return NewMpiGroup(options.startup_timeout);
+  }
   return NewSingleGroup();
 }
 
@@ -43,52 +52,6 @@ absl::Status CheckGroupSize(const EngineOptions& options, const RankTopology& to
           "--tensor-parallel-size ", wanted, " but the group has ", topology.size,
           topology.size == 1 ? " rank" : " ranks", "; start it with mpirun -n ", wanted)),
       ExitCode::kGroupNotUp);
-}
-
-absl::StatusOr<ThreadConfig> ChooseThreads(std::optional<int> threads, GroupExchange& exchange,
-                                           absl::Duration timeout) {
-  const RankTopology& topology = exchange.topology();
-  internal::RankCores mine;
-  mine.set_host(topology.hosts[topology.rank]);
-  mine.set_num_threads(threads.value_or(0));
-  mine.set_quota(CoreQuota().value_or(kMaxCores));
-  const std::vector<int> allowed = AllowedCores();
-  mine.mutable_cores()->Assign(allowed.begin(), allowed.end());
-  BH_ASSIGN_OR_RETURN(const std::vector<internal::RankCores> ranks,
-                      GatherMessages(exchange, mine, timeout));
-  std::vector<int> sharers(kMaxCores, 0);  // ranks of this host that may use each core
-  std::vector<internal::RankCores> neighbours;
-  for (const internal::RankCores& rank : ranks) {
-    if (rank.host() != mine.host()) continue;
-    for (const int core : rank.cores()) {
-      if (core < 0 || core >= kMaxCores) {
-        return absl::InternalError(absl::StrCat(core, " is not a core"));
-      }
-      ++sharers[core];
-    }
-    neighbours.push_back(rank);
-  }
-  // The ranks of a host are taken to share one quota, as they do in a container.
-  const auto threads_of = [&](const internal::RankCores& rank) {
-    if (rank.num_threads() > 0) return rank.num_threads();
-    double share = 0;
-    for (const int core : rank.cores()) share += 1.0 / sharers[core];
-    share = std::min(share, rank.quota() / static_cast<double>(neighbours.size()));
-    return std::clamp(static_cast<int>(share + 1e-6), 1, kMaxThreads);
-  };
-  int all_threads = 0;
-  for (const internal::RankCores& rank : neighbours) all_threads += threads_of(rank);
-  const auto used = std::count_if(sharers.begin(), sharers.end(), [](int n) { return n > 0; });
-  ThreadConfig choice;
-  choice.num_threads = threads_of(mine);
-  choice.cores_allowed = mine.cores_size();
-  choice.may_spin = all_threads <= std::min<double>(static_cast<double>(used), mine.quota()) &&
-                    choice.num_threads <= choice.cores_allowed;
-  if (choice.num_threads > choice.cores_allowed) {
-    BH_LOG(kWarning) << choice.num_threads << " threads may run on " << choice.cores_allowed
-                     << " cores only; start with mpirun --bind-to none, or lower --threads";
-  }
-  return choice;
 }
 
 std::unique_ptr<Device> MakeDevice(const DeviceBudget& budget) {

@@ -8,6 +8,7 @@
 #include "kernels/backend.h"
 #include "launcher/device_choice.h"
 #include "launcher/flags/options.h"
+#include "launcher/rank_cores.h"
 #include "memory/cuda_driver.h"
 #include "memory/device.h"
 #include "memory/ledger.h"
@@ -21,16 +22,6 @@ absl::StatusOr<std::unique_ptr<Group>> JoinGroup(const EngineOptions& options);
 
 // Refuses a --tensor-parallel-size other than the group's size (exit code 5).
 absl::Status CheckGroupSize(const EngineOptions& options, const RankTopology& topology);
-
-// Threads of a rank: agreed among the ranks of a host, which share its cores.
-struct ThreadConfig {
-  int num_threads = 1;
-  int cores_allowed = 1;  // of this rank
-  bool may_spin = true;   // false if the host's ranks x threads exceed the allowed cores
-};
-// Collective over the group. `threads` absent: this rank's fair share of the allowed cores.
-absl::StatusOr<ThreadConfig> ChooseThreads(std::optional<int> threads, GroupExchange& exchange,
-                                           absl::Duration timeout);
 
 // CUDA, NCCL and cuBLASLt as visible to this process. Creates no context.
 DevicesFound FindDevices();

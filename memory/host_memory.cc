@@ -13,7 +13,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/cgroup.h"
+#include "base/host_cores.h"
 #include "base/status.h"
+#include "memory/numa.h"
 
 namespace bulkhead {
 namespace {
@@ -65,47 +67,17 @@ std::optional<HostLimit> LimitOf(const CgroupDir& dir, const std::string& boot_i
   return found;
 }
 
-// "0-3,8" as numbers; empty if malformed.
-std::vector<int> ParseNodeList(const std::string& text) {
-  constexpr int kMaxNodes = 1024;
-  std::vector<int> nodes;
-  for (const absl::string_view range : absl::StrSplit(absl::StripAsciiWhitespace(text), ',')) {
-    const std::vector<absl::string_view> ends = absl::StrSplit(range, '-');
-    int first = 0;
-    int last = 0;
-    if (ends.size() > 2 || !absl::SimpleAtoi(ends.front(), &first) ||
-        !absl::SimpleAtoi(ends.back(), &last) || first < 0 || last < first || last >= kMaxNodes) {
-      return {};
-    }
-    for (int node = first; node <= last; ++node) nodes.push_back(node);
-  }
-  return nodes;
-}
-
-std::string FirstLine(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-// The limit of the allowed NUMA nodes, if they are a proper subset of the host's.
-std::optional<HostLimit> LimitOfNodes(const std::string& root, const std::string& boot_id) {
-  std::string allowed_text;
-  std::ifstream status(root + "/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (absl::StartsWith(line, "Mems_allowed_list:")) {
-      allowed_text = std::string(absl::StripAsciiWhitespace(line.substr(18)));
-    }
-  }
+// The limit of these NUMA nodes, if they are a proper subset of those with memory. `nodes` empty:
+// those that the process may use.
+std::optional<HostLimit> LimitOfNodes(std::vector<int> nodes, const std::string& root,
+                                      const std::string& boot_id) {
   const std::string sys = root + "/sys/devices/system/node";
-  const std::vector<int> allowed = ParseNodeList(allowed_text);
-  const std::vector<int> present = ParseNodeList(FirstLine(sys + "/has_memory"));
+  if (nodes.empty()) nodes = AllowedNumaNodes(root);
   int64_t total_kib = 0;
   int64_t free_kib = 0;
   bool all = true;
-  for (const int node : present) {
-    if (std::find(allowed.begin(), allowed.end(), node) == allowed.end()) {
+  for (const int node : ReadKernelList(sys + "/has_memory")) {
+    if (std::find(nodes.begin(), nodes.end(), node) == nodes.end()) {
       all = false;
       continue;
     }
@@ -117,8 +89,9 @@ std::optional<HostLimit> LimitOfNodes(const std::string& root, const std::string
                 ReadField(path, "Inactive(file):", prefix).value_or(0);
   }
   if (all || total_kib == 0) return std::nullopt;
-  return HostLimit{.id = absl::StrCat(boot_id, ":nodes:", allowed_text),
-                   .name = absl::StrCat("the NUMA nodes ", allowed_text),
+  const std::string text = CoreListText(nodes);
+  return HostLimit{.id = absl::StrCat(boot_id, ":nodes:", text),
+                   .name = absl::StrCat("NUMA node", nodes.size() == 1 ? " " : "s ", text),
                    .total_bytes = total_kib * 1024,
                    .available_bytes = free_kib * 1024};
 }
@@ -136,7 +109,8 @@ std::string BootId(const std::string& root) {
   return file >> id ? id : "boot";
 }
 
-absl::StatusOr<std::vector<HostLimit>> ProbeHostLimits(const std::string& root) {
+absl::StatusOr<std::vector<HostLimit>> ProbeHostLimits(const std::string& root,
+                                                       const std::vector<int>& numa_nodes) {
   const auto total_kib = ReadField(root + "/proc/meminfo", "MemTotal:");
   const auto available_kib = ReadField(root + "/proc/meminfo", "MemAvailable:");
   if (!total_kib.has_value() || !available_kib.has_value()) {
@@ -148,7 +122,7 @@ absl::StatusOr<std::vector<HostLimit>> ProbeHostLimits(const std::string& root) 
                                     .name = "the host",
                                     .total_bytes = *total_kib * 1024,
                                     .available_bytes = *available_kib * 1024}};
-  if (auto nodes = LimitOfNodes(root, boot_id)) limits.push_back(*std::move(nodes));
+  if (auto nodes = LimitOfNodes(numa_nodes, root, boot_id)) limits.push_back(*std::move(nodes));
   for (const CgroupDir& dir : CgroupDirs("memory", root)) {
     auto cgroup = LimitOf(dir, boot_id);
     // A limit above the host's memory is no limit.

@@ -68,8 +68,10 @@ absl::Status MeasureOnGroup(const KernelsOptions& options, RankProcess& life) {
   GroupExchange& exchange = life.group().exchange();
   BH_ASSIGN_OR_RETURN(const EngineOptions engine_options, FlagsOfGroup(options.engine, exchange));
   const absl::Duration timeout = engine_options.startup_timeout;
+  RankEngine engine;
+  BH_RETURN_IF_ERROR(OpenRankDevice(engine_options, life.group(), engine));
   BH_ASSIGN_OR_RETURN(const ThreadConfig threads,
-                      ChooseThreads(engine_options.threads, exchange, timeout));
+                      PlaceAndCountThreads(engine_options, engine.choice.cuda, exchange));
   const bool first = exchange.topology().coordinator();
   Results results(first && !options.json);
   KernelsBenchOptions bench;
@@ -77,8 +79,6 @@ absl::Status MeasureOnGroup(const KernelsOptions& options, RankProcess& life) {
   bench.isa = IsaNameOf(engine_options.cpu_isa);
   bench.filter = options.filter;
   bench.quick = options.quick;
-  RankEngine engine;
-  BH_RETURN_IF_ERROR(OpenRankDevice(engine_options, life.group(), engine));
   // Together: ranks of one host share its memory's bandwidth, as they do when they serve.
   BH_RETURN_IF_ERROR(RunPhase(exchange, "start", timeout, [] { return absl::OkStatus(); }));
   life.StartUpEnds();

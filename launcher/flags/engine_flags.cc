@@ -81,8 +81,8 @@ void AddDeviceFlags(RawEngineFlags* raw, Flags* flags) {
                                                      {"nccl", CommOption::kNccl},
                                                      {"staged", CommOption::kStaged}}));
   flags->Add("--threads", "N",
-             "threads of each rank (default, or 0: the allowed cores, shared among the ranks of "
-             "its host)",
+             "threads of each rank (default, or 0: the physical cores that it may use, shared "
+             "among the ranks of its host)",
              WithRange(
                  [&options](const std::string& text) -> absl::Status {
                    BH_RETURN_IF_ERROR(IntegerValue(&options.threads, 0, kMaxThreads)(text));
@@ -90,6 +90,10 @@ void AddDeviceFlags(RawEngineFlags* raw, Flags* flags) {
                    return absl::OkStatus();
                  },
                  0, kMaxThreads));
+  flags->Add("--numa", "NODES",
+             "which NUMA nodes the ranks of a host run and keep their memory on: auto, all of "
+             "them, a node or several for each rank, off, or a list such as 0-1,3 (default auto)",
+             NumaValue(&options.numa));
   flags->Add("--tensor-parallel-size,--tp", "N",
              "optional: mpirun or srun sets the number of ranks; if given, it must agree",
              IntegerValue(&options.tensor_parallel_size, 1, kMaxRanks));

@@ -1,5 +1,6 @@
 #include "launcher/flags/flag_values.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -10,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/bytes.h"
+#include "base/host_cores.h"
 #include "base/status.h"
 
 namespace bulkhead {
@@ -145,6 +147,21 @@ Flags::Apply SharesValue(std::vector<int64_t>* out, bool* automatic) {
     if (*automatic) return absl::OkStatus();
     return ListValue(
         out, [](const std::string& share) { return ParseInteger(share, 1, kMaxShare); })(text);
+  };
+}
+
+Flags::Apply NumaValue(NumaOption* out) {
+  return [=](const std::string& text) -> absl::Status {
+    *out = {text == "off", {}};
+    if (text == "off" || text == "auto") return absl::OkStatus();
+    out->nodes = ParseKernelList(text);
+    std::vector<int> sorted = out->nodes;
+    std::sort(sorted.begin(), sorted.end());
+    const bool twice = std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
+    if (!out->nodes.empty() && !twice && sorted.back() < kMaxNumaNodes) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", text, "' is not auto, off or a list of NUMA nodes from 0 to ",
+                     kMaxNumaNodes - 1, ", each once, such as 0-1,3"));
   };
 }
 

@@ -102,6 +102,8 @@ Flags::Apply NamedValue(std::optional<T>* out, absl::StatusOr<T> (*parse)(absl::
 Flags::Apply RankSizesValue(std::optional<RankSizes>* out, int64_t min);
 // "2,1,1", or "auto".
 Flags::Apply SharesValue(std::vector<int64_t>* out, bool* automatic);
+// auto, off, or a list of nodes.
+Flags::Apply NumaValue(NumaOption* out);
 // "0.8": a share of what is free after the weights; "100", without a point: blocks.
 Flags::Apply EntryCountValue(std::optional<KvRule>* out);
 // A list as in "1,8,16".

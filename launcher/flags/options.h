@@ -19,6 +19,7 @@
 #include "memory/kv_format.h"
 #include "memory/limits.h"
 #include "memory/matrix.h"
+#include "memory/numa.h"
 #include "memory/weight_format.h"
 #include "runtime/engine/scheduler_limits.h"
 
@@ -49,7 +50,8 @@ struct EngineOptions {
   int weight_group_size = 0;  // of --weight-dtype: 32, 64 or 128 inputs; 0: its default
   std::optional<ActivationDType> activation_dtype;  // absent: int8 if weights are quantised
   std::optional<KvFormat> kv_cache_dtype;           // absent: the checkpoint's
-  std::optional<int> threads;               // per rank; absent: allowed cores / ranks on the host
+  NumaOption numa;
+  std::optional<int> threads;               // per rank; absent: physical cores / ranks on the host
   std::optional<int> tensor_parallel_size;  // must equal the group's size (exit code 5)
   GivenLimits limits;              // a max_model_len of more than the model's is exit code 2
   bool tp_shares_auto = false;     // proportional to the ranks' device memory

@@ -22,7 +22,7 @@ namespace {
 using Args = std::vector<std::string>;
 
 // Flags in which hosts may differ: a rank without them has their defaults, whatever rank 0 has.
-constexpr absl::string_view kOfAHost[] = {"--threads", "--device-memory", "--reserve",
+constexpr absl::string_view kOfAHost[] = {"--threads", "--device-memory", "--reserve",   "--numa",
                                           "--cpu-isa", "--verbose",       "--log-format"};
 
 std::string NameOf(const std::string& arg) { return arg.substr(0, arg.find('=')); }

@@ -59,14 +59,15 @@ absl::Status LockHosts(GroupExchange& exchange, absl::Duration timeout, RankEngi
 }
 
 absl::StatusOr<HostsFound> ProbeHosts(GroupExchange& exchange, absl::Duration timeout,
-                                      const ServeOptions* server, const std::string& dir) {
+                                      const ServeOptions* server, const RankEngine& engine) {
   internal::RankHost mine;
   BH_RETURN_IF_ERROR(RunPhase(exchange, "host probe", timeout, [&]() -> absl::Status {
-    BH_ASSIGN_OR_RETURN(const std::vector<HostLimit> limits, ProbeHostLimits());
+    BH_ASSIGN_OR_RETURN(const std::vector<HostLimit> limits,
+                        ProbeHostLimits("", engine.threads.numa_nodes));
     for (const HostLimit& limit : limits) *mine.add_limits() = ToProto(limit);
     if (server != nullptr) {
       *mine.mutable_request() =
-          ToProto(HostRequestOf(*server, dir, exchange.topology().local_size));
+          ToProto(HostRequestOf(*server, engine.source.dir, exchange.topology().local_size));
     }
     return absl::OkStatus();
   }));

@@ -23,7 +23,7 @@ struct HostsFound {
 
 // Collective. `server` is null if nothing is served.
 absl::StatusOr<HostsFound> ProbeHosts(GroupExchange& exchange, absl::Duration timeout,
-                                      const ServeOptions* server, const std::string& dir);
+                                      const ServeOptions* server, const RankEngine& engine);
 
 // Collective. Every rank's budget, measured or given.
 absl::StatusOr<std::vector<DeviceBudget>> FindBudgets(const EngineOptions& options, Group& group,

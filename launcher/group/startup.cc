@@ -137,8 +137,7 @@ absl::Status PlanMemory(const EngineOptions& options, Group& group, const ServeO
   GroupExchange& exchange = group.exchange();
   const auto report = server != nullptr ? server->report : std::nullopt;
   if (engine.driver == nullptr) BH_RETURN_IF_ERROR(LockHosts(exchange, timeout, engine));
-  BH_ASSIGN_OR_RETURN(const HostsFound hosts,
-                      ProbeHosts(exchange, timeout, server, engine.source.dir));
+  BH_ASSIGN_OR_RETURN(const HostsFound hosts, ProbeHosts(exchange, timeout, server, engine));
   BH_ASSIGN_OR_RETURN(std::vector<DeviceBudget> budgets,
                       FindBudgets(options, group, hosts, engine));
   BH_RETURN_IF_ERROR(RunPhase(exchange, "backend", timeout, [&] {
@@ -289,11 +288,12 @@ absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
   const absl::Duration timeout = options.startup_timeout;
   engine->topology = exchange.topology();
   BH_RETURN_IF_ERROR(OpenRankDevice(options, group, *engine));
-  BH_ASSIGN_OR_RETURN(engine->threads, ChooseThreads(options.threads, exchange, timeout));
+  BH_ASSIGN_OR_RETURN(engine->threads,
+                      PlaceAndCountThreads(options, engine->choice.cuda, exchange));
   group.AllowSpinning(engine->threads.may_spin);
   internal::RankInputs inputs;
   BH_RETURN_IF_ERROR(RunPhase(exchange, "model", timeout, [&]() -> absl::Status {
-    if (engine->choice.cuda) BH_RETURN_IF_ERROR(CheckDraftsOnGpu(options));
+    if (engine->choice.cuda) BH_RETURN_IF_ERROR(CheckFlagsOnGpu(options));
     BH_RETURN_IF_ERROR(ReadModel(options, *engine));
     BH_ASSIGN_OR_RETURN(inputs, RankInputsOf(engine->source));
     return absl::OkStatus();
@@ -315,6 +315,7 @@ absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
     BH_RETURN_IF_ERROR(TakeKvLast(options, group, report, *engine));
   }
   BH_RETURN_IF_ERROR(Seal(exchange, timeout, *engine));
+  LogNumaBytes(engine->threads, engine->topology.rank);
   BH_ASSIGN_OR_RETURN(engine->clocks, MeasureClockOffsets(exchange, timeout, RealtimeNanos));
   return engine;
 }

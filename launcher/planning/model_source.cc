@@ -87,7 +87,13 @@ void WarnOfDType(const EngineOptions& options, ModelSource& source) {
 
 }  // namespace
 
-absl::Status CheckDraftsOnGpu(const EngineOptions& options) {
+absl::Status CheckFlagsOnGpu(const EngineOptions& options) {
+  if (!options.numa.nodes.empty()) {
+    return WithExitCode(
+        absl::InvalidArgumentError("--numa: a list is for CPUs alone, since a rank with a GPU runs "
+                                   "on the cores beside it; leave it out, or add --device cpu"),
+        ExitCode::kUsage);
+  }
   if (options.drafts.num_speculative_tokens == 0) return absl::OkStatus();
   return WithExitCode(
       absl::InvalidArgumentError("--speculative-config: on CPUs alone, since GPUs sample one token "

@@ -31,7 +31,7 @@ ActivationDType ActivationOf(const EngineOptions& options, const WeightFormats& 
 absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weights weights);
 
 // Where the device is a GPU: it has no drafts. Exit code 2.
-absl::Status CheckDraftsOnGpu(const EngineOptions& options);
+absl::Status CheckFlagsOnGpu(const EngineOptions& options);
 
 // The formats that other flags select for an already read model; its `formats` are ignored. The
 // same errors.

@@ -62,7 +62,7 @@ absl::Status CheckDevice(const EngineOptions& engine, const PlanOptions& options
         "--device cuda: say which GPU to plan for with --gpu, or what it has with "
         "--device-memory");
   } else if (IsGpu(engine, options)) {
-    return CheckDraftsOnGpu(engine);
+    return CheckFlagsOnGpu(engine);
   }
   return status.ok() ? status : WithExitCode(status, ExitCode::kUsage);
 }

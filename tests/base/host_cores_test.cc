@@ -67,6 +67,16 @@ TEST_F(HostCoresTest, AreListedAsTheKernelDoes) {
   EXPECT_EQ(CoreListText({}), "");
 }
 
+TEST_F(HostCoresTest, OfOnePhysicalCoreCountOnce) {
+  EXPECT_THAT(OnePerPhysicalCore({0, 1, 4}, root_), ElementsAre(0, 1, 4));  // unknown
+  for (const char* const core : {"0", "4"}) {
+    Write(std::string("/sys/devices/system/cpu/cpu") + core + "/topology/thread_siblings_list",
+          "0,4\n");
+  }
+  EXPECT_THAT(OnePerPhysicalCore({0, 1, 4}, root_), ElementsAre(0, 1));
+  EXPECT_THAT(OnePerPhysicalCore({1, 4}, root_), ElementsAre(1, 4));
+}
+
 TEST_F(HostCoresTest, BelongToNumaNodes) {
   EXPECT_THAT(NumaNodesOf({0, 9}, root_), ElementsAre());
   Write("/sys/devices/system/node/online", "0-2\n");

@@ -56,6 +56,21 @@ TEST(LaunchEnvironment, LaunchersSayWhichRankOfItsHostThisIs) {
   EXPECT_EQ(Read({}).local_rank, -1);
 }
 
+TEST(LaunchEnvironment, MpirunsBindingIsItsDefaultUnlessItWasAskedFor) {
+  const auto by_default = [](const char* name, const char* value) {
+    return Read({{"OMPI_COMM_WORLD_SIZE", "2"},
+                 {"OMPI_MCA_orte_bound_at_launch", "1"},
+                 {name, value}})
+        .bound_by_default;
+  };
+  EXPECT_TRUE(by_default("X", ""));
+  EXPECT_TRUE(by_default("OMPI_MCA_rmaps_base_mapping_policy", "ppr:2:node"));
+  EXPECT_FALSE(by_default("OMPI_MCA_rmaps_base_mapping_policy", "ppr:2:node:PE=4"));
+  EXPECT_FALSE(by_default("OMPI_MCA_hwloc_base_binding_policy", "core"));
+  EXPECT_FALSE(by_default("OMPI_MCA_hwloc_base_cpu_set", "0-3"));
+  EXPECT_FALSE(Read({{"OMPI_COMM_WORLD_SIZE", "2"}}).bound_by_default);
+}
+
 TEST(LaunchEnvironment, AShellInAnAllocationIsNoRank) {
   // A batch script, then the interactive step of salloc, then a job step of one task.
   EXPECT_FALSE(

@@ -79,8 +79,9 @@ TEST(GroupFlagsTest, AnotherCommandIsRefused) {
 
 // Flags in which hosts may differ, each with a value.
 const std::map<std::string, std::string> kOfAHost = {
-    {"--verbose", "true"},       {"--log-format", "text"}, {"--threads", "3"},
-    {"--device-memory", "9GiB"}, {"--reserve", "1GiB"},    {"--model", "elsewhere"}};
+    {"--verbose", "true"},   {"--log-format", "text"},    {"--threads", "3"},
+    {"--numa", "off"},       {"--device-memory", "9GiB"}, {"--reserve", "1GiB"},
+    {"--model", "elsewhere"}};
 // All other flags of `run` except the command's own, each with a non-default value.
 const std::map<std::string, std::string> kOfTheGroup = {
     {"--dtype", "float16"},

@@ -1,0 +1,73 @@
+// NUMA: which nodes the ranks of a host take, and memory on them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace bulkhead {
+
+inline constexpr int kMaxNumaNodes = 1024;  // the kernel's own limit
+
+// What --numa says.
+struct NumaOption {
+  bool off = false;        // nothing is placed
+  std::vector<int> nodes;  // the nodes of the host's ranks, in this order; empty: all
+
+  bool operator==(const NumaOption&) const = default;
+};
+
+struct NumaNode {
+  int id = 0;
+  std::vector<int> cores;  // ascending; empty for memory without cores
+};
+
+// A rank's nodes: its threads run on their cores, its memory is theirs.
+struct NumaPlacement {
+  std::vector<int> nodes;  // several: pages take turns among them; empty: nothing is placed
+  std::vector<int> cores;  // that the rank may use, ascending
+};
+
+struct NumaPlan {
+  std::vector<NumaPlacement> ranks;
+  std::string warning;  // why ranks do not have nodes of their own; "" if they do
+};
+
+// The nodes whose memory this process may use (Mems_allowed_list), ascending; empty if the kernel
+// does not say. `root`: a prefix of /proc and /sys.
+std::vector<int> AllowedNumaNodes(const std::string& root = "");
+// Those of them that have memory, with their cores.
+std::vector<NumaNode> ProbeNumaNodes(const std::string& root = "");
+
+// Where the ranks of one host go. `cores_of_ranks`: the cores that each may use, by local rank.
+// Ranks with equal cores take whole nodes: each the same number of them, or a node the same number
+// of ranks. Where that does not divide, or nodes have unequal numbers of cores, every rank spreads
+// over all of them. Ranks that a launcher bound to different cores keep these and take the memory
+// beside them. Without --numa LIST a host with one node, and cores without memory of their own,
+// place nothing. INVALID_ARGUMENT for a listed node that does not exist or that a rank cannot use.
+absl::StatusOr<NumaPlan> PlaceRanks(absl::Span<const NumaNode> host,
+                                    absl::Span<const std::vector<int>> cores_of_ranks,
+                                    const NumaOption& option);
+
+// Whether whoever started this thread gave it a memory policy (numactl).
+bool HasMemoryPolicy();
+// Memory that this thread, and threads it creates later, touch first comes from these nodes, or
+// from others where they are full: an exhausted node does not end the process. FAILED_PRECONDITION
+// where the kernel refuses, as containers without CAP_SYS_NICE do.
+absl::Status UseMemoryOf(const std::vector<int>& nodes);
+
+// This process's private memory, by where it is.
+struct NumaBytes {
+  int64_t on_nodes = 0;
+  int64_t elsewhere = 0;
+};
+// From the text of /proc/self/numa_maps.
+NumaBytes CountNumaBytes(const std::string& numa_maps, const std::vector<int>& nodes);
+// Zeros if the kernel does not say.
+NumaBytes MeasureNumaBytes(const std::vector<int>& nodes);
+
+}  // namespace bulkhead
