@@ -19,10 +19,8 @@ namespace {
 
 constexpr int64_t kPercentOnNodes = 95;
 
-internal::RankCores CoresOfThisRank(const EngineOptions& options, bool cuda,
-                                    const RankTopology& topology) {
+internal::RankCores CoresOfThisRank(const EngineOptions& options, bool cuda) {
   internal::RankCores mine;
-  mine.set_host(topology.hosts[topology.rank]);
   mine.set_num_threads(options.threads.value_or(0));
   mine.set_quota(CoreQuota().value_or(kMaxCores));
   const std::vector<int> allowed = AllowedCores();
@@ -70,13 +68,11 @@ void Bind(const NumaPlacement& mine) {
 absl::StatusOr<ThreadConfig> PlaceAndCountThreads(const EngineOptions& options, bool cuda,
                                                   GroupExchange& exchange) {
   const RankTopology& topology = exchange.topology();
-  const internal::RankCores mine = CoresOfThisRank(options, cuda, topology);
+  const internal::RankCores mine = CoresOfThisRank(options, cuda);
   BH_ASSIGN_OR_RETURN(const std::vector<internal::RankCores> ranks,
                       GatherMessages(exchange, mine, options.startup_timeout));
   std::vector<internal::RankCores> neighbours;
-  for (const internal::RankCores& rank : ranks) {
-    if (rank.host() == mine.host()) neighbours.push_back(rank);
-  }
+  for (const int rank : topology.RanksOf(topology.node())) neighbours.push_back(ranks[rank]);
   const absl::StatusOr<NumaPlan> plan = PlanOfHost(neighbours);
   BH_RETURN_IF_ERROR(Agree(exchange, "NUMA placement",
                            WithExitCode(plan.status(), ExitCode::kUsage), options.startup_timeout));

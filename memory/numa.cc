@@ -146,6 +146,8 @@ absl::StatusOr<NumaPlan> PlaceRanks(absl::Span<const NumaNode> host,
     BH_ASSIGN_OR_RETURN(chosen, ListedNodes(host, option.nodes));
   }
   const Cores cores_of_nodes = CoresOf(chosen);
+  const auto has_cores = [](const NumaNode& node) { return !node.cores.empty(); };
+  if (!listed && std::count_if(chosen.begin(), chosen.end(), has_cores) < 2) return nothing;
   bool equal = true;
   for (NumaPlacement& rank : plan.ranks) {
     const Cores mine = Common(rank.cores, cores_of_nodes);
@@ -158,11 +160,17 @@ absl::StatusOr<NumaPlan> PlaceRanks(absl::Span<const NumaNode> host,
     rank = {IdsOf(NodesWith(chosen, mine)), mine};
     equal = equal && mine == plan.ranks[0].cores;
   }
-  const std::vector<NumaNode> nodes = NodesWith(chosen, plan.ranks[0].cores);
-  if (equal && (listed || nodes.size() > 1)) {
-    return Divide(nodes, static_cast<int>(plan.ranks.size()));
+  for (const int id : option.nodes) {
+    const auto takes = [id](const NumaPlacement& rank) {
+      return std::find(rank.nodes.begin(), rank.nodes.end(), id) != rank.nodes.end();
+    };
+    if (std::none_of(plan.ranks.begin(), plan.ranks.end(), takes)) {
+      return absl::InvalidArgumentError(absl::StrCat("--numa: no rank may use a core of NUMA node ",
+                                                     id, "; leave that node out"));
+    }
   }
-  return !listed && host.size() < 2 ? nothing : plan;
+  if (!equal) return plan;
+  return Divide(NodesWith(chosen, plan.ranks[0].cores), static_cast<int>(plan.ranks.size()));
 }
 
 bool HasMemoryPolicy() {

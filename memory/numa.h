@@ -47,8 +47,9 @@ std::vector<NumaNode> ProbeNumaNodes(const std::string& root = "");
 // Ranks with equal cores take whole nodes: each the same number of them, or a node the same number
 // of ranks. Where that does not divide, or nodes have unequal numbers of cores, every rank spreads
 // over all of them. Ranks that a launcher bound to different cores keep these and take the memory
-// beside them. Without --numa LIST a host with one node, and cores without memory of their own,
-// place nothing. INVALID_ARGUMENT for a listed node that does not exist or that a rank cannot use.
+// beside them. Without --numa LIST a host with cores on one node alone, and cores without memory of
+// their own, place nothing. INVALID_ARGUMENT for a listed node that does not exist or that no rank
+// can use, and for a rank that can use none.
 absl::StatusOr<NumaPlan> PlaceRanks(absl::Span<const NumaNode> host,
                                     absl::Span<const std::vector<int>> cores_of_ranks,
                                     const NumaOption& option);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/bytes.h"
@@ -102,6 +103,15 @@ std::string HostShortageText(const Capacity& capacity, const HostBudget& host) {
 }
 
 using Row = std::vector<std::string>;
+
+// Whether the ranks' NUMA nodes say more than that each host has one.
+bool HasNumaPlaces(const Capacity& capacity) {
+  const std::string& first = capacity.ranks[0].budget.numa_nodes;
+  return std::any_of(capacity.ranks.begin(), capacity.ranks.end(), [&](const RankCapacity& rank) {
+    const std::string& nodes = rank.budget.numa_nodes;
+    return nodes != first || absl::StrContains(nodes, ",");
+  });
+}
 
 }  // namespace
 
@@ -244,6 +254,8 @@ std::string CapacityTable(const Capacity& capacity) {
     return has_states || static_cast<MemoryCategory>(category) != MemoryCategory::kState;
   };
   std::vector<Row> rows = {{"rank", "device", "total", "others", "reserve"}};
+  const bool has_places = HasNumaPlaces(capacity);
+  if (has_places) rows[0].insert(rows[0].begin() + 2, "NUMA");
   for (int i = 0; i < kNumMemoryCategories; ++i) {
     if (is_shown(i)) rows[0].push_back(kHeads[i]);
   }
@@ -255,6 +267,7 @@ std::string CapacityTable(const Capacity& capacity) {
                budget.host.empty() ? budget.device : absl::StrCat(budget.host, " ", budget.device),
                FormatBytes(budget.total_bytes), FormatBytes(budget.others_bytes),
                FormatBytes(budget.reserve_bytes)};
+    if (has_places) row.insert(row.begin() + 2, budget.numa_nodes);
     for (int i = 0; i < kNumMemoryCategories; ++i) {
       if (!is_shown(i)) continue;
       const bool marked = binds && static_cast<MemoryCategory>(i) == capacity.limiting_category;

@@ -30,7 +30,7 @@ ActivationDType ActivationOf(const EngineOptions& options, const WeightFormats& 
 // states) or 3.
 absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weights weights);
 
-// Where the device is a GPU: it has no drafts. Exit code 2.
+// Where the device is a GPU: it has no drafts, and no list of NUMA nodes. Exit code 2.
 absl::Status CheckFlagsOnGpu(const EngineOptions& options);
 
 // The formats that other flags select for an already read model; its `formats` are ignored. The

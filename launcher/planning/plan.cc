@@ -86,7 +86,7 @@ absl::StatusOr<std::vector<DeviceBudget>> BudgetsOfGroup(const EngineOptions& en
                                                          const std::optional<HostMemory>& measured,
                                                          int size) {
   const int per_node = RanksOnHost(options, size);
-  const int num_threads = std::max(1, static_cast<int>(AllowedCores().size()) / per_node);
+  const int num_threads = std::max<int>(1, OnePerPhysicalCore(AllowedCores()).size() / per_node);
   std::optional<HostMemory> share = measured;
   if (share.has_value()) {
     share->total_bytes /= per_node;

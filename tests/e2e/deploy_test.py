@@ -115,6 +115,29 @@ class RunbookTest(unittest.TestCase):
             self.assertEqual(set(re.findall(r"`(bulkhead_\w+)`", text)) - metrics, set(), path)
 
 
+class BindingTest(unittest.TestCase):
+    """What deploy/mpirun.md says of cores."""
+
+    def threads_of(self, launcher, *flags):
+        environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+        done = subprocess.run(["mpirun", *launcher, "-n", "1", PROGRAM, "run", "--model",
+                               os.path.join(SOURCE, "examples", "models", "sample"), "--device-memory", "120MiB",
+                               "--prompts", "-", *flags], input='{"prompt_token_ids": [1], "max_tokens": 1}\n',
+                              capture_output=True, text=True, timeout=120, env=environment, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return int(re.search(r"1 rank x (\d+) threads", done.stderr).group(1))
+
+    def test_what_mpirun_binds_unasked_is_undone_and_what_was_asked_for_stands(self):
+        unbound = self.threads_of(["--bind-to", "none"])
+        if unbound < 2:
+            self.skipTest("one core alone")
+        self.assertEqual(self.threads_of([]), unbound)
+        self.assertEqual(self.threads_of(["--map-by", "ppr:1:node"]), unbound)
+        self.assertEqual(self.threads_of(["--bind-to", "core"]), 1)
+        self.assertEqual(self.threads_of(["--map-by", "ppr:1:node:PE=1"]), 1)
+        self.assertEqual(self.threads_of([], "--numa", "off"), 1)
+
+
 class UnitFileTest(unittest.TestCase):
     def test_it_starts_serve_with_flags_that_it_takes(self):
         with open(os.path.join(DEPLOY, "systemd", "bulkhead.service"), encoding="utf-8") as file:

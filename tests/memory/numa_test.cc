@@ -79,6 +79,7 @@ TEST(PlaceRanks, KeepsTheCoresThatALauncherGaveAndTakesTheMemoryBesideThem) {
 TEST(PlaceRanks, PlacesNothingWhereThereIsNoChoice) {
   EXPECT_THAT(Place({{0, kAll}}, {kAll, kAll}).ranks[0].nodes, IsEmpty());
   EXPECT_THAT(Place({}, {kAll}).ranks[0].nodes, IsEmpty());
+  EXPECT_THAT(Place({{0, kAll}, {1, {}}}, {kAll}).ranks[0].nodes, IsEmpty());  // memory alone
   EXPECT_THAT(Place(kTwo, {kAll, kAll}, {true, {}}).ranks[1].nodes, IsEmpty());
   EXPECT_EQ(Place(kTwo, {kAll, kAll}, {true, {}}).ranks[1].cores, kAll);
   // Cores 6 and 7 are of a node without memory.
@@ -102,6 +103,7 @@ TEST(PlaceRanks, RefusesNodesThatItCannotTake) {
   };
   EXPECT_THAT(why({kAll}, {false, {2}}), HasSubstr("2 is not a NUMA node with memory"));
   EXPECT_THAT(why({kAll}, {false, {2}}), HasSubstr("there are 0-1"));
+  EXPECT_THAT(why({{0, 1}}, {false, {0, 1}}), HasSubstr("may use a core of NUMA node 1; leave"));
   EXPECT_THAT(why({{0, 1}}, {false, {1}}), HasSubstr("may use the cores 0-1 and none of"));
 }
 

@@ -51,6 +51,19 @@ TEST(CapacityReportTest, TheBindingRankAndWhatItStrandsAreNamed) {
   EXPECT_THAT(table, HasSubstr("unused: 34.0 MiB"));
 }
 
+TEST(CapacityReportTest, NumaNodesHaveAColumnWhereRanksHaveDifferentOnesOrSeveral) {
+  Capacity capacity = Planned(40 * kMiB);
+  const auto table = [&](const char* first, const char* second) {
+    capacity.ranks[0].budget.numa_nodes = first;
+    capacity.ranks[1].budget.numa_nodes = second;
+    return CapacityTable(capacity);
+  };
+  EXPECT_THAT(table("-", "-"), Not(HasSubstr("NUMA")));
+  EXPECT_THAT(table("0", "0"), Not(HasSubstr("NUMA")));
+  EXPECT_THAT(table("0", "1"), HasSubstr("device  NUMA"));
+  EXPECT_THAT(table("0,1", "0,1"), HasSubstr("host1 cpu   0,1"));
+}
+
 TEST(CapacityReportTest, JsonHasTheDocumentedKeys) {
   const json report = json::parse(JsonOf(Planned(40 * kMiB), {}, {.kv_cache_dtype = "bfloat16"}));
   EXPECT_EQ(report["fits"], true);
