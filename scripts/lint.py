@@ -28,7 +28,19 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
 FIRST_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+["<]([^">]+)[">]', re.MULTILINE)
 LOCK = re.compile(r"absl::(Mutex|CondVar)|ABSL_GUARDED_BY")
 CLASS = re.compile(r"^(?:class|struct) (?:ABSL_\w+ )?(\w+)", re.MULTILINE)
+UNITY = re.compile(r"/Unity/unity_\w+_cxx\.cxx$")
 FOR_DEVICES = re.compile(r"kernels/cuda/device/")  # compiled by nvcc and, with other flags, by the emulator
+
+
+def each_source(entries):
+    """The compile commands of the sources themselves, also of those that a unity build compiles together."""
+    for entry in entries:
+        if UNITY.search(entry["file"]):
+            with open(entry["file"], encoding="utf-8") as f:
+                for source in INCLUDE.findall(f.read()):
+                    yield {**entry, "file": source, "command": entry["command"].replace(entry["file"], source)}
+        else:
+            yield entry
 
 
 class Project:
@@ -39,7 +51,7 @@ class Project:
         listed = subprocess.run(["git", "-C", root, "ls-files", "*.h", "*.cc", "*.cu", "*.cuh"], capture_output=True, text=True)
         self.files = [f for f in listed.stdout.split() if os.path.exists(os.path.join(root, f))]
         with open(os.path.join(root, "build", "release", "compile_commands.json"), encoding="utf-8") as f:
-            self.commands = {os.path.relpath(entry["file"], root): entry for entry in json.load(f)}
+            self.commands = {os.path.relpath(entry["file"], root): entry for entry in each_source(json.load(f))}
         self.texts = {}
         self.closures = {}
 
@@ -153,8 +165,7 @@ def lint(root, checks, files, cache):
         run.all("locks", {f: ["clang++", "-fsyntax-only", *project.flags(f), "-Wno-everything", "-Wthread-safety", "-Werror=thread-safety", f]
                           for f in project.with_locks() if f in chosen})
     if "tidy" in checks:
-        run.all("tidy", {f: ["clang-tidy", "-p", "build/release", "--quiet", "--extra-arg=-Wno-unknown-warning-option", f]
-                         for f in commands})
+        run.all("tidy", {f: ["clang-tidy", "--quiet", f, "--", "-Wno-unknown-warning-option", *project.flags(f)] for f in commands})
     return run.failed
 
 

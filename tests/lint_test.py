@@ -97,6 +97,15 @@ class LintTest(unittest.TestCase):
         self.write("base/counter.h", HEADER.replace("  int Add();\n", "  Counter(int begin) : count_(begin) {}\n  int Add();\n"))
         self.assert_found("tidy", "google-explicit-constructor")
 
+    def test_sources_that_are_compiled_together_are_checked_one_by_one(self):
+        together = f"{self.root}/build/release/CMakeFiles/base.dir/Unity/unity_base_0_cxx.cxx"
+        self.write(together, f'#include "{self.root}/base/counter.cc"\n')
+        self.write("build/release/compile_commands.json", json.dumps(
+            [{"directory": self.root, "command": f"/usr/bin/g++ -I{self.root} -std=c++20 -o x.o -c {together}", "file": together}]))
+        self.assertEqual(0, self.lint("--checks", "locks,tidy")[0])
+        self.write("base/counter.cc", SOURCE.replace("absl::MutexLock lock(&mutex_);", ""))
+        self.assert_found("locks", "counter.cc")
+
     def test_only_what_differs_from_a_commit_is_checked(self):
         self.write("base/other.h", "int  a;\n")  # not formatted
         subprocess.run(["git", "-C", self.root, "add", "base"], check=True)
