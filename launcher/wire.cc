@@ -72,6 +72,8 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const DeviceBudget& budget, C
 
 const char* IsaNameOf(CpuIsa isa) {
   switch (isa) {
+    case CpuIsa::kAvx512Amx:
+      return "avx512amx";
     case CpuIsa::kAvx512Bf16:
       return "avx512bf16";
     case CpuIsa::kAvx512Vnni:
@@ -82,6 +84,8 @@ const char* IsaNameOf(CpuIsa isa) {
       return "avx2";
     case CpuIsa::kPlain:
       return "plain";
+    case CpuIsa::kPlainAmx:
+      return "plain_amx";
     case CpuIsa::kAuto:
       break;
   }

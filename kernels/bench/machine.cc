@@ -101,7 +101,7 @@ double Machine::ReadBandwidth(int round) {
 }
 
 double Machine::FmaPeak() {
-  if (isa == Isa::kPlain) return 0;
+  if (isa < Isa::kAvx2) return 0;
   const double seconds =
       Seconds([&] { pool->Run([&](int) { isa >= Isa::kAvx512 ? FmaAvx512() : FmaAvx2(); }); });
   const int lanes = isa >= Isa::kAvx512 ? 16 : 8;

@@ -1,12 +1,25 @@
 #include "kernels/cpu/isa.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include "absl/strings/str_cat.h"
 #include "kernels/matmul/bf16_check.h"
 
 namespace bulkhead {
 namespace {
 
-constexpr Isa kAll[] = {Isa::kPlain, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAvx512Bf16};
+constexpr Isa kAll[] = {Isa::kPlain,      Isa::kPlainAmx,   Isa::kAvx2,     Isa::kAvx512,
+                        Isa::kAvx512Vnni, Isa::kAvx512Bf16, Isa::kAvx512Amx};
+
+// Linux saves the 8 KiB of tiles only for processes that asked: arch_prctl(2) and the kernel's
+// Documentation/arch/x86/xstate.rst.
+bool AskForTiles() {
+  constexpr int kArchReqXcompPerm = 0x1023;
+  constexpr int kXfeatureTileData = 18;
+  static const bool granted = syscall(SYS_arch_prctl, kArchReqXcompPerm, kXfeatureTileData) == 0;
+  return granted;
+}
 
 }  // namespace
 
@@ -14,6 +27,8 @@ const char* IsaName(Isa isa) {
   switch (isa) {
     case Isa::kPlain:
       return "plain";
+    case Isa::kPlainAmx:
+      return "plain_amx";
     case Isa::kAvx2:
       return "avx2";
     case Isa::kAvx512:
@@ -22,6 +37,8 @@ const char* IsaName(Isa isa) {
       return "avx512vnni";
     case Isa::kAvx512Bf16:
       return "avx512bf16";
+    case Isa::kAvx512Amx:
+      return "avx512amx";
   }
   return "unknown";
 }
@@ -35,6 +52,7 @@ bool IsaPresent(Isa isa) {
                           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   switch (isa) {
     case Isa::kPlain:
+    case Isa::kPlainAmx:
       return true;
     case Isa::kAvx2:
       return has_avx2;
@@ -45,6 +63,9 @@ bool IsaPresent(Isa isa) {
     case Isa::kAvx512Bf16:
       return IsaPresent(Isa::kAvx512Vnni) && __builtin_cpu_supports("avx512bf16") &&
              Bf16DotsAreFmas();
+    case Isa::kAvx512Amx:
+      return IsaPresent(Isa::kAvx512Bf16) && __builtin_cpu_supports("amx-tile") &&
+             __builtin_cpu_supports("amx-int8") && AskForTiles();
   }
   return false;
 }
@@ -52,7 +73,7 @@ bool IsaPresent(Isa isa) {
 std::vector<Isa> PresentIsas() {
   std::vector<Isa> present;
   for (const Isa isa : kAll) {
-    if (IsaPresent(isa)) present.push_back(isa);
+    if (isa != Isa::kPlainAmx && IsaPresent(isa)) present.push_back(isa);
   }
   return present;
 }
@@ -68,7 +89,8 @@ absl::StatusOr<Isa> ParseIsa(absl::string_view name) {
   }
   return absl::InvalidArgumentError(
       absl::StrCat("unknown instruction set \"", name,
-                   "\"; use auto, avx512bf16, avx512vnni, avx512, avx2 or plain"));
+                   "\"; use auto, avx512amx, avx512bf16, avx512vnni, avx512, avx2, "
+                   "plain or plain_amx"));
 }
 
 }  // namespace bulkhead

@@ -10,14 +10,15 @@
 
 namespace bulkhead {
 
-// "plain", "avx2", "avx512", "avx512vnni", "avx512bf16".
+// "plain", "plain_amx", "avx2", "avx512", "avx512vnni", "avx512bf16", "avx512amx".
 const char* IsaName(Isa isa);
 
 // Whether this CPU has the instructions and the system saves the registers; of avx512bf16, whether
-// its vdpbf16ps gives the bits of the others, too.
+// its vdpbf16ps gives the bits of the others, too. Of avx512amx this asks the system for the tile
+// registers, once for all threads of the process.
 bool IsaPresent(Isa isa);
 
-// All that are present, the slowest (plain) first.
+// All that are present, the slowest (plain) first; without plain_amx, an emulation for tests.
 std::vector<Isa> PresentIsas();
 
 // "auto" is the best one present. INVALID_ARGUMENT for an unknown name or one that is absent here.

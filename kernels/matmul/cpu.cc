@@ -67,8 +67,10 @@ void MatMulInInt8(ThreadPool& pool, Isa isa, const CpuMatMulScratch& scratch, Co
   BH_CHECK(scratch.inputs.codes != nullptr && rows <= scratch.max_rows &&
            shape.cols <= scratch.max_inputs);
   const QuantizedPanels panels = QuantizedPanelsOf(weight);
-  const QuantizedInputs inputs = scratch.InputsFor(panels);
-  const int64_t tiles = CeilDiv(rows, BH_OF_ISA_OR_VNNI(isa, kInt8MaxTileRows));
+  QuantizedInputs inputs = scratch.InputsFor(panels);
+  inputs.by_row = HasAmx(isa) && rows >= kMinAmxRows;
+  const int64_t tiles =
+      CeilDiv(rows, inputs.by_row ? kAmxTileRows : BH_OF_ISA_OR_VNNI(isa, kInt8MaxTileRows));
   const auto quantize = BH_OF_ISA_OR_VNNI(isa, QuantizeCell);
   pool.ParallelForWork(tiles * inputs.cells, rows * shape.cols,
                        [&](int, int64_t begin, int64_t end) {
@@ -80,9 +82,14 @@ void MatMulInInt8(ThreadPool& pool, Isa isa, const CpuMatMulScratch& scratch, Co
                        });
   const Int8Product product = Int8ProductOf(weight, panels, inputs, rows, tiles, out);
   const auto multiply = BH_OF_ISA_OR_VNNI(isa, MultiplyInt8);
+  const auto multiply_in_tiles = BH_OF_AMX(isa, MultiplyInt8InTiles);
+  static_assert(kAmxGroupRows * kAmxScratchFloatsPerRow <= kGroupRows * kScratchFloatsPerRow &&
+                kAmxScratchFloatsPerRow <= kScratchFloatsPerRow);
   ForGrid(pool, CeilDiv(shape.rows, kPanelColumns), rows, tiles, rows * shape.rows * shape.cols,
-          [&](int, int64_t panel_begin, int64_t panel_end, int64_t begin, int64_t end) {
-            multiply(product, {panel_begin, panel_end, begin, end});
+          [&](int thread, int64_t panel_begin, int64_t panel_end, int64_t begin, int64_t end) {
+            const Int8Part part{panel_begin, panel_end, begin, end};
+            if (inputs.by_row) return multiply_in_tiles(product, part, scratch.Of(thread));
+            multiply(product, part);
           });
 }
 

@@ -11,14 +11,15 @@
 namespace bulkhead {
 
 // Rows of quantised inputs, in tiles that lie one behind the other: of a tile its cells' codes
-// [words][rows of the tile][4], padded with 0 to whole words, and for each cell scales and sums of
-// codes [rows of the tile].
+// [words][rows of the tile][4], by row [rows of the tile][words][4], padded with 0 to whole words,
+// and for each cell scales and sums of codes [rows of the tile].
 struct QuantizedInputs {
   int8_t* codes;
   int64_t row_bytes;  // QuantizedPanels::x_bytes
   float* scales;
   int32_t* sums;
-  int64_t cells;  // of a row
+  int64_t cells;        // of a row
+  bool by_row = false;  // as MultiplyInt8InTiles takes them
 };
 
 struct InputTile {
@@ -72,5 +73,15 @@ BH_PER_ISA_AND_VNNI(void MultiplyInt8(const Int8Product& product, const Int8Part
 // tile][32].
 BH_PER_ISA_AND_VNNI(void MultiplyInt8Slices(const Int8Product& product, int64_t panel, int64_t tile,
                                             float* sums))
+
+// Products in AMX's tile registers (int8_amx.cc), from kMinAmxRows rows on; the same bits. `inputs`
+// are by row, in tiles of at most kAmxTileRows rows. `scratch`: kAmxScratchFloatsPerRow for each
+// row of the part, up to kAmxGroupRows.
+inline constexpr int64_t kMinAmxRows = 9;
+inline constexpr int64_t kAmxTileRows = 16;
+inline constexpr int64_t kAmxGroupRows = 96;  // whose inputs stay in L2 while panels pass
+inline constexpr int64_t kAmxScratchFloatsPerRow = 4 * kPanelColumns;
+BH_WITH_AMX(void MultiplyInt8InTiles(const Int8Product& product, const Int8Part& part,
+                                     float* scratch))
 
 }  // namespace bulkhead

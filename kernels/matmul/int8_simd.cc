@@ -2,9 +2,9 @@
 // sums of a cell are exact integers, whatever the order. Compiled per instruction set.
 #include "kernels/matmul/int8.h"
 
+#include "kernels/matmul/int8_cell.h"
 #include "kernels/matmul/op.h"
 #include "kernels/matmul/panel_tree.h"
-#include "kernels/matmul/quantized_codes.h"
 #include "simd.h"
 
 namespace bulkhead::BH_ISA {
@@ -12,7 +12,7 @@ namespace {
 
 static_assert(kInt8TileRows <= kMaxInt8TileRowsOfAnyIsa);
 constexpr int64_t kGroupTiles = 96 / kInt8TileRows;  // whose inputs stay in L2 while panels pass
-constexpr int kRowsInRegisters = 6;                  // with sums and chains
+constexpr int kRowsInRegisters = kInt8TileVectors == 2 ? 6 : 2;  // with sums and chains
 constexpr int64_t kPrefetchBytes = 8192;
 constexpr float kMinMagnitude = 1e-30f;
 constexpr float kRounding = 12582912.0f;  // x + this - this: to nearest even, for |x| < 2^22
@@ -98,35 +98,23 @@ struct TileInputs {
 template <int kRows>
 using Chains = F32x16[kRows][2];
 
-// The sums of a cell's (q - z) x before all words are in: but for int4 the zero is the same for
-// all.
-template <PanelFormat kFormat>
-BH_INLINE I32x16 FreshSum(int32_t input_sum) {
-  return SetI1(kFormat == PanelFormat::kInt4 ? 0 : -kZeroOf<kFormat> * input_sum);
-}
+template <int kRows, int kVectors>
+using DotSums = I32x16[kRows][kVectors];
 
-// sum - zero * input_sum, in f32: whole numbers below 2^24 are exact, and cheaper than products of
-// integers.
 template <PanelFormat kFormat>
-BH_INLINE F32x16 FinishSum(I32x16 sum, F32x16 zero, int32_t input_sum) {
-  if constexpr (kFormat != PanelFormat::kInt4) return ToF32(sum);
-  return Fnma(zero, ToF32(SetI1(input_sum)), ToF32(sum));
-}
+inline constexpr int kTakenOff = kFormat == PanelFormat::kInt8 ? kDotBytesZero : 0;
 
-// chains = fma(sum of (q - z) x, weight scale * input scale, chains)
-template <PanelFormat kFormat, int kRows>
-BH_INLINE void AddCell(const char* at, int words, bool bf16_scales, const float* factors,
-                       const TileInputs& x, Ahead ahead, Chains<kRows>& chains) {
+// sums += the dots of `words` words, of vectors [kFirst, kFirst + kVectors) of a panel.
+template <PanelFormat kFormat, int kRows, int kFirst, int kVectors>
+BH_INLINE void AddWords(const char* at, int words, const int8_t* inputs, Ahead ahead,
+                        DotSums<kRows, kVectors>& sums) {
   constexpr int kWordBytes = QuantizedWordBytes(kFormat);
-  I32x16 sums[kRows][2];
-#pragma GCC unroll 12
-  for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = FreshSum<kFormat>(x.sums[r]);
-  const int8_t* inputs = x.codes;
 #pragma GCC unroll 1
   for (int word = 0; word < words; ++word) {
-    I32x16 weight[2];
-    LoadCodes<kFormat>(at, weight);
-    for (int line = 0; line < kWordBytes; line += 64) {
+    I32x16 weight[kVectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) weight[v] = LoadCodes<kFormat>(at, kFirst + v);
+    for (int line = 0; kFirst == 0 && line < kWordBytes; line += 64) {
       if constexpr (kRows == 1) {
         Prefetch(ahead.at + line);
       } else {
@@ -137,21 +125,86 @@ BH_INLINE void AddCell(const char* at, int words, bool bf16_scales, const float*
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) {
       const I32x16 input = Broadcast(inputs + 4 * r);
-      sums[r][0] = Dot<kFormat>(sums[r][0], weight[0], input);
-      sums[r][1] = Dot<kFormat>(sums[r][1], weight[1], input);
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) {
+        sums[r][v] = Dot<kFormat>(sums[r][v], weight[v], input);
+        // Row after row: g++ would begin all of them, which few registers do not hold.
+        if constexpr (kVectors == 1) Pin(sums[r][v]);
+      }
     }
     inputs += 4 * kRows;
     at += kWordBytes;
   }
+}
+
+// The same, where sums of nibbles are of 16 bits: as many words at a time as they hold.
+template <PanelFormat kFormat, int kRows, int kFirst, int kVectors>
+BH_INLINE void AddWordsShort(const char* at, int words, const int8_t* inputs, Ahead ahead,
+                             DotSums<kRows, kVectors>& sums) {
+  constexpr int kWords = kFormat == PanelFormat::kInt4 ? 8 : 4;
+  constexpr int kLargestCode = kFormat == PanelFormat::kInt4 ? 15 : 24;
+  static_assert(kWords * 2 * kLargestCode * 127 < 32768);
+  for (int left = words; left > 0; left -= kWords) {
+    DotSums<kRows, kVectors> part;
+#pragma GCC unroll 12
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) part[r][v] = SetI1(0);
+    }
+    AddWords<kFormat, kRows, kFirst, kVectors>(at, left < kWords ? left : kWords, inputs, ahead,
+                                               part);
+#pragma GCC unroll 12
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) sums[r][v] = Add(sums[r][v], WidenNibbleSums(part[r][v]));
+    }
+    at += kWords * QuantizedWordBytes(kFormat);
+    inputs += kWords * 4 * kRows;
+    ahead.at += kWords * ahead.step;
+  }
+}
+
+// chains = fma(sum of (q - z) x, weight scale * input scale, chains), of vectors [kFirst, kFirst +
+// kVectors) of a panel.
+template <PanelFormat kFormat, int kRows, int kFirst, int kVectors>
+BH_INLINE void AddVectors(const char* at, int words, bool bf16_scales, const float* factors,
+                          const TileInputs& x, Ahead ahead, Chains<kRows>& chains) {
+  DotSums<kRows, kVectors> sums;
+#pragma GCC unroll 12
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v)
+      sums[r][v] = FreshSum<kFormat>(kTakenOff<kFormat>, x.sums[r]);
+  }
+  if constexpr (kFormat != PanelFormat::kInt8 && kNibbleSumsAreShort) {
+    AddWordsShort<kFormat, kRows, kFirst, kVectors>(at, words, x.codes, ahead, sums);
+  } else {
+    AddWords<kFormat, kRows, kFirst, kVectors>(at, words, x.codes, ahead, sums);
+  }
+  at += int64_t{words} * QuantizedWordBytes(kFormat);
   const CellScaling scaling =
       LoadScaling<kFormat>(at, at + ScaleBytes(kFormat), bf16_scales, factors);
 #pragma GCC unroll 2
-  for (int v = 0; v < 2; ++v) {
+  for (int v = 0; v < kVectors; ++v) {
+    const F32x16 scale = scaling.scale[kFirst + v];
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) {
-      const F32x16 sum = FinishSum<kFormat>(sums[r][v], scaling.zero[v], x.sums[r]);
-      chains[r][v] = Fma(sum, Mul(scaling.scale[v], Set1(x.scales[r])), chains[r][v]);
+      F32x16& chain = chains[r][kFirst + v];
+      const F32x16 sum = FinishSum<kFormat>(sums[r][v], scaling.zero[kFirst + v], x.sums[r]);
+      chain = Fma(sum, Mul(scale, Set1(x.scales[r])), chain);
     }
+  }
+}
+
+// A whole panel: at once where the registers hold it, else its halves one after the other.
+template <PanelFormat kFormat, int kRows>
+BH_INLINE void AddCell(const char* at, int words, bool bf16_scales, const float* factors,
+                       const TileInputs& x, Ahead ahead, Chains<kRows>& chains) {
+  if constexpr (kInt8TileVectors == 2 || kRows <= 2) {
+    AddVectors<kFormat, kRows, 0, 2>(at, words, bf16_scales, factors, x, ahead, chains);
+  } else {
+    AddVectors<kFormat, kRows, 0, 1>(at, words, bf16_scales, factors, x, ahead, chains);
+    AddVectors<kFormat, kRows, 1, 1>(at, words, bf16_scales, factors, x, ahead, chains);
   }
 }
 
@@ -262,11 +315,13 @@ void QuantizeCell(const QuantizedPanels& weight, const FloatRows& inputs, const 
                   int cell_index, const QuantizedInputs& x) {
   const PackedCell& cell = weight.cells[cell_index];
   int8_t* words = x.codes + tile.begin * x.row_bytes + cell.x_offset * tile.rows;
+  const int64_t row_step = x.by_row ? int64_t{4} * cell.words : 4;
+  const int64_t word_step = x.by_row ? 4 : 4 * tile.rows;
   const int64_t first = tile.begin * x.cells + cell_index * tile.rows;
   for (int64_t r = 0; r < tile.rows; ++r) {
     const int64_t row = inputs.rows == nullptr ? tile.begin + r : inputs.rows[tile.begin + r];
-    QuantizeInputs(inputs.x + row * inputs.stride + cell.begin, cell, words + 4 * r, 4 * tile.rows,
-                   x.scales[first + r], x.sums[first + r]);
+    QuantizeInputs(inputs.x + row * inputs.stride + cell.begin, cell, words + r * row_step,
+                   word_step, x.scales[first + r], x.sums[first + r]);
   }
 }
 

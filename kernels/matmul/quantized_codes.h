@@ -12,22 +12,14 @@ namespace bulkhead::BH_ISA {
 template <PanelFormat kFormat>
 inline constexpr int kZeroOf = kFormat == PanelFormat::kFp4 ? kFp4Zero : 128;
 
-// A word: four inputs of both vectors of columns, a byte each; of fp4 the steps.
+// A word: four inputs of one vector of columns, a byte each; of fp4 the steps.
 template <PanelFormat kFormat>
-BH_INLINE void LoadCodes(const char* word, I32x16 (&codes)[2]) {
+BH_INLINE I32x16 LoadCodes(const char* word, int vector) {
   const int32_t* from = reinterpret_cast<const int32_t*>(word);
-  codes[0] = LoadI(from);
-  if constexpr (QuantizedWordBytes(kFormat) == 128) {
-    codes[1] = LoadI(from + kLanes);
-  } else {
-    const I32x16 mask = SetI1(0x0F0F0F0F);
-    codes[1] = And(ShiftRight<4>(codes[0]), mask);
-    codes[0] = And(codes[0], mask);
-  }
-  if constexpr (kFormat == PanelFormat::kFp4) {
-    codes[0] = LookUpBytes(kFp4Steps, codes[0]);
-    codes[1] = LookUpBytes(kFp4Steps, codes[1]);
-  }
+  if constexpr (QuantizedWordBytes(kFormat) == 128) return LoadI(from + vector * kLanes);
+  const I32x16 both = LoadI(from);
+  const I32x16 codes = And(vector == 0 ? both : ShiftRight<4>(both), SetI1(0x0F0F0F0F));
+  return kFormat == PanelFormat::kFp4 ? LookUpBytes(kFp4Steps, codes) : codes;
 }
 
 struct CellScaling {

@@ -57,8 +57,7 @@ void DequantizeCell(const QuantizedPanels& weight, int64_t panel_index, const Pa
     const int first = 4 * word;
     const int count = cell.count - first < 4 ? cell.count - first : 4;
     float* to = out + first * kPanelColumns;
-    I32x16 codes[2];
-    LoadCodes<kFormat>(at, codes);
+    const I32x16 codes[2] = {LoadCodes<kFormat>(at, 0), LoadCodes<kFormat>(at, 1)};
     for (int line = 0; line < kWordBytes; line += 64) Prefetch(at + kTilePrefetchBytes + line);
     if (!indexed && count == 4) {
       StoreInput<kFormat, 0>(codes, scaling, to);

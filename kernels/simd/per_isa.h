@@ -5,8 +5,12 @@
 
 namespace bulkhead {
 
-// kAvx512Vnni is kAvx512 but for the products in int8, kAvx512Bf16 is that but for float products.
-enum class Isa { kPlain, kAvx2, kAvx512, kAvx512Vnni, kAvx512Bf16 };
+// kAvx512Vnni is kAvx512 but for the products in int8, kAvx512Bf16 is that but for float products,
+// kAvx512Amx is that but for products in int8 of many rows. kPlainAmx is kPlain with AMX's tiles
+// emulated, for tests.
+enum class Isa { kPlain, kPlainAmx, kAvx2, kAvx512, kAvx512Vnni, kAvx512Bf16, kAvx512Amx };
+
+constexpr bool HasAmx(Isa isa) { return isa == Isa::kPlainAmx || isa == Isa::kAvx512Amx; }
 
 }  // namespace bulkhead
 
@@ -36,6 +40,15 @@ enum class Isa { kPlain, kAvx2, kAvx512, kAvx512Vnni, kAvx512Bf16 };
   __VA_ARGS__;                   \
   }
 
+// Products in tiles: sources *amx.cc, beside the vectors of these.
+#define BH_WITH_AMX(...) \
+  namespace plain {      \
+  __VA_ARGS__;           \
+  }                      \
+  namespace avx512vnni { \
+  __VA_ARGS__;           \
+  }
+
 // The function or object `name` of `isa`.
 #define BH_OF_ISA(isa, name)                                    \
   ((isa) >= ::bulkhead::Isa::kAvx512 ? ::bulkhead::avx512::name \
@@ -44,4 +57,6 @@ enum class Isa { kPlain, kAvx2, kAvx512, kAvx512Vnni, kAvx512Bf16 };
 #define BH_OF_ISA_OR_VNNI(isa, name) \
   ((isa) >= ::bulkhead::Isa::kAvx512Vnni ? ::bulkhead::avx512vnni::name : BH_OF_ISA(isa, name))
 #define BH_OF_ISA_OR_BF16(isa, name) \
-  ((isa) == ::bulkhead::Isa::kAvx512Bf16 ? ::bulkhead::avx512bf16::name : BH_OF_ISA(isa, name))
+  ((isa) >= ::bulkhead::Isa::kAvx512Bf16 ? ::bulkhead::avx512bf16::name : BH_OF_ISA(isa, name))
+#define BH_OF_AMX(isa, name) \
+  ((isa) == ::bulkhead::Isa::kAvx512Amx ? ::bulkhead::avx512vnni::name : ::bulkhead::plain::name)

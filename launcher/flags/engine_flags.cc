@@ -103,11 +103,13 @@ void AddDeviceFlags(RawEngineFlags* raw, Flags* flags) {
              SharesValue(&options.tp_shares, &options.tp_shares_auto));
   flags->AddHidden("--cpu-isa",
                    ChoiceValue<CpuIsa>(&options.cpu_isa, {{"auto", CpuIsa::kAuto},
+                                                          {"avx512amx", CpuIsa::kAvx512Amx},
                                                           {"avx512bf16", CpuIsa::kAvx512Bf16},
                                                           {"avx512vnni", CpuIsa::kAvx512Vnni},
                                                           {"avx512", CpuIsa::kAvx512},
                                                           {"avx2", CpuIsa::kAvx2},
-                                                          {"plain", CpuIsa::kPlain}}));
+                                                          {"plain", CpuIsa::kPlain},
+                                                          {"plain_amx", CpuIsa::kPlainAmx}}));
 }
 
 void AddLogFlags(Flags* flags) {

@@ -27,7 +27,16 @@ namespace bulkhead {
 
 enum class DeviceOption { kAuto, kCpu, kCuda };
 enum class CommOption { kAuto, kStaged, kNccl };  // between GPUs
-enum class CpuIsa { kAuto, kAvx512Bf16, kAvx512Vnni, kAvx512, kAvx2, kPlain };
+enum class CpuIsa {
+  kAuto,
+  kAvx512Amx,
+  kAvx512Bf16,
+  kAvx512Vnni,
+  kAvx512,
+  kAvx2,
+  kPlain,
+  kPlainAmx
+};
 
 // One size for all ranks, or one per rank.
 struct RankSizes {

@@ -61,7 +61,7 @@ class HelpTest(unittest.TestCase):
         self.assertRegex(text, r"\nMPI: Open MPI v\d")
         self.assertRegex(text, r"\nCUDA: (none|\d+\.\d+.* for sm_\d+.*NCCL (none|\d+\.\d+.*), cuBLASLt (none|\d+\.\d+.*))")
         self.assertRegex(text, r"\nNVIDIA driver: (none|\d+\.\d+.*)\n")
-        self.assertRegex(text, r"\ninstruction set: (plain|avx2|avx512|avx512vnni|avx512bf16)\n\Z")
+        self.assertRegex(text, r"\ninstruction set: (plain|avx2|avx512|avx512vnni|avx512bf16|avx512amx)\n\Z")
 
 
 class MarkdownTest(unittest.TestCase):

@@ -115,21 +115,24 @@ BH_INLINE I32x16 ShiftRight(I32x16 a) {
 }
 BH_INLINE F32x16 ToF32(I32x16 a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
 BH_INLINE I32x16 ToI32(F32x16 a) { return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)}; }
+// |a - 128| times b with the sign of a - 128: pairs of such products fit 16 bits.
+inline constexpr int kDotBytesZero = 128;
 BH_INLINE __m256i DotEight(__m256i acc, __m256i a, __m256i b) {
-  const __m256i low = _mm256_set1_epi32(0x00FF00FF);
-  const __m256i even =
-      _mm256_madd_epi16(_mm256_and_si256(a, low), _mm256_srai_epi16(_mm256_slli_epi16(b, 8), 8));
-  const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(a, 8), _mm256_srai_epi16(b, 8));
-  return _mm256_add_epi32(acc, _mm256_add_epi32(even, odd));
+  const __m256i weight = _mm256_xor_si256(a, _mm256_set1_epi8(-128));
+  const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(weight), _mm256_sign_epi8(b, weight));
+  return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 BH_INLINE I32x16 DotBytes(I32x16 acc, I32x16 a, I32x16 b) {
   return {DotEight(acc.lo, a.lo, b.lo), DotEight(acc.hi, a.hi, b.hi)};
 }
-BH_INLINE __m256i DotEightSmall(__m256i acc, __m256i a, __m256i b) {
-  return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1)));
-}
+inline constexpr bool kNibbleSumsAreShort = true;
 BH_INLINE I32x16 DotNibbles(I32x16 acc, I32x16 a, I32x16 b) {
-  return {DotEightSmall(acc.lo, a.lo, b.lo), DotEightSmall(acc.hi, a.hi, b.hi)};
+  return {_mm256_add_epi16(acc.lo, _mm256_maddubs_epi16(a.lo, b.lo)),
+          _mm256_add_epi16(acc.hi, _mm256_maddubs_epi16(a.hi, b.hi))};
+}
+BH_INLINE I32x16 WidenNibbleSums(I32x16 acc) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  return {_mm256_madd_epi16(acc.lo, ones), _mm256_madd_epi16(acc.hi, ones)};
 }
 BH_INLINE I32x16 BitsOf(F32x16 a) { return {_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)}; }
 BH_INLINE F32x16 FromBits(I32x16 a) {
@@ -297,10 +300,12 @@ BH_INLINE void PrefetchLater(const void* p) { __builtin_prefetch(p, 0, 2); }
 // ---- products: 12 of the 16 registers are sums
 inline constexpr int kTileRows = 6;
 inline constexpr int kTileVectors = 1;
-inline constexpr int kInt8TileRows = 2;
+inline constexpr int kInt8TileRows = 6;
+inline constexpr int kInt8TileVectors = 1;
 
 // Nothing computed from or into `a` moves past this.
 BH_INLINE void Pin(F32x16& a) { asm volatile("" : "+x"(a.lo), "+x"(a.hi)); }
+BH_INLINE void Pin(I32x16& a) { asm volatile("" : "+x"(a.lo), "+x"(a.hi)); }
 
 }  // namespace bulkhead::BH_ISA
 

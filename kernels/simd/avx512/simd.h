@@ -11,7 +11,9 @@
 
 namespace bulkhead::BH_ISA {
 
-// acc + the four products of unsigned bytes of `a` with signed bytes of `b` in each lane, exactly.
+// acc + the four products of unsigned bytes of `a`, less kDotBytesZero, with signed bytes of `b`,
+// none of which is -128, in each lane, exactly.
+inline constexpr int kDotBytesZero = 0;
 BH_INLINE I32x16 DotBytes(I32x16 acc, I32x16 a, I32x16 b) {
   const __m512i low = _mm512_set1_epi32(0x00FF00FF);
   const __m512i even = _mm512_madd_epi16(_mm512_and_si512(a.v, low),
@@ -19,16 +21,23 @@ BH_INLINE I32x16 DotBytes(I32x16 acc, I32x16 a, I32x16 b) {
   const __m512i odd = _mm512_madd_epi16(_mm512_srli_epi16(a.v, 8), _mm512_srai_epi16(b.v, 8));
   return {_mm512_add_epi32(acc.v, _mm512_add_epi32(even, odd))};
 }
-// The same where the bytes of `a` are below 16: pairs of products fit 16 bits.
+// The same where the bytes of `a` are small, and nothing is taken off. Short: a lane of `acc` is
+// two sums of 16 bits, whose total WidenNibbleSums gives.
+inline constexpr bool kNibbleSumsAreShort = true;
 BH_INLINE I32x16 DotNibbles(I32x16 acc, I32x16 a, I32x16 b) {
-  const __m512i pairs = _mm512_maddubs_epi16(a.v, b.v);
-  return {_mm512_add_epi32(acc.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
+  return {_mm512_add_epi16(acc.v, _mm512_maddubs_epi16(a.v, b.v))};
+}
+BH_INLINE I32x16 WidenNibbleSums(I32x16 acc) {
+  return {_mm512_madd_epi16(acc.v, _mm512_set1_epi16(1))};
 }
 
+// How many rows and vectors of 16 columns of such sums fit the registers.
 inline constexpr int kInt8TileRows = 6;
+inline constexpr int kInt8TileVectors = 2;
 
 // Nothing computed from or into `a` moves past this.
 BH_INLINE void Pin(F32x16& a) { asm volatile("" : "+v"(a.v)); }
+BH_INLINE void Pin(I32x16& a) { asm volatile("" : "+v"(a.v)); }
 
 }  // namespace bulkhead::BH_ISA
 

@@ -8,14 +8,19 @@
 
 namespace bulkhead::BH_ISA {
 
-// acc + the four products of unsigned bytes of `a` with signed bytes of `b` in each lane, exactly.
 // g++ 12 spills around its own intrinsic.
+inline constexpr int kDotBytesZero = 0;
 BH_INLINE I32x16 DotBytes(I32x16 acc, I32x16 a, I32x16 b) {
   asm("vpdpbusd %2, %1, %0" : "+v"(acc.v) : "v"(a.v), "v"(b.v));
   return acc;
 }
+inline constexpr bool kNibbleSumsAreShort = false;
 BH_INLINE I32x16 DotNibbles(I32x16 acc, I32x16 a, I32x16 b) { return DotBytes(acc, a, b); }
+BH_INLINE I32x16 WidenNibbleSums(I32x16 acc) { return acc; }
 
 inline constexpr int kInt8TileRows = 12;
+inline constexpr int kInt8TileVectors = 2;
+
+BH_INLINE void Pin(I32x16& a) { asm volatile("" : "+v"(a.v)); }
 
 }  // namespace bulkhead::BH_ISA

@@ -133,6 +133,7 @@ BH_INLINE F32x16 ToF32(I32x16 a) {
 BH_INLINE I32x16 ToI32(F32x16 a) {
   return ForLanes<I32x16>([&](int i) { return static_cast<int32_t>(a.v[i]); });
 }
+inline constexpr int kDotBytesZero = 0;
 BH_INLINE I32x16 DotBytes(I32x16 acc, I32x16 a, I32x16 b) {
   for (int i = 0; i < kLanes; ++i) {
     for (int shift = 0; shift < 32; shift += 8) {
@@ -143,7 +144,9 @@ BH_INLINE I32x16 DotBytes(I32x16 acc, I32x16 a, I32x16 b) {
   }
   return acc;
 }
+inline constexpr bool kNibbleSumsAreShort = false;
 BH_INLINE I32x16 DotNibbles(I32x16 acc, I32x16 a, I32x16 b) { return DotBytes(acc, a, b); }
+BH_INLINE I32x16 WidenNibbleSums(I32x16 acc) { return acc; }
 BH_INLINE I32x16 BitsOf(F32x16 a) {
   return ForLanes<I32x16>([&](int i) { return Wrapped(BitsOfF32(a.v[i])); });
 }
@@ -224,9 +227,11 @@ BH_INLINE void PrefetchLater(const void* p) { __builtin_prefetch(p, 0, 2); }
 inline constexpr int kTileRows = 4;
 inline constexpr int kTileVectors = 2;
 inline constexpr int kInt8TileRows = 2;
+inline constexpr int kInt8TileVectors = 2;
 
 // Nothing computed from or into `a` moves past this.
 BH_INLINE void Pin(F32x16& a) { asm volatile("" : "+m"(a)); }
+BH_INLINE void Pin(I32x16& a) { asm volatile("" : "+m"(a)); }
 
 }  // namespace bulkhead::BH_ISA
 

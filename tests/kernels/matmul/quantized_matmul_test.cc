@@ -149,6 +149,35 @@ TEST_P(QuantizedProductsTest, WeightsQuantisedAtLoadEqualTheOrderedReference) {
   }
 }
 
+// Sums of 16 bits overflow at none of them.
+TEST_P(QuantizedProductsTest, LargestCodesAndInputsEqualTheOrderedReference) {
+  const auto [isa, threads] = GetParam();
+  const std::pair<WeightFormat, std::vector<uint8_t>> cases[] = {
+      {WeightFormat::kInt8, {0, 255}}, {WeightFormat::kInt4, {15}}, {WeightFormat::kFp4, {7, 15}}};
+  for (const auto& [format, codes] : cases) {
+    const bool is_fp4 = format == WeightFormat::kFp4;
+    LinearShape shape{40, 256, format, {0, 256}, {is_fp4 ? 32 : 128, 0, 0}};
+    if (is_fp4) shape.groups.scales = ScaleFormat::kE8M0;
+    for (const uint8_t code : codes) {
+      Quantized quantized(shape, 3);
+      std::fill(quantized.codes.begin(), quantized.codes.end(), code);
+      const auto fill = [&](WeightSink& sink) { quantized.Put(shape, sink); };
+      CpuFixture cpu(isa, threads, 128, ActivationDType::kInt8, shape.cols);
+      const std::unique_ptr<Device> device = NewHostDevice(0);
+      const std::unique_ptr<Backend> ordered = NewOrderedBackend(*device, ActivationDType::kInt8);
+      for (const int64_t rows : {1, 3, 20}) {
+        for (const float input : {1.0F, -1.0F}) {
+          std::vector<float> x(rows * shape.cols, input);
+          EXPECT_EQ(Run(*ordered, *device, shape, fill, x, rows),
+                    Run(cpu.backend(), *device, shape, fill, x, rows))
+              << WeightFormatName(format) << ", code " << int{code} << ", " << rows << " rows of "
+              << input;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(QuantizedProductsTest, GroupsByIndexEqualTheOrderedReference) {
   for (const WeightFormat format : {WeightFormat::kInt4, WeightFormat::kInt8}) {
     for (const Case& c : Cases()) {
@@ -280,8 +309,15 @@ TEST_P(QuantizedProductsTest, InputThatIsNoNumberSpoilsItsRowAlone) {
   }
 }
 
+std::vector<Isa> IsasOfProducts() {
+  std::vector<Isa> isas = PresentIsas();
+  isas.push_back(Isa::kPlainAmx);
+  return isas;
+}
+
 INSTANTIATE_TEST_SUITE_P(All, QuantizedProductsTest,
-                         testing::Combine(testing::ValuesIn(PresentIsas()), testing::Values(1, 3)),
+                         testing::Combine(testing::ValuesIn(IsasOfProducts()),
+                                          testing::Values(1, 3)),
                          [](const auto& info) {
                            return std::string(IsaName(std::get<0>(info.param))) + "_" +
                                   std::to_string(std::get<1>(info.param));
