@@ -20,6 +20,7 @@ class UnitRun {
         unit_(unit),
         rows_(unit.num_tokens * unit.num_heads),
         width_(PaddedHeadDim(call.value_dim)),
+        span_tokens_(AttentionSpanTokens(call.head_dim)),
         direct_(call.head_dim % Cache::kColumns == 0 &&
                 (rows_ <= kDirectRows || call.format == KvFormat::kF32)),
         q_(scratch),
@@ -27,7 +28,7 @@ class UnitRun {
         chunk_o_(weights_ + int64_t{rows_} * kAttentionWeightStride),
         o_(chunk_o_ + int64_t{rows_} * width_),
         span_(o_ + int64_t{rows_} * width_),
-        chunk_l_(span_ + int64_t{kAttentionSpan} * PaddedHeadDim(call.head_dim)),
+        chunk_l_(span_ + int64_t{span_tokens_} * PaddedHeadDim(call.head_dim)),
         chunk_m_(chunk_l_ + rows_),
         l_(chunk_m_ + rows_),
         m_(l_ + rows_),
@@ -35,8 +36,8 @@ class UnitRun {
     const int tiles = (rows_ + kTileRows - 1) / kTileRows;
     tile_rows_ = (rows_ + tiles - 1) / tiles;
     // One register tile passes over a chunk at once; more share a span while the caches hold it.
-    const bool at_once = direct_ && tiles == 1 && !call.latent;
-    span_vectors_ = at_once ? kChunkVectors : kAttentionSpan / kLanes;
+    const bool at_once = direct_ && tiles == 1 && !call.latent && kTileVectors == 2;
+    span_vectors_ = at_once ? kChunkVectors : span_tokens_ / kLanes;
   }
 
   void Run() {
@@ -167,17 +168,17 @@ class UnitRun {
     constexpr int kNumbers = Cache::kNumbers;
     const float* wide[kChunkVectors];
     for (int v = span.begin; v < span.end; ++v) {
-      float* out = span_ + v * kLanes % kAttentionSpan;
+      float* out = span_ + v * kLanes % span_tokens_;
       const Element* key = keys_[v];
       const Scaling scaling = ScalingOfTokens<Cache>(KeyScalings(), v * kLanes);
       for (int i = 0; i < call_.head_dim; i += kNumbers, key += call_.block_tokens) {
         F32x16 k[kNumbers];
         Cache::LoadKeys(key, scaling, k);
-        for (int j = 0; j < kNumbers; ++j) Store(out + (i + j) * kAttentionSpan, k[j]);
+        for (int j = 0; j < kNumbers; ++j) Store(out + (i + j) * span_tokens_, k[j]);
       }
       wide[v] = out;
     }
-    ScoreSpan<WidenedSpan>(wide, kAttentionSpan, span);
+    ScoreSpan<WidenedSpan>(wide, span_tokens_, span);
   }
 
   template <typename Read>
@@ -239,7 +240,7 @@ class UnitRun {
     if (direct_) return SumSpan<Cache>(values_, ValueStride(), span);
     const float* wide[kChunkVectors];
     for (int v = span.begin; v < span.end; ++v) {
-      float* out = span_ + v * kLanes % kAttentionSpan * width_;
+      float* out = span_ + v * kLanes % span_tokens_ * width_;
       wide[v] = out;
       const Element* value = values_[v];
       for (int s = 0; s < kLanes; ++s, value += ValueStride(), out += width_) {
@@ -255,7 +256,7 @@ class UnitRun {
     constexpr int kNumbers = Cache::kNumbers;
     const float* wide[kChunkVectors];
     for (int v = span.begin; v < span.end; ++v) {
-      float* out = span_ + v * kLanes % kAttentionSpan * width_;
+      float* out = span_ + v * kLanes % span_tokens_ * width_;
       wide[v] = out;
       const Element* key = keys_[v];
       const Scaling scaling = ScalingOfTokens<Cache>(KeyScalings(), v * kLanes);
@@ -338,6 +339,7 @@ class UnitRun {
   const AttentionUnit& unit_;
   const int rows_;
   const int width_;
+  const int span_tokens_;
   const bool direct_;
   int tile_rows_ = 0;
   int span_vectors_ = 0;
@@ -346,7 +348,7 @@ class UnitRun {
   float* weights_;
   float* chunk_o_;
   float* o_;
-  float* span_;  // keys [d][64] or values [64][width] of a span, widened
+  float* span_;  // keys [d][span_tokens_] or values [span_tokens_][width], widened
   float* chunk_l_;
   float* chunk_m_;
   float* l_;

@@ -75,8 +75,16 @@ static constexpr int64_t AttentionSlot(const AttentionCall& call, const Attentio
 // Rows that a unit aims at: enough to be bound by arithmetic, few enough that its scratch stays in
 // L2.
 inline constexpr int kAttentionRows = 48;
-// Tokens that are widened to f32 at a time.
-inline constexpr int kAttentionSpan = 64;
+// Tokens that are widened to f32 at a time: half of a first cache of 32 KiB, where every tile of
+// rows reads all of them.
+static constexpr int AttentionSpanTokens(int head_dim) {
+  return head_dim <= 64 ? 64 : head_dim <= 128 ? 32 : 16;
+}
+// At least that of any narrower head.
+static constexpr int64_t AttentionSpanFloats(int head_dim) {
+  const int64_t floats = int64_t{AttentionSpanTokens(head_dim)} * PaddedHeadDim(head_dim);
+  return floats > 64 * 64 ? floats : 64 * 64;
+}
 // Vectors of 16 tokens between what is read and what is fetched ahead. The blocks of a sequence lie
 // apart and are small, so that the hardware's prefetchers begin anew with each.
 inline constexpr int kAttentionAhead = 4;
@@ -89,7 +97,7 @@ static constexpr int64_t AttentionScratchFloats(int64_t max_rows, int head_dim, 
   const int64_t width = PaddedHeadDim(head_dim);
   const int64_t value_width = PaddedHeadDim(value_dim);
   return max_rows * (width + 2 * value_width + kAttentionWeightStride + kAttentionLanes) +
-         kAttentionSpan * width;
+         AttentionSpanFloats(head_dim);
 }
 
 // `scratch`: AttentionScratchFloats, 64-byte aligned.
