@@ -2,7 +2,7 @@
 """Writes a checkpoint of the Llama 3 8B shape with random bf16 weights: random_model.py FOLDER
 [--layers N].
 
---experts: a mixture of 64 experts, 8 a token, 1.3 billion of 6.9 billion parameters (OLMoE's shape,
+--shape s or m: Llamas of 0.25 and 1.1 billion parameters. --experts: a mixture of 64 experts, 8 a token, 1.3 billion of 6.9 billion parameters (OLMoE's shape,
 Mixtral's tensors). --tiny: a far smaller shape, for trials. Standard library only. One block of random
 numbers is repeated: for timing, not for text.
 """
@@ -16,6 +16,7 @@ import struct
 Shape = collections.namedtuple("Shape", "hidden heads kv_heads head_dim ffn vocab layers experts")
 LLAMA_8B = Shape(4096, 32, 8, 128, 14336, 128256, 32, 0)
 EXPERTS_7B = Shape(2048, 16, 16, 128, 1024, 50304, 16, 64)
+SHAPES = {"s": Shape(1024, 16, 8, 64, 2816, 32000, 16, 0), "m": Shape(2048, 32, 4, 64, 5632, 32000, 22, 0), "8b": LLAMA_8B}
 TINY = Shape(128, 4, 2, 32, 256, 1024, 2, 0)
 BLOCK_BYTES = 32 << 20
 
@@ -58,10 +59,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder")
     parser.add_argument("--layers", type=int)
+    parser.add_argument("--shape", choices=SHAPES, default="8b")
     parser.add_argument("--experts", action="store_true")
     parser.add_argument("--tiny", action="store_true")
     args = parser.parse_args()
-    shape = TINY if args.tiny else EXPERTS_7B if args.experts else LLAMA_8B
+    shape = TINY if args.tiny else EXPERTS_7B if args.experts else SHAPES[args.shape]
     if args.layers:
         shape = shape._replace(layers=args.layers)
     os.makedirs(args.folder, exist_ok=True)
