@@ -60,7 +60,7 @@ SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
-LINE_BUDGETS = {"base": 2345, "memory": 4815, "comm": 6354, "kernels": 19412, "shard": 5779, "runtime": 44727, "launcher": 19493,
+LINE_BUDGETS = {"base": 2345, "memory": 4815, "comm": 6354, "kernels": 19629, "shard": 5779, "runtime": 44727, "launcher": 19493,
                 "proto": 948, "tools": 2415}
 
 LONGEST_FILE = 400

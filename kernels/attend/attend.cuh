@@ -78,43 +78,58 @@ AttendPrefill(AttendParameters p) {
   });
 }
 
+// Splits of sequences of several tokens.
 template <KvFormat kFormat, int kDimTiles, int kTiles>
-AttendLaunch SplitLaunch(const char* name) {
+BH_KERNEL(kAttendThreads)
+AttendSplitPrefill(AttendParameters p) {
+  GridDependencySynchronize();
+  ForSplitsOfBlock(p, [&](const Columns& columns, int kv_head, const CacheRange& range,
+                          const auto& put) {
+    AttendOver<kFormat, kDimTiles, kTiles, WarpsShare::kColumns>(p, columns, kv_head, range, put);
+  });
+}
+
+template <KvFormat kFormat, int kDimTiles, int kTiles>
+AttendLaunch DecodeLaunch(const char* name) {
   return {KernelOf<kAttendThreads>(name, AttendDecode<kFormat, kDimTiles, kTiles>),
           AttendShape<kFormat, kDimTiles, kTiles, WarpsShare::kTokens>::kBytes,
           kSharing<kFormat, kDimTiles, kTiles>};
 }
 
 template <KvFormat kFormat, int kDimTiles, int kTiles>
-AttendLaunch WholeLaunch(const char* name) {
-  return {KernelOf<kAttendThreads>(name, AttendPrefill<kFormat, kDimTiles, kTiles>),
+AttendLaunch PrefillLaunch(const char* name, AttendWork work) {
+  return {work == AttendWork::kSplitPrefill
+              ? KernelOf<kAttendThreads>(name, AttendSplitPrefill<kFormat, kDimTiles, kTiles>)
+              : KernelOf<kAttendThreads>(name, AttendPrefill<kFormat, kDimTiles, kTiles>),
           AttendShape<kFormat, kDimTiles, kTiles, WarpsShare::kColumns>::kBytes, 1};
 }
 
 template <KvFormat kFormat>
-AttendLaunch AttendLaunchFor(const char* name, int head_dim, int column_tiles, bool split) {
+AttendLaunch AttendLaunchFor(const char* name, int head_dim, int column_tiles, AttendWork work) {
+  constexpr int kTiles = PrefillColumnTiles(kFormat);
+  const bool decode = work == AttendWork::kDecode;
   if (head_dim > 128) {
-    return split ? SplitLaunch<kFormat, 16, 1>(name) : WholeLaunch<kFormat, 16, 1>(name);
+    return decode ? DecodeLaunch<kFormat, 16, 1>(name) : PrefillLaunch<kFormat, 16, 1>(name, work);
   }
-  if (!split) {
-    constexpr int kTiles = WholeColumnTiles(kFormat);
-    return head_dim > 64 ? WholeLaunch<kFormat, 8, kTiles>(name)
-                         : WholeLaunch<kFormat, 4, kTiles>(name);
+  if (!decode) {
+    return head_dim > 64 ? PrefillLaunch<kFormat, 8, kTiles>(name, work)
+                         : PrefillLaunch<kFormat, 4, kTiles>(name, work);
   }
   if (column_tiles == 1) {
-    return head_dim > 64 ? SplitLaunch<kFormat, 8, 1>(name) : SplitLaunch<kFormat, 4, 1>(name);
+    return head_dim > 64 ? DecodeLaunch<kFormat, 8, 1>(name) : DecodeLaunch<kFormat, 4, 1>(name);
   }
-  return head_dim > 64 ? SplitLaunch<kFormat, 8, 2>(name) : SplitLaunch<kFormat, 4, 2>(name);
+  return head_dim > 64 ? DecodeLaunch<kFormat, 8, 2>(name) : DecodeLaunch<kFormat, 4, 2>(name);
 }
 
 // One of each kind that there is.
 inline std::vector<CudaKernel> AllOf(AttendLaunch (*launch_for)(int head_dim, int column_tiles,
-                                                                bool split)) {
+                                                                AttendWork work)) {
   std::vector<CudaKernel> kernels;
   for (const int head_dim : {64, 128, 256}) {
     for (const int column_tiles : {1, 2}) {
-      for (const bool split : {false, true}) {
-        kernels.push_back(launch_for(head_dim, column_tiles, split).kernel.kernel);
+      for (const AttendWork work :
+           {AttendWork::kDecode, AttendWork::kSplitPrefill, AttendWork::kPrefill}) {
+        kernels.push_back(launch_for(head_dim, column_tiles, work).kernel.kernel);
       }
     }
   }

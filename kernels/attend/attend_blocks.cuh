@@ -20,27 +20,30 @@ BH_DEVICE Columns HeadsOfBlock(const AttendParameters& p, int row) {
   return columns;
 }
 
-// Splits of the cache of sequences of one token.
+// Splits of the cache: of sequences of one token, or of those of several a tile of tokens each.
 template <typename Over>
 BH_DEVICE void ForSplitsOfBlock(const AttendParameters& p, const Over& over) {
   const int kv_head = int(blockIdx.y) / p.head_tiles;
   Columns columns = HeadsOfBlock(p, int(blockIdx.y));
   if (columns.heads <= 0) return;
-  columns.tokens = 1;
-  const int items = *p.num_items;
-  for (int i = int(blockIdx.x); i < items; i += int(gridDim.x)) {
-    const AttendItem item = p.items[i];
-    columns.token0 = p.cache.seq_begin[item.seq];
-    const int position = p.cache.position[columns.token0];
-    const int split_tokens = SplitTokens(position + 1);
-    CacheRange range{item.split * split_tokens, (item.split + 1) * split_tokens};
-    const int first = FirstSeen(p, position);
+  // Registers are few: what can be read again does not stay in one.
+  const auto num_items = [&] { return p.num_items != nullptr ? *p.num_items : int(gridDim.x); };
+  for (int i = int(blockIdx.x); i < num_items(); i += int(gridDim.x)) {
+    const AttendItem item = LoadVector<AttendItem>(p.items + i);
+    const int seq_end = p.cache.seq_begin[item.seq + 1];
+    columns.token0 = p.cache.seq_begin[item.seq] + int(blockIdx.z) * p.tile_tokens;
+    columns.tokens = seq_end - columns.token0;
+    if (columns.tokens > p.tile_tokens) columns.tokens = p.tile_tokens;
+    if (columns.tokens <= 0) continue;  // the sequence has fewer tokens
+    CacheRange range{item.split * item.split_tokens, (item.split + 1) * item.split_tokens};
+    const int first = FirstSeen(p, p.cache.position[columns.token0]);
+    const int end = p.cache.position[columns.token0 + columns.tokens - 1] + 1;
     if (first > range.first) range.first = first;
-    if (position + 1 < range.end) range.end = position + 1;
-    if (range.first >= range.end) continue;  // the window has left it behind
-    const int64_t row = (static_cast<int64_t>(item.seq) * p.splits + item.split) * p.num_heads;
+    if (end < range.end) range.end = end;
+    if (range.first >= range.end) continue;  // behind the tokens, or the window has left it behind
     over(columns, kv_head, range, [&](int column, int dim, float out, float greatest, float sum) {
-      const int64_t at = row + columns.Head(column);
+      const int64_t row = p.items[i].row0 + columns.Token(column);
+      const int64_t at = row * p.num_heads + columns.Head(column);
       p.parts[at * p.out_dim + dim] = out;
       if (dim == 0) p.part_sums[2 * at] = greatest;
       if (dim == 0) p.part_sums[2 * at + 1] = sum;
@@ -49,8 +52,8 @@ BH_DEVICE void ForSplitsOfBlock(const AttendParameters& p, const Over& over) {
   }
 }
 
-// Tokens of sequences that have more than one: those of this block's that belong together, one
-// sequence after the other.
+// Tokens of sequences that have more than one and a single split: those of this block's that belong
+// together, one sequence after the other.
 template <typename Over>
 BH_DEVICE void ForTokensOfBlock(const AttendParameters& p, const Over& over) {
   const int kv_head = int(blockIdx.x) / p.head_tiles;
@@ -67,6 +70,8 @@ BH_DEVICE void ForTokensOfBlock(const AttendParameters& p, const Over& over) {
     columns.token0 = token;
     columns.tokens = (seq_end < end ? seq_end : end) - token;
     if (seq_end - seq_begin == 1) continue;
+    const int tokens = p.cache.position[seq_end - 1] + 1;
+    if (SplitTokens(seq_end - seq_begin, tokens, p.max_part_rows) < tokens) continue;
     const CacheRange range{FirstSeen(p, p.cache.position[token]),
                            p.cache.position[token + columns.tokens - 1] + 1};
     over(columns, kv_head, range, [&](int column, int dim, float out, float greatest, float sum) {

@@ -1,4 +1,4 @@
-// The splits of attention to the cache of sequences of one token, added in their order.
+// The splits of attention to the cache, added in their order.
 #include "intrinsics.h"
 #include "kernels/attend/cuda_kernels.h"
 #include "kernels/attend/options.cuh"
@@ -10,21 +10,17 @@ namespace {
 
 constexpr int kAtOnce = 8;  // splits whose loads are issued before any is used
 
-// A warp takes one head of one sequence. Lane i weighs split i, kMaxSplits being a warp's lanes.
-BH_KERNEL(kHeadWarps* kWarp) Combine(AttendParameters p) {
+// A warp takes one head of one token, whose splits begin at `row` of the sums and lie row_step rows
+// apart. Lane i weighs split i, kMaxSplits being a warp's lanes.
+BH_DEVICE void AddSplits(const AttendParameters& p, int token, int head, const CombineItem& item) {
   static_assert(kMaxSplits <= kWarp);
-  GridDependencySynchronize();
-  const int seq = blockIdx.x;
-  const int head = int(blockIdx.y) * kHeadWarps + WarpIndex();
-  const int token = p.cache.seq_begin[seq];
-  if (head >= p.num_heads || p.cache.seq_begin[seq + 1] - token != 1) return;
   const int position = p.cache.position[token];
-  const int split_tokens = SplitTokens(position + 1);
-  const int begin = FirstSeen(p, position) / split_tokens;
-  const int splits = position / split_tokens + 1 - begin;
-  const int64_t row0 = (static_cast<int64_t>(seq) * p.splits + begin) * p.num_heads + head;
+  const int begin = FirstSeen(p, position) / item.split_tokens;
+  const int splits = position / item.split_tokens + 1 - begin;
+  const int64_t step = static_cast<int64_t>(item.row_step) * p.num_heads;
+  const int64_t row0 = static_cast<int64_t>(item.row) * p.num_heads + begin * step + head;
   const bool has_one = LaneIndex() < splits;
-  const int64_t mine = 2 * (row0 + static_cast<int64_t>(LaneIndex()) * p.num_heads);
+  const int64_t mine = 2 * (row0 + LaneIndex() * step);
   const float greatest_of_mine = has_one ? p.part_sums[mine] : kMaskedScore;
   const float sum_of_mine = has_one ? p.part_sums[mine + 1] : 0.0F;
   float greatest = greatest_of_mine;
@@ -45,7 +41,7 @@ BH_KERNEL(kHeadWarps* kWarp) Combine(AttendParameters p) {
       float parts[kAtOnce];
       BH_UNROLL
       for (int i = 0; i < kAtOnce; ++i) {
-        const int64_t row = row0 + static_cast<int64_t>(split0 + i) * p.num_heads;
+        const int64_t row = row0 + (split0 + i) * step;
         parts[i] = split0 + i < splits && dim < d ? p.parts[row * d + dim] : 0.0F;
       }
       BH_UNROLL
@@ -60,12 +56,36 @@ BH_KERNEL(kHeadWarps* kWarp) Combine(AttendParameters p) {
   }
 }
 
+// Of sequences of one token.
+BH_KERNEL(kHeadWarps* kWarp) Combine(AttendParameters p) {
+  GridDependencySynchronize();
+  const int seq = int(blockIdx.x);
+  const int head = int(blockIdx.y) * kHeadWarps + WarpIndex();
+  const int token = p.cache.seq_begin[seq];
+  if (head >= p.num_heads || p.cache.seq_begin[seq + 1] - token != 1) return;
+  const int split_tokens = SplitTokens(1, p.cache.position[token] + 1, p.max_part_rows);
+  AddSplits(p, token, head, {token, seq * p.splits, 1, split_tokens});
+}
+
+// Of the tokens of sequences of several.
+BH_KERNEL(kHeadWarps* kWarp) CombineTokens(AttendParameters p) {
+  GridDependencySynchronize();
+  const int head = int(blockIdx.y) * kHeadWarps + WarpIndex();
+  if (head >= p.num_heads) return;
+  const CombineItem item = LoadVector<CombineItem>(p.combined + int(blockIdx.x));
+  AddSplits(p, item.token, head, item);
+}
+
 }  // namespace
 
 CudaKernelOf<AttendParameters> CombineKernel() {
   return KernelOf<kHeadWarps * kWarp>("combine", Combine);
 }
 
-const KernelRegistration kRegistered(CombineKernel());
+CudaKernelOf<AttendParameters> CombineTokensKernel() {
+  return KernelOf<kHeadWarps * kWarp>("combine tokens", CombineTokens);
+}
+
+const KernelRegistration kRegistered(CombineKernel(), CombineTokensKernel());
 
 }  // namespace bulkhead::cuda

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "kernels/attend/cuda_list.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/launch.h"
 
@@ -13,15 +12,17 @@ namespace {
 
 constexpr int64_t kSharedOfBlock = 1 << 10;  // what a block's shared memory takes besides
 
+using cuda::AttendWork;
 using cuda::NumBlocks;
 using cuda::OutRowsOf;
 using cuda::RowsOf;
 
 // As many columns as share what is read, while a block has shared memory for their queries.
-int LatentColumnTiles(int heads, bool split, int64_t max_shared_bytes) {
+int LatentColumnTiles(int heads, bool decode, int64_t max_shared_bytes) {
   int tiles = 8;
-  while (split && tiles > 2 && heads <= tiles * 4) tiles /= 2;
-  const cuda::AttendLaunch launch = cuda::AttendLatentKernel(KvFormat::kBF16, tiles, split);
+  while (decode && tiles > 2 && heads <= tiles * 4) tiles /= 2;
+  const cuda::AttendLaunch launch = cuda::AttendLatentKernel(
+      KvFormat::kBF16, tiles, decode ? AttendWork::kDecode : AttendWork::kPrefill);
   return launch.shared_bytes <= max_shared_bytes ? tiles : 2;
 }
 
@@ -32,36 +33,36 @@ struct AttentionCuts {
   int column_tiles = 1;
   int columns = 8;
 
-  AttentionCuts(int max_heads_per_kv, const KvGeometry& geometry, bool split,
+  AttentionCuts(int max_heads_per_kv, const KvGeometry& geometry, bool decode,
                 int64_t max_shared_bytes) {
     if (geometry.latent) {
-      column_tiles = LatentColumnTiles(max_heads_per_kv, split, max_shared_bytes);
+      column_tiles = LatentColumnTiles(max_heads_per_kv, decode, max_shared_bytes);
     } else if (geometry.head_dim <= 128) {
-      column_tiles = !split                 ? cuda::WholeColumnTiles(geometry.format)
+      column_tiles = !decode                ? cuda::PrefillColumnTiles(geometry.format)
                      : max_heads_per_kv > 8 ? 2
                                             : 1;
     }
-    columns = 8 * column_tiles * (split || geometry.latent ? 1 : cuda::kAttendWarps);
+    columns = 8 * column_tiles * (decode || geometry.latent ? 1 : cuda::kAttendWarps);
     heads_of_tile = std::clamp(max_heads_per_kv, 1, columns);
     head_tiles = NumBlocks(std::max(max_heads_per_kv, 1), heads_of_tile);
   }
   int tile_tokens() const { return std::max(1, columns / heads_of_tile); }
 };
 
-cuda::AttendLaunch LaunchOf(const KvGeometry& geometry, int column_tiles, bool split) {
+cuda::AttendLaunch LaunchOf(const KvGeometry& geometry, int column_tiles, AttendWork work) {
   const int head_dim = geometry.head_dim;
-  if (geometry.latent) return cuda::AttendLatentKernel(geometry.format, column_tiles, split);
+  if (geometry.latent) return cuda::AttendLatentKernel(geometry.format, column_tiles, work);
   switch (geometry.format) {
     case KvFormat::kBF16:
-      return cuda::AttendBF16Kernel(head_dim, column_tiles, split);
+      return cuda::AttendBF16Kernel(head_dim, column_tiles, work);
     case KvFormat::kF16:
-      return cuda::AttendF16Kernel(head_dim, column_tiles, split);
+      return cuda::AttendF16Kernel(head_dim, column_tiles, work);
     case KvFormat::kInt8:
-      return cuda::AttendInt8Kernel(head_dim, column_tiles, split);
+      return cuda::AttendInt8Kernel(head_dim, column_tiles, work);
     case KvFormat::kInt4:
-      return cuda::AttendInt4Kernel(head_dim, column_tiles, split);
+      return cuda::AttendInt4Kernel(head_dim, column_tiles, work);
     case KvFormat::kFP8:
-      return cuda::AttendFp8Kernel(head_dim, column_tiles, split);
+      return cuda::AttendFp8Kernel(head_dim, column_tiles, work);
     case KvFormat::kF32:
       break;
   }
@@ -115,7 +116,7 @@ void CudaAttention::BeginStep(const StepIndex& host_index) {
   if (memory == nullptr) return;  // the next wait says so
   next_list_ = (next_list_ + 1) % kStepsInFlight;
   auto* const list = reinterpret_cast<int32_t*>(memory.get());
-  const int64_t bytes = AttendList::Fill(host_index, list);
+  const int64_t bytes = list_.Fill(host_index, scratch_.splits, list);
   device_.CopyFromHost(list, reinterpret_cast<std::byte*>(scratch_.list), bytes);
   listed_ = true;
 }
@@ -135,7 +136,8 @@ void CudaAttention::Attend(const StepIndex& index, const HeadLayout& heads, Cons
   p.head_begin = kv_heads.on_device;
   p.num_tokens = index.num_tokens;
   p.num_heads = heads.num_heads;
-  p.splits = scratch_.splits;
+  p.splits = scratch_.splits.per_context;
+  p.max_part_rows = scratch_.splits.max_part_rows;
   p.num_items = scratch_.list;
   p.items = AttendList::ItemsOf(scratch_.list);
   p.window = options.window;
@@ -147,19 +149,21 @@ void CudaAttention::Attend(const StepIndex& index, const HeadLayout& heads, Cons
   p.parts = scratch_.parts;
   p.part_sums = scratch_.part_sums;
   p.out = OutRowsOf(out);
-  AttendToSplits(index, kv_heads, kv, p);
-  if (index.num_tokens > index.num_seqs) AttendPrefill(index, kv_heads, kv, p);
+  const bool decodes = index.num_tokens == index.num_seqs;
+  if (decodes || list_.has_decodes()) AttendDecode(index, kv_heads, kv, p);
+  if (!decodes) AttendPrefill(index, kv_heads, kv, p);
 }
 
 // The grid depends on limits alone, so that a graph may hold it for any step of N sequences.
-void CudaAttention::AttendToSplits(const StepIndex& index, const KvHeads& kv_heads,
-                                   const KvLayerView& kv, cuda::AttendParameters p) {
+void CudaAttention::AttendDecode(const StepIndex& index, const KvHeads& kv_heads,
+                                 const KvLayerView& kv, cuda::AttendParameters p) {
   BH_CHECK(listed_);
   const CudaProperties& gpu = driver_.properties();
   const AttentionCuts cuts(kv_heads.max_heads_per_kv, kv.geometry, true, gpu.max_shared_bytes);
   p.head_tiles = cuts.head_tiles;
   p.heads_of_tile = cuts.heads_of_tile;
-  const cuda::AttendLaunch launch = LaunchOf(kv.geometry, cuts.column_tiles, true);
+  p.tile_tokens = 1;
+  const cuda::AttendLaunch launch = LaunchOf(kv.geometry, cuts.column_tiles, AttendWork::kDecode);
   const int rows = kv_heads.heads.num_kv_heads * p.head_tiles;
   const int blocks = std::min(std::max(1, BlocksOfSm(launch, gpu) * gpu.num_sms / rows),
                               index.num_seqs * p.splits);
@@ -176,20 +180,35 @@ void CudaAttention::AttendToSplits(const StepIndex& index, const KvHeads& kv_hea
 
 void CudaAttention::AttendPrefill(const StepIndex& index, const KvHeads& kv_heads,
                                   const KvLayerView& kv, cuda::AttendParameters p) {
+  BH_CHECK(list_.num_tokens() == index.num_tokens);
   const AttentionCuts cuts(kv_heads.max_heads_per_kv, kv.geometry, false,
                            driver_.properties().max_shared_bytes);
   p.head_tiles = cuts.head_tiles;
   p.heads_of_tile = cuts.heads_of_tile;
   p.tile_tokens = cuts.tile_tokens();
-  const cuda::AttendLaunch launch = LaunchOf(kv.geometry, cuts.column_tiles, false);
+  const int rows = kv_heads.heads.num_kv_heads * p.head_tiles;
+  const auto attend = [&](AttendWork work, int x, int y, int z) {
+    const cuda::AttendLaunch launch = LaunchOf(kv.geometry, cuts.column_tiles, work);
+    Enqueue(
+        driver_, launch.kernel,
+        {.grid = {x, y, z}, .block = {launch.threads, 1, 1}, .shared_bytes = launch.shared_bytes},
+        p);
+  };
+  p.num_items = nullptr;
+  for (const AttendList::Round& round : list_.rounds()) {
+    p.items = AttendList::ItemsOf(scratch_.list) + round.first_item;
+    p.combined = list_.CombinedOf(scratch_.list) + round.first_combined;
+    attend(AttendWork::kSplitPrefill, round.num_items, rows,
+           NumBlocks(round.max_tokens, p.tile_tokens));
+    Enqueue(driver_, cuda::CombineTokensKernel(),
+            {.grid = {round.num_combined, NumBlocks(kv_heads.heads.num_heads, cuda::kHeadWarps), 1},
+             .block = {cuda::kHeadWarps * 32, 1, 1}},
+            p);
+  }
+  if (!list_.has_whole()) return;
   p.tiles = NumBlocks(index.num_tokens, p.tile_tokens);
-  Enqueue(
-      driver_, launch.kernel,
-      {.grid = {kv_heads.heads.num_kv_heads * p.head_tiles, std::min(p.tiles, cuda::kTilesOfLayer),
-                NumBlocks(p.tiles, cuda::kTilesOfLayer)},
-       .block = {launch.threads, 1, 1},
-       .shared_bytes = launch.shared_bytes},
-      p);
+  attend(AttendWork::kPrefill, rows, std::min(p.tiles, cuda::kTilesOfLayer),
+         NumBlocks(p.tiles, cuda::kTilesOfLayer));
 }
 
 void CudaBackend::BeginStep(const StepIndex& host_index) { attention_->BeginStep(host_index); }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/attend/cuda_kernels.h"
+#include "kernels/attend/cuda_list.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/cuda_sizes.h"
 #include "memory/cuda_driver.h"
@@ -26,6 +27,8 @@ class CudaAttention {
   void BeginStep(const StepIndex& host_index);
   void Attend(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
               const KvLayerView& kv, const AttentionOptions& options, MatrixView out);
+  // Of the step that has begun.
+  const AttendList& list() const { return list_; }
 
  private:
   // Steps that may be in flight, each with a list that is being copied to the device.
@@ -40,8 +43,8 @@ class CudaAttention {
   };
   KvHeads KvHeadsOf(const HeadLayout& heads, int32_t* on_device) const;
 
-  void AttendToSplits(const StepIndex& index, const KvHeads& kv_heads, const KvLayerView& kv,
-                      cuda::AttendParameters p);
+  void AttendDecode(const StepIndex& index, const KvHeads& kv_heads, const KvLayerView& kv,
+                    cuda::AttendParameters p);
   void AttendPrefill(const StepIndex& index, const KvHeads& kv_heads, const KvLayerView& kv,
                      cuda::AttendParameters p);
 
@@ -52,7 +55,8 @@ class CudaAttention {
   KvHeads full_kv_heads_;
   HostBuffer host_lists_[kStepsInFlight];
   int next_list_ = 0;
-  bool listed_ = false;  // whether a step has begun
+  AttendList list_;  // of the step that has begun
+  bool listed_ = false;
 };
 
 }  // namespace bulkhead

@@ -10,25 +10,49 @@
 namespace bulkhead::cuda {
 
 // Causal attention. A block takes pairs of a token and a query head that share a KV head, its
-// columns, and 64 tokens of the cache at a time. Two kernels share the work:
+// columns, and 64 tokens of the cache at a time. There are three kinds of work (AttendWork):
 //   sequences of one token   grid {any, KV heads x head_tiles}: blocks take the items in turn, each
-//                            a split of SplitTokens of the cache, its sums to `parts`;
-//                            CombineKernel adds
-//   sequences of more        grid {KV heads x head_tiles, tiles: T / tile_tokens, in layers of
+//                            a split of the cache, its sums to `parts`; CombineKernel adds
+//   few tokens behind many   grid {items, KV heads x head_tiles, tiles: tokens / tile_tokens}:
+//                            likewise, a block for each; CombineTokensKernel adds
+//   all other sequences      grid {KV heads x head_tiles, tiles: T / tile_tokens, in layers of
 //                            kTilesOfLayer}: whole, to `out`; the last tokens of all heads
 //                            begin, so that no long block begins late
+inline constexpr int kAttendTokens = 64;
 inline constexpr int kMinSplitTokens = 256;
 inline constexpr int kMaxSplits = 32;  // of a context, so that the size of their sums is fixed
-// Tokens of a split of a context of `tokens`: from the context alone, so that a row's bits do not
-// depend on the others.
-constexpr int SplitTokens(int tokens) {
+// What the splits of one sequence of several tokens leave at most: enough blocks for a large GPU.
+inline constexpr int64_t kMaxPartFloats = int64_t{4} << 20;
+// Tokens of a split of a sequence's context of `tokens`, of which the step brings the last
+// `new_tokens`: from these alone, so that a row's bits do not depend on the others. The sums of
+// several tokens are at most max_part_rows rows, one for each token and split, and a split is at
+// least as long as what the step brings. As many as `tokens` or more: one split.
+constexpr int SplitTokens(int new_tokens, int tokens, int max_part_rows) {
   int split_tokens = kMinSplitTokens;
-  while (tokens > split_tokens * kMaxSplits) split_tokens *= 2;
-  return split_tokens;
+  if (new_tokens == 1) {
+    while (tokens > split_tokens * kMaxSplits) split_tokens *= 2;
+    return split_tokens;
+  }
+  const int room = max_part_rows / new_tokens;
+  const int max_splits = room < kMaxSplits ? room : kMaxSplits;
+  if (max_splits < 2) return tokens;
+  if (split_tokens < new_tokens) split_tokens = new_tokens;
+  const int at_least = (tokens + max_splits - 1) / max_splits;
+  if (split_tokens < at_least) split_tokens = at_least;
+  return (split_tokens + kAttendTokens - 1) / kAttendTokens * kAttendTokens;
 }
-struct AttendItem {
+struct alignas(16) AttendItem {
   int32_t seq = 0;
   int32_t split = 0;  // which split
+  int32_t split_tokens = 0;
+  int32_t row0 = 0;  // the sums of the step's token t are in row row0 + t of `parts`
+};
+// A token whose splits CombineTokensKernel adds.
+struct alignas(16) CombineItem {
+  int32_t token = 0;
+  int32_t row = 0;       // of split 0
+  int32_t row_step = 0;  // from a split's to the next one's
+  int32_t split_tokens = 0;
 };
 struct AttendParameters {
   CacheParameters cache;
@@ -41,16 +65,19 @@ struct AttendParameters {
   int tile_tokens = 0;
   int tiles = 0;
   int splits = 0;  // of any context at most
-  const int32_t* num_items = nullptr;
+  int max_part_rows = 0;
+  const int32_t* num_items = nullptr;  // null: as many as blocks in x
   const AttendItem* items = nullptr;
+  const CombineItem* combined = nullptr;  // of CombineTokensKernel
   int window = 0;
   int chunk = 0;
   float scale = 0;
   float soft_cap = 0;
   const float* sinks = nullptr;  // [h], null: none
   int out_dim = 0;               // of a head's sum of values
-  // [S][splits][h][out_dim]: sums of p v, and [S][splits][h][2]: {the greatest score in base 2, sum
-  // of p}
+  // [rows][h][out_dim]: sums of p v, and [rows][h][2]: {the greatest score in base 2, sum of p}.
+  // The row of a sequence of one token is its number * splits + split; of several tokens each item
+  // says its own.
   float* parts = nullptr;
   float* part_sums = nullptr;
   OutRows out;
@@ -59,31 +86,36 @@ inline constexpr float kMaskedScore = -1e30F;  // a masked score
 inline constexpr int kAttendThreads = 128;
 inline constexpr int kTilesOfLayer = 1 << 15;  // a grid has room for no more in y
 inline constexpr int kAttendWarps = kAttendThreads / 32;
-inline constexpr int kAttendTokens = 64;
+enum class AttendWork {
+  kDecode,        // splits of sequences of one token
+  kSplitPrefill,  // splits of sequences of several tokens
+  kPrefill,       // sequences of several tokens, whole
+};
 struct AttendLaunch {
   CudaKernelOf<AttendParameters> kernel;
   int64_t shared_bytes = 0;
   int blocks_of_sm = 1;  // for which registers are enough
   int threads = kAttendThreads;
 };
-// For keys and values in each format. head_dim: a multiple of 8 up to 256. `split`: the first of
-// the two, whose blocks have 8 column_tiles columns, 1 or 2 (beyond 128 dims 1); those of the
-// second have four times that, up to 128 dims of WholeColumnTiles, beyond of one.
-constexpr int WholeColumnTiles(KvFormat format) { return KvElementBits(format) <= 8 ? 2 : 4; }
-AttendLaunch AttendBF16Kernel(int head_dim, int column_tiles, bool split);
-AttendLaunch AttendF16Kernel(int head_dim, int column_tiles, bool split);
-AttendLaunch AttendInt8Kernel(int head_dim, int column_tiles, bool split);
-AttendLaunch AttendInt4Kernel(int head_dim, int column_tiles, bool split);
-AttendLaunch AttendFp8Kernel(int head_dim, int column_tiles, bool split);
+// For keys and values in each format. head_dim: a multiple of 8 up to 256. Blocks of kDecode have 8
+// column_tiles columns, 1 or 2 (beyond 128 dims 1); those of the others four times that, up to 128
+// dims of PrefillColumnTiles, beyond of one.
+constexpr int PrefillColumnTiles(KvFormat format) { return KvElementBits(format) <= 8 ? 2 : 4; }
+AttendLaunch AttendBF16Kernel(int head_dim, int column_tiles, AttendWork work);
+AttendLaunch AttendF16Kernel(int head_dim, int column_tiles, AttendWork work);
+AttendLaunch AttendInt8Kernel(int head_dim, int column_tiles, AttendWork work);
+AttendLaunch AttendInt4Kernel(int head_dim, int column_tiles, AttendWork work);
+AttendLaunch AttendFp8Kernel(int head_dim, int column_tiles, AttendWork work);
 
-// For a latent cache (latent.cuh) in bf16, f16 or fp8: the same two, of blocks with 8 column_tiles
-// columns each, column_tiles 2, 4 or 8 of the first and 2 or 8 of the second.
+// For a latent cache (latent.cuh) in bf16, f16 or fp8: blocks with 8 column_tiles columns each,
+// column_tiles 2, 4 or 8 of kDecode and 2 or 8 of the others. The first two are one kernel.
 inline constexpr int kLatentThreads = 256;
 inline constexpr int kLatentTokens = 32;        // of the cache at a time
 inline constexpr int kMaxLatentDim = 576;       // of a key
 inline constexpr int kMaxLatentValueDim = 512;  // its first columns
-AttendLaunch AttendLatentKernel(KvFormat format, int column_tiles, bool split);
+AttendLaunch AttendLatentKernel(KvFormat format, int column_tiles, AttendWork work);
 
-CudaKernelOf<AttendParameters> CombineKernel();  // grid {S, h / kHeadWarps}
+CudaKernelOf<AttendParameters> CombineKernel();        // grid {S, h / kHeadWarps}
+CudaKernelOf<AttendParameters> CombineTokensKernel();  // grid {combined, h / kHeadWarps}
 
 }  // namespace bulkhead::cuda

@@ -1,27 +1,71 @@
-// The work of decode attention in a step, made on the host: one item for each split of the cache
-// that a sequence of one token has, the longest first. Blocks take items in turn, so that a grid of
-// a fixed size is evenly busy whatever lengths the sequences have.
+// The work of attention to the cache in a step, made on the host: an item for each split of the
+// cache that a sequence has, the longest first. Blocks take those of sequences of one token in
+// turn, so that a grid of a fixed size is evenly busy whatever lengths the sequences have. Those of
+// sequences of several tokens come in rounds, of as many sequences as the memory for sums has room
+// for.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "kernels/attend/cuda_kernels.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/cuda_sizes.h"
 
 namespace bulkhead {
 
-// What lies in memory: the number of items, then the items.
-struct AttendList {
-  // Room for any step.
-  static int64_t Bytes(int max_num_seqs, int splits) {
-    return static_cast<int64_t>(sizeof(cuda::AttendItem)) * (1 + int64_t{max_num_seqs} * splits);
+class AttendList {
+ public:
+  // Sequences of several tokens whose splits are attended to, and then added up, at once.
+  struct Round {
+    int first_item = 0;
+    int num_items = 0;
+    int first_combined = 0;
+    int num_combined = 0;  // tokens
+    int max_tokens = 0;    // of a sequence
+  };
+
+  // What lies in memory: 16 bytes that begin with the number of items of one token; these items,
+  // then those of rounds; the tokens that rounds combine. Room for any step:
+  static int64_t Bytes(const StepLimits& limits, const CudaAttentionSplits& splits) {
+    return 16 *
+           (1 + int64_t{limits.max_num_seqs} * splits.per_context + limits.max_num_batched_tokens);
   }
   static const cuda::AttendItem* ItemsOf(const int32_t* list) {
-    return reinterpret_cast<const cuda::AttendItem*>(list) + 1;
+    return reinterpret_cast<const cuda::AttendItem*>(list + 4);
+  }
+  const cuda::CombineItem* CombinedOf(const int32_t* list) const {
+    return reinterpret_cast<const cuda::CombineItem*>(ItemsOf(list) + num_items_);
   }
 
   // Writes the list of a step whose index is in host memory; returns the bytes that count.
-  static int64_t Fill(const StepIndex& host_index, int32_t* list);
+  int64_t Fill(const StepIndex& host_index, const CudaAttentionSplits& splits, int32_t* list);
+
+  // Of the step that it was filled for.
+  int num_tokens() const { return num_tokens_; }
+  bool has_decodes() const { return has_decodes_; }  // sequences of one token
+  bool has_whole() const { return has_whole_; }  // sequences of several tokens with one split each
+  const std::vector<Round>& rounds() const { return rounds_; }
+
+ private:
+  // Splits of one sequence that are equally long.
+  struct Run {
+    cuda::AttendItem first;
+    int count = 0;
+    int tokens = 0;    // of each
+    int row_step = 0;  // from a split's sums to the next one's
+  };
+
+  void AddSplits(int seq, int tokens, int split_tokens, int row0, int row_step);
+  void PutItems(int32_t* list);
+
+  std::vector<Run> runs_;  // not in the list yet
+  std::vector<cuda::CombineItem> combined_;
+  std::vector<Round> rounds_;
+  int num_items_ = 0;
+  int num_tokens_ = 0;
+  bool has_decodes_ = false;
+  bool has_whole_ = false;
 };
 
 }  // namespace bulkhead

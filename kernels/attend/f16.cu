@@ -2,8 +2,8 @@
 
 namespace bulkhead::cuda {
 
-AttendLaunch AttendF16Kernel(int head_dim, int column_tiles, bool split) {
-  return AttendLaunchFor<KvFormat::kF16>("attend f16", head_dim, column_tiles, split);
+AttendLaunch AttendF16Kernel(int head_dim, int column_tiles, AttendWork work) {
+  return AttendLaunchFor<KvFormat::kF16>("attend f16", head_dim, column_tiles, work);
 }
 
 const KernelRegistration kRegistered(AllOf(AttendF16Kernel));

@@ -2,8 +2,8 @@
 
 namespace bulkhead::cuda {
 
-AttendLaunch AttendFp8Kernel(int head_dim, int column_tiles, bool split) {
-  return AttendLaunchFor<KvFormat::kFP8>("attend fp8", head_dim, column_tiles, split);
+AttendLaunch AttendFp8Kernel(int head_dim, int column_tiles, AttendWork work) {
+  return AttendLaunchFor<KvFormat::kFP8>("attend fp8", head_dim, column_tiles, work);
 }
 
 const KernelRegistration kRegistered(AllOf(AttendFp8Kernel));

@@ -2,8 +2,8 @@
 
 namespace bulkhead::cuda {
 
-AttendLaunch AttendInt8Kernel(int head_dim, int column_tiles, bool split) {
-  return AttendLaunchFor<KvFormat::kInt8>("attend int8", head_dim, column_tiles, split);
+AttendLaunch AttendInt8Kernel(int head_dim, int column_tiles, AttendWork work) {
+  return AttendLaunchFor<KvFormat::kInt8>("attend int8", head_dim, column_tiles, work);
 }
 
 const KernelRegistration kRegistered(AllOf(AttendInt8Kernel));

@@ -32,32 +32,36 @@ LatentPrefill(AttendParameters p) {
 }
 
 template <KvFormat kFormat, int kTiles>
-AttendLaunch LaunchOf(const char* name, bool split) {
+AttendLaunch LaunchOf(const char* name, AttendWork work) {
   CudaKernelOf<AttendParameters> kernel =
       KernelOf<kLatentThreads>(name, LatentDecode<kFormat, kTiles>);
+  int sharing = kLatentSharing<kTiles>;
   if constexpr (kTiles != 4) {
-    if (!split) kernel = KernelOf<kLatentThreads>(name, LatentPrefill<kFormat, kTiles>);
+    if (work == AttendWork::kPrefill) {
+      kernel = KernelOf<kLatentThreads>(name, LatentPrefill<kFormat, kTiles>);
+      sharing = 1;
+    }
   }
-  return {kernel, LatentShape<kTiles>::kBytes, split ? kLatentSharing<kTiles> : 1, kLatentThreads};
+  return {kernel, LatentShape<kTiles>::kBytes, sharing, kLatentThreads};
 }
 
 template <KvFormat kFormat>
-AttendLaunch LaunchOfFormat(const char* name, int column_tiles, bool split) {
-  if (column_tiles == 2) return LaunchOf<kFormat, 2>(name, split);
-  if (column_tiles == 4) return LaunchOf<kFormat, 4>(name, split);
-  return LaunchOf<kFormat, 8>(name, split);
+AttendLaunch LaunchOfFormat(const char* name, int column_tiles, AttendWork work) {
+  if (column_tiles == 2) return LaunchOf<kFormat, 2>(name, work);
+  if (column_tiles == 4) return LaunchOf<kFormat, 4>(name, work);
+  return LaunchOf<kFormat, 8>(name, work);
 }
 
 }  // namespace
 
-AttendLaunch AttendLatentKernel(KvFormat format, int column_tiles, bool split) {
+AttendLaunch AttendLatentKernel(KvFormat format, int column_tiles, AttendWork work) {
   switch (format) {
     case KvFormat::kF16:
-      return LaunchOfFormat<KvFormat::kF16>("attend latent f16", column_tiles, split);
+      return LaunchOfFormat<KvFormat::kF16>("attend latent f16", column_tiles, work);
     case KvFormat::kFP8:
-      return LaunchOfFormat<KvFormat::kFP8>("attend latent fp8", column_tiles, split);
+      return LaunchOfFormat<KvFormat::kFP8>("attend latent fp8", column_tiles, work);
     default:
-      return LaunchOfFormat<KvFormat::kBF16>("attend latent bf16", column_tiles, split);
+      return LaunchOfFormat<KvFormat::kBF16>("attend latent bf16", column_tiles, work);
   }
 }
 
@@ -65,10 +69,12 @@ const KernelRegistration kRegistered([] {
   std::vector<CudaKernel> kernels;
   for (const KvFormat format : {KvFormat::kBF16, KvFormat::kF16, KvFormat::kFP8}) {
     for (const int column_tiles : {2, 4, 8}) {
-      kernels.push_back(AttendLatentKernel(format, column_tiles, true).kernel.kernel);
+      kernels.push_back(
+          AttendLatentKernel(format, column_tiles, AttendWork::kDecode).kernel.kernel);
     }
     for (const int column_tiles : {2, 8}) {
-      kernels.push_back(AttendLatentKernel(format, column_tiles, false).kernel.kernel);
+      kernels.push_back(
+          AttendLatentKernel(format, column_tiles, AttendWork::kPrefill).kernel.kernel);
     }
   }
   return kernels;

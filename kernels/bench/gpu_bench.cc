@@ -21,6 +21,7 @@ using OnResult = std::function<void(const KernelResult&)>;
 constexpr int kBlockTokens = 16;
 constexpr int kFewTokens[] = {1, 4, 8, 16, 32, 64};
 constexpr int kManyTokens[] = {128, 512, 4096};
+constexpr int kFollowUpTokens = 20;  // a new turn behind a cached prefix
 
 // Small enough for an emulator.
 constexpr GpuBenchScale kQuick{.hidden = 64,
@@ -61,7 +62,8 @@ class GpuBench {
   absl::Status Launches();
   absl::Status Products(const Shape& shape, WeightFormat format, int group_size);
   absl::Status DecodeAttention(KvFormat format);
-  absl::Status PrefillAttention(KvFormat format);
+  // Of one sequence, with as many tokens in the step.
+  absl::Status PrefillAttention(KvFormat format, int tokens);
 
  private:
   bool Wanted(const std::string& name) const { return absl::StartsWith(name, filter_); }
@@ -242,11 +244,10 @@ absl::Status GpuBench::DecodeAttention(KvFormat format) {
       format, scale.num_seqs, 1);
 }
 
-absl::Status GpuBench::PrefillAttention(KvFormat format) {
+absl::Status GpuBench::PrefillAttention(KvFormat format, int tokens) {
   const GpuBenchScale& scale = machine_.scale();
-  return Attention(
-      absl::StrCat("attend/1x", scale.context, "/", HeadsText(scale), "/", scale.context), format,
-      1, scale.context);
+  return Attention(absl::StrCat("attend/1x", scale.context, "/", HeadsText(scale), "/", tokens),
+                   format, 1, tokens);
 }
 
 }  // namespace
@@ -264,7 +265,8 @@ absl::Status MeasureGpuKernels(CudaDriver& driver, bool gemm_library,
   BH_RETURN_IF_ERROR(bench.Launches());
   for (const KvFormat format : {KvFormat::kBF16, KvFormat::kInt8, KvFormat::kInt4}) {
     BH_RETURN_IF_ERROR(bench.DecodeAttention(format));
-    BH_RETURN_IF_ERROR(bench.PrefillAttention(format));
+    BH_RETURN_IF_ERROR(bench.PrefillAttention(format, machine->scale().context));
+    BH_RETURN_IF_ERROR(bench.PrefillAttention(format, kFollowUpTokens));
   }
   const std::pair<WeightFormat, int> formats[] = {
       {WeightFormat::kBF16, 0}, {WeightFormat::kInt8, 128}, {WeightFormat::kInt4, 128}};

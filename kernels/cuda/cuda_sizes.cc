@@ -88,22 +88,30 @@ CudaExpertScratch::CudaExpertScratch(const StepLimits& limits, BumpAllocator& al
   sums = reinterpret_cast<float*>(allocator.Next(sums_count * 4));
 }
 
+CudaAttentionSplits::CudaAttentionSplits(const StepLimits& limits, int64_t row_floats) {
+  per_context = static_cast<int>(std::clamp<int64_t>(
+      CeilDiv(limits.max_model_len, cuda::kMinSplitTokens), 1, cuda::kMaxSplits));
+  part_rows = int64_t{limits.max_num_seqs} * per_context;
+  if (per_context == 1 || row_floats == 0) return;
+  max_part_rows = static_cast<int>(std::min(cuda::kMaxPartFloats / row_floats,
+                                            int64_t{limits.max_num_batched_tokens} * per_context));
+  part_rows = std::max<int64_t>(part_rows, max_part_rows);
+}
+
 CudaAttentionScratch::CudaAttentionScratch(const StepLimits& limits, const HeadLayout& heads,
                                            BumpAllocator& allocator) {
-  splits = static_cast<int>(std::clamp<int64_t>(
-      CeilDiv(limits.max_model_len, cuda::kMinSplitTokens), 1, cuda::kMaxSplits));
   const HeadLayout& full = limits.full_heads;
   head_begin = reinterpret_cast<int32_t*>(allocator.Next((heads.num_kv_heads + 1) * 4));
   if (full.num_heads > 0) {
     full_head_begin = reinterpret_cast<int32_t*>(allocator.Next((full.num_kv_heads + 1) * 4));
   }
-  list_bytes = AttendList::Bytes(limits.max_num_seqs, splits);
+  const int num_heads = std::max(heads.num_heads, full.num_heads);
+  const int64_t row_floats = int64_t{num_heads} * std::max(heads.out_dim(), full.out_dim());
+  splits = CudaAttentionSplits(limits, row_floats);
+  list_bytes = AttendList::Bytes(limits, splits);
   list = reinterpret_cast<int32_t*>(allocator.Next(list_bytes));
-  const int64_t rows =
-      int64_t{limits.max_num_seqs} * splits * std::max(heads.num_heads, full.num_heads);
-  const int out_dim = std::max(heads.out_dim(), full.out_dim());
-  parts = reinterpret_cast<float*>(allocator.Next(rows * out_dim * 4));
-  part_sums = reinterpret_cast<float*>(allocator.Next(rows * 2 * 4));
+  parts = reinterpret_cast<float*>(allocator.Next(splits.part_rows * row_floats * 4));
+  part_sums = reinterpret_cast<float*>(allocator.Next(splits.part_rows * num_heads * 2 * 4));
 }
 
 std::unique_ptr<BackendSizes> NewCudaSizes(bool gemm_library) {

@@ -70,6 +70,17 @@ struct CudaExpertScratch {
   CudaExpertScratch(const StepLimits& limits, BumpAllocator& allocator);
 };
 
+// Into how many splits a step's contexts are cut (cuda::SplitTokens).
+struct CudaAttentionSplits {
+  int per_context = 1;    // at most
+  int max_part_rows = 0;  // of the sums of one sequence of several tokens
+  int64_t part_rows = 0;  // that there is room for
+
+  CudaAttentionSplits() = default;
+  // row_floats: of a row of sums, a token's of all heads.
+  CudaAttentionSplits(const StepLimits& limits, int64_t row_floats);
+};
+
 // Heads of two kinds, where limits.full_heads has some, take turns.
 struct CudaAttentionScratch {
   int32_t* head_begin = nullptr;
@@ -78,7 +89,7 @@ struct CudaAttentionScratch {
   int64_t list_bytes = 0;
   float* parts = nullptr;  // the sums of the splits
   float* part_sums = nullptr;
-  int splits = 0;
+  CudaAttentionSplits splits;
 
   CudaAttentionScratch() = default;
   CudaAttentionScratch(const StepLimits& limits, const HeadLayout& heads, BumpAllocator& allocator);

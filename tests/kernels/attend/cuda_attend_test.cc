@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/attend/cuda.h"
+#include "kernels/cuda/cuda_sizes.h"
 #include "kernels/simd/number_format.h"
 #include "memory/fp8.h"
 #include "tests/kernels/cuda/cuda_fixture.h"
@@ -25,10 +27,10 @@ double ToleranceOf(KvFormat format) {
 }
 
 // One more token after contexts of many lengths; pieces of prompts that start a sequence, cross
-// tiles and blocks, or are empty; the border of a split lies at 512.
+// tiles and blocks, or are empty; borders of splits lie at 256 and 512, one within a piece.
 std::vector<Piece> MixedStep() {
-  return {{0, 0, 1},     {1, 14, 15}, {2, 63, 64}, {3, 64, 65}, {4, 511, 512}, {5, 512, 513},
-          {6, 600, 601}, {7, 40, 77}, {8, 0, 33},  {9, 5, 5},   {10, 126, 130}};
+  return {{0, 0, 1},     {1, 14, 15}, {2, 63, 64}, {3, 64, 65}, {4, 511, 512},  {5, 512, 513},
+          {6, 600, 601}, {7, 40, 77}, {8, 0, 33},  {9, 5, 5},   {10, 126, 130}, {11, 254, 259}};
 }
 
 std::vector<float> RunMixedStep(Backend& backend, const AttentionCase& c) {
@@ -48,10 +50,10 @@ std::vector<float> OfReference(const AttentionCase& c) {
   return RunMixedStep(*NewReferenceBackend(*host), c);
 }
 
-class CudaAttention : public testing::TestWithParam<AttentionCase> {};
-INSTANTIATE_TEST_SUITE_P(Cases, CudaAttention, testing::ValuesIn(CudaAttentionCases()));
+class CudaAttentionCase : public testing::TestWithParam<AttentionCase> {};
+INSTANTIATE_TEST_SUITE_P(Cases, CudaAttentionCase, testing::ValuesIn(CudaAttentionCases()));
 
-TEST_P(CudaAttention, IsThatOfTheReferenceInEverySchedule) {
+TEST_P(CudaAttentionCase, IsThatOfTheReferenceInEverySchedule) {
   const AttentionCase& c = GetParam();
   const std::vector<float> out =
       OnAllSchedules([&](Backend& backend) { return RunMixedStep(backend, c); }, c.head_dim > 32);
@@ -140,6 +142,58 @@ TEST(CudaAttentionRows, OfACrowdAreThoseOfEachAlone) {
                      rows_of(*cuda.backend, {all[seq]}));
     }
   }
+}
+
+// CUDA with memory for the sums of fewer splits than a step may have.
+class WithFewPartRows final : public CudaBackend {
+ public:
+  WithFewPartRows(CudaUnderTest& cuda, int64_t part_rows)
+      : CudaBackend(*cuda.device, *cuda.driver, nullptr),
+        part_rows_(part_rows),
+        attention_(*cuda.device, *cuda.driver) {}
+
+  void SetWorkspace(std::byte* workspace, const StepLimits& limits,
+                    const HeadLayout& heads) override {
+    CudaBackend::SetWorkspace(workspace, limits, heads);
+    BumpAllocator counted;
+    const CudaAttentionScratch sizes(limits, heads, counted);
+    memory_.resize(counted.used_bytes() + 64);
+    void* aligned = memory_.data();
+    size_t space = memory_.size();
+    std::align(64, space - 64, aligned, space);
+    BumpAllocator allocator(static_cast<std::byte*>(aligned));
+    CudaAttentionScratch scratch(limits, heads, allocator);
+    BH_CHECK(part_rows_ < scratch.splits.part_rows);
+    scratch.splits.part_rows = part_rows_;
+    attention_.SetScratch(scratch, heads, {});
+  }
+  void BeginStep(const StepIndex& host_index) override {
+    attention_.BeginStep(host_index);
+    rounds = attention_.list().rounds().size();
+  }
+  void Attend(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
+              const KvLayerView& kv, const AttentionOptions& options, MatrixView out) override {
+    attention_.Attend(index, heads, qkv, kv, options, out);
+  }
+
+  size_t rounds = 0;
+
+ private:
+  const int64_t part_rows_;
+  std::vector<std::byte> memory_;
+  CudaAttention attention_;
+};
+
+TEST_P(CudaAttentionRowsOf, AreTheSameInManyRounds) {
+  const std::vector<Piece> step = {{0, 699, 700}, {1, 250, 257}, {2, 600, 621}, {3, 590, 601}};
+  const auto run = [&](Backend& backend) {
+    PagedSequences sequences(backend, GetParam(), {700, 257, 621, 601}, kSeed);
+    sequences.Append({{0, 0, 699}, {1, 0, 250}, {2, 0, 600}, {3, 0, 590}});
+    return sequences.AppendAndAttend(step);
+  };
+  WithFewPartRows few(cuda_, 21 * 3 + 13);  // 14 rows, 63 rows, 33 rows
+  ExpectSameBits(run(few), run(*cuda_.backend));
+  EXPECT_EQ(few.rounds, 3U);
 }
 
 TEST(CudaAttentionRows, OfAStepWithoutTokensAreNone) {
