@@ -248,6 +248,7 @@ class Planner {
       const RankFit fit = fitter.Fit(budget);
       RankCapacity rank{.budget = budget,
                         .arena_bytes = needs[i].category_bytes,
+                        .draft_bytes = needs[i].draft_bytes,
                         .kv_block_bytes = needs[i].kv_block_bytes,
                         .kv_layers_bytes = needs[i].kv_layers_bytes,
                         .stored_weight_bytes = needs[i].stored_weight_bytes,
@@ -304,6 +305,7 @@ class Planner {
     for (RankCapacity& rank : plan.ranks) {
       const int64_t block = rank.kv_block_bytes;
       rank.arena_bytes[static_cast<int>(MemoryCategory::kKv)] = blocks * block;
+      rank.draft_bytes[static_cast<int>(MemoryCategory::kKv)] *= blocks;
       rank.free_bytes = rank.budget.free_bytes() - rank.budget.reserve_bytes;
       for (const int64_t bytes : rank.arena_bytes) rank.free_bytes -= bytes;
       if (plan.fits && block > 0) {

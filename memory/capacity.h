@@ -42,10 +42,11 @@ struct DeviceBudget {
 
 // One rank's needs under given limits.
 struct RankNeeds {
-  std::array<int64_t, kNumMemoryCategories> category_bytes{};  // the kv entry is 0
+  CategoryBytes category_bytes{};   // the kv entry is 0
   int64_t kv_block_bytes = 0;       // 0 on a rank without KV heads: it sets no limit
   int64_t kv_layers_bytes = 0;      // of a block's tokens in the layers of all KV groups
   int64_t stored_weight_bytes = 0;  // part of the weights category: the tensors without rounding
+  CategoryBytes draft_bytes{};      // what the draft model category is made of; kv: of a block
 };
 using NeedsOf = std::function<RankNeeds(int rank, const Limits& limits)>;
 
@@ -85,7 +86,8 @@ struct Shortage {
 
 struct RankCapacity {
   DeviceBudget budget;
-  std::array<int64_t, kNumMemoryCategories> arena_bytes{};  // with the actual KV; 0 if nothing fits
+  CategoryBytes arena_bytes{};  // with the actual KV; 0 if nothing fits
+  CategoryBytes draft_bytes{};  // of the draft model, parts of its category and of KV
   int64_t kv_block_bytes = 0;
   int64_t kv_layers_bytes = 0;      // as in RankNeeds
   int64_t stored_weight_bytes = 0;  // as in RankNeeds

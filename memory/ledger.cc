@@ -10,8 +10,8 @@ namespace bulkhead {
 namespace {
 
 constexpr std::array<const char*, kNumMemoryCategories> kMemoryCategoryNames = {
-    "weights", "communication", "activations", "block_tables",
-    "logits",  "state",         "workspace",   "kv"};
+    "weights",   "communication", "activations", "block_tables", "logits", "state",
+    "workspace", "draft_model",   "kv"};
 
 }  // namespace
 

@@ -24,9 +24,12 @@ enum class MemoryCategory : int {
   kLogits,
   kState,
   kWorkspace,
+  kDraftModel,  // all of a draft model but its keys and values, which are in kKv
   kKv
 };
-inline constexpr int kNumMemoryCategories = 8;
+inline constexpr int kNumMemoryCategories = 9;
+// Bytes by category.
+using CategoryBytes = std::array<int64_t, kNumMemoryCategories>;
 
 // "weights", "communication", ...
 const char* MemoryCategoryName(MemoryCategory category);
@@ -43,7 +46,7 @@ class MemoryLedger {
   // Allocates claimed memory. RESOURCE_EXHAUSTED (with the category) when the device is out of
   // memory. Taking more than claimed, or after the seal, is a bug.
   absl::StatusOr<Buffer> Take(MemoryCategory category, int64_t bytes);
-  // One buffer for two adjacent categories (block 0 and the KV pool).
+  // One buffer for two categories (block 0 and the KV pool).
   absl::StatusOr<Buffer> TakeTogether(MemoryCategory first, int64_t first_bytes,
                                       MemoryCategory second, int64_t second_bytes);
   // Extends `buffer`, the last one taken, in place by claimed memory.
@@ -68,8 +71,8 @@ class MemoryLedger {
   absl::Status CountTaken(MemoryCategory category, int64_t bytes);
 
   Device& device_;
-  std::array<int64_t, kNumMemoryCategories> claimed_{};
-  std::array<int64_t, kNumMemoryCategories> taken_{};
+  CategoryBytes claimed_{};
+  CategoryBytes taken_{};
   int64_t mapped_bytes_ = 0;
   int64_t refused_after_seal_ = 0;
   bool sealed_ = false;

@@ -51,6 +51,10 @@ class PrefixCache {
   // BlockIdentity of a cached block; reads all blocks before it.
   KvDigest Identity(BlockId block) const;
 
+  // Whether a draft model, too, has computed the tokens of the block.
+  bool drafted(BlockId block) const { return At(block).drafted; }
+  void SetDrafted(BlockId block) { At(block).drafted = true; }
+
   int references(BlockId block) const { return At(block).references; }
   BlockId parent(BlockId block) const { return At(block).parent; }
   int64_t num_idle() const { return num_idle_; }
@@ -69,6 +73,7 @@ class PrefixCache {
     int32_t num_children = 0;
     bool cached = false;
     int8_t group = 0;
+    bool drafted = false;
     KvDigest context = {};
   };
 

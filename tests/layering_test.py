@@ -60,8 +60,8 @@ SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
-LINE_BUDGETS = {"base": 2345, "memory": 4815, "comm": 6354, "kernels": 19629, "shard": 5779, "runtime": 44727, "launcher": 19493,
-                "proto": 948, "tools": 2415}
+LINE_BUDGETS = {"base": 2345, "memory": 4830, "comm": 6354, "kernels": 20177, "shard": 5779, "runtime": 45163, "launcher": 19926,
+                "proto": 959, "tools": 2450}
 
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 70

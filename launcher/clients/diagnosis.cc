@@ -319,6 +319,9 @@ std::string ConsumersTable(const v1::RankTable& ranks, const ServerSnapshot* liv
            BytesOf(row, {"workspace"}) + row.reserve_bytes() + row.others_bytes(), "-", "-",
            "--reserve"),
   };
+  if (const uint64_t draft = BytesOf(row, {"draft_model"}); draft > 0) {
+    rows.push_back(line("draft model", "draft_model", draft, "-", "-", "--speculative-config"));
+  }
   if (ranks.has_host()) {
     std::vector<std::string> host = {"host", "what rank 0 holds for clients",
                                      FormatBytes(static_cast<int64_t>(ranks.host().total_bytes())),

@@ -79,6 +79,19 @@ std::string HostSummary(const ServerSnapshot& seen) {
   return text + "\n";
 }
 
+std::string DraftsText(const v1::DraftCounts& drafts) {
+  const auto ratio = [&](double numerator, uint64_t of) {
+    return numerator / static_cast<double>(std::max<uint64_t>(of, 1));
+  };
+  const auto accepted = static_cast<double>(drafts.num_accepted_tokens());
+  return absl::StrFormat(
+      "speculative decoding: %d of %d drafted tokens accepted (%.1f %%), %.2f tokens for each of "
+      "%d drafts",
+      drafts.num_accepted_tokens(), drafts.num_draft_tokens(),
+      100 * ratio(accepted, drafts.num_draft_tokens()), 1 + ratio(accepted, drafts.num_drafts()),
+      drafts.num_drafts());
+}
+
 std::string SummaryOf(const std::string& target, const ServerSnapshot& seen) {
   const v1::LoadInfo& load = seen.load;
   const v1::RankRow& binding = seen.ranks.ranks(static_cast<int>(seen.ranks.binding_rank()));
@@ -97,6 +110,7 @@ std::string SummaryOf(const std::string& target, const ServerSnapshot& seen) {
       "\nwaiting: %d now, %d at peak; preemptions: %d; prefix cache: %d of %d tokens found\n",
       load.num_requests_waiting(), load.num_requests_waiting_peak(), load.num_preemptions_total(),
       load.prefix_cache_hits_total(), load.prefix_cache_queries_total());
+  if (load.has_drafts()) absl::StrAppend(&text, DraftsText(load.drafts()), "\n");
   const std::string latencies = LatencyTable(load.histograms());
   if (!latencies.empty()) absl::StrAppend(&text, "\n", latencies, "\n");
   std::string errors;

@@ -203,11 +203,13 @@ void AddSchedulingFlags(RawEngineFlags* raw, Flags* flags) {
              ChoiceValue<SchedulingPolicy>(
                  &options.scheduling_policy,
                  {{"fcfs", SchedulingPolicy::kFcfs}, {"priority", SchedulingPolicy::kPriority}}));
-  flags->Add("--speculative-config", "JSON",
-             "speculative decoding by prompt lookup, on CPUs: {\"method\": \"ngram\", "
-             "\"num_speculative_tokens\": 5, \"prompt_lookup_max\": 4, \"prompt_lookup_min\": 2}; "
-             "answers are those without it (default: none)",
-             ParsedValue(&options.drafts, ParseSpeculativeConfig));
+  flags->Add(
+      "--speculative-config", "JSON",
+      "speculative decoding on CPUs, by prompt lookup: {\"method\": \"ngram\", "
+      "\"num_speculative_tokens\": 5, \"prompt_lookup_max\": 4, \"prompt_lookup_min\": 2}, or "
+      "by a draft model: {\"model\": \"DIR\", \"num_speculative_tokens\": 5}; answers are "
+      "those without it (default: null)",
+      ParsedValue(&options.speculative, ParseSpeculativeConfig));
 }
 
 void AddTimeFlags(RawEngineFlags* raw, Flags* flags) {

@@ -15,6 +15,7 @@
 #include "kernels/backend.h"
 #include "launcher/flags/security_options.h"
 #include "launcher/flags/serve_bench_options.h"
+#include "launcher/flags/speculative_config.h"
 #include "memory/capacity.h"
 #include "memory/kv_format.h"
 #include "memory/limits.h"
@@ -73,7 +74,7 @@ struct EngineOptions {
   bool strict_config = false;
   Admission admission = Admission::kReserve;
   SchedulingPolicy scheduling_policy = SchedulingPolicy::kFcfs;
-  NgramDrafts drafts;  // --speculative-config
+  SpeculativeConfig speculative;
   int default_max_tokens = 512;
   std::optional<absl::Duration>
       step_timeout;  // absent: ten times the step measured at warm-up, 60 s to 5 min

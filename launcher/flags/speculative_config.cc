@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/json.h"
@@ -14,7 +15,10 @@ namespace {
 constexpr char kTokens[] = "num_speculative_tokens";
 constexpr char kLookupMax[] = "prompt_lookup_max";
 constexpr char kLookupMin[] = "prompt_lookup_min";
-constexpr const char* kKeys[] = {"method", kTokens, kLookupMax, kLookupMin};
+constexpr char kModel[] = "model";
+constexpr const char* kKeys[] = {"method", kModel, kTokens, kLookupMax, kLookupMin};
+constexpr char kNgram[] = "ngram";
+constexpr char kDraftModel[] = "draft_model";
 constexpr int kDefaultLookup = 5;
 
 absl::StatusOr<std::optional<int>> Number(const nlohmann::json& config, const char* key, int max) {
@@ -29,42 +33,69 @@ absl::StatusOr<std::optional<int>> Number(const nlohmann::json& config, const ch
       absl::StrCat(key, ": ", JsonExcerpt(*found), " is not a whole number from 1 to ", max));
 }
 
-absl::Status CheckKeys(const nlohmann::json& config) {
+absl::Status CheckKeys(const nlohmann::json& config, bool by_model) {
   for (const auto& [key, value] : config.items()) {
-    if (absl::c_find(kKeys, key) != std::end(kKeys)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("unknown key '", key, "'; known are ", absl::StrJoin(kKeys, ", ")));
+    if (absl::c_find(kKeys, key) == std::end(kKeys)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("unknown key '", key, "'; known are ", absl::StrJoin(kKeys, ", ")));
+    }
+    const bool is_lookup = key == kLookupMax || key == kLookupMin;
+    if (by_model ? is_lookup : key == kModel) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          key, ": not for the method ", by_model ? kDraftModel : kNgram, "; leave it out"));
+    }
   }
+  return absl::OkStatus();
+}
+
+// Whether a model drafts.
+absl::StatusOr<bool> IsByModel(const nlohmann::json& config) {
   const auto method = config.find("method");
-  if (method != config.end() && *method == "ngram") return absl::OkStatus();
+  if (method == config.end() && config.contains(kModel)) return true;
+  if (method != config.end() && (*method == kNgram || *method == kDraftModel)) {
+    return *method == kDraftModel;
+  }
   return absl::InvalidArgumentError(absl::StrCat(
-      "method: ", method == config.end() ? "missing" : JsonExcerpt(*method),
-      "; supported is \"ngram\" alone (no draft models, no heads of the checkpoint that draft)"));
+      "method: ", method == config.end() ? "missing" : JsonExcerpt(*method), "; supported are \"",
+      kNgram, "\" and \"", kDraftModel, "\" (no heads of the checkpoint that draft)"));
+}
+
+absl::Status SetLookup(const nlohmann::json& config, DraftOptions& drafts) {
+  BH_ASSIGN_OR_RETURN(const std::optional<int> most, Number(config, kLookupMax, kMaxLookupTokens));
+  BH_ASSIGN_OR_RETURN(const std::optional<int> least, Number(config, kLookupMin, kMaxLookupTokens));
+  drafts.prompt_lookup_max = most.value_or(least.value_or(kDefaultLookup));
+  drafts.prompt_lookup_min = least.value_or(drafts.prompt_lookup_max);
+  if (drafts.prompt_lookup_min <= drafts.prompt_lookup_max) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(kLookupMin, ": ", drafts.prompt_lookup_min,
+                                                 " is more than ", kLookupMax, ", ",
+                                                 drafts.prompt_lookup_max));
 }
 
 }  // namespace
 
-absl::StatusOr<NgramDrafts> ParseSpeculativeConfig(const std::string& text) {
+absl::StatusOr<SpeculativeConfig> ParseSpeculativeConfig(const std::string& text) {
+  SpeculativeConfig speculative;
+  if (absl::StripAsciiWhitespace(text) == "null") return speculative;
   BH_ASSIGN_OR_RETURN(const nlohmann::json config,
                       ParseJsonObject(text, "the JSON object", {.max_depth = 4, .max_values = 64}));
-  BH_RETURN_IF_ERROR(CheckKeys(config));
+  BH_ASSIGN_OR_RETURN(const bool by_model, IsByModel(config));
+  BH_RETURN_IF_ERROR(CheckKeys(config, by_model));
   BH_ASSIGN_OR_RETURN(const std::optional<int> tokens, Number(config, kTokens, kMaxDraftTokens));
-  BH_ASSIGN_OR_RETURN(const std::optional<int> most, Number(config, kLookupMax, kMaxLookupTokens));
-  BH_ASSIGN_OR_RETURN(const std::optional<int> least, Number(config, kLookupMin, kMaxLookupTokens));
   if (!tokens.has_value()) {
     return absl::InvalidArgumentError(
         absl::StrCat(kTokens, " is missing; give 1 to ", kMaxDraftTokens));
   }
-  NgramDrafts drafts;
-  drafts.num_speculative_tokens = *tokens;
-  drafts.prompt_lookup_max = most.value_or(least.value_or(kDefaultLookup));
-  drafts.prompt_lookup_min = least.value_or(drafts.prompt_lookup_max);
-  if (drafts.prompt_lookup_min > drafts.prompt_lookup_max) {
-    return absl::InvalidArgumentError(absl::StrCat(kLookupMin, ": ", drafts.prompt_lookup_min,
-                                                   " is more than ", kLookupMax, ", ",
-                                                   drafts.prompt_lookup_max));
+  speculative.drafts.num_speculative_tokens = *tokens;
+  if (!by_model) {
+    BH_RETURN_IF_ERROR(SetLookup(config, speculative.drafts));
+    return speculative;
   }
-  return drafts;
+  const auto model = config.find(kModel);
+  if (model != config.end() && model->is_string()) speculative.model = model->get<std::string>();
+  if (!speculative.model.empty()) return speculative;
+  return absl::InvalidArgumentError(
+      absl::StrCat(kModel, ": ", model == config.end() ? "missing" : JsonExcerpt(*model),
+                   "; give a folder, or the name of a model as --model has it"));
 }
 
 }  // namespace bulkhead

@@ -4,13 +4,22 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "runtime/engine/ngram_drafts.h"
+#include "runtime/engine/drafts.h"
 
 namespace bulkhead {
 
+struct SpeculativeConfig {
+  DraftOptions drafts;  // without draft_model_len, which the model says
+  std::string model;    // the draft model, named as --model; empty: none
+
+  bool operator==(const SpeculativeConfig&) const = default;
+};
+
 // {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 2}.
 // Without one of the last two it is as the other, and both are 5 without either, as in vLLM.
-// INVALID_ARGUMENT for other methods and keys and numbers out of range, with what is possible.
-absl::StatusOr<NgramDrafts> ParseSpeculativeConfig(const std::string& text);
+// {"method": "draft_model", "model": "DIR", "num_speculative_tokens": 5}, also without the method.
+// null: no drafts. INVALID_ARGUMENT for other methods and keys and numbers out of range, with what
+// is possible.
+absl::StatusOr<SpeculativeConfig> ParseSpeculativeConfig(const std::string& text);
 
 }  // namespace bulkhead

@@ -44,12 +44,21 @@ std::vector<std::vector<std::string>> FieldsOf(const internal::RankInputs& input
   for (const std::string& field : inputs.config()) {
     config.push_back(absl::StrCat("config ", field));
   }
-  return {{absl::StrCat("build=", inputs.build())},
-          {absl::StrCat("model=", inputs.headers())},
-          std::move(weights),
-          std::move(config),
-          {absl::StrCat("eos=", absl::StrJoin(inputs.eos_ids(), ","))},
-          {absl::StrCat("tensors=", hex(inputs.tensors()))}};
+  std::vector<std::vector<std::string>> fields = {
+      {absl::StrCat("build=", inputs.build())},
+      {absl::StrCat("model=", inputs.headers())},
+      std::move(weights),
+      std::move(config),
+      {absl::StrCat("eos=", absl::StrJoin(inputs.eos_ids(), ","))},
+      {absl::StrCat("tensors=", hex(inputs.tensors()))},
+      // Last of those that all have: where it differs nothing behind it is compared.
+      {inputs.has_draft() ? "a draft model" : "no draft model"}};
+  if (!inputs.has_draft()) return fields;
+  for (std::vector<std::string>& values : FieldsOf(inputs.draft())) {
+    for (std::string& value : values) value = absl::StrCat("draft ", value);
+    fields.push_back(std::move(values));
+  }
+  return fields;
 }
 
 // "rank 2 (host b), rank 3 (host b)", at most four of them.
@@ -110,6 +119,9 @@ absl::StatusOr<internal::RankInputs> RankInputsOf(const ModelSource& source) {
   inputs.mutable_eos_ids()->Add(config.model.eos_token_ids.begin(),
                                 config.model.eos_token_ids.end());
   inputs.set_tensors(TensorsDigest(config.model));
+  if (source.draft != nullptr) {
+    BH_ASSIGN_OR_RETURN(*inputs.mutable_draft(), RankInputsOf(*source.draft));
+  }
   return inputs;
 }
 

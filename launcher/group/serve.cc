@@ -83,7 +83,9 @@ class Control final : public EngineControl {
     info.mutable_num_requests_by_log2_tokens()->Assign(load.length_counts.begin(),
                                                        load.length_counts.end());
     info.set_longest_request_tokens(load.longest_tokens);
-    *info.mutable_histograms() = HistogramsOf(coordinator_.Metrics());
+    const EngineMetrics metrics = coordinator_.Metrics();
+    *info.mutable_histograms() = HistogramsOf(metrics);
+    if (metrics.num_speculative_tokens > 0) AddDrafts(metrics, info.mutable_drafts());
     AddMemory(&info);
     AddRankSteps(&info);
     return info;
@@ -103,6 +105,16 @@ class Control final : public EngineControl {
   }
 
  private:
+  static void AddDrafts(const EngineMetrics& metrics, v1::DraftCounts* drafts) {
+    const DraftTotals& totals = metrics.drafts;
+    drafts->set_num_drafts(totals.drafts);
+    drafts->set_num_draft_tokens(totals.draft_tokens);
+    drafts->set_num_accepted_tokens(totals.accepted_tokens);
+    drafts->mutable_num_accepted_tokens_per_pos()->Assign(
+        totals.accepted_by_position.begin(),
+        totals.accepted_by_position.begin() + metrics.num_speculative_tokens);
+  }
+
   void AddMemory(v1::LoadInfo* info) const {
     const HostLimit cgroup = TightestCgroup().value_or(HostLimit());
     info->set_resident_bytes(ResidentBytes());

@@ -1,29 +1,22 @@
 #include "launcher/group/startup.h"
 
 #include <algorithm>
-#include <ctime>
-#include <fstream>
-#include <thread>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "base/bytes.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/exit_code.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "base/whole_file.h"
-#include "comm/wait.h"
 #include "launcher/gather_messages.h"
+#include "launcher/group/draft_model.h"
 #include "launcher/group/gpu_start.h"
 #include "launcher/group/group_flags.h"
 #include "launcher/group/host_start.h"
+#include "launcher/group/load_weights.h"
 #include "launcher/group/rank_inputs.h"
 #include "launcher/planning/capacity_report.h"
 #include "launcher/planning/changed_plan.h"
@@ -40,44 +33,6 @@ namespace {
 
 // A full chunk that takes longer is extrapolated, not run.
 constexpr absl::Duration kWarmUpTime = absl::Seconds(10);
-
-// Logs this rank's loading progress from time to time, until destroyed.
-class LoadReporter {
- public:
-  explicit LoadReporter(const LoadProgress& progress)
-      : progress_(progress), begin_(absl::Now()), thread_([this] { Loop(); }) {}
-  LoadReporter(const LoadReporter&) = delete;
-  LoadReporter& operator=(const LoadReporter&) = delete;
-  ~LoadReporter() {
-    {
-      const absl::MutexLock lock(&mutex_);
-      done_ = true;
-    }
-    thread_.join();
-  }
-  void Report(const char* what) const {
-    const double seconds = absl::ToDoubleSeconds(absl::Now() - begin_);
-    const int64_t done = progress_.done_bytes;
-    const int64_t total = progress_.total_bytes;
-    const double rate = static_cast<double>(done) / std::max(seconds, 1e-3);
-    BH_LOG(kInfo) << absl::StrFormat("%s: %3.0f %%, %s of %s, %s/s", what,
-                                     total > 0 ? 100.0 * done / total : 100.0, FormatBytes(done),
-                                     FormatBytes(total), FormatBytes(static_cast<int64_t>(rate)));
-  }
-
- private:
-  void Loop() {
-    const absl::MutexLock lock(&mutex_);
-    while (!mutex_.AwaitWithTimeout(absl::Condition(&done_), absl::Seconds(2))) {
-      Report("loading weights");
-    }
-  }
-  const LoadProgress& progress_;
-  absl::Time begin_;
-  absl::Mutex mutex_;
-  bool done_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
-};
 
 void LogLines(LogLevel level, const std::string& text) {
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
@@ -97,6 +52,10 @@ absl::Status ReadModel(const EngineOptions& options, RankEngine& engine) {
   BH_ASSIGN_OR_RETURN(engine.source, ReadModelSource(options, Weights::kRequired));
   if (!engine.topology.coordinator()) return absl::OkStatus();
   for (const std::string& warning : engine.source.config.warnings) BH_LOG(kWarning) << warning;
+  if (engine.source.draft != nullptr) {
+    for (const std::string& warning : engine.source.draft->config.warnings)
+      BH_LOG(kWarning) << "draft model: " << warning;
+  }
   const std::string defaults = DefaultsText(engine.source.config.generation);
   if (!defaults.empty()) {
     BH_LOG(kInfo) << "generation_config.json: requests that say nothing else have " << defaults;
@@ -104,7 +63,8 @@ absl::Status ReadModel(const EngineOptions& options, RankEngine& engine) {
   absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(engine.source.dir);
   if (tokenizer.ok()) {
     engine.tokenizer = *std::move(tokenizer);
-    return absl::OkStatus();
+    if (engine.source.draft == nullptr) return absl::OkStatus();
+    return CompareTokenizers(*engine.tokenizer, engine.source);
   }
   if (!absl::IsNotFound(tokenizer.status())) return tokenizer.status();
   BH_LOG(kWarning) << "no tokenizer.json in " << engine.source.dir << ": token ids alone are served"
@@ -147,7 +107,8 @@ absl::Status PlanMemory(const EngineOptions& options, Group& group, const ServeO
   engine.source.formats.transport = engine.choice.transport;
   const ModelConfig& config = engine.source.config.model;
   const DeviceKind kind = engine.driver != nullptr ? DeviceKind::kGpu : DeviceKind::kCpu;
-  const ModelCapacity model(config, engine.source.formats, options, *engine.backend, kind);
+  const std::optional<ModelShape> draft = engine.source.draft_shape();
+  const ModelCapacity model(config, engine.source.formats, options, *engine.backend, kind, draft);
   const HostAvailability available = AvailabilityOf(hosts.limits, budgets);
   absl::StatusOr<GroupPlan> planned = PlanGroup(model, budgets, hosts.request, available);
   if (!planned.ok()) return MarkAgreed(planned.status());  // equal inputs: equal on every rank
@@ -158,31 +119,61 @@ absl::Status PlanMemory(const EngineOptions& options, Group& group, const ServeO
   engine.plan = std::make_unique<ShardPlan>(std::move(plan));
   engine.limits = engine.source.formats;
   engine.limits.Limits::operator=(engine.capacity.limits);
+  if (draft.has_value()) {
+    BH_ASSIGN_OR_RETURN(ShardPlan split, SplitDraft(*draft, engine.topology.size));
+    engine.draft = std::make_unique<DraftEngine>(std::move(split));
+    engine.draft->limits = DraftLimitsOf(*draft, engine.limits);
+  }
   if (DefersKvAllocation(engine)) {
     engine.limits.num_kv_blocks = WarmUpBlocks(SchedulerLimitsOf(engine, options, 1));
   }
   return absl::OkStatus();
 }
 
+// Of a rank's sums and gathers, those of the draft model included.
+CommLimits CommLimitsOf(const RankEngine& engine) {
+  const CommLimits limits = CommLimitsOf(*engine.plan, engine.limits);
+  if (engine.draft == nullptr) return limits;
+  return Larger(limits, CommLimitsOf(engine.draft->plan, engine.draft->limits));
+}
+
 absl::Status AllocateArenas(Group& group, absl::Duration timeout, RankEngine& engine) {
   MemoryLedger& ledger = *engine.ledger;
-  const RankNeeds needs =
-      FootprintOf(*engine.plan, engine.topology.rank, engine.limits, *engine.backend);
-  ClaimArenas(needs, engine.limits.num_kv_blocks, ledger);
+  const int rank = engine.topology.rank;
+  const int64_t blocks = engine.limits.num_kv_blocks;
+  const CommLimits comm_limits = CommLimitsOf(engine);
+  const RankNeeds needs = FootprintOf(*engine.plan, rank, engine.limits, *engine.backend);
+  RankNeeds all = needs;
+  RankNeeds of_draft;
+  DraftEngine* const draft = engine.draft.get();
+  if (draft != nullptr) {
+    of_draft = FootprintOf(draft->plan, rank, draft->limits, *engine.backend);
+    all = WithDraftModel(needs, of_draft, comm_limits, engine.topology.size);
+  }
+  ClaimArenas(all, blocks, ledger);
   // Before the KV pool, which can only grow if it is the last allocation.
-  BH_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> comm,
-                      ConnectRanks(group, CommLimitsOf(*engine.plan, engine.limits), *engine.device,
-                                   engine.driver.get(), ledger, timeout));
+  BH_ASSIGN_OR_RETURN(
+      std::unique_ptr<Communicator> comm,
+      ConnectRanks(group, comm_limits, *engine.device, engine.driver.get(), ledger, timeout));
   engine.comm = std::make_unique<TimedCommunicator>(std::move(comm));
-  std::optional<ModelArenas> arenas;
-  BH_RETURN_IF_ERROR(RunPhase(group.exchange(), "arenas", timeout, [&]() -> absl::Status {
-    absl::StatusOr<ModelArenas> taken = TakeArenas(needs, engine.limits.num_kv_blocks, ledger);
-    if (!taken.ok()) return WithExitCode(taken.status(), ExitCode::kDoesNotFit);
-    arenas = *std::move(taken);
+  std::optional<ModelArenas> arenas, draft_arenas;
+  const auto take = [&]() -> absl::Status {
+    BH_ASSIGN_OR_RETURN(arenas, TakeArenas(needs, blocks, ledger));
+    if (draft == nullptr) return absl::OkStatus();
+    BH_ASSIGN_OR_RETURN(draft_arenas,
+                        TakeArenas(of_draft, blocks, ledger, MemoryCategory::kDraftModel));
     return absl::OkStatus();
+  };
+  BH_RETURN_IF_ERROR(RunPhase(group.exchange(), "arenas", timeout, [&] {
+    const absl::Status taken = take();
+    return taken.ok() ? taken : WithExitCode(taken, ExitCode::kDoesNotFit);
   }));
-  engine.runner = std::make_unique<ModelRunner>(*engine.plan, engine.topology.rank, engine.limits,
+  engine.runner = std::make_unique<ModelRunner>(*engine.plan, rank, engine.limits,
                                                 *std::move(arenas), *engine.backend, *engine.comm);
+  if (draft == nullptr) return absl::OkStatus();
+  draft->runner = std::make_unique<ModelRunner>(
+      draft->plan, rank, draft->limits, *std::move(draft_arenas), *engine.backend, *engine.comm);
+  draft->steps = std::make_unique<SpeculativeRunner>(*engine.runner, *draft->runner);
   return absl::OkStatus();
 }
 
@@ -200,44 +191,43 @@ absl::Status Seal(GroupExchange& exchange, absl::Duration timeout, RankEngine& e
   return RunPhase(exchange, "seal", timeout, [&] { return WatchGpu(engine); });
 }
 
-absl::Status LoadAll(Group& group, absl::Duration timeout, RankEngine& engine) {
-  return RunPhase(group.exchange(), "weights", timeout, [&]() -> absl::Status {
-    LoadProgress progress;
-    const LoadReporter reporter(progress);
-    const absl::Time begin = absl::Now();
-    const auto group_is_lost = [&] {
-      return !group.liveness().Check(absl::InfiniteDuration()).ok();
-    };
-    BH_RETURN_IF_ERROR(LoadWeights(*engine.source.checkpoint,
-                                   engine.plan->rank(engine.topology.rank),
-                                   engine.runner->weights(), *engine.backend,
-                                   engine.threads.num_threads, &progress, group_is_lost));
-    engine.load_time = absl::Now() - begin;
-    engine.loaded_bytes = progress.done_bytes;
-    reporter.Report("weights loaded");
-    return absl::OkStatus();
-  });
+// Of the model, or of the draft model, whose phases say so.
+absl::StatusOr<WarmUpResult> WarmUpModel(ModelRunner& runner, const SchedulerLimits& limits,
+                                         absl::string_view whose, absl::Duration timeout,
+                                         Group& group) {
+  GroupExchange& exchange = group.exchange();
+  runner.UseWorkspace();
+  BH_RETURN_IF_ERROR(RunPhase(exchange, absl::StrCat("warm-up of products", whose), timeout,
+                              [&] { return runner.WarmUpProducts(); }));
+  BH_RETURN_IF_ERROR(RunPhase(exchange, absl::StrCat("check of logits", whose), timeout, [&] {
+    return CheckLogits(runner, exchange.topology().coordinator());
+  }));
+  absl::StatusOr<WarmUpResult> warm_up =
+      WarmUp(runner, limits, kWarmUpTime, exchange, timeout, &MonotonicNanos);
+  absl::Status status = warm_up.status();
+  if (status.ok()) status = runner.WarmUpDecodes();
+  BH_RETURN_IF_ERROR(Agree(exchange, absl::StrCat("warm-up", whose), status, timeout));
+  if (exchange.topology().coordinator()) {
+    BH_LOG(kVerbose) << (warm_up->measured ? "measured at warm-up" : "estimated from smaller steps")
+                     << ": a step" << whose << " of " << warm_up->chunk_tokens << " tokens takes "
+                     << StepTimeText(warm_up->chunk);
+  }
+  return warm_up;
 }
 
 absl::Status WarmUpSteps(const EngineOptions& options, Group& group, RankEngine& engine) {
   const absl::Duration timeout = options.startup_timeout;
-  BH_RETURN_IF_ERROR(RunPhase(group.exchange(), "warm-up of products", timeout,
-                              [&] { return engine.runner->WarmUpProducts(); }));
-  BH_RETURN_IF_ERROR(RunPhase(group.exchange(), "check of logits", timeout, [&] {
-    return CheckLogits(*engine.runner, engine.topology.coordinator());
-  }));
-  const absl::StatusOr<WarmUpResult> warm_up =
-      WarmUp(*engine.runner, SchedulerLimitsOf(engine, options, 1), kWarmUpTime, group.exchange(),
-             timeout, &MonotonicNanos);
-  absl::Status status = warm_up.status();
-  if (status.ok()) status = engine.runner->WarmUpDecodes();
-  BH_RETURN_IF_ERROR(Agree(group.exchange(), "warm-up", status, timeout));
-  engine.step_limits = StepTimeLimitsFrom(*warm_up, options.step_timeout);
+  if (engine.draft != nullptr) {
+    BH_RETURN_IF_ERROR(WarmUpModel(*engine.draft->runner, SchedulerLimits{engine.draft->limits},
+                                   " of the draft model", timeout, group)
+                           .status());
+  }
+  BH_ASSIGN_OR_RETURN(
+      const WarmUpResult warm_up,
+      WarmUpModel(*engine.runner, SchedulerLimitsOf(engine, options, 1), "", timeout, group));
+  engine.step_limits = StepTimeLimitsFrom(warm_up, options.step_timeout);
   if (engine.topology.coordinator()) {
-    BH_LOG(kVerbose) << (warm_up->measured ? "measured at warm-up" : "estimated from smaller steps")
-                     << ": a step of " << warm_up->chunk_tokens << " tokens takes "
-                     << StepTimeText(warm_up->chunk) << "; step timeout "
-                     << absl::FormatDuration(engine.step_limits.timeout);
+    BH_LOG(kVerbose) << "step timeout " << absl::FormatDuration(engine.step_limits.timeout);
   }
   return absl::OkStatus();
 }
@@ -303,12 +293,13 @@ absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
   BH_RETURN_IF_ERROR(MarkAgreed(CompareInputs(engine->topology, all)));
   BH_RETURN_IF_ERROR(PlanMemory(options, group, server, *engine));
   BH_LOG(kInfo) << HeadLine(*engine);
+  if (engine->draft != nullptr) BH_LOG(kInfo) << DraftLine(options, *engine);
   if (before_memory != nullptr) {
     BH_RETURN_IF_ERROR(
         RunPhase(exchange, "listener", timeout, [&] { return before_memory(*engine); }));
   }
   BH_RETURN_IF_ERROR(AllocateArenas(group, timeout, *engine));
-  BH_RETURN_IF_ERROR(LoadAll(group, timeout, *engine));
+  BH_RETURN_IF_ERROR(LoadAllWeights(group, timeout, *engine));
   BH_RETURN_IF_ERROR(WarmUpSteps(options, group, *engine));
   if (DefersKvAllocation(*engine)) {
     const auto report = server != nullptr ? server->report : std::nullopt;
@@ -328,7 +319,8 @@ SchedulerLimits SchedulerLimitsOf(const RankEngine& engine, const EngineOptions&
   limits.admission = options.admission;
   limits.policy = options.scheduling_policy;
   limits.prefix_caching = options.enable_prefix_caching;
-  limits.drafts = options.drafts;
+  limits.drafts = options.speculative.drafts;
+  if (engine.draft != nullptr) limits.drafts.draft_model_len = engine.draft->limits.max_model_len;
   if (engine.source.config.model.keeps_states()) {
     limits.state_tokens = std::max(kStateBlock, limits.block_tokens);  // both powers of two
   }
@@ -353,12 +345,16 @@ ReportFacts RankEngine::facts() const {
           .host = host};
 }
 
+StepRunner& RankEngine::steps() {
+  if (draft != nullptr) return *draft->steps;
+  return *runner;
+}
+
 InstrumentedStepRunner InstrumentedStepRunnerOf(RankEngine& engine, RankFigures& figures,
                                                 RankStepStats* board) {
-  return InstrumentedStepRunner(*engine.runner, *engine.comm,
-                                CommLimitsOf(*engine.plan, engine.limits).max_sum_elements, figures,
-                                board, engine.device->host_memory() ? nullptr : engine.device.get(),
-                                engine.watch.get());
+  return InstrumentedStepRunner(
+      engine.steps(), *engine.comm, CommLimitsOf(engine).max_sum_elements, figures, board,
+      engine.device->host_memory() ? nullptr : engine.device.get(), engine.watch.get());
 }
 
 Coordinator::Options CoordinatorOptions(const RankEngine& engine, const SchedulerLimits& limits) {
@@ -371,6 +367,7 @@ Coordinator::Options CoordinatorOptions(const RankEngine& engine, const Schedule
     StepCosts costs;
     if (engine.device->host_memory()) costs.collective_ns = engine.comm->seconds() * 1e9;
     costs.sampling_ns = engine.runner->sampling_ns();
+    if (engine.draft != nullptr) costs.sampling_ns += engine.draft->runner->sampling_ns();
     return costs;
   };
   options.now_ns = [] { return static_cast<uint64_t>(MonotonicNanos()); };

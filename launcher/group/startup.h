@@ -27,10 +27,21 @@
 #include "runtime/engine/scheduler_limits.h"
 #include "runtime/engine/watchdog.h"
 #include "runtime/model/model_runner.h"
+#include "runtime/model/speculative_runner.h"
 #include "runtime/tokenizer/tokenizer.h"
 #include "shard/weight_loader.h"
 
 namespace bulkhead {
+
+// A rank's draft model, from the plan on.
+struct DraftEngine {
+  explicit DraftEngine(ShardPlan split) : plan(std::move(split)) {}
+
+  const ShardPlan plan;
+  ModelLimits limits;
+  std::unique_ptr<ModelRunner> runner;
+  std::unique_ptr<SpeculativeRunner> steps;  // of both models
+};
 
 // Everything a running rank owns. Members are destroyed in reverse order: the device outlives its
 // buffers.
@@ -53,6 +64,7 @@ struct RankEngine {
   std::unique_ptr<Backend> backend;
   std::unique_ptr<TimedCommunicator> comm;
   std::unique_ptr<ModelRunner> runner;
+  std::unique_ptr<DraftEngine> draft;  // of --speculative-config with a model
   std::unique_ptr<DeviceWatch> watch;  // on a GPU, from the seal on
   absl::Duration load_time;            // of this rank's weights
   int64_t loaded_bytes = 0;            // read by this rank
@@ -60,6 +72,7 @@ struct RankEngine {
   std::vector<ClockOffset> clocks;     // by rank, at start
 
   ReportFacts facts() const;
+  StepRunner& steps();  // of the model, and of the draft model
 };
 
 // The engine's runner with timing; `figures` and `board` (may be null) outlive it.

@@ -21,7 +21,12 @@ absl::StatusOr<GroupPlan> FitOn(const EngineOptions& options, const ModelSource&
     formats.transport = options.comm == CommOption::kStaged ? GpuTransport(options.comm, size)
                                                             : source.formats.transport;
   }
-  const ModelCapacity model(config, formats, options, sizes, kind);
+  std::optional<ModelShape> draft;
+  if (source.draft != nullptr && !options.speculative.model.empty()) {
+    BH_ASSIGN_OR_RETURN(ModelLimits own, DraftFormatsOf(options, *source.draft, formats));
+    draft.emplace(source.draft->config.model, std::move(own));
+  }
+  const ModelCapacity model(config, formats, options, sizes, kind, std::move(draft));
   return FitGroup(model, budgets, clients.request, clients.available);
 }
 

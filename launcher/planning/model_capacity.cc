@@ -7,6 +7,7 @@
 #include "base/exit_code.h"
 #include "base/status.h"
 #include "launcher/planning/least_totals.h"
+#include "runtime/engine/drafts.h"
 #include "runtime/model/kv_groups.h"
 #include "shard/shard_plan.h"
 
@@ -26,15 +27,37 @@ Transport GpuTransport(CommOption comm, int size) {
   return comm == CommOption::kStaged ? Transport::kStaged : Transport::kNccl;
 }
 
+ModelLimits DraftLimitsOf(const ModelShape& draft, const Limits& limits) {
+  ModelLimits own = draft.formats;
+  own.Limits::operator=(limits);
+  own.kv_groups.clear();  // all of its layers are in blocks of group 0
+  own.kv_group_of_layer.clear();
+  own.max_model_len = std::min(limits.max_model_len, draft.config.max_position_embeddings);
+  own.max_num_batched_tokens = DraftStepTokens(limits);
+  return own;
+}
+
+absl::StatusOr<ShardPlan> SplitDraft(const ModelShape& draft, int size) {
+  absl::StatusOr<ShardPlan> plan =
+      ShardPlan::Create(draft.config, size, std::max(1, draft.formats.weights.group_size));
+  if (plan.ok()) return plan;
+  const absl::Status& why = plan.status();
+  return WithExitCode(absl::Status(why.code(), absl::StrCat("the draft model: ", why.message())),
+                      ExitCodeOf(why));
+}
+
 ModelCapacity::ModelCapacity(const ModelConfig& config, const ModelLimits& formats,
                              const EngineOptions& options, const BackendSizes& sizes,
-                             DeviceKind kind)
+                             DeviceKind kind, std::optional<ModelShape> draft)
     : config_(config),
       formats_(formats),
       options_(options),
       sizes_(sizes),
       kind_(kind),
-      layers_(config) {}
+      draft_(std::move(draft)),
+      weighed_{LayerKinds(config)} {
+  if (draft_.has_value()) weighed_draft_ = Weighed{LayerKinds(draft_->config)};
+}
 
 absl::StatusOr<Capacity> ModelCapacity::Plan(absl::Span<const DeviceBudget> budgets) const {
   absl::StatusOr<Capacity> plan = Fit(budgets);
@@ -59,17 +82,18 @@ std::vector<int64_t> ModelCapacity::SharesOf(absl::Span<const DeviceBudget> budg
   return shares;
 }
 
-const std::vector<WeightNeeds>& ModelCapacity::WeightsOf(absl::Span<const DeviceBudget> budgets,
-                                                         const ShardPlan& plan) const {
-  std::vector<int64_t> shares = SharesOf(budgets);
-  if (static_cast<int>(weights_.size()) == plan.size() && weighed_shares_ == shares)
-    return weights_;
-  weighed_shares_ = std::move(shares);
-  weights_.clear();
+const std::vector<WeightNeeds>& ModelCapacity::WeightsOf(const std::vector<int64_t>& shares,
+                                                         const ShardPlan& plan,
+                                                         const WeightFormats& held_as,
+                                                         Weighed& weighed) const {
+  std::vector<WeightNeeds>& weights = weighed.weights;
+  if (static_cast<int>(weights.size()) == plan.size() && weighed.shares == shares) return weights;
+  weighed.shares = shares;
+  weights.clear();
   for (int rank = 0; rank < plan.size(); ++rank) {
-    weights_.push_back(WeightNeedsOf(plan.rank(rank), formats_.weights, sizes_, layers_));
+    weights.push_back(WeightNeedsOf(plan.rank(rank), held_as, sizes_, weighed.layers));
   }
-  return weights_;
+  return weights;
 }
 
 absl::StatusOr<ShardPlan> ModelCapacity::Split(absl::Span<const DeviceBudget> budgets) const {
@@ -110,10 +134,22 @@ absl::StatusOr<Capacity> ModelCapacity::PlanAt(absl::Span<const DeviceBudget> bu
   request.group_layers = [this](Limits& fitted) { SetKvGroups(config_, fitted); };
   request.cap_at_max_num_seqs = !gpu;
   request.rule = options_.kv_rule;
-  const std::vector<WeightNeeds>& weights = WeightsOf(budgets, plan);
+  const std::vector<WeightNeeds>& weights =
+      WeightsOf(SharesOf(budgets), plan, formats_.weights, weighed_);
+  std::optional<ShardPlan> draft_plan;
+  if (draft_.has_value()) {
+    BH_ASSIGN_OR_RETURN(draft_plan, SplitDraft(*draft_, static_cast<int>(budgets.size())));
+    WeightsOf({}, *draft_plan, draft_->formats.weights, *weighed_draft_);
+  }
   return PlanCapacity(budgets, request, [&](int rank, const Limits& fitted) {
     limits.Limits::operator=(fitted);
-    return FootprintOf(plan, rank, limits, sizes_, weights[rank]);
+    RankNeeds needs = FootprintOf(plan, rank, limits, sizes_, weights[rank]);
+    if (!draft_plan.has_value()) return needs;
+    const ModelLimits own = DraftLimitsOf(*draft_, fitted);
+    return WithDraftModel(
+        std::move(needs),
+        FootprintOf(*draft_plan, rank, own, sizes_, weighed_draft_->weights[rank]),
+        Larger(CommLimitsOf(plan, limits), CommLimitsOf(*draft_plan, own)), plan.size());
   });
 }
 

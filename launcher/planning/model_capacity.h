@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -22,13 +23,25 @@ enum class DeviceKind { kCpu, kGpu };
 // The transport between the GPUs of a group of `size`: NCCL unless flags say otherwise.
 Transport GpuTransport(CommOption comm, int size);
 
+// A model's shape, and formats as of ModelSource; outlived by `config`.
+struct ModelShape {
+  const ModelConfig& config;
+  ModelLimits formats;
+};
+
+// The limits of a draft model beside a model with `limits`.
+ModelLimits DraftLimitsOf(const ModelShape& draft, const Limits& limits);
+// Equal parts. INVALID_ARGUMENT if it cannot be split that way.
+absl::StatusOr<ShardPlan> SplitDraft(const ModelShape& draft, int size);
+
 class ModelCapacity {
  public:
   // `config`, `options` and `sizes` (of the ranks' backend) outlive this. Of `formats`, weights,
   // activation, kv_format, block_tokens are used and, for a group of the size it was found for,
-  // transport.
+  // transport. `draft`: beside it, on CPUs.
   ModelCapacity(const ModelConfig& config, const ModelLimits& formats, const EngineOptions& options,
-                const BackendSizes& sizes, DeviceKind kind = DeviceKind::kCpu);
+                const BackendSizes& sizes, DeviceKind kind = DeviceKind::kCpu,
+                std::optional<ModelShape> draft = std::nullopt);
 
   // For a group of budgets.size() ranks. INVALID_ARGUMENT if the model cannot be split that way.
   absl::StatusOr<Capacity> Plan(absl::Span<const DeviceBudget> budgets) const;
@@ -48,20 +61,26 @@ class ModelCapacity {
 
  private:
   std::vector<int64_t> SharesOf(absl::Span<const DeviceBudget> budgets) const;  // empty: equal
-  // Of each rank of the split over these.
-  const std::vector<WeightNeeds>& WeightsOf(absl::Span<const DeviceBudget> budgets,
-                                            const ShardPlan& plan) const;
+  // Weights of the ranks of the last split that was planned, by its shares and size; a table plans
+  // one split with hundreds of limits.
+  struct Weighed {
+    LayerKinds layers;
+    std::vector<int64_t> shares = {};
+    std::vector<WeightNeeds> weights = {};
+  };
+  // Of each rank of the plan, which is split by `shares`.
+  const std::vector<WeightNeeds>& WeightsOf(const std::vector<int64_t>& shares,
+                                            const ShardPlan& plan, const WeightFormats& held_as,
+                                            Weighed& weighed) const;
 
   const ModelConfig& config_;
   const ModelLimits formats_;
   const EngineOptions& options_;
   const BackendSizes& sizes_;
   const DeviceKind kind_;
-  const LayerKinds layers_;
-  // Weights of the ranks of the last split that was planned, by its shares; a table plans one split
-  // with hundreds of limits.
-  mutable std::vector<int64_t> weighed_shares_;
-  mutable std::vector<WeightNeeds> weights_;
+  const std::optional<ModelShape> draft_;
+  mutable Weighed weighed_;
+  mutable std::optional<Weighed> weighed_draft_;
 };
 
 }  // namespace bulkhead

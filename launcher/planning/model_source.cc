@@ -29,7 +29,9 @@ absl::Status CheckLength(const EngineOptions& options, const ModelConfig& model)
 
 // A state has no way back behind a token that was rejected.
 absl::Status CheckDrafts(const EngineOptions& options, const ModelConfig& model) {
-  if (options.drafts.num_speculative_tokens == 0 || !model.keeps_states()) return absl::OkStatus();
+  if (options.speculative.drafts.num_speculative_tokens == 0 || !model.keeps_states()) {
+    return absl::OkStatus();
+  }
   return WithExitCode(
       absl::InvalidArgumentError(absl::StrCat(
           "--speculative-config: not with ", model.architecture,
@@ -75,6 +77,53 @@ DType StatedDType(const ModelSource& source) {
   return source.config.model.dtype.value_or(stored);
 }
 
+// What a draft model is read with: as a model of its own, with the flags that are for both.
+EngineOptions DraftOptionsOf(const EngineOptions& options) {
+  EngineOptions own = options;
+  own.model = options.speculative.model;
+  own.speculative = {};
+  own.limits.max_model_len.reset();  // beyond its own length there are no drafts
+  own.weight_dtype.reset();
+  own.weight_group_size = 0;
+  own.activation_dtype.reset();
+  return own;
+}
+
+// What is wrong with the draft model, with its exit code.
+absl::Status OfDraft(const EngineOptions& options, const absl::Status& status) {
+  return WithExitCode(
+      absl::Status(status.code(), absl::StrCat("--speculative-config: the draft model ",
+                                               options.speculative.model, ": ", status.message())),
+      ExitCodeOf(status));
+}
+
+absl::Status CheckDraftModel(const ModelConfig& draft, const ModelConfig& model) {
+  absl::Status status;
+  if (draft.keeps_states()) {
+    status = absl::InvalidArgumentError(
+        absl::StrCat(draft.architecture,
+                     " has linear attention, whose state drafts cannot be taken out of; "
+                     "choose another"));
+  } else if (draft.vocab_size != model.vocab_size) {
+    status = absl::InvalidArgumentError(absl::StrCat("its vocab_size is ", draft.vocab_size,
+                                                     ", and the model's ", model.vocab_size,
+                                                     "; choose one of the same vocabulary"));
+  }
+  return status.ok() ? status : WithExitCode(status, ExitCode::kUsage);
+}
+
+absl::Status ReadDraftModel(const EngineOptions& options, Weights weights, ModelSource& source) {
+  absl::StatusOr<ModelSource> draft = ReadModelSource(DraftOptionsOf(options), weights);
+  if (!draft.ok()) return OfDraft(options, draft.status());
+  const absl::Status fits = CheckDraftModel(draft->config.model, source.config.model);
+  if (!fits.ok()) return OfDraft(options, fits);
+  source.draft = std::make_unique<ModelSource>(*std::move(draft));
+  absl::StatusOr<ModelLimits> formats = DraftFormatsOf(options, *source.draft, source.formats);
+  if (!formats.ok()) return OfDraft(options, formats.status());
+  source.draft->formats = *std::move(formats);
+  return absl::OkStatus();
+}
+
 void WarnOfDType(const EngineOptions& options, ModelSource& source) {
   if (source.checkpoint == nullptr || options.dtype.has_value()) return;
   const DType stated = StatedDType(source);
@@ -94,7 +143,7 @@ absl::Status CheckFlagsOnGpu(const EngineOptions& options) {
                                    "on the cores beside it; leave it out, or add --device cpu"),
         ExitCode::kUsage);
   }
-  if (options.drafts.num_speculative_tokens == 0) return absl::OkStatus();
+  if (options.speculative.drafts.num_speculative_tokens == 0) return absl::OkStatus();
   return WithExitCode(
       absl::InvalidArgumentError("--speculative-config: on CPUs alone, since GPUs sample one token "
                                  "of a sequence in a step; leave it out, or add --device cpu"),
@@ -126,7 +175,22 @@ absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weight
   }
   WarnOfDType(options, source);
   BH_ASSIGN_OR_RETURN(source.formats, FormatsOf(options, source));
+  if (!options.speculative.model.empty()) {
+    BH_RETURN_IF_ERROR(ReadDraftModel(options, weights, source));
+  }
   return source;
+}
+
+std::optional<ModelShape> ModelSource::draft_shape() const {
+  if (draft == nullptr) return std::nullopt;
+  return ModelShape{draft->config.model, draft->formats};
+}
+
+absl::StatusOr<ModelLimits> DraftFormatsOf(const EngineOptions& options, const ModelSource& draft,
+                                           const ModelLimits& beside) {
+  BH_ASSIGN_OR_RETURN(ModelLimits formats, FormatsOf(DraftOptionsOf(options), draft));
+  formats.activation = beside.activation;
+  return formats;
 }
 
 absl::StatusOr<ModelLimits> FormatsOf(const EngineOptions& options, const ModelSource& source) {

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "launcher/flags/options.h"
+#include "launcher/planning/model_capacity.h"
 #include "runtime/model/footprint.h"
 #include "shard/model_config.h"
 #include "shard/weight_loader.h"
@@ -18,6 +20,9 @@ struct ModelSource {
   ParsedConfig config;                     // with its warnings and ours
   std::unique_ptr<Checkpoint> checkpoint;  // may be null under Weights::kOptional
   ModelLimits formats;                     // weights, activation, kv_format, block_tokens
+  std::unique_ptr<ModelSource> draft;      // the draft model, if --speculative-config has one
+
+  std::optional<ModelShape> draft_shape() const;
 };
 
 enum class Weights { kRequired, kOptional };
@@ -27,7 +32,7 @@ ActivationDType ActivationOf(const EngineOptions& options, const WeightFormats& 
 
 // Reads `options.model`, and checks the headers against the config if weights are required. Errors
 // carry exit code 2 (a --max-model-len below 2 or beyond the model's, drafts of a model with
-// states) or 3.
+// states, a draft model with another vocabulary) or 3.
 absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weights weights);
 
 // Where the device is a GPU: it has no drafts, and no list of NUMA nodes. Exit code 2.
@@ -36,5 +41,9 @@ absl::Status CheckFlagsOnGpu(const EngineOptions& options);
 // The formats that other flags select for an already read model; its `formats` are ignored. The
 // same errors.
 absl::StatusOr<ModelLimits> FormatsOf(const EngineOptions& options, const ModelSource& source);
+// Of a draft model, beside a model with the formats `beside`: what flags say of quantisation is for
+// the model, and the same backend computes for both.
+absl::StatusOr<ModelLimits> DraftFormatsOf(const EngineOptions& options, const ModelSource& draft,
+                                           const ModelLimits& beside);
 
 }  // namespace bulkhead

@@ -278,8 +278,9 @@ absl::StatusOr<std::unique_ptr<Planned>> MakePlan(const EngineOptions& engine,
     BH_ASSIGN_OR_RETURN(plan->sizes,
                         MakeBackend(engine, {}, plan->source.formats.activation, *plan->device));
   }
-  plan->model = std::make_unique<ModelCapacity>(plan->source.config.model, plan->source.formats,
-                                                plan->engine, *plan->sizes, plan->kind);
+  plan->model =
+      std::make_unique<ModelCapacity>(plan->source.config.model, plan->source.formats, plan->engine,
+                                      *plan->sizes, plan->kind, plan->source.draft_shape());
   const Clients clients =
       ClientsOfGroup(engine, options, plan->source.dir, static_cast<int>(plan->budgets.size()));
   BH_ASSIGN_OR_RETURN(GroupPlan group,

@@ -373,6 +373,9 @@ AllChanges ChangesOf(const Trials& trials, const EngineOptions& options, const M
   }
   choose(all.usual, SmallerKvFormats(trials, formats));
   choose(all.usual, SmallerWeightFormats(formats));
+  if (!options.speculative.model.empty()) {
+    choose(all.usual, {{"--speculative-config", "null"}}, " (no draft model)");
+  }
   all.usual.push_back(std::make_unique<ReserveChange>(trials, options, refused));
   if (!options.tp_shares_auto) choose(all.usual, {{"--tp-shares", "auto"}});
   choose(all.last, SmallerBlocks(options.block_size));

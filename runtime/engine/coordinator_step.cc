@@ -130,6 +130,10 @@ void Coordinator::Commit(StepResult result) {
   if (options_.limits.drafts.num_speculative_tokens > 0) {  // one step is in flight
     scheduler_.RecordStepTime(static_cast<double>(options_.now_ns() - planned_ns_) * 1e-9);
   }
+  if (scheduler_.commits_drafts()) {
+    scheduler_.Commit(std::move(result));
+    return;
+  }
   std::vector<Emission> emissions = scheduler_.Commit(std::move(result));
   const uint64_t begin = options_.now_ns();
   std::vector<Delivery> deliveries = DeliveriesOf(std::move(emissions));

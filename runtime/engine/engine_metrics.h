@@ -8,8 +8,8 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "runtime/engine/drafts.h"
 #include "runtime/engine/fixed_histogram.h"
-#include "runtime/engine/ngram_drafts.h"
 #include "runtime/engine/request.h"
 
 namespace bulkhead {

@@ -94,8 +94,7 @@ absl::Status LogitsProcessor::Add(TokenId generated) {
 
 absl::Status LogitsProcessor::Apply(absl::Span<float> logits,
                                     absl::Span<const TokenId> drafted) const {
-  BH_CHECK(drafted.empty() || !has_form());
-  BH_RETURN_IF_ERROR(KeepForm(logits));
+  BH_RETURN_IF_ERROR(KeepForm(logits, drafted));
   KeepAllowed(logits);
   BanWords(logits, drafted);
   for (const LogitBias& bias : params_.bias) logits[bias.id] += bias.bias;
@@ -103,11 +102,25 @@ absl::Status LogitsProcessor::Apply(absl::Span<float> logits,
   return absl::OkStatus();
 }
 
-absl::Status LogitsProcessor::KeepForm(absl::Span<float> logits) const {
+int LogitsProcessor::NumAllowed(absl::Span<const TokenId> drafted) const {
+  if (matcher_ == nullptr || !status_.ok()) return static_cast<int>(drafted.size());
+  structured::Matcher ahead(*matcher_);
+  int allowed = 0;
+  for (const TokenId id : drafted) {
+    if (ahead.is_finished() || !ahead.Accept(id).ok()) break;
+    ++allowed;
+  }
+  return allowed;
+}
+
+absl::Status LogitsProcessor::KeepForm(absl::Span<float> logits,
+                                       absl::Span<const TokenId> drafted) const {
   if (matcher_ == nullptr) return absl::OkStatus();
   BH_RETURN_IF_ERROR(status_);
+  structured::Matcher ahead(*matcher_);
+  for (const TokenId id : drafted) BH_RETURN_IF_ERROR(FormError(ahead.Accept(id)));
   std::vector<uint32_t> mask((logits.size() + 31) / 32);
-  BH_RETURN_IF_ERROR(FormError(matcher_->FillMask(absl::MakeSpan(mask))));
+  BH_RETURN_IF_ERROR(FormError(ahead.FillMask(absl::MakeSpan(mask))));
   for (size_t begin = 0; begin < logits.size(); begin += 32) {
     const uint32_t word = mask[begin / 32];
     const size_t end = std::min(begin + 32, logits.size());

@@ -35,15 +35,15 @@ class LogitsProcessor {
   // of the form, INVALID_ARGUMENT (STRUCTURED_OUTPUT), or it takes too much work.
   void Begin(absl::Span<const TokenId> tokens, int64_t prompt_tokens, int64_t max_total_tokens);
   absl::Status Add(TokenId generated);
-  // The answer has a form: a row behind drafts cannot be processed.
-  bool has_form() const { return params_.form != nullptr; }
+  // How many of `drafted`, from the first on, the form allows, up to its end; all without a form.
+  int NumAllowed(absl::Span<const TokenId> drafted) const;
   // The form is complete, and nothing may follow.
   bool is_complete() const;
 
   // The row from which the next token is sampled, [V], without NaN and +inf, in place; -inf
-  // excludes an id. Results beyond the largest float become it. The row is as if `drafted` had been
-  // added, which it is not. Errors of Add, and INVALID_ARGUMENT (STRUCTURED_OUTPUT) where no token
-  // goes on with the form.
+  // excludes an id. Results beyond the largest float become it. The row is as if `drafted`, which
+  // the form allows, had been added, which it is not. Errors of Add, and INVALID_ARGUMENT
+  // (STRUCTURED_OUTPUT) where no token goes on with the form. Rows may be in several threads.
   absl::Status Apply(absl::Span<float> logits, absl::Span<const TokenId> drafted = {}) const;
 
  private:
@@ -51,7 +51,7 @@ class LogitsProcessor {
     TokenId id = 0;
     int32_t generated = 0;  // how often; 0: in the prompt alone
   };
-  absl::Status KeepForm(absl::Span<float> logits) const;
+  absl::Status KeepForm(absl::Span<float> logits, absl::Span<const TokenId> drafted) const;
   void KeepAllowed(absl::Span<float> logits) const;
   void BanWords(absl::Span<float> logits, absl::Span<const TokenId> drafted) const;
   void Penalise(absl::Span<float> logits, absl::Span<const TokenId> drafted) const;

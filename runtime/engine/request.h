@@ -44,7 +44,7 @@ struct LogitsParams {
   std::vector<LogitBias> bias;                  // ascending ids
   std::vector<TokenId> allowed;                 // ascending; empty: all
   std::vector<std::vector<TokenId>> bad_words;  // none is empty
-  // The form of the answer (runtime/structured/); null: any text. Used by the rank loop's thread.
+  // The form of the answer (runtime/structured/); null: any text.
   std::shared_ptr<structured::Automaton> form;
 
   bool penalises() const {

@@ -21,11 +21,12 @@ Scheduler::Scheduler(const SchedulerLimits& limits, std::vector<TokenId> eos_ids
   BH_CHECK(ValidateLimits(limits).ok() && pool.num_blocks() == limits.num_kv_blocks);
   BH_CHECK(pool.caches() == limits.prefix_caching);
   BH_CHECK((pool.snapshots() != nullptr) == (limits.num_snapshots() > 0));
-  const NgramDrafts& drafts = limits.drafts;
+  const DraftOptions& drafts = limits.drafts;
   BH_CHECK(drafts.num_speculative_tokens == 0 ||
            (limits.depth == 1 && limits.state_tokens == 0 && !limits.pads_decodes &&
-            drafts.num_speculative_tokens <= kMaxDraftTokens && drafts.prompt_lookup_min >= 1 &&
-            drafts.prompt_lookup_max <= kMaxLookupTokens));
+            drafts.num_speculative_tokens <= kMaxDraftTokens));
+  BH_CHECK(drafts.num_speculative_tokens == 0 || drafts.by_model() ||
+           (drafts.prompt_lookup_min >= 1 && drafts.prompt_lookup_max <= kMaxLookupTokens));
   for (int slot = limits.max_num_seqs - 1; slot >= 0; --slot) free_slots_.push_back(slot);
   BH_CHECK(pool.Reserve(limits.step_blocks()));
 }
@@ -87,6 +88,7 @@ absl::StatusOr<SequenceId> Scheduler::Submit(Request request) {
     sequence.logits =
         std::make_unique<LogitsProcessor>(std::move(request.logits), sequence.stop_rule.eos_ids());
   }
+  if (limits_.drafts.by_model()) sequence.acceptance = {draft_acceptance_.rate(), 0.1};
   sequence.num_logprobs = request.num_logprobs;
   sequence.prompt_logits = request.prompt_logits;
   sequence.last_hidden_state = request.last_hidden_state;
@@ -138,8 +140,14 @@ Step Scheduler::PlanCollect() const {
 std::vector<Emission> Scheduler::Commit(StepResult result) {
   BH_CHECK(!in_flight_.empty());
   const std::vector<PlannedRow> rows = std::move(in_flight_.front().rows);
+  const bool drafts = in_flight_.front().drafts;
   in_flight_.pop_front();
   std::vector<Emission> emissions;
+  if (drafts) {
+    CommitDrafts(rows, std::move(result));
+    return emissions;
+  }
+  const DraftTotals before = draft_totals_;
   emissions.reserve(rows.size());
   size_t next_sample = 0;
   size_t next_logits = 0;
@@ -161,6 +169,7 @@ std::vector<Emission> Scheduler::Commit(StepResult result) {
   }
   BH_CHECK(next_sample == result.samples.size() && next_logits == result.prompt_logits.size() &&
            next_state == result.hidden_states.size());
+  RecordSaving(before, rows.size());
   return emissions;
 }
 
@@ -198,6 +207,7 @@ void Scheduler::CommitRow(const PlannedRow& row, const absl::Status& wanted_rows
   }
   sequence.drafts.clear();
   const int64_t end = row.end + std::max(0, committed - 1);  // what was computed of its tokens
+  sequence.draft_tokens = std::min(sequence.draft_tokens, end);
   if (sequence.state == SequenceState::kRunning) {
     sequence.planned_tokens = std::max(sequence.planned_tokens, end);
   }
@@ -242,6 +252,8 @@ int64_t Scheduler::NumRunning() const {
 void Scheduler::Enqueue(Sequence& sequence) {
   sequence.state = SequenceState::kWaiting;
   sequence.planned_tokens = 0;
+  sequence.draft_tokens = 0;
+  sequence.drafts.clear();
   sequence.blocks_sent = 0;
   sequence.blocks_cached = 0;
   // Based on the cache now; it may change before admission.
@@ -365,6 +377,8 @@ void Scheduler::CheckInvariants() const {
     BH_CHECK(sequence->known_tokens() <= limits_.max_model_len);
     BH_CHECK(sequence->pending_samples <= sequence->in_flight);
     BH_CHECK(sequence->planned_tokens <= sequence->known_tokens());
+    const auto drafted = static_cast<int64_t>(sequence->drafts.size());
+    BH_CHECK(sequence->draft_tokens <= sequence->known_tokens() + drafted);
   }
   BH_CHECK(coming == blocks_pending_release_);
   BH_CHECK(reserved == pool_.num_reserved() && pool_.num_available() >= 0);

@@ -30,13 +30,22 @@
 // past them; where they are cached they are idle then, and can be evicted before the sequence ends.
 // A sequence starts behind a prefix where all that the windows show is still cached.
 //
-// With drafts (ngram_drafts.h) a decoding sequence computes its last token and up to
+// With drafts (drafts.h) a decoding sequence computes its last token and up to
 // num_speculative_tokens guesses behind it, and a token is sampled after each of them, as plain
 // decoding would if the guesses before were right. Those that are what was sampled are accepted,
 // and the first other sample is the next token: answers are those of plain decoding. Guesses take
 // what is left of a step when every decoding sequence has its token, an eighth of that while
 // prompts are computed, and only blocks that the sequence holds. What is rejected is overwritten,
-// and never cached. A request with a form of its answer has no drafts.
+// and never cached. Where an answer has a form, a draft ends before the first token that the form
+// does not allow.
+//
+// A draft model drafts in steps of its own (StepPlan::draft) before each step that verifies: one
+// more token of each sequence that drafts, sampled as the request asks. Its keys and values lie in
+// the same blocks. What it has not seen of a sequence, at first all of it, it is given with the
+// first of these steps, at most an eighth of a step at once, while the sequence decodes without
+// drafts; cached blocks that it has computed once are marked so. Its time is paid for by what it
+// saves (DraftAllowance). Where it has no token to give, as its logits are not finite, there is no
+// draft.
 //
 // Of a model with states a sequence starts behind a block with a snapshot of them. One is kept at
 // the last multiple of state_tokens in a prompt, at every one in generated tokens (the newest of a
@@ -51,6 +60,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -134,9 +144,10 @@ class Scheduler {
   // Of the oldest uncommitted step; decides how long drafts are.
   void RecordStepTime(double seconds);
   // Takes the result of the oldest uncommitted step. Emissions are in plan order, those of a
-  // sequence with accepted drafts one after the other.
+  // sequence with accepted drafts one after the other; none of a draft model's step.
   std::vector<Emission> Commit(StepResult result);
 
+  bool commits_drafts() const { return in_flight_.front().drafts; }  // of a draft model
   int num_in_flight() const { return static_cast<int>(in_flight_.size()); }
   bool idle() const { return sequences_.empty(); }  // nothing is queued, running or in flight
   // First-time admissions of the last PlanStep.
@@ -163,7 +174,8 @@ class Scheduler {
   struct PlannedStep {
     std::vector<PlannedRow> rows;
     bool samples_on_host = false;  // the ranks do not have its token before it is committed
-    int64_t decode_tokens = 0;     // all of its tokens, where each has a sample; else 0
+    int64_t decode_tokens = 0;     // all of its tokens, where it computes no prompts; else 0
+    bool drafts = false;           // by the draft model
   };
   struct PrefillBudget;
 
@@ -181,12 +193,23 @@ class Scheduler {
   void ScheduleLongPrompts(PrefillBudget& budget, std::optional<int> above_priority, Step& step);
   int AddChunk(Sequence& sequence, int max_tokens, Step& step);
   void AddRow(Sequence& sequence, int num_tokens, Step& step);
+  void AddSample(const Sequence& sequence, int seq_index, int64_t position, int drafted,
+                 Step& step);
   int64_t NextSnapshot(const Sequence& sequence) const;
   int AddSnapshots(Sequence& sequence, int64_t end, internal::StepPlan& plan);
 
   // Drafts: scheduler_drafts.cc.
-  void BeginDrafts(int budget);
+  void BeginDrafts(int budget, bool verifies_only);
+  void RecordSaving(const DraftTotals& before, size_t num_rows);
+  int DraftLength(const Sequence& sequence) const;
   int AddDrafts(Sequence& sequence);
+  void BeginDraftRound();
+  std::optional<Step> PlanDraftStep();
+  int AddDraftRow(Sequence& sequence, int left, int& unseen_left, Step& step);
+  void SkipDraftedBlocks(Sequence& sequence) const;
+  bool MayWrite(const Sequence& sequence, int64_t begin, int64_t end);
+  void CommitDrafts(const std::vector<PlannedRow>& rows, StepResult result);
+  static void TakeDraft(Sequence& sequence, const absl::StatusOr<GeneratedToken>& sample);
   static int NumAccepted(const Sequence& sequence,
                          absl::Span<const absl::StatusOr<GeneratedToken>> samples);
   void ReturnDraftBlocks(Sequence& sequence, int64_t end);
@@ -211,7 +234,7 @@ class Scheduler {
   CachedPrefix UsablePrefix(const Sequence& sequence) const;
   void KeepSnapshot(Sequence& sequence, const PlannedRow& row);
   void CacheFullBlocks(Sequence& sequence, int64_t end);
-  void AddTableChanges(Sequence& sequence, int64_t end, Step& step);
+  void AddTableChanges(Sequence& sequence, int64_t end, int num_groups, Step& step);
   void CheckBlocks(const Sequence& sequence, std::vector<int>& holders) const;
 
   // The life of a sequence: scheduler.cc.
@@ -259,10 +282,17 @@ class Scheduler {
   uint64_t prefix_hits_total_ = 0;
 
   DecodeCost decode_cost_;
+  DecodeCost draft_cost_;  // of the draft model's steps
+  DraftAllowance draft_allowance_;
+  DraftAcceptance draft_acceptance_{0.5, 1.0 / 64};  // of a draft model, by all sequences
+  double draft_trials_ = 1;                          // of its steps where they are not worth it
+  bool drafts_round_ = false;  // the draft model's steps before the next one have begun
+  absl::flat_hash_set<BlockId> draft_writes_;  // cached blocks that its step being planned writes
   // Of the step being planned.
   int draft_tokens_left_ = 0;
   int64_t lookup_places_left_ = 0;
-  double draft_worth_ = 0;
+  int num_decodes_ = 0;
+  double verify_cost_ = 0;  // of one more token for each of these, in steps
   DraftTotals draft_totals_;
 };
 

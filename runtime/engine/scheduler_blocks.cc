@@ -149,6 +149,11 @@ void Scheduler::CacheFullBlocks(Sequence& sequence, int64_t end) {
     const BlockId block = pool_.CacheBlock(first, sequence.blocks[i]);
     if (block != std::exchange(sequence.blocks[i], block)) {
       sequence.blocks_sent = std::min(sequence.blocks_sent, i);
+      if (!pool_.cache()->drafted(block)) {
+        sequence.draft_tokens = std::min(sequence.draft_tokens, i * block_tokens);
+      }
+    } else if ((i + 1) * block_tokens <= sequence.draft_tokens) {
+      pool_.SetDrafted(block);
     }
     for (size_t group = 1; group <= sequence.windows.size(); ++group) {
       WindowBlocks& window = sequence.windows[group - 1];
@@ -159,8 +164,9 @@ void Scheduler::CacheFullBlocks(Sequence& sequence, int64_t end) {
   }
 }
 
-// The ranks receive a block table entry with the first step that reads or writes the block.
-void Scheduler::AddTableChanges(Sequence& sequence, int64_t end, Step& step) {
+// The ranks receive a block table entry with the first step that reads or writes the block; a draft
+// model has group 0 alone.
+void Scheduler::AddTableChanges(Sequence& sequence, int64_t end, int num_groups, Step& step) {
   const int64_t needed = TableBlocks(end);
   BH_CHECK(needed <= static_cast<int64_t>(sequence.blocks.size()));
   const bool has_groups = !sequence.windows.empty();
@@ -173,11 +179,11 @@ void Scheduler::AddTableChanges(Sequence& sequence, int64_t end, Step& step) {
   for (; sequence.blocks_sent < needed; ++sequence.blocks_sent) {
     add(0, sequence.blocks_sent, sequence.blocks[sequence.blocks_sent]);
   }
-  for (size_t i = 0; i < sequence.windows.size(); ++i) {
+  for (int i = 0; i + 1 < num_groups; ++i) {
     WindowBlocks& window = sequence.windows[i];
     while (window.end() < needed) window.blocks.push_back(pool_.TakeReserved());
     for (window.sent = std::max(window.sent, window.first); window.sent < needed; ++window.sent) {
-      add(static_cast<int>(i) + 1, window.sent, window.blocks[window.sent - window.first]);
+      add(i + 1, window.sent, window.blocks[window.sent - window.first]);
     }
   }
 }

@@ -1,5 +1,7 @@
-// Drafts (speculative decoding): which sequences a step verifies some for, and of how many tokens.
+// Drafts (speculative decoding): which sequences a step verifies some for, of how many tokens, and
+// the steps of the draft model that make them.
 #include <algorithm>
+#include <array>
 
 #include "base/check.h"
 #include "runtime/engine/scheduler.h"
@@ -7,12 +9,18 @@
 namespace bulkhead {
 namespace {
 
-constexpr int kDraftsBesidePrompts = 8;  // at most this part of a step while prompts are computed
+// A draft model is given no more than this many unseen tokens for each that may still be generated:
+// they take little of a step each, and a draft saves a part of one.
+constexpr int64_t kUnseenPerToken = 16;
+// Where its steps are not worth their time there is one now and then, to notice a change.
+constexpr double kTrialsPerStep = 1.0 / 40;
+constexpr double kMaxDraftTrials = 2;
 
 }  // namespace
 
-// Before the decodes of a step of `budget` tokens are planned. All of them go before any draft.
-void Scheduler::BeginDrafts(int budget) {
+// Before the decodes of a step of `budget` tokens are planned, and before the rounds of the draft
+// model that come before it. All decodes go before any draft.
+void Scheduler::BeginDrafts(int budget, bool verifies_only) {
   draft_tokens_left_ = 0;
   if (limits_.drafts.num_speculative_tokens == 0) return;
   int sequences = 0;
@@ -22,35 +30,216 @@ void Scheduler::BeginDrafts(int budget) {
     sequences += ReadyToDecode(*sequence) ? 1 : 0;
   }
   const int left = std::max(0, budget - sequences);
-  draft_tokens_left_ = has_prompts ? left / kDraftsBesidePrompts : left;
+  draft_tokens_left_ = has_prompts && !verifies_only ? left / kDraftsBesidePrompts : left;
   lookup_places_left_ = kPlacesOfStep;
-  draft_worth_ = decode_cost_.OfAnotherEach(sequences);
+  num_decodes_ = sequences;
+  verify_cost_ = decode_cost_.OfAnotherEach(sequences);
 }
 
 void Scheduler::RecordStepTime(double seconds) {
-  const int64_t tokens = in_flight_.front().decode_tokens;
-  if (tokens > 0) decode_cost_.Record(tokens, seconds);
+  const PlannedStep& step = in_flight_.front();
+  const double mean_s = decode_cost_.MeanSeconds();
+  if (step.decode_tokens > 0) {
+    (step.drafts ? draft_cost_ : decode_cost_).Record(step.decode_tokens, seconds);
+  }
+  if (!step.drafts) draft_trials_ = std::min(kMaxDraftTrials, draft_trials_ + kTrialsPerStep);
+  if (mean_s == 0) return;
+  draft_allowance_.Add(seconds / mean_s * (step.drafts ? -1 : DraftAllowance::kShare));
 }
 
-// Drafts what the sequence, ready to decode, can verify with its next token; returns the number of
-// tokens. They take blocks that it holds, and no others.
-int Scheduler::AddDrafts(Sequence& sequence) {
-  BH_CHECK(sequence.drafts.empty());
+// After the commit of a step of `num_rows` sequences; `before`: draft_totals_.
+void Scheduler::RecordSaving(const DraftTotals& before, size_t num_rows) {
+  const auto accepted = static_cast<double>(draft_totals_.accepted_tokens - before.accepted_tokens);
+  const auto drafted = static_cast<double>(draft_totals_.draft_tokens - before.draft_tokens);
+  if (drafted == 0) return;
+  // A trial that went well is repeated while that is news.
+  if (accepted < drafted || draft_acceptance_.rate() > 0.5) {
+    draft_trials_ = std::max(0.0, draft_trials_ - 1);
+  }
+  draft_acceptance_.Record(static_cast<int>(drafted), static_cast<int>(accepted), 0);
+  // A token of one of them is worth its part of a step.
+  draft_allowance_.Add((accepted - drafted * verify_cost_) / static_cast<double>(num_rows));
+}
+
+// Of the sequence, ready to decode, as many tokens as can be verified with its next token. They
+// take blocks that it holds, and no others.
+int Scheduler::DraftLength(const Sequence& sequence) const {
   if (draft_tokens_left_ == 0 || sequence.planned_tokens < sequence.prompt_tokens) return 0;
-  // What the form of an answer allows next follows from the tokens that were committed.
-  if (sequence.logits != nullptr && sequence.logits->has_form()) return 0;
   const auto known = static_cast<int64_t>(sequence.tokens.size());
   int64_t most = std::min<int64_t>(limits_.drafts.num_speculative_tokens, draft_tokens_left_);
   // The token behind the last draft is sampled, too.
-  most = std::min(most, sequence.max_total_tokens - known - 1);
+  const int64_t to_come = sequence.max_total_tokens - known;
+  most = std::min(most, to_come - 1);
+  if (limits_.drafts.by_model()) {
+    if (known - sequence.draft_tokens > kUnseenPerToken * to_come) return 0;
+    most = std::min(most, limits_.drafts.draft_model_len + 1 - known);
+  }
   while (most > 0 && !Lacks(sequence, known + most).none()) --most;
-  const int length =
-      sequence.acceptance.NextLength(draft_worth_, static_cast<int>(std::max<int64_t>(0, most)));
-  if (length == 0) return 0;
-  sequence.drafts = DraftByLookup(sequence.tokens, limits_.drafts, length, lookup_places_left_);
+  return sequence.acceptance.NextLength(verify_cost_, static_cast<int>(std::max<int64_t>(0, most)));
+}
+
+// Drafts what the sequence, ready to decode, can verify with its next token, or takes what the
+// draft model has drafted; returns the number of tokens.
+int Scheduler::AddDrafts(Sequence& sequence) {
+  if (limits_.drafts.by_model()) {
+    const auto left = static_cast<size_t>(draft_tokens_left_);
+    sequence.drafts.resize(std::min(sequence.drafts.size(), left));
+  } else {
+    BH_CHECK(sequence.drafts.empty());
+    const int length = DraftLength(sequence);
+    if (length == 0) return 0;
+    sequence.drafts = DraftByLookup(sequence.tokens, limits_.drafts, length, lookup_places_left_);
+    if (sequence.logits != nullptr) {
+      sequence.drafts.resize(sequence.logits->NumAllowed(sequence.drafts));
+    }
+  }
   const auto drafted = static_cast<int>(sequence.drafts.size());
   draft_tokens_left_ -= drafted;
   return drafted;
+}
+
+// How long each sequence's next draft is to be: no longer than the draft model's steps are worth
+// for all of them together.
+void Scheduler::BeginDraftRound() {
+  BeginDrafts(limits_.max_num_batched_tokens, false);
+  std::array<double, kMaxDraftTokens> accepted = {};  // of a step's drafts, as can be expected
+  std::array<int, kMaxDraftTokens> drafted = {};
+  for (Sequence* sequence : running_) {
+    SkipDraftedBlocks(*sequence);
+    const bool drafts = ReadyToDecode(*sequence) && sequence->embeddings.empty();
+    sequence->drafts_wanted = drafts && draft_allowance_.is_left() ? DraftLength(*sequence) : 0;
+    draft_tokens_left_ -= sequence->drafts_wanted;
+    double chance = 1;
+    for (int i = 0; i < sequence->drafts_wanted; ++i) {
+      accepted[i] += chance *= sequence->acceptance.rate();
+      ++drafted[i];
+    }
+  }
+  // In seconds of a step in which each sequence has one token.
+  const double step_s = decode_cost_.Seconds(num_decodes_);
+  const auto is_worth = [&](int i) {
+    const double saved = (accepted[i] - verify_cost_ * drafted[i]) / num_decodes_;
+    return saved * step_s > (step_s > 0 ? draft_cost_.Seconds(drafted[i]) : -1);
+  };
+  int steps = 0;
+  while (steps < limits_.drafts.num_speculative_tokens && drafted[steps] > 0 && is_worth(steps)) {
+    ++steps;
+  }
+  if (draft_trials_ >= 1) steps = std::max(steps, 1);
+  for (Sequence* sequence : running_) {
+    sequence->drafts_wanted = std::min(sequence->drafts_wanted, steps);
+  }
+}
+
+// The draft model's next step before the model's own, if it has one: each gives every sequence that
+// drafts one more token. The first of a round also computes what the draft model has not seen yet.
+std::optional<Step> Scheduler::PlanDraftStep() {
+  if (!limits_.drafts.by_model()) return std::nullopt;
+  if (!drafts_round_) BeginDraftRound();
+  int unseen_left = drafts_round_ ? 0 : UnseenTokens(limits_);
+  Step step;
+  step.plan.set_draft(true);
+  bool only_decodes = true;
+  int left = DraftStepTokens(limits_);
+  draft_writes_.clear();
+  for (Sequence* sequence : running_) {
+    const int tokens = AddDraftRow(*sequence, left, unseen_left, step);
+    left -= tokens;
+    only_decodes &= tokens <= 2;
+  }
+  drafts_round_ = !planned_rows_.empty();
+  if (!drafts_round_) return std::nullopt;
+  step.plan.set_seq(++plan_seq_);
+  step.plan.set_padded_tokens(step.plan.token_ids_size());
+  in_flight_.push_back({std::move(planned_rows_), true,
+                        only_decodes ? step.plan.token_ids_size() : int64_t{0}, true});
+  planned_rows_ = {};
+  return step;
+}
+
+// Of a sequence that drafts: what the draft model lacks of its tokens and drafts, as far as it has
+// room, and the next draft where that is all of it. Returns the number of tokens.
+int Scheduler::AddDraftRow(Sequence& sequence, int left, int& unseen_left, Step& step) {
+  const auto drafted = static_cast<int>(sequence.drafts.size());
+  if (sequence.state != SequenceState::kRunning || drafted >= sequence.drafts_wanted) return 0;
+  const auto known = static_cast<int64_t>(sequence.tokens.size());
+  const int64_t begin = sequence.draft_tokens;
+  int64_t end = std::min(known + drafted, begin + left);
+  // Behind a draft that was accepted whole there are two.
+  const bool is_unseen = known + drafted - begin > 2;
+  if (is_unseen) end = std::min(end, begin + unseen_left);
+  const bool samples = end == known + drafted;
+  const bool has_row = end > begin && MayWrite(sequence, begin, end);
+  if (!samples || !has_row) sequence.drafts_wanted = 0;  // not before the next step
+  if (!has_row) return 0;
+  const auto tokens = static_cast<int>(end - begin);
+  if (is_unseen) unseen_left -= tokens;
+  internal::StepPlan& plan = step.plan;
+  if (samples) AddSample(sequence, plan.slot_size(), end, drafted, step);
+  plan.add_slot(sequence.slot);
+  plan.add_num_tokens(tokens);
+  plan.add_start_position(static_cast<int32_t>(begin));
+  plan.add_num_logits(samples ? 1 : 0);
+  plan.add_from_candidates(false);
+  for (int64_t at = begin; at < end; ++at) {
+    plan.add_token_ids(at < known ? sequence.tokens[at] : sequence.drafts[at - known]);
+  }
+  AddTableChanges(sequence, end, 1, step);
+  ++sequence.in_flight;
+  planned_rows_.push_back({.sequence = &sequence, .end = end, .num_samples = samples ? 1 : 0});
+  return tokens;
+}
+
+// Cached blocks that the draft model has computed for another sequence.
+void Scheduler::SkipDraftedBlocks(Sequence& sequence) const {
+  if (sequence.draft_tokens % limits_.block_tokens != 0) return;
+  int64_t block = sequence.draft_tokens / limits_.block_tokens;
+  while (block < sequence.blocks_cached && pool_.cache()->drafted(sequence.blocks[block])) ++block;
+  sequence.draft_tokens = block * limits_.block_tokens;
+}
+
+// Sequences that share a cached block write the same into it, but not in one step.
+bool Scheduler::MayWrite(const Sequence& sequence, int64_t begin, int64_t end) {
+  const int64_t last = std::min(sequence.blocks_cached, TableBlocks(end));
+  for (int64_t block = begin / limits_.block_tokens; block < last; ++block) {
+    if (!draft_writes_.insert(sequence.blocks[block]).second) return false;
+  }
+  return true;
+}
+
+void Scheduler::CommitDrafts(const std::vector<PlannedRow>& rows, StepResult result) {
+  size_t next_sample = 0;
+  for (const PlannedRow& row : rows) {
+    Sequence& sequence = *row.sequence;
+    --sequence.in_flight;
+    const int64_t block_tokens = limits_.block_tokens;
+    const int64_t full = std::min(sequence.blocks_cached, row.end / block_tokens);
+    for (int64_t block = sequence.draft_tokens / block_tokens; block < full; ++block) {
+      pool_.SetDrafted(sequence.blocks[block]);
+    }
+    sequence.draft_tokens = row.end;
+    if (row.num_samples > 0) {
+      BH_CHECK(next_sample < result.samples.size());
+      TakeDraft(sequence, result.samples[next_sample++]);
+    }
+    ReleaseIfUnused(sequence);
+  }
+  BH_CHECK(next_sample == result.samples.size());
+}
+
+// A draft model that has no token to give has drafted a wrong one.
+void Scheduler::TakeDraft(Sequence& sequence, const absl::StatusOr<GeneratedToken>& sample) {
+  if (!sample.ok()) {
+    sequence.drafts_wanted = 0;
+    sequence.acceptance.Record(1, 0, 0);
+    return;
+  }
+  sequence.drafts.push_back(sample->id);
+  const auto drafted = static_cast<int64_t>(sequence.drafts.size());
+  const int64_t total = sequence.known_tokens() + drafted;
+  if (sequence.stop_rule.Check(sample->id, total - sequence.prompt_tokens, total).has_value()) {
+    sequence.drafts_wanted = 0;  // nothing follows
+  }
 }
 
 // How many of the step's drafts for the sequence are what was sampled.

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "memory/limits.h"
-#include "runtime/engine/ngram_drafts.h"
+#include "runtime/engine/drafts.h"
 
 namespace bulkhead {
 
@@ -34,7 +34,7 @@ struct SchedulerLimits : Limits {
   // Of a model with states: they can be kept at multiples of this many positions; 0: it has none.
   int state_tokens = 0;
   bool pads_decodes = false;  // decode-only steps have PaddedDecodeRows rows
-  NgramDrafts drafts = {};    // with depth 1, without states and pads_decodes
+  DraftOptions drafts = {};   // with depth 1, without states and pads_decodes
 
   int num_snapshots() const { return prefix_caching && state_tokens > 0 ? max_num_seqs : 0; }
   bool operator==(const SchedulerLimits&) const = default;

@@ -62,8 +62,9 @@ std::optional<Step> Scheduler::PlanStep() {
   newly_admitted_.clear();
   if (num_in_flight() >= limits_.depth || sequences_.empty()) return std::nullopt;
   if (!in_flight_.empty() && in_flight_.back().samples_on_host) return std::nullopt;
-  Step step;
   planned_rows_.clear();
+  if (std::optional<Step> step = PlanDraftStep(); step.has_value()) return step;
+  Step step;
   admits_ = true;
   lacked_blocks_ = false;
   const int left = PlanDecodes(limits_.max_num_batched_tokens, step);
@@ -86,7 +87,7 @@ int Scheduler::PlanDecodes(int budget, Step& step) {
   planned_rows_.reserve(count + 8);
   step.samples.reserve(count);
   if (decode_cursor_ >= count) decode_cursor_ = 0;
-  BeginDrafts(budget);
+  BeginDrafts(budget, limits_.drafts.by_model());
   for (size_t i = 0; i < count; ++i) {
     const size_t index = (decode_cursor_ + i) % count;
     if (!ReadyToDecode(*running_[index])) continue;
@@ -326,23 +327,13 @@ void Scheduler::AddRow(Sequence& sequence, int num_tokens, Step& step) {
   }
   AddGivenRows(sequence, begin, end, step);
   for (const TokenId draft : sequence.drafts) plan.add_token_ids(draft);
-  AddTableChanges(sequence, end + drafted, step);
+  AddTableChanges(sequence, end + drafted, limits_.num_kv_groups(), step);
   if (pool_.snapshots() != nullptr) row.snapshot = AddSnapshots(sequence, end, plan);
   if (row.has_prompt_logits) step.prompt_logits.push_back({seq_index, sequence.prompt_logits});
   if (row.has_hidden_state) step.hidden_states.push_back({seq_index, sequence.last_hidden_state});
   for (int i = 0; i < row.num_samples; ++i) {
-    SampleRow& sample = step.samples.emplace_back();
-    sample.seq_index = seq_index;
-    sample.sampling = sequence.sampling;
-    sample.position = end + i;
-    sample.drafted = absl::MakeConstSpan(sequence.drafts).first(i);
-    if (sequence.stop_rule.Bans(sequence.num_generated() + 1 + i)) {
-      sample.banned = sequence.stop_rule.stop_ids();
-    }
-    sample.num_logprobs = sequence.num_logprobs;
-    sample.logits = sequence.logits.get();
-    // It knows all tokens: steps that sample on the host are committed first.
-    BH_CHECK(sample.logits == nullptr || sequence.pending_samples == 0);
+    AddSample(sequence, seq_index, end + i, i, step);
+    step.samples.back().num_logprobs = sequence.num_logprobs;
   }
   if (samples) ++sequence.pending_samples;
   plan.add_from_candidates(samples && !row.has_prompt_logits &&
@@ -351,6 +342,22 @@ void Scheduler::AddRow(Sequence& sequence, int num_tokens, Step& step) {
   sequence.planned_tokens = end;
   ++sequence.in_flight;
   planned_rows_.push_back(row);
+}
+
+// Of the sequence's next row: what is sampled at `position`, behind its first `drafted` drafts.
+void Scheduler::AddSample(const Sequence& sequence, int seq_index, int64_t position, int drafted,
+                          Step& step) {
+  SampleRow& sample = step.samples.emplace_back();
+  sample.seq_index = seq_index;
+  sample.sampling = sequence.sampling;
+  sample.position = position;
+  sample.drafted = absl::MakeConstSpan(sequence.drafts).first(drafted);
+  if (sequence.stop_rule.Bans(sequence.num_generated() + 1 + drafted)) {
+    sample.banned = sequence.stop_rule.stop_ids();
+  }
+  sample.logits = sequence.logits.get();
+  // It knows all tokens: steps that sample on the host are committed first.
+  BH_CHECK(sample.logits == nullptr || sequence.pending_samples == 0);
 }
 
 // The end of the next tokens in a prompt behind which states are kept.

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "memory/kv_block_pool.h"
+#include "runtime/engine/drafts.h"
 #include "runtime/engine/logits_processor.h"
-#include "runtime/engine/ngram_drafts.h"
 #include "runtime/engine/request.h"
 #include "runtime/engine/stop_rule.h"
 
@@ -78,7 +78,11 @@ struct Sequence {
   int preemptions = 0;
 
   DraftAcceptance acceptance;
-  std::vector<TokenId> drafts;  // that the step in flight verifies, from planned_tokens on
+  std::vector<TokenId> drafts;  // that the step in flight, or the next one, verifies
+  // Of a draft model: positions that it has computed, `drafts` included, and how many drafts there
+  // are to be before the next step.
+  int64_t draft_tokens = 0;
+  int drafts_wanted = 0;
 
   // As the cache knows the first `num_tokens`.
   SequenceKey Key(int64_t num_tokens) const {

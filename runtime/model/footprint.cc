@@ -280,6 +280,28 @@ CommLimits CommLimitsOf(const ShardPlan& plan, const ModelLimits& limits) {
   return comm;
 }
 
+CommLimits Larger(const CommLimits& a, const CommLimits& b) {
+  CommLimits larger = a;
+  larger.max_sum_elements = std::max(a.max_sum_elements, b.max_sum_elements);
+  larger.max_gather_elements = std::max(a.max_gather_elements, b.max_gather_elements);
+  return larger;
+}
+
+RankNeeds WithDraftModel(RankNeeds needs, const RankNeeds& draft, const CommLimits& comm,
+                         int size) {
+  needs.draft_bytes = draft.category_bytes;
+  needs.draft_bytes[static_cast<int>(MemoryCategory::kCommunication)] = 0;
+  const CategoryBytes& parts = needs.draft_bytes;
+  needs.category_bytes[static_cast<int>(MemoryCategory::kDraftModel)] =
+      std::accumulate(parts.begin(), parts.end(), int64_t{0});
+  needs.category_bytes[static_cast<int>(MemoryCategory::kCommunication)] =
+      CommunicationBytes(comm, size);
+  needs.draft_bytes[static_cast<int>(MemoryCategory::kKv)] = draft.kv_block_bytes;
+  needs.kv_block_bytes += draft.kv_block_bytes;
+  needs.kv_layers_bytes += draft.kv_layers_bytes;
+  return needs;
+}
+
 RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits,
                       const BackendSizes& sizes) {
   return FootprintOf(plan, rank, limits, sizes,

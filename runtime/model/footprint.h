@@ -114,6 +114,8 @@ HeadLayout HeadLayoutOf(const ShardPlan& plan, int rank, bool full = false);
 // and of one token's inputs of all layers.
 int64_t MaxSumElements(const ModelConfig& config, int64_t max_tokens);
 CommLimits CommLimitsOf(const ShardPlan& plan, const ModelLimits& limits);
+// For either.
+CommLimits Larger(const CommLimits& a, const CommLimits& b);
 
 // Every term's bytes. Block 0 is workspace; KV, which is 0 here, counts the usable blocks.
 // `weights` are WeightNeedsOf the rank, which take longer to find than all the rest.
@@ -121,5 +123,8 @@ RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits
                       const BackendSizes& sizes, const WeightNeeds& weights);
 RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits,
                       const BackendSizes& sizes);
+
+// Of a rank's model and its draft model together, whose sums are of `comm` at most.
+RankNeeds WithDraftModel(RankNeeds needs, const RankNeeds& draft, const CommLimits& comm, int size);
 
 }  // namespace bulkhead

@@ -30,9 +30,9 @@ void ClaimArenas(const RankNeeds& needs, int64_t num_kv_blocks, MemoryLedger& le
 }
 
 absl::StatusOr<ModelArenas> TakeArenas(const RankNeeds& needs, int64_t num_kv_blocks,
-                                       MemoryLedger& ledger) {
+                                       MemoryLedger& ledger, std::optional<MemoryCategory> draft) {
   const auto take = [&](MemoryCategory term, int64_t less) {
-    return ledger.Take(term, needs.category_bytes[static_cast<int>(term)] - less);
+    return ledger.Take(draft.value_or(term), needs.category_bytes[static_cast<int>(term)] - less);
   };
   ModelArenas arenas;
   BH_ASSIGN_OR_RETURN(arenas.weights, take(MemoryCategory::kWeights, 0));
@@ -41,9 +41,9 @@ absl::StatusOr<ModelArenas> TakeArenas(const RankNeeds& needs, int64_t num_kv_bl
   BH_ASSIGN_OR_RETURN(arenas.logits, take(MemoryCategory::kLogits, 0));
   BH_ASSIGN_OR_RETURN(arenas.state, take(MemoryCategory::kState, 0));
   BH_ASSIGN_OR_RETURN(arenas.workspace, take(MemoryCategory::kWorkspace, needs.kv_block_bytes));
-  BH_ASSIGN_OR_RETURN(
-      arenas.kv, ledger.TakeTogether(MemoryCategory::kWorkspace, needs.kv_block_bytes,
-                                     MemoryCategory::kKv, num_kv_blocks * needs.kv_block_bytes));
+  BH_ASSIGN_OR_RETURN(arenas.kv, ledger.TakeTogether(draft.value_or(MemoryCategory::kWorkspace),
+                                                     needs.kv_block_bytes, MemoryCategory::kKv,
+                                                     num_kv_blocks * needs.kv_block_bytes));
   return arenas;
 }
 
@@ -90,8 +90,9 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
   BumpAllocator allocator(arenas_.workspace.data());
   const Workspace workspace = LayOutWorkspace(plan_, rank_, limits_, backend_, allocator);
   FillPositionTables(workspace.positions);
-  backend_.SetWorkspace(workspace.scratch, StepLimitsOf(plan_, rank_, limits_),
-                        HeadLayoutOf(plan_, rank_));
+  scratch_ = workspace.scratch;
+  step_limits_ = StepLimitsOf(plan_, rank_, limits_);
+  UseWorkspace();
   state_ = {StateGeometryOf(plan_, rank_, limits_), arenas_.state.data()};
   BumpAllocator activations(arenas_.activations.data());
   decoder_ = std::make_unique<Decoder>(
@@ -174,10 +175,16 @@ absl::Status ModelRunner::WarmUpDecodes() {
   }
 }
 
-StepIndex ModelRunner::Prepare(const StepPlan& plan) {
+void ModelRunner::UseWorkspace() {
+  backend_.SetWorkspace(scratch_, step_limits_, HeadLayoutOf(plan_, rank_));
+}
+
+// Of a plan that a runner with as many slots has checked.
+void ModelRunner::ApplyTables(const StepPlan& plan) {
   const int stride = limits_.blocks_per_seq();
   for (int i = 0; i < plan.table_slot_size(); ++i) {
     const int group = plan.table_group_size() > 0 ? plan.table_group(i) : 0;
+    if (group >= limits_.num_kv_groups() || plan.table_index(i) >= stride) continue;
     const int row = group * limits_.table_rows() + plan.table_slot(i);
     const int at = plan.table_index(i);
     host_arrays_.block_tables[int64_t{row} * stride + at] = plan.table_block(i);
@@ -188,6 +195,10 @@ StepIndex ModelRunner::Prepare(const StepPlan& plan) {
     }
     range = {std::min(range.begin, at), std::max(range.end, at + 1)};
   }
+}
+
+StepIndex ModelRunner::Prepare(const StepPlan& plan) {
+  ApplyTables(plan);
   const StepArrays& arrays = host_arrays_;
   int token = 0;
   for (int s = 0; s < plan.slot_size(); ++s) {

@@ -37,9 +37,10 @@ struct ModelArenas {
 // Claims every arena of this rank.
 void ClaimArenas(const RankNeeds& needs, int64_t num_kv_blocks, MemoryLedger& ledger);
 // Takes what ClaimArenas claimed but for communication, which the group takes. RESOURCE_EXHAUSTED
-// names the term.
+// names the term. Of a draft model's needs all but KV is in the one category `draft`.
 absl::StatusOr<ModelArenas> TakeArenas(const RankNeeds& needs, int64_t num_kv_blocks,
-                                       MemoryLedger& ledger);
+                                       MemoryLedger& ledger,
+                                       std::optional<MemoryCategory> draft = std::nullopt);
 
 class ModelRunner final : public StepRunner {
  public:
@@ -69,6 +70,10 @@ class ModelRunner final : public StepRunner {
   // later. Writes to block 0 alone.
   absl::Status WarmUpDecodes();
   // 2 where the device samples tokens and no sum waits on the host.
+  // Where another runner computes on the same backend: before each step of this one, and what the
+  // plans of the other's steps change in the block tables of KV group 0.
+  void UseWorkspace();
+  void ApplyTables(const internal::StepPlan& plan);
   int depth() const override { return copied_.has_value() ? 2 : 1; }
   absl::Status Submit(Step step) override;
   absl::StatusOr<StepResult> Collect() override;
@@ -119,6 +124,8 @@ class ModelRunner final : public StepRunner {
   Backend& backend_;
   Communicator& comm_;
   ModelWeights weights_;
+  std::byte* scratch_ = nullptr;  // of the workspace
+  StepLimits step_limits_;
   StateArena state_;
   StepArrays arrays_;                      // on the device
   absl::StatusOr<HostBuffer> host_steps_;  // what host_arrays_ lie in

@@ -128,19 +128,24 @@ void ModelRunner::TakeTile(const Step& step, int64_t first_row, ConstMatrixView 
 void ModelRunner::SampleTile(const Step& step, StepResult& result) {
   const int64_t begin_ns = MonotonicNanos();
   const size_t parts = std::min(samplers_.size(), host_samples_.size());
-  const auto drafted = [&](size_t i) { return step.samples[host_samples_[i].sample].drafted; };
+  // Behind a guess that the sample before it, of the same sequence, decides.
+  const auto follows = [&](size_t i) {
+    const size_t at = host_samples_[i].sample;
+    return at > 0 && !step.samples[at].drafted.empty() &&
+           step.samples[at - 1].seq_index == step.samples[at].seq_index;
+  };
   // Rows of a sequence stay together: each waits for the sample before it.
   const auto part_begin = [&](size_t part) {
     size_t begin = part * host_samples_.size() / parts;
-    while (begin < host_samples_.size() && !drafted(begin).empty()) ++begin;
+    while (begin < host_samples_.size() && follows(begin)) ++begin;
     return part == 0 ? 0 : begin;
   };
   backend_.OnHostThreads(static_cast<int>(parts), [&](int part) {
     for (size_t i = part_begin(part); i < part_begin(part + 1); ++i) {
       const auto [logits, sample] = host_samples_[i];
-      if (!drafted(i).empty()) {  // behind a wrong guess, or where nothing was sampled?
+      if (follows(i)) {  // behind a wrong guess, or where nothing was sampled?
         const absl::StatusOr<GeneratedToken>& before = result.samples[sample - 1];
-        if (!before.ok() || before->id != drafted(i).back()) continue;
+        if (!before.ok() || before->id != step.samples[sample].drafted.back()) continue;
       }
       result.samples[sample] = samplers_[part].Sample(
           absl::MakeConstSpan(logits, static_cast<size_t>(plan_.config().vocab_size)),

@@ -205,35 +205,41 @@ int32_t Automaton::StepAndKeep(int32_t configuration, uint8_t byte) {
   return (*configurations_[configuration].row)[byte] = next;
 }
 
-int32_t Automaton::AddPlace() {
-  StartWork();
-  Threads threads;
-  seen_.clear();
-  const Rule& root = grammar_->rule(grammar_->root());
-  Close({root.start, kComplete, root.nests}, &threads);
+int32_t Automaton::TakePlace(int32_t configuration) {
   if (free_places_.empty()) {
     free_places_.push_back(static_cast<int32_t>(places_.size()));
     places_.push_back(-1);
   }
   const int32_t place = free_places_.back();
   free_places_.pop_back();
-  places_[place] = InternConfiguration(std::move(threads));
-  start_overflow_ = too_many_threads_;
+  places_[place] = configuration;
   return place;
 }
 
+int32_t Automaton::AddPlace() {
+  const absl::MutexLock lock(&mutex_);
+  StartWork();
+  Threads threads;
+  seen_.clear();
+  const Rule& root = grammar_->rule(grammar_->root());
+  Close({root.start, kComplete, root.nests}, &threads);
+  start_overflow_ = too_many_threads_;
+  return TakePlace(InternConfiguration(std::move(threads)));
+}
+
 int32_t Automaton::CopyPlace(int32_t place) {
-  const int32_t copy = AddPlace();
-  places_[copy] = places_[place];
-  return copy;
+  const absl::MutexLock lock(&mutex_);
+  return TakePlace(places_[place]);
 }
 
 void Automaton::DropPlace(int32_t place) {
+  const absl::MutexLock lock(&mutex_);
   places_[place] = -1;
   free_places_.push_back(place);
 }
 
 absl::Status Automaton::Advance(int32_t place, absl::string_view bytes) {
+  const absl::MutexLock lock(&mutex_);
   StartWork();
   int32_t at = places_[place];
   for (const char c : bytes) {
@@ -251,17 +257,20 @@ absl::Status Automaton::Advance(int32_t place, absl::string_view bytes) {
 }
 
 bool Automaton::is_complete(int32_t place) const {
+  const absl::MutexLock lock(&mutex_);
   const Threads& threads = configurations_[places_[place]].threads;
   return !threads.empty() && threads[0] == kComplete;
 }
 
 bool Automaton::may_go_on(int32_t place) const {
+  const absl::MutexLock lock(&mutex_);
   const Threads& threads = configurations_[places_[place]].threads;
   return !threads.empty() && threads.back() >= kNumEnds;
 }
 
 absl::Status Automaton::FillMask(int32_t place, absl::Span<uint32_t> mask) {
   BH_CHECK(mask.size() >= mask_words_);
+  const absl::MutexLock lock(&mutex_);
   StartWork();
   std::fill(mask.begin(), mask.end(), 0);
   for (int part = 0; part < 2; ++part) {

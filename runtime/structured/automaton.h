@@ -2,7 +2,8 @@
 // stacks in which the grammar may be; equal ones have one id, and keep where each byte leads. The
 // masks of tokens are kept too: what a token does before it leaves the innermost rule depends on
 // that rule alone, so a mask for a new stack only walks the tokens that leave it.
-// Used by one thread, with the matchers of all requests of the grammar.
+// Shared by the matchers of all requests of the grammar, which may be in several threads: each call
+// holds a lock, since all read and extend what is kept.
 #pragma once
 
 #include <array>
@@ -15,6 +16,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "runtime/structured/grammar.h"
 #include "runtime/structured/token_trie.h"
@@ -92,6 +94,7 @@ class Automaton {
     std::vector<uint32_t> leaving;  // nodes of the trie at which the rule ends, inside a token
   };
 
+  int32_t TakePlace(int32_t configuration);
   int32_t InternNode(const Node& node);
   int32_t InternConfiguration(Threads threads);
   void Close(Work first, Threads* threads);
@@ -119,6 +122,7 @@ class Automaton {
   bool overflow();
   absl::Status Overflow() const;
 
+  mutable absl::Mutex mutex_;  // of all below that is not const or atomic
   const std::shared_ptr<const Grammar> grammar_;
   const TokenTrie* const trie_;
   const size_t mask_words_;

@@ -1,6 +1,6 @@
 // GrammarCache: the automata that answers follow, and the trie of the model's tokens, in a budget
 // of bytes. Requests for the same grammar share one automaton, which stays for later ones until
-// another one needs its room. Thread-safe; the automata are used by the rank loop's thread alone.
+// another one needs its room. Thread-safe, as the automata are.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// Matcher: follows one answer along its grammar. Used by the automaton's thread; small, copyable.
+// Matcher: follows one answer along its grammar. Used by one thread at a time, matchers of one
+// automaton by several; small, copyable: a copy goes on from where the other is.
 #pragma once
 
 #include <cstdint>

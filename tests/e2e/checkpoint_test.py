@@ -1,7 +1,6 @@
 """Checkpoints that contradict their config.json: which values are used, computed and logged."""
 import json
 import os
-import struct
 import subprocess
 import sys
 import tempfile
@@ -9,41 +8,9 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import group  # noqa: E402
+from sample_model import tensors_of_sample, write_model  # noqa: E402
 
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
-
-
-def tensors_of_sample():
-    """name -> (entry, bytes) of all files."""
-    tensors = {}
-    for name in sorted(os.listdir(group.MODEL)):
-        if not name.endswith(".safetensors"):
-            continue
-        with open(os.path.join(group.MODEL, name), "rb") as f:
-            header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
-            data = f.read()
-        for tensor, entry in header.items():
-            if tensor != "__metadata__":
-                begin, end = entry["data_offsets"]
-                tensors[tensor] = (entry, data[begin:end])
-    return tensors
-
-
-def write_model(folder, tensors, **changes):
-    """The sample with these tensors and config.json fields."""
-    header, data = {}, b""
-    for name, (entry, values) in tensors.items():
-        header[name] = dict(entry, data_offsets=[len(data), len(data) + len(values)])
-        data += values
-    text = json.dumps(header).encode()
-    with open(os.path.join(folder, "model.safetensors"), "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + data)
-    with open(os.path.join(group.MODEL, "config.json"), encoding="utf-8") as f:
-        config = dict(json.load(f), **changes)
-    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as f:
-        json.dump(config, f)
-    os.symlink(os.path.join(group.MODEL, "tokenizer.json"), os.path.join(folder, "tokenizer.json"))
-    return folder
 
 
 def bulkhead(*args, ranks=1):

@@ -299,13 +299,18 @@ class AlertsTest(unittest.TestCase):
 class DraftMetricsTest(unittest.TestCase):
     def test_drafts_are_counted_and_accepted_tokens_take_no_steps(self):
         config = json.dumps({"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 2})
-        with group.Group("--metrics-port", 0, "--speculative-config", config) as started:
+        with group.Group("--metrics-port", 0, "--http-port", 0, "--speculative-config", config) as started:
             request = pb.GenerateRequest(text="One two. One two. One two.", sampling=pb.Sampling(temperature=0),
                                          stopping=pb.Stopping(max_tokens=200, ignore_eos=True))
             got = started.generation.Generate(request, timeout=group.LIMIT_S)
             self.assertEqual(len(got.tokens), 200)
             started.wait_until_idle()
             read = samples(scrape(started.metrics_target))
+            told = started.load().drafts
+            doctor = subprocess.run([group.BINARY, "doctor", "--target", started.target], capture_output=True, text=True,
+                                    timeout=group.LIMIT_S, env=group.ENVIRONMENT).stdout
+            with urllib.request.urlopen(f"http://{started.http_target}/status", timeout=group.LIMIT_S) as got:
+                status = json.load(got)["drafts"]
         name = "vllm:spec_decode_num_"
         accepted = total(read, name + "accepted_tokens_total")
         self.assertGreater(accepted, 5)
@@ -314,6 +319,13 @@ class DraftMetricsTest(unittest.TestCase):
         self.assertEqual({dict(key)["position"] for key in read[name + "accepted_tokens_per_pos_total"]}, set("012"))
         first = total(read, name + "accepted_tokens_per_pos_total", position="0")
         self.assertLessEqual(first, total(read, name + "drafts_total"))
+        self.assertEqual((told.num_drafts, told.num_draft_tokens, told.num_accepted_tokens),
+                         tuple(total(read, name + what) for what in ("drafts_total", "draft_tokens_total",
+                                                                     "accepted_tokens_total")))
+        self.assertEqual(told.num_accepted_tokens_per_pos[0], first)
+        self.assertEqual(len(told.num_accepted_tokens_per_pos), 3)
+        self.assertEqual(status["num_accepted_tokens"], accepted)
+        self.assertIn(f"speculative decoding: {told.num_accepted_tokens} of {told.num_draft_tokens} drafted tokens", doctor)
         # One step for the prompt, and one for each token that no draft had right.
         self.assertEqual(total(read, "bulkhead_steps_total"), 200 - accepted)
 

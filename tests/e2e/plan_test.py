@@ -20,7 +20,7 @@ KV_RULES = ("--gpu-memory-utilization", "--cache-max-entry-count", "--kv-cache-b
 SAME_OF_GROUP = ("fits", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache_dtype", "block_size",
                  "num_kv_blocks", "kv_tokens", "binding")
 SAME_OF_RANK = ("rank", "total_bytes", "reserve_bytes", "required_bytes", "free_bytes", "stranded_bytes",
-                "kv_bytes_per_token", "arenas")
+                "kv_bytes_per_token", "arenas", "draft_model")
 
 
 def words(flags):
@@ -44,6 +44,8 @@ class PlanTest(unittest.TestCase):
                              ("--cache-max-entry-count", [0.3, 0.8, 30]), ("--weight-dtype", ["int8", "int4"])):
             if rng.random() < 0.5:
                 flags[flag] = rng.choice(values)
+        if rng.random() < 0.4:
+            flags["--speculative-config"] = json.dumps({"model": group.MODEL, "num_speculative_tokens": 4})
         if group.RANKS == 2 and rng.random() < 0.5:
             flags["--tp-shares"] = rng.choice(["auto", "2,1"])
         return flags

@@ -2,6 +2,7 @@
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -10,11 +11,13 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import group  # noqa: E402
 from group import pb  # noqa: E402
+from sample_model import with_layers  # noqa: E402
 
 CHANGES = [{}, {"repetition_penalty": 1.3}, {"presence_penalty": 1.5, "frequency_penalty": 0.5},
            {"logit_bias": {"10": 5, "11": -100}, "frequency_penalty": -0.5},
            {"bad_words": ["a", "to the"]}, {"allowed_token_ids": list(range(20, 400))}]
 
+LAYERS = 6  # of the sample model
 DRAFTS = json.dumps({"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 3, "prompt_lookup_min": 1})
 
 
@@ -38,6 +41,10 @@ def copying_lines(count):
                 "bad_words": [["the"], [" a", "to the"]], "allowed_token_ids": [[20, 30], list(range(20, 400))],
                 "stop": [["."], [" the", "blue car"]], "stop_token_ids": [[20, 21, 22]], "min_tokens": [1, 9],
                 "ignore_eos": [True], "logprobs": [0, 3], "prompt_logprobs": [1]}
+    forms = [{"regex": "(Tom|One)( [a-z]{1,9}){2,40}"}, {"choice": ["One two three. One two three. Four.", "One two"]},
+             {"json_schema": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}, "names": {
+                 "type": "array", "items": {"type": "string", "maxLength": 4}, "minItems": 4, "maxItems": 6}},
+                 "required": ["name", "names"], "additionalProperties": False}}]
     out = []
     for i in range(count):
         line = {"prompt": draw.choice(texts) * draw.randint(1, 3), "max_tokens": draw.choice([10, 30, 60]), "seed": i,
@@ -45,6 +52,10 @@ def copying_lines(count):
         for name, values in settings.items():
             if draw.random() < 0.2:
                 line[name] = draw.choice(values)
+        if draw.random() < 0.25:
+            for name in ("bad_words", "allowed_token_ids", "min_tokens", "ignore_eos"):  # excluded, or may leave nothing
+                line.pop(name, None)
+            line.update(draw.choice(forms))
         out.append(line)
     return out
 
@@ -54,15 +65,16 @@ class RunTest(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
 
-    def answers(self, ranks, *flags, of=None):
+    def answers(self, ranks, *flags, of=None, model=group.MODEL):
         prompts = os.path.join(self.folder.name, "prompts.jsonl")
         with open(prompts, "w", encoding="utf-8") as f:
             f.writelines(json.dumps(line) + "\n" for line in of or lines())
         front = [] if ranks == 1 else ["mpirun", "--bind-to", "none", "--oversubscribe", "-n", str(ranks)]
-        done = subprocess.run([*front, group.BINARY, "run", "--model", group.MODEL, "--prompts", prompts, "--out", "-",
+        done = subprocess.run([*front, group.BINARY, "run", "--model", model, "--prompts", prompts, "--out", "-",
                                "--max-model-len", "512", "--kv-cache-dtype", "f32", *map(str, flags)],
                               capture_output=True, text=True, timeout=group.LIMIT_S, env=group.ENVIRONMENT)
         self.assertEqual(done.returncode, 0, done.stderr)
+        self.log = done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def test_answers_have_the_same_bits_at_any_number_of_ranks_and_in_any_chunks(self):
@@ -80,6 +92,68 @@ class RunTest(unittest.TestCase):
                              (2, ("--max-num-seqs", 4))):
             self.assertEqual(self.answers(ranks, *flags, "--speculative-config", DRAFTS, of=requests), want,
                              f"{ranks} ranks, {flags}")
+
+    def drafted(self):
+        """Accepted and drafted tokens of the last run."""
+        found = re.search(r"([\d,]+) of ([\d,]+) drafted tokens were accepted", self.log)
+        return [int(number.replace(",", "")) for number in found.groups()]
+
+    def test_a_draft_model_changes_no_bit(self):
+        requests = copying_lines(120)
+        want = self.answers(1, "--max-num-seqs", 8, of=requests)
+        shallow = with_layers(os.path.join(self.folder.name, "shallow"), range(2))
+        for ranks, draft, flags in ((1, shallow, ("--max-num-seqs", 1)), (2, shallow, ("--max-num-seqs", 4)),
+                                    (1, shallow, ("--max-num-seqs", 8, "--max-num-batched-tokens", 20)),
+                                    (1, shallow, ("--max-num-seqs", 8, "--admission", "optimistic",
+                                                  "--cache-max-entry-count", 40)),
+                                    (1, group.MODEL, ("--max-num-seqs", 8)), (2, group.MODEL, ("--max-num-seqs", 2))):
+            config = json.dumps({"model": draft, "num_speculative_tokens": 5})
+            self.assertEqual(self.answers(ranks, *flags, "--speculative-config", config, of=requests), want,
+                             f"{ranks} ranks, {draft}, {flags}")
+            accepted, drafted = self.drafted()
+            self.assertGreater(drafted, 10)  # as many as the steps' times say
+            if draft == group.MODEL:
+                self.assertEqual(accepted, drafted)
+
+    def test_a_draft_model_that_computes_the_same_saves_most_steps(self):
+        # The model is the sample with 18 layers that add nothing; the sample, a quarter as large, is always right.
+        deep = with_layers(os.path.join(self.folder.name, "deep"), [*range(LAYERS), *[None] * 18])
+        requests = [dict(line, max_tokens=150, ignore_eos=True) for line in lines()[:12:2]]
+        want = self.answers(1, "--max-num-seqs", 1, of=requests, model=deep)
+        for ranks in (1, 2):
+            config = json.dumps({"method": "draft_model", "model": group.MODEL, "num_speculative_tokens": 5})
+            self.assertEqual(self.answers(ranks, "--max-num-seqs", 1, "--speculative-config", config, of=requests,
+                                          model=deep), want)
+            accepted, drafted = self.drafted()
+            self.assertEqual(accepted, drafted)
+            self.assertGreater(accepted, sum(len(answer["token_ids"]) for answer in want) / 4)
+
+    def test_a_draft_model_that_cannot_be_is_refused_by_name(self):
+        other = with_layers(os.path.join(self.folder.name, "other"), range(1))
+        path = os.path.join(other, "tokenizer.json")
+        with open(path, encoding="utf-8") as f:
+            tokenizer = json.load(f)
+        vocabulary = tokenizer["model"]["vocab"]
+        first, second = [token for token, i in vocabulary.items() if i in (300, 301)]
+        vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+        os.unlink(path)
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(tokenizer, f)
+        prompts = os.path.join(self.folder.name, "prompts.jsonl")
+        with open(prompts, "w", encoding="utf-8") as f:
+            f.write('{"prompt": "x"}\n')
+        run, plan = ("run", "--prompts", prompts), ("plan", "--gpu", "h100")
+        small = os.path.join(group.SOURCE, "tests", "data", "models", "llama3_gqa_bf16")
+        for command, draft, code, says in (
+                (run, other, 2, f"the draft model's tokenizer {path} has another token for id 300 than the model's"),
+                (run, small, 2, f"the draft model {small}: its vocab_size is 384, and the model's 2048"),
+                (run, "/nowhere", 3, "the draft model /nowhere: no such model folder"),
+                (plan, group.MODEL, 2, "--speculative-config: on CPUs alone")):
+            done = subprocess.run([group.BINARY, *command, "--model", group.MODEL, "--speculative-config",
+                                   json.dumps({"model": draft, "num_speculative_tokens": 2})],
+                                  capture_output=True, text=True, timeout=group.LIMIT_S, env=group.ENVIRONMENT)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(says, done.stderr)
 
     def test_answers_are_as_asked(self):
         plain_answers, changed = {}, set()

@@ -92,6 +92,20 @@ TEST(PrefixCacheTest, LongestIdleGoesFirstAndChildrenBeforeTheirParents) {
   EXPECT_FALSE(cache.Contains(1));
 }
 
+TEST(PrefixCacheTest, ABlockOfOtherTokensIsNotMarkedAsDrafted) {
+  PrefixCache cache(8, 2);
+  cache.Insert(Key(0, {1, 2}), 1);
+  EXPECT_FALSE(cache.drafted(1));
+  cache.SetDrafted(1);
+  EXPECT_TRUE(cache.Release(1));
+  cache.Acquire(1);
+  EXPECT_TRUE(cache.drafted(1));
+  EXPECT_TRUE(cache.Release(1));
+  EXPECT_EQ(cache.EvictOldest(), 1);
+  cache.Insert(Key(0, {3, 4}), 1);
+  EXPECT_FALSE(cache.drafted(1));
+}
+
 TEST(PrefixCacheTest, MemoryIsASmallPartOfTheBlocks) {
   // The S model of docs/performance.md has 512 KiB of K and V in each.
   EXPECT_LT(PrefixCache::HostBytes(4096, 16), 4096 * 160);

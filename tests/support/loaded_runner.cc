@@ -44,25 +44,47 @@ ModelLimits LoadedRunner::Limits(const ModelConfig& config) {
 }
 
 LoadedRunner::LoadedRunner(const std::string& model_dir, const ShardPlan& plan,
-                           const ModelLimits& limits, Group& group)
+                           const ModelLimits& limits, Group& group, std::optional<Draft> draft)
     : plan_(plan),
+      draft_(std::move(draft)),
       device_(NewHostDevice(0)),
       backend_(OrDie(NewCpuBackend(*device_, {.may_spin = false}))),
       ledger_(*device_) {
   const int rank = group.exchange().topology().rank;
+  const int64_t blocks = limits.num_kv_blocks;
   needs_ = FootprintOf(plan_, rank, limits, *backend_);
-  ClaimArenas(needs_, limits.num_kv_blocks, ledger_);
-  comm_ = OrDie(group.Connect(CommLimitsOf(plan_, limits), ledger_));
-  runner_ = std::make_unique<ModelRunner>(plan_, rank, limits,
-                                          OrDie(TakeArenas(needs_, limits.num_kv_blocks, ledger_)),
-                                          *backend_, *comm_);
+  CommLimits comm_limits = CommLimitsOf(plan_, limits);
+  RankNeeds all = needs_;
+  RankNeeds of_draft;
+  if (draft_.has_value()) {
+    of_draft = FootprintOf(draft_->plan, rank, draft_->limits, *backend_);
+    comm_limits = Larger(comm_limits, CommLimitsOf(draft_->plan, draft_->limits));
+    all = WithDraftModel(needs_, of_draft, comm_limits, plan_.size());
+  }
+  ClaimArenas(all, blocks, ledger_);
+  comm_ = OrDie(group.Connect(comm_limits, ledger_));
+  runner_ = std::make_unique<ModelRunner>(
+      plan_, rank, limits, OrDie(TakeArenas(needs_, blocks, ledger_)), *backend_, *comm_);
+  Load(model_dir, plan_, rank, *runner_);
+  if (draft_.has_value()) {
+    draft_runner_ = std::make_unique<ModelRunner>(
+        draft_->plan, rank, draft_->limits,
+        OrDie(TakeArenas(of_draft, blocks, ledger_, MemoryCategory::kDraftModel)), *backend_,
+        *comm_);
+    Load(draft_->model_dir, draft_->plan, rank, *draft_runner_);
+    both_ = std::make_unique<SpeculativeRunner>(*runner_, *draft_runner_);
+  }
+  ledger_.Seal();  // dies unless planned == taken
+}
+
+void LoadedRunner::Load(const std::string& model_dir, const ShardPlan& plan, int rank,
+                        ModelRunner& runner) {
   LoadProgress progress;
   const absl::Status loaded =
-      LoadWeights(*OrDie(Checkpoint::Open(model_dir)), plan_.rank(rank), runner_->weights(),
-                  *backend_, 1, &progress, [] { return false; });
+      LoadWeights(*OrDie(Checkpoint::Open(model_dir)), plan.rank(rank), runner.weights(), *backend_,
+                  1, &progress, [] { return false; });
   BH_CHECK(loaded.ok() && progress.done_bytes == progress.total_bytes);
-  BH_CHECK(runner_->WarmUpProducts().ok() && runner_->WarmUpDecodes().ok());
-  ledger_.Seal();  // dies unless planned == taken
+  BH_CHECK(runner.WarmUpProducts().ok() && runner.WarmUpDecodes().ok());
 }
 
 std::vector<float> LoadedRunner::Embeddings(absl::Span<const int32_t> ids) {

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "comm/group.h"
 #include "runtime/model/model_runner.h"
+#include "runtime/model/speculative_runner.h"
 
 namespace bulkhead {
 
@@ -18,24 +20,37 @@ class LoadedRunner {
   static ModelLimits Limits(const ModelConfig& config);
   static ModelConfig ReadConfig(const std::string& model_dir);
 
+  // A draft model beside it, on the same backend and communicator; in blocks of the same number.
+  struct Draft {
+    std::string model_dir;
+    ShardPlan plan;
+    ModelLimits limits;
+  };
   LoadedRunner(const std::string& model_dir, const ShardPlan& plan, const ModelLimits& limits,
-               Group& group);
+               Group& group, std::optional<Draft> draft = std::nullopt);
 
   ModelRunner& operator*() { return *runner_; }
   ModelRunner* operator->() { return runner_.get(); }
+  // Of the model, and of the draft model.
+  StepRunner& steps() { return both_ != nullptr ? static_cast<StepRunner&>(*both_) : *runner_; }
   const RankNeeds& needs() const { return needs_; }
   Backend& backend() { return *backend_; }
   // [ids, D]: the embedding's rows. Of a rank that has them all.
   std::vector<float> Embeddings(absl::Span<const int32_t> ids);
 
  private:
+  void Load(const std::string& model_dir, const ShardPlan& plan, int rank, ModelRunner& runner);
+
   const ShardPlan plan_;
+  const std::optional<Draft> draft_;
   const std::unique_ptr<Device> device_;
   const std::unique_ptr<Backend> backend_;
   MemoryLedger ledger_;
   RankNeeds needs_;
   std::unique_ptr<Communicator> comm_;
   std::unique_ptr<ModelRunner> runner_;
+  std::unique_ptr<ModelRunner> draft_runner_;
+  std::unique_ptr<SpeculativeRunner> both_;
 };
 
 // A sequence's tokens in a step: they begin at `start`, and the last `num_logits` want logits, from

@@ -148,6 +148,23 @@ class ResultTest(unittest.TestCase):
         self.assertEqual(ours["client"]["args"], ["--request-rate", "10"])
         self.assertEqual(ours["definitions"]["itl"], definitions.DEFINITIONS[3].formula)
 
+    def test_drafts_of_the_measurement_have_vllms_keys_where_the_server_speculates(self):
+        run, requests = sample()
+        self.assertNotIn("spec_decode_num_drafts", result_of(run, requests))
+        self.assertNotIn("Speculative", console(run, result_of(run, requests)))
+        names = ("num_drafts", "num_draft_tokens", "num_accepted_tokens", "num_accepted_tokens_per_pos")
+        for when, counts in (("before", ("10", "30", "9", ["6", "2", "1"])), ("after", ("14", "40", "17", ["10", "5", "2"]))):
+            run["load"][when]["drafts"] = dict(zip(names, counts))
+        result = result_of(run, requests)
+        expected = {"acceptance_rate": 80, "acceptance_length": 3, "num_drafts": 4, "draft_tokens": 10, "accepted_tokens": 8,
+                    "per_position_acceptance_rates": [1, 0.75, 0.25]}
+        self.assertEqual({name: result["spec_decode_" + name] for name in expected}, expected)
+        self.assertRegex(console(run, result), r"-Speculative Decoding-+\nAcceptance rate \(%\): +80.00\nAcceptance length: +3.00\n"
+                         r"Drafts: +4\nDraft tokens: +10\nAccepted tokens: +8\nPer-position acceptance \(%\): *\n"
+                         r"  Position 0: +100.00\n  Position 1: +75.00\n  Position 2: +25.00\n")
+        run["load"]["after"]["drafts"] = run["load"]["before"]["drafts"]  # speculates, and drafted nothing
+        self.assertNotIn("spec_decode_num_drafts", result_of(run, requests))
+
     def test_details_are_one_entry_per_request(self):
         run, requests = sample()
         result = result_of({**run, "save_detailed": True}, requests)

@@ -31,6 +31,7 @@ def console(run, result):
     for title, name in (("Time to First Token", "TTFT"), ("Time per Output Token (excl. 1st token)", "TPOT"),
                         ("Inter-token Latency", "ITL"), ("End-to-end Latency", "E2EL")):
         _latency(title, name, ours["latencies"][name.lower() + "_ms"], run["percentiles"], table)
+    _drafts(result, table)
     _split(ours, table)
     _steady(ours["steady"], table)
     if "server" in ours:
@@ -78,6 +79,20 @@ def _latency(title, name, values, percents, table):
     for percent in percents:
         few = f"n = {values['count']}, needs {least_count(percent)}"
         table.row(f"P{key(percent)[1:]} {name} (ms):", values.get(key(percent), few))
+
+
+def _drafts(result, table):
+    if "spec_decode_num_drafts" not in result:
+        return
+    table.title("Speculative Decoding")
+    table.row("Acceptance rate (%):", float(result["spec_decode_acceptance_rate"]))
+    table.row("Acceptance length:", float(result["spec_decode_acceptance_length"]))
+    table.row("Drafts:", result["spec_decode_num_drafts"])
+    table.row("Draft tokens:", result["spec_decode_draft_tokens"])
+    table.row("Accepted tokens:", result["spec_decode_accepted_tokens"])
+    table.row("Per-position acceptance (%):", "")
+    for position, rate in enumerate(result["spec_decode_per_position_acceptance_rates"]):
+        table.row(f"  Position {position}:", 100.0 * rate)
 
 
 def _split(ours, table):

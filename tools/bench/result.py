@@ -30,6 +30,7 @@ def result_of(run, requests):
               **_vllm("e2el", metrics["e2el_from_send_ms"], percents)}
     if workload["max_concurrency"] is not None:
         result.update(_vllm("client_queue_time", metrics["send_delay_ms"], percents))
+    result.update(server_facts.drafts(run["load"]) or {})
     if run["save_detailed"]:
         result.update(_details(requests))
     result["x_bulkhead"] = _ours(run, requests, summary)

@@ -59,3 +59,22 @@ def memory_use(load):
                         for device in after["device_memory"]],
             "prefix_cache_queried_tokens": more("prefix_cache_queries_total"),
             "prefix_cache_found_tokens": more("prefix_cache_hits_total")}
+
+
+def drafts(load):
+    """Of speculative decoding during the measurement, under vLLM's keys; None: the server does not speculate, or
+    drafted nothing."""
+    if not load or not load["after"].get("drafts"):
+        return None
+
+    def more(name):
+        return int(load["after"]["drafts"][name]) - int(load["before"]["drafts"][name])
+
+    count, tokens, accepted = more("num_drafts"), more("num_draft_tokens"), more("num_accepted_tokens")
+    if count == 0:
+        return None
+    by_position = [int(after) - int(before) for before, after in zip(
+        *(load[when]["drafts"]["num_accepted_tokens_per_pos"] for when in ("before", "after")))]
+    return {"spec_decode_acceptance_rate": 100 * accepted / tokens, "spec_decode_acceptance_length": 1 + accepted / count,
+            "spec_decode_num_drafts": count, "spec_decode_draft_tokens": tokens, "spec_decode_accepted_tokens": accepted,
+            "spec_decode_per_position_acceptance_rates": [of / count for of in by_position]}

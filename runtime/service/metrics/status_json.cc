@@ -82,6 +82,7 @@ void AddLoad(const MetricsReading& reading, Json* json) {
                        {"cached_prompt_tokens", reading.engine.cached_prompt_tokens},
                        {"generation_tokens", load.generation_tokens_total()},
                        {"preemptions", load.num_preemptions_total()}};
+  if (load.has_drafts()) (*json)["drafts"] = MessageToJson(load.drafts());
   (*json)["first_token_seconds"] = HistogramJson(reading.engine.first_token_seconds);
   (*json)["inter_token_seconds"] = HistogramJson(reading.engine.inter_token_seconds);
   (*json)["host"] = {{"resident_bytes", load.resident_bytes()},

@@ -188,6 +188,16 @@ TEST(DiagnosisTest, EveryByteOfTheBindingRankHasAConsumer) {
   EXPECT_THAT(table, HasSubstr("150 B"));  // context
   EXPECT_THAT(table, HasSubstr("100 B"));  // overhead: workspace and reserve
   EXPECT_THAT(ConsumersTable(seen.ranks, &seen), HasSubstr("200 of 1,000"));
+  EXPECT_THAT(table, Not(HasSubstr("draft")));
+}
+
+TEST(DiagnosisTest, ADraftModelIsAConsumerOfItsOwn) {
+  ServerSnapshot seen = Calm();
+  v1::Arena& arena = *seen.ranks.mutable_ranks(0)->add_arenas();
+  arena.set_term("draft_model");
+  arena.set_bytes(45);
+  EXPECT_THAT(ConsumersTable(seen.ranks, &seen),
+              AllOf(HasSubstr("draft model"), HasSubstr("45 B"), HasSubstr("--speculative-config")));
 }
 
 }  // namespace

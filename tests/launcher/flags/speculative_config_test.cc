@@ -20,11 +20,24 @@ std::string Config(const std::string& more, const std::string& tokens = "7") {
 }
 
 TEST(SpeculativeConfigTest, WhatIsNotGivenIsAsInVllm) {
-  const auto drafts = [](const std::string& more) { return *ParseSpeculativeConfig(Config(more)); };
-  EXPECT_EQ(drafts(""), (NgramDrafts{7, 5, 5}));
-  EXPECT_EQ(drafts(R"(, "prompt_lookup_max": 4)"), (NgramDrafts{7, 4, 4}));
-  EXPECT_EQ(drafts(R"(, "prompt_lookup_min": 3)"), (NgramDrafts{7, 3, 3}));
-  EXPECT_EQ(drafts(R"(, "prompt_lookup_max": 4, "prompt_lookup_min": 2)"), (NgramDrafts{7, 4, 2}));
+  const auto drafts = [](const std::string& more) {
+    return ParseSpeculativeConfig(Config(more))->drafts;
+  };
+  EXPECT_EQ(drafts(""), (DraftOptions{7, 5, 5}));
+  EXPECT_EQ(drafts(R"(, "prompt_lookup_max": 4)"), (DraftOptions{7, 4, 4}));
+  EXPECT_EQ(drafts(R"(, "prompt_lookup_min": 3)"), (DraftOptions{7, 3, 3}));
+  EXPECT_EQ(drafts(R"(, "prompt_lookup_max": 4, "prompt_lookup_min": 2)"), (DraftOptions{7, 4, 2}));
+}
+
+TEST(SpeculativeConfigTest, ADraftModelNeedsNoMethod) {
+  for (const char* method : {"", R"("method": "draft_model", )"}) {
+    const auto config = ParseSpeculativeConfig(
+        absl::StrCat("{", method, R"("model": "a/b", "num_speculative_tokens": 3})"));
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->model, "a/b");
+    EXPECT_EQ(config->drafts, (DraftOptions{3, 0, 0}));
+  }
+  EXPECT_EQ(*ParseSpeculativeConfig(" null\n"), SpeculativeConfig{});
 }
 
 TEST(SpeculativeConfigTest, RefusalsNameTheValueAndWhatIsPossible) {
@@ -47,6 +60,14 @@ TEST(SpeculativeConfigTest, RefusalsNameTheValueAndWhatIsPossible) {
        {"prompt_lookup_min: 3 is more than prompt_lookup_max, 2"}},
       {R"({"method": "ngram", "draft_tensor_parallel_size": 1})",
        {"unknown key 'draft_tensor_parallel_size'", "prompt_lookup_max, prompt_lookup_min"}},
+      {Config(R"(, "model": "a")"), {"model: not for the method ngram"}},
+      {R"({"model": "a"})", {"num_speculative_tokens is missing"}},
+      {R"({"method": "draft_model", "num_speculative_tokens": 3})", {"model: missing"}},
+      {R"({"model": "", "num_speculative_tokens": 3})", {"model: \"\"", "--model"}},
+      {R"({"model": 7, "num_speculative_tokens": 3})", {"model: 7"}},
+      {R"({"model": "a", "num_speculative_tokens": 3, "prompt_lookup_max": 2})",
+       {"prompt_lookup_max: not for the method draft_model"}},
+      {R"({"method": "eagle", "model": "a"})", {"method: \"eagle\"", "\"draft_model\""}},
   };
   for (const BadConfig& bad : cases) {
     const absl::Status status = ParseSpeculativeConfig(bad.text).status();
@@ -59,8 +80,8 @@ TEST(SpeculativeConfigTest, RefusalsNameTheValueAndWhatIsPossible) {
 
 TEST(SpeculativeConfigTest, TheFlagReachesItsFieldAndIsOffByDefault) {
   const auto given = Parsed<ServeOptions>({"serve", "m", "--speculative-config", Config("")});
-  EXPECT_EQ(given.engine.drafts, (NgramDrafts{7, 5, 5}));
-  EXPECT_EQ(Parsed<ServeOptions>({"serve", "m"}).engine.drafts, NgramDrafts{});
+  EXPECT_EQ(given.engine.speculative, (SpeculativeConfig{{7, 5, 5}, ""}));
+  EXPECT_EQ(Parsed<ServeOptions>({"serve", "m"}).engine.speculative, SpeculativeConfig{});
 }
 
 }  // namespace

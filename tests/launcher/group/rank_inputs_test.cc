@@ -155,6 +155,25 @@ TEST(RankInputs, EveryPartOfTheConfigIsCompared) {
   EXPECT_THAT(usual.config(), testing::Contains("hidden_size=256"));
 }
 
+TEST(RankInputs, TheDraftModelIsCompared) {
+  EngineOptions options;
+  options.model = BH_SOURCE_DIR "/examples/models/sample";
+  const internal::RankInputs alone = *RankInputsOf(*ReadModelSource(options, Weights::kRequired));
+  options.speculative = {{.num_speculative_tokens = 3}, options.model};
+  auto source = ReadModelSource(options, Weights::kRequired);
+  ASSERT_TRUE(source.ok()) << source.status();
+  const internal::RankInputs usual = *RankInputsOf(*source);
+  EXPECT_TRUE(CompareInputs(FourRanks(), {usual, usual, usual, usual}).ok());
+  source->draft->config.model.eos_token_ids = {7};
+  EXPECT_TRUE(absl::StrContains(
+      CompareInputs(FourRanks(), {usual, usual, usual, *RankInputsOf(*source)}).message(),
+      "rank 3 (host b) has draft eos=7 where"));
+  EXPECT_TRUE(absl::StrContains(
+      CompareInputs(FourRanks(), {alone, alone, alone, usual}).message(),
+      "rank 3 (host b) has a draft model where rank 0 (host a) has no draft model"));
+  EXPECT_FALSE(CompareInputs(FourRanks(), {usual, usual, usual, alone}).ok());
+}
+
 // What no field says: an lm_head of its own unties a config that ties it.
 TEST(RankInputs, TheTableOfTensorsIsCompared) {
   EngineOptions options;

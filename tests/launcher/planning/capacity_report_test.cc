@@ -218,6 +218,25 @@ TEST(CapacityReportTest, StatesHaveAColumnAndALineWhereThereAreAny) {
   EXPECT_THAT(CapacityTable(capacity), HasSubstr("state: 1.0 MiB on rank 0 for each of"));
 }
 
+TEST(CapacityReportTest, ADraftModelHasAColumnALineAndItsParts) {
+  Capacity capacity = Planned(40 * kMiB);
+  EXPECT_THAT(CapacityTable(capacity), Not(HasSubstr("draft")));
+  for (RankCapacity& rank : capacity.ranks) {
+    rank.arena_bytes[static_cast<int>(MemoryCategory::kDraftModel)] = 5 * kMiB;
+    rank.draft_bytes[static_cast<int>(MemoryCategory::kWeights)] = 3 * kMiB;
+    rank.draft_bytes[static_cast<int>(MemoryCategory::kLogits)] = 2 * kMiB;
+    rank.draft_bytes[static_cast<int>(MemoryCategory::kKv)] = 7 * kMiB;
+  }
+  EXPECT_THAT(CapacityTable(capacity), HasSubstr("workspace    draft"));
+  EXPECT_THAT(CapacityTable(capacity),
+              HasSubstr("draft model: on rank 1 weights 3.0 MiB, logits 2.0 MiB, kv 7.0 MiB; its kv "
+                        "is a part of every block\n"));
+  const json rank = json::parse(JsonOf(capacity, {}, {}))["ranks"][1];
+  EXPECT_EQ(rank["arenas"]["draft_model"], 5 * kMiB);
+  EXPECT_EQ(rank["draft_model"],
+            json({{"weights", 3 * kMiB}, {"logits", 2 * kMiB}, {"kv", 7 * kMiB}}));
+}
+
 TEST(CapacityReportTest, WindowsHaveALineWithWhatFullAttentionWouldTake) {
   Capacity capacity;
   capacity.fits = true;

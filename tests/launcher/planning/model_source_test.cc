@@ -1,9 +1,15 @@
 #include "launcher/planning/model_source.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "base/exit_code.h"
 
 namespace bulkhead {
 namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
 
 TEST(ModelSource, TheCacheIsInFp8WhereTheCheckpointSaysSoUnlessAFlagDoes) {
   EngineOptions options;
@@ -21,6 +27,49 @@ TEST(ModelSource, TheCacheIsInFp8WhereTheCheckpointSaysSoUnlessAFlagDoes) {
   EXPECT_EQ(format(), KvFormat::kFP8);
   options.kv_cache_dtype = KvFormat::kF16;
   EXPECT_EQ(format(), KvFormat::kF16);
+}
+
+TEST(ModelSource, ADraftModelHasTheFlagsThatAreForBothAndItsOwnLength) {
+  EngineOptions options;
+  options.model = BH_SOURCE_DIR "/examples/models/sample";
+  options.speculative = {{.num_speculative_tokens = 3}, options.model};
+  options.weight_dtype = WeightFormat::kInt8;
+  options.kv_cache_dtype = KvFormat::kInt8;
+  options.limits.max_model_len = 100;
+  const auto source = ReadModelSource(options, Weights::kRequired);
+  ASSERT_TRUE(source.ok()) << source.status();
+  const ModelLimits& draft = source->draft->formats;
+  EXPECT_EQ(draft.weights.layers, WeightFormat::kBF16);
+  EXPECT_EQ(draft.kv_format, KvFormat::kInt8);
+  EXPECT_EQ(draft.activation, ActivationDType::kInt8);  // one backend computes for both
+  Limits limits = {.max_num_seqs = 4, .max_model_len = 4096, .max_num_batched_tokens = 2048};
+  limits.kv_groups = {{.num_layers = 3}, {.num_layers = 3, .window = 64}};
+  const ModelLimits own = DraftLimitsOf(*source->draft_shape(), limits);
+  EXPECT_EQ(own.max_model_len, 2048);
+  EXPECT_EQ(own.max_num_batched_tokens, 264);
+  EXPECT_EQ(own.num_kv_groups(), 1);
+}
+
+TEST(ModelSource, ADraftModelThatCannotBeIsRefusedByName) {
+  const auto refusal = [](const std::string& model, const std::string& draft) {
+    EngineOptions options;
+    options.model = model;
+    options.speculative = {{.num_speculative_tokens = 3}, draft};
+    const absl::Status status = ReadModelSource(options, Weights::kRequired).status();
+    EXPECT_EQ(ExitCodeOf(status), draft.ends_with("none") ? ExitCode::kModelRefused
+                                                          : ExitCode::kUsage);
+    return std::string(status.message());
+  };
+  const std::string models = BH_SOURCE_DIR "/tests/data/models/";
+  EXPECT_THAT(refusal(models + "llama3_gqa_bf16", models + "llama_uneven_f32"),
+              AllOf(HasSubstr("--speculative-config: the draft model "), HasSubstr("llama_uneven"),
+                    HasSubstr("vocab_size is 389, and the model's 384")));
+  EXPECT_THAT(refusal(models + "llama3_gqa_bf16", models + "qwen3_next_bf16"),
+              HasSubstr("Qwen3NextForCausalLM has linear attention"));
+  EXPECT_THAT(refusal(models + "qwen3_next_bf16", models + "llama3_gqa_bf16"),
+              HasSubstr("--speculative-config: not with Qwen3NextForCausalLM"));
+  EXPECT_THAT(refusal(models + "llama3_gqa_bf16", models + "none"),
+              HasSubstr("the draft model " + models + "none: no such model folder"));
 }
 
 }  // namespace

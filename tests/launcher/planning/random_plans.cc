@@ -151,6 +151,13 @@ void RandomPlans::AddLimits(PlanFlags& flags, const std::vector<std::string>& le
   if (Chance(0.2)) flags["--weight-dtype"] = OneOf({"int8", "int4"});
 }
 
+// The model itself, which takes as much as it.
+void RandomPlans::AddDraftModel(PlanFlags& flags) {
+  if (Chance(0.8)) return;
+  flags["--speculative-config"] =
+      absl::StrCat(R"({"model": ")", flags["--model"], R"(", "num_speculative_tokens": 3})");
+}
+
 // Often too little for clients.
 void RandomPlans::AddHost(PlanFlags& flags) {
   if (Chance(0.4)) flags["--host-memory"] = absl::StrCat(Between(1e7, 1e9));
@@ -165,6 +172,7 @@ PlanFlags RandomPlans::ForCpus() {
   AddMemory(flags, ranks, 8e6 / ranks + 1e6, 1e9 / ranks);
   AddLimits(flags, {"2", "16", "64", "512", "1000", "1024"});
   AddRule(flags);
+  AddDraftModel(flags);
   if (ranks > 1 && Chance(0.3)) flags["--tp-shares"] = "auto";
   if (ranks == 2 && Chance(0.1)) flags["--tp-shares"] = "2,1";
   return flags;
@@ -187,6 +195,7 @@ PlanFlags RandomPlans::NextMeasured() {
                      {"--device", "cpu"}};
   AddLimits(flags, {"16", "512", "1000"});
   AddRule(flags);
+  AddDraftModel(flags);
   if (Chance(0.6)) flags["--reserve"] = OneOf({"0", "1MiB", "100MiB", "900TiB"});
   AddHost(flags);
   if (ranks > 1 && Chance(0.3)) flags["--nodes"] = "2";
@@ -268,6 +277,9 @@ std::vector<PlanFlags> SingleChanges(const PlanFlags& flags, Grid grid) {
   }
   if (RanksOf(flags) > 1) all.push_back(Applied(flags, {"--tp-shares", "auto"}));
   all.push_back(Applied(flags, {"--block-size", "16"}));
+  if (flags.contains("--speculative-config")) {
+    all.push_back(Applied(flags, {"--speculative-config", "null"}));
+  }
   if (flags.contains("--reserve") || flags.contains("--gpu")) {
     all.push_back(Applied(flags, {"--reserve", "0"}));
   }

@@ -44,6 +44,7 @@ class RandomPlans {
   void AddMemory(PlanFlags& flags, int ranks, double low, double high);
   void AddRule(PlanFlags& flags);
   void AddHost(PlanFlags& flags);
+  void AddDraftModel(PlanFlags& flags);
   void AddLimits(PlanFlags& flags, const std::vector<std::string>& lengths);
   PlanFlags ForCpus();
   PlanFlags ForGpus();

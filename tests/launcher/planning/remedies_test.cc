@@ -56,6 +56,22 @@ TEST(RemediesTest, BytesOfKvFitAsTheyArePrintedWhereBlocksDiffer) {
               Contains(testing::StartsWith("--kv-cache-bytes ")));
 }
 
+TEST(RemediesTest, ADraftModelThatDoesNotFitIsNamedAndCanBeLeftOut) {
+  std::vector<std::string> args = ArgsOf("--device-memory 44MiB --max-num-seqs 4");
+  args.insert(args.end(), {"--speculative-config",
+                           absl::StrCat(R"({"num_speculative_tokens": 3, "model": ")",
+                                        BH_SOURCE_DIR, R"(/examples/models/sample"})")});
+  const auto refused = Plan(args);
+  ASSERT_FALSE(refused->fits());
+  EXPECT_THAT(ShortageText(refused->capacity), HasSubstr("for draft_model, which needs"));
+  bool found = false;
+  for (const Remedy& remedy : RemediesOf(*refused).list) {
+    EXPECT_TRUE(Plan(ChangedArgs(args, remedy.flags))->fits()) << remedy.text;
+    found |= remedy.text == "--speculative-config null (no draft model)";
+  }
+  EXPECT_TRUE(found);
+}
+
 TEST(RemediesTest, ARuleThatGivesLessThanASequenceIsToldToGrow) {
   EXPECT_EQ(TrueRemedies("--device-memory 1GiB --cache-max-entry-count 3")[0],
             "--cache-max-entry-count 4");

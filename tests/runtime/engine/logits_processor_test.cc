@@ -186,9 +186,10 @@ LogitsParams FormOf(const char* pattern) {
   return params;
 }
 
-std::vector<TokenId> Kept(const LogitsProcessor& processor) {
+std::vector<TokenId> Kept(const LogitsProcessor& processor,
+                          absl::Span<const TokenId> drafted = {}) {
   std::vector<float> logits(40, 1.0F);
-  EXPECT_TRUE(processor.Apply(absl::MakeSpan(logits)).ok());
+  EXPECT_TRUE(processor.Apply(absl::MakeSpan(logits), drafted).ok());
   std::vector<TokenId> kept;
   for (TokenId id = 0; id < 40; ++id) {
     if (logits[id] == 1) kept.push_back(id);
@@ -208,6 +209,24 @@ TEST(LogitsProcessorTest, OnlyTokensOfTheFormAreLeftAndItsEndWhereItIsComplete) 
   EXPECT_TRUE(processor.Add(3).ok());
   EXPECT_TRUE(processor.is_complete());
   EXPECT_THAT(Kept(processor), ElementsAre(4));
+}
+
+TEST(LogitsProcessorTest, ARowBehindDraftsHasTheFormBehindThem) {
+  LogitsProcessor processor(FormOf("a(b(c)?)?"), {4});
+  processor.Begin({{3}}, 1, 10);
+  EXPECT_EQ(processor.NumAllowed({}), 0);
+  EXPECT_EQ(processor.NumAllowed({0, 1, 3}), 3);
+  EXPECT_EQ(processor.NumAllowed({2, 3, 3}), 2);
+  EXPECT_EQ(processor.NumAllowed({0, 4, 1}), 2);  // nothing behind the end
+  EXPECT_EQ(processor.NumAllowed({1, 0}), 0);
+  EXPECT_EQ(processor.NumAllowed({0, -1}), 1);
+  EXPECT_THAT(Kept(processor, {0}), ElementsAre(1, 4));
+  EXPECT_THAT(Kept(processor, {0, 1}), ElementsAre(3, 4));
+  EXPECT_THAT(Kept(processor), ElementsAre(0, 2));  // and nothing was added
+  EXPECT_TRUE(processor.Add(0).ok());
+  EXPECT_EQ(processor.NumAllowed({0}), 0);
+  EXPECT_THAT(Kept(processor, {1, 3}), ElementsAre(4));
+  EXPECT_EQ(LogitsProcessor(LogitsParams()).NumAllowed({7, 7}), 2);
 }
 
 TEST(LogitsProcessorTest, AResumedAnswerGoesOnInItsForm) {

@@ -36,7 +36,9 @@ struct Expected {
 };
 
 using Windows = std::vector<int>;  // of the KV groups after the first
-constexpr int kDrafting = 0;       // in place of a depth: 1, with drafts
+// In place of a depth: 1, with drafts by prompt lookup or by a draft model.
+constexpr int kDrafting = 0;
+constexpr int kDraftModel = -1;
 using Configuration = std::tuple<Admission, int, SchedulingPolicy, int, bool, Windows>;
 
 class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
@@ -59,8 +61,10 @@ class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
     limits.prefix_caching = prefix_caching;
     if (!windows.empty()) limits.kv_groups.emplace_back();
     for (const int window : windows) limits.kv_groups.push_back({.window = window});
-    if (depth == kDrafting) {
-      limits.depth = 1;
+    if (depth <= kDrafting) limits.depth = 1;
+    if (depth == kDraftModel) {
+      limits.drafts = {.num_speculative_tokens = 3, .draft_model_len = limits.max_model_len - 9};
+    } else if (depth == kDrafting) {
       limits.drafts = {.num_speculative_tokens = 3, .prompt_lookup_max = 2, .prompt_lookup_min = 1};
     }
     return limits;
@@ -93,8 +97,12 @@ class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
     if (Below(16) == 0) request.num_logprobs = 1;  // sampled from whole rows of logits
     if (Below(4) == 0) request.logits = ToyLogitsParams(Below(30030));
     if (limits_.drafts.num_speculative_tokens > 0 && Below(2) == 0) {
-      request.logits.form = nullptr;
-      request.logits.allowed = {5, 6};  // every other guess is right
+      // Every other guess is right.
+      if (request.logits.form != nullptr) {
+        request.logits.bias = {{5, 8.0F}, {6, 8.0F}, {30, 8.0F}, {31, 8.0F}};
+      } else {
+        request.logits.allowed = {5, 6};
+      }
     }
     request.stopping.ignore_eos = Below(2) == 0;
     request.stopping.min_tokens = static_cast<int>(Below(4));
@@ -225,7 +233,7 @@ TEST_P(SchedulerPropertyTest, EveryRequestEndsOnceAndEveryBlockReturns) {
 INSTANTIATE_TEST_SUITE_P(
     All, SchedulerPropertyTest,
     testing::Combine(testing::Values(Admission::kReserve, Admission::kOptimistic),
-                     testing::Values(1, 2, kDrafting),
+                     testing::Values(1, 2, kDrafting, kDraftModel),
                      testing::Values(SchedulingPolicy::kFcfs, SchedulingPolicy::kPriority),
                      testing::Values(12, 16, 25), testing::Bool(), testing::Values(Windows{})));
 
@@ -233,16 +241,17 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Windows, SchedulerPropertyTest,
     testing::Combine(testing::Values(Admission::kReserve, Admission::kOptimistic),
-                     testing::Values(1, 2, kDrafting), testing::Values(SchedulingPolicy::kFcfs),
-                     testing::Values(28, 49, 64), testing::Bool(),
-                     testing::Values(Windows{3, 9}, Windows{1, 4})));
+                     testing::Values(1, 2, kDrafting, kDraftModel),
+                     testing::Values(SchedulingPolicy::kFcfs), testing::Values(28, 49, 64),
+                     testing::Bool(), testing::Values(Windows{3, 9}, Windows{1, 4})));
 
 // A second group without a window.
 INSTANTIATE_TEST_SUITE_P(
     TwoFullGroups, SchedulerPropertyTest,
     testing::Combine(testing::Values(Admission::kReserve, Admission::kOptimistic),
-                     testing::Values(1, 2, kDrafting), testing::Values(SchedulingPolicy::kPriority),
-                     testing::Values(40, 49), testing::Bool(), testing::Values(Windows{0, 5})));
+                     testing::Values(1, 2, kDrafting, kDraftModel),
+                     testing::Values(SchedulingPolicy::kPriority), testing::Values(40, 49),
+                     testing::Bool(), testing::Values(Windows{0, 5})));
 
 }  // namespace
 }  // namespace bulkhead

@@ -134,6 +134,7 @@ ToyRunner::ToyRunner(const SchedulerLimits& limits)
                   limits.max_num_seqs,
                   std::vector<BlockId>(limits.max_model_len / limits.block_tokens + 1, 0))),
       blocks_(limits.num_kv_blocks + 1, std::vector<uint64_t>(limits.block_tokens, 0)),
+      draft_blocks_(blocks_),
       last_sampled_(limits.max_num_seqs, -1),
       starts_(limits.max_num_seqs, 0),
       states_(limits.max_num_seqs, 0),
@@ -167,7 +168,7 @@ void ToyRunner::CheckPlan(const internal::StepPlan& plan) {
     tokens += plan.num_tokens(i);
     const int64_t end = int64_t{plan.start_position(i)} + plan.num_tokens(i);
     EXPECT_LE(end, limits_.max_model_len);
-    for (int group = 0; group < limits_.num_kv_groups(); ++group) {
+    for (int group = 0; !plan.draft() && group < limits_.num_kv_groups(); ++group) {
       const int64_t first = FirstSeen(group, plan.start_position(i));
       const int64_t first_block = first / limits_.block_tokens;
       for (int64_t at = first_block * limits_.block_tokens; at < end; at += limits_.block_tokens) {
@@ -221,6 +222,10 @@ absl::Status ToyRunner::Submit(Step step) {
     tables_[group][plan.table_slot(i)][plan.table_index(i)] = plan.table_block(i);
   }
   CheckPlan(plan);
+  if (plan.draft()) {
+    results_.push_back(RunDraft(step));
+    return absl::OkStatus();
+  }
   for (int i = 0; i < plan.restore_slot_size(); ++i) {
     states_[plan.restore_slot(i)] = snapshots_.at(plan.restore_snapshot(i));
   }

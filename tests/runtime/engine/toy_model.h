@@ -1,7 +1,8 @@
 // A toy model for engine tests: the next token is a hash of the request's salt and all previous
 // tokens. Its KV cache holds the running hash in paged blocks, so a wrong block table, position or
 // input token, or a block shared with another prefix or salt, changes the sampled tokens. KV groups
-// with a window hold it too, where the window shows it.
+// with a window hold it too, where the window shows it. A toy draft model holds it in blocks of its
+// own, and drafts what the toy samples, or is to be wrong now and then.
 #pragma once
 
 #include <cstdint>
@@ -47,6 +48,9 @@ struct ToyResult {
 ToyResult ToyGenerate(const Request& request, const std::vector<TokenId>& eos_ids,
                       int max_model_len);
 
+// Which of the toy draft model's drafts are wrong; of some it has no token to give.
+enum class DraftErrors { kNone, kSome, kAll };
+
 // Runs plans at submission; adds a test failure (and continues) if a plan breaks a rule. With depth
 // 2, if the limits have it, it knows a slot's last token only if that was sampled from candidates,
 // like a real rank.
@@ -59,7 +63,10 @@ class ToyRunner final : public StepRunner {
   // Initial hash of the slot's sequence: ToyStart of its salt.
   void SetStart(int slot, uint64_t history) { starts_[slot] = history; }
 
+  void SetDraftErrors(DraftErrors errors) { draft_errors_ = errors; }
+
   int64_t steps() const { return steps_; }
+  int64_t draft_steps() const { return draft_steps_; }
   // Steps with an input token that was unknown when they were planned.
   int64_t steps_planned_ahead() const { return steps_planned_ahead_; }
   // The content of the cache.
@@ -67,6 +74,9 @@ class ToyRunner final : public StepRunner {
 
  private:
   void CheckPlan(const internal::StepPlan& plan);
+  StepResult RunDraft(const Step& step);
+  GeneratedToken Draft(uint64_t history, const SampleRow& row) const;
+  void CheckDraft(const internal::StepPlan& plan);
   uint64_t& Cell(int slot, int64_t position, int group = 0);
   int64_t FirstSeen(int group, int64_t position) const;
   // Whether what the windows of the sequence's first token show is what group 0 has.
@@ -79,8 +89,11 @@ class ToyRunner final : public StepRunner {
   int64_t steps_planned_ahead_ = 0;
   std::vector<std::vector<std::vector<BlockId>>> tables_;  // [group][slot][index]
   std::vector<std::vector<uint64_t>> blocks_;              // [block][token]
-  std::vector<TokenId> last_sampled_;                      // [slot], -1: only on rank 0's host
-  std::vector<uint64_t> starts_;                           // [slot]
+  std::vector<std::vector<uint64_t>> draft_blocks_;        // the draft model's
+  DraftErrors draft_errors_ = DraftErrors::kSome;
+  int64_t draft_steps_ = 0;
+  std::vector<TokenId> last_sampled_;  // [slot], -1: only on rank 0's host
+  std::vector<uint64_t> starts_;       // [slot]
   // Of a model with states: the hash behind the last token, of slots and of snapshots.
   std::vector<uint64_t> states_;
   std::vector<uint64_t> snapshots_;
@@ -108,6 +121,7 @@ class ToyLoop {
   const internal::StepPlan& plan() const { return plan_; }
   Scheduler& scheduler() { return scheduler_; }
   KvBlockPool& pool() { return pool_; }
+  ToyRunner& runner() { return runner_; }
 
  private:
   SchedulerLimits limits_;

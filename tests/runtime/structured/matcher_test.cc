@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -229,6 +230,31 @@ TEST(MatcherTest, MemoryIsBoundedAndPlacesSurviveItsReuse) {
   }
   EXPECT_EQ(bytes.Allowed(first), allowed);
   EXPECT_GT(automaton->num_masks_made(), made);
+}
+
+TEST(MatcherTest, MatchersInSeveralThreadsShareAnAutomaton) {
+  const Vocabulary bytes = Vocabulary::OfBytes();
+  // So little memory that what is kept is dropped now and then.
+  const std::shared_ptr<Automaton> automaton = bytes.NewAutomaton(Grammar::JsonObject(), 100'000);
+  const auto walk = [&] {
+    std::vector<std::vector<std::string>> allowed;
+    Matcher matcher = bytes.NewMatcher(automaton);
+    for (int i = 0; i < 20; ++i) {
+      for (const char* token : {"{", "\"", "b", "\"", ":"}) {
+        EXPECT_TRUE(bytes.Accept(matcher, token));
+        allowed.push_back(bytes.Allowed(matcher));
+      }
+    }
+    return allowed;
+  };
+  const std::vector<std::vector<std::string>> alone = walk();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 10; ++round) EXPECT_EQ(walk(), alone);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(MatcherTest, TextsBeforeAndBehindAFormAreGiven) {

@@ -1,4 +1,4 @@
-#include "runtime/engine/ngram_drafts.h"
+#include "runtime/engine/drafts.h"
 
 #include <algorithm>
 
@@ -8,7 +8,6 @@
 namespace bulkhead {
 namespace {
 
-constexpr double kRateStep = 0.25;  // weight of the newest token in the rate of acceptance
 constexpr double kLeastWorth = 0.05;
 constexpr double kTrialsPerToken = 1.0 / 40;  // a trial costs at most a token's time
 constexpr double kMaxTrials = 2;
@@ -19,7 +18,7 @@ constexpr double kLongestMeans = 3;      // what took longer was held up by some
 
 }  // namespace
 
-std::vector<TokenId> DraftByLookup(absl::Span<const TokenId> tokens, const NgramDrafts& drafts,
+std::vector<TokenId> DraftByLookup(absl::Span<const TokenId> tokens, const DraftOptions& drafts,
                                    int max_tokens, int64_t& places_left) {
   const auto size = static_cast<int64_t>(tokens.size());
   int64_t longest = drafts.prompt_lookup_min - 1;
@@ -56,9 +55,9 @@ int DraftAcceptance::NextLength(double worth, int max_tokens) const {
 
 void DraftAcceptance::Record(int drafted, int accepted, int tokens) {
   BH_CHECK(accepted <= drafted);
-  for (int i = 0; i < accepted; ++i) rate_ += (1 - rate_) * kRateStep;
+  for (int i = 0; i < accepted; ++i) rate_ += (1 - rate_) * rate_step_;
   if (accepted < drafted) {
-    rate_ -= rate_ * kRateStep;
+    rate_ -= rate_ * rate_step_;
     trials_ = std::max(0.0, trials_ - 1);
   }
   trials_ = std::min(kMaxTrials, trials_ + tokens * kTrialsPerToken);
@@ -76,17 +75,27 @@ void DecodeCost::Record(int64_t tokens, double seconds) {
   products_ += x * seconds;
 }
 
-double DecodeCost::OfAnotherEach(int64_t sequences) const {
-  if (weight_ < 4) return kUnknownCost;
+std::optional<double> DecodeCost::TokenSeconds() const {
+  if (weight_ < kLeastSteps) return std::nullopt;
   const double mean = tokens_ / weight_;
   const double variance = tokens_squared_ / weight_ - mean * mean;
-  if (variance < kLeastVariance) return kUnknownCost;
-  const double mean_s = seconds_ / weight_;
-  const double token_s = (products_ / weight_ - mean * mean_s) / variance;
-  const double more_s = token_s * static_cast<double>(sequences);
-  const double alone_s = mean_s + token_s * (static_cast<double>(sequences) - mean);
+  if (variance < kLeastVariance) return std::nullopt;
+  return (products_ - mean * seconds_) / weight_ / variance;
+}
+
+double DecodeCost::OfAnotherEach(int64_t sequences) const {
+  const std::optional<double> token_s = TokenSeconds();
+  if (!token_s.has_value()) return kUnknownCost;
+  const double more_s = *token_s * static_cast<double>(sequences);
+  const double alone_s = Seconds(sequences);
   if (more_s <= 0) return 0;
   return alone_s <= more_s ? 1 : more_s / alone_s;
+}
+
+double DecodeCost::Seconds(int64_t tokens) const {
+  if (weight_ < kLeastSteps) return 0;
+  const double more = static_cast<double>(tokens) - tokens_ / weight_;
+  return std::max(0.0, MeanSeconds() + TokenSeconds().value_or(0) * more);
 }
 
 void DraftTotals::Count(int drafted, int accepted) {

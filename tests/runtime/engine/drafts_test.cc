@@ -1,4 +1,4 @@
-#include "runtime/engine/ngram_drafts.h"
+#include "runtime/engine/drafts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ using ::testing::IsEmpty;
 
 std::vector<TokenId> Draft(const std::vector<TokenId>& tokens, int most, int least, int length,
                            int64_t places = kPlacesOfStep) {
-  const NgramDrafts drafts = {length, most, least};
+  const DraftOptions drafts = {length, most, least};
   return DraftByLookup(tokens, drafts, length, places);
 }
 
@@ -101,6 +101,36 @@ TEST(DecodeCostTest, ALineThroughTheStepsSaysWhatAnotherTokenCosts) {
   EXPECT_NEAR(cost.OfAnotherEach(1), 0.1, 0.05);
   for (int i = 0; i < 2000; ++i) cost.Record(1 + i % 4, 0.005 * (1 + i % 4));
   EXPECT_NEAR(cost.OfAnotherEach(1), 1, 0.01);
+}
+
+TEST(DecodeCostTest, TheLineSaysWhatAStepTakes) {
+  DecodeCost cost;
+  EXPECT_EQ(cost.Seconds(1), 0);
+  for (int i = 0; i < 50; ++i) cost.Record(2, 0.010);
+  EXPECT_NEAR(cost.Seconds(1), 0.010, 1e-9);  // no line yet
+  EXPECT_NEAR(cost.MeanSeconds(), 0.010, 1e-9);
+  for (int i = 0; i < 100; ++i) cost.Record(1 + i % 4, 0.009 + 0.001 * (1 + i % 4));
+  EXPECT_NEAR(cost.Seconds(1), 0.010, 0.001);
+  EXPECT_NEAR(cost.Seconds(11), 0.020, 0.002);
+}
+
+TEST(DraftAllowanceTest, WhatIsSpentBeyondWhatWasSavedComesBackWithOtherSteps) {
+  DraftAllowance allowance;
+  allowance.Add(1000);  // saved, and forgotten beyond a hundred steps
+  EXPECT_TRUE(allowance.is_left());
+  allowance.Add(-101);
+  EXPECT_FALSE(allowance.is_left());
+  int steps = 0;
+  for (; !allowance.is_left(); ++steps) allowance.Add(DraftAllowance::kShare);
+  EXPECT_NEAR(steps, 40, 1);
+}
+
+TEST(DraftModelTest, ItsStepsHoldTwoTokensOfEachSequenceAndAPieceOfWhatItHasNotSeen) {
+  Limits limits = {.max_num_seqs = 10, .max_num_batched_tokens = 2048};
+  EXPECT_EQ(UnseenTokens(limits), 256);
+  EXPECT_EQ(DraftStepTokens(limits), 276);
+  limits.max_num_batched_tokens = 8;
+  EXPECT_EQ(DraftStepTokens(limits), 8);
 }
 
 TEST(DraftTotalsTest, TokensAreCountedByTheirPlaceInTheDraft) {

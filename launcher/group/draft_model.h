@@ -1,0 +1,18 @@
+// What is particular to a group with a draft model.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "launcher/group/startup.h"
+
+namespace bulkhead {
+
+// Which it is, and for how much, in one line.
+std::string DraftLine(const EngineOptions& options, const RankEngine& engine);
+
+// Drafts of another vocabulary would be valid ids, and nearly always wrong: INVALID_ARGUMENT with
+// exit code 2. `tokenizer`: the model's. Ok where tokens cannot be compared.
+absl::Status CompareTokenizers(const Tokenizer& tokenizer, const ModelSource& source);
+
+}  // namespace bulkhead
