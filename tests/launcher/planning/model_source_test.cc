@@ -56,8 +56,8 @@ TEST(ModelSource, ADraftModelThatCannotBeIsRefusedByName) {
     options.model = model;
     options.speculative = {{.num_speculative_tokens = 3}, draft};
     const absl::Status status = ReadModelSource(options, Weights::kRequired).status();
-    EXPECT_EQ(ExitCodeOf(status), draft.ends_with("none") ? ExitCode::kModelRefused
-                                                          : ExitCode::kUsage);
+    EXPECT_EQ(ExitCodeOf(status),
+              draft.ends_with("none") ? ExitCode::kModelRefused : ExitCode::kUsage);
     return std::string(status.message());
   };
   const std::string models = BH_SOURCE_DIR "/tests/data/models/";

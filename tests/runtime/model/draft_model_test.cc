@@ -70,7 +70,7 @@ Outcome Generate(const std::string& model, const Setting& setting) {
   Outcome run;
   RunRanks(setting.size, [&](Group& group) {
     std::optional<LoadedRunner::Draft> draft;
-    if (drafts) draft.emplace(Dir(setting.draft), draft_plan, draft_limits);
+    if (drafts) draft.emplace(LoadedRunner::Draft{Dir(setting.draft), draft_plan, draft_limits});
     LoadedRunner runner(Dir(model), plan, limits, group, std::move(draft));
     StepRunner& steps = runner.steps();
     ControlBus* const bus = setting.size > 1 ? &group.bus() : nullptr;
