@@ -196,8 +196,8 @@ TEST(DiagnosisTest, ADraftModelIsAConsumerOfItsOwn) {
   v1::Arena& arena = *seen.ranks.mutable_ranks(0)->add_arenas();
   arena.set_term("draft_model");
   arena.set_bytes(45);
-  EXPECT_THAT(ConsumersTable(seen.ranks, &seen),
-              AllOf(HasSubstr("draft model"), HasSubstr("45 B"), HasSubstr("--speculative-config")));
+  EXPECT_THAT(ConsumersTable(seen.ranks, &seen), AllOf(HasSubstr("draft model"), HasSubstr("45 B"),
+                                                       HasSubstr("--speculative-config")));
 }
 
 }  // namespace

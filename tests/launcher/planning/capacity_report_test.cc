@@ -228,9 +228,10 @@ TEST(CapacityReportTest, ADraftModelHasAColumnALineAndItsParts) {
     rank.draft_bytes[static_cast<int>(MemoryCategory::kKv)] = 7 * kMiB;
   }
   EXPECT_THAT(CapacityTable(capacity), HasSubstr("workspace    draft"));
-  EXPECT_THAT(CapacityTable(capacity),
-              HasSubstr("draft model: on rank 1 weights 3.0 MiB, logits 2.0 MiB, kv 7.0 MiB; its kv "
-                        "is a part of every block\n"));
+  EXPECT_THAT(
+      CapacityTable(capacity),
+      HasSubstr("draft model: on rank 1 weights 3.0 MiB, logits 2.0 MiB, kv 7.0 MiB; its kv "
+                "is a part of every block\n"));
   const json rank = json::parse(JsonOf(capacity, {}, {}))["ranks"][1];
   EXPECT_EQ(rank["arenas"]["draft_model"], 5 * kMiB);
   EXPECT_EQ(rank["draft_model"],
