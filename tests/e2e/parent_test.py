@@ -184,8 +184,9 @@ class ParentTest(unittest.TestCase):
         with self.serve() as g:
             rank = g.rank_pids()[0]
             with open(f"/proc/{rank}/status", encoding="ascii") as f:
-                in_use = next(int(line.split()[1]) << 10 for line in f if line.startswith("VmSize"))
-            resource.prlimit(rank, resource.RLIMIT_AS, (in_use, in_use))
+                in_use = next(int(line.split()[1]) << 10 for line in f if line.startswith("VmData"))
+            # Not of the address space: a heap that is reserved there would still grow.
+            resource.prlimit(rank, resource.RLIMIT_DATA, (in_use, in_use))
             request = pb.GenerateRequest(text="x " * 1_900_000)
             for _ in range(100):
                 if not group.is_alive(rank):
