@@ -70,10 +70,16 @@ void QuantizeInputs(const float* from, const PackedCell& cell, int8_t* words, in
   code_sum = SumLanes(sum);
 }
 
+// Sums of nibbles in 16 bits cost less for each row and more for each cell: not worth it for one.
+template <PanelFormat kFormat, int kRows>
+inline constexpr bool kShortSums = kFormat != PanelFormat::kInt8&& kNibbleSumsAreShort&& kRows > 1;
+
 // `codes` of four inputs; those of nibbles are at most 24.
-template <PanelFormat kFormat>
+template <PanelFormat kFormat, int kRows>
 BH_INLINE I32x16 Dot(I32x16 acc, I32x16 codes, I32x16 x) {
-  return kFormat == PanelFormat::kInt8 ? DotBytes(acc, codes, x) : DotNibbles(acc, codes, x);
+  if (kFormat == PanelFormat::kInt8) return DotBytes(acc, codes, x);
+  if (!kNibbleSumsAreShort || kShortSums<kFormat, kRows>) return DotNibbles(acc, codes, x);
+  return Add(acc, WidenNibbleSums(DotNibbles(SetI1(0), codes, x)));
 }
 
 BH_INLINE I32x16 Broadcast(const int8_t* p) {
@@ -127,7 +133,7 @@ BH_INLINE void AddWords(const char* at, int words, const int8_t* inputs, Ahead a
       const I32x16 input = Broadcast(inputs + 4 * r);
 #pragma GCC unroll 2
       for (int v = 0; v < kVectors; ++v) {
-        sums[r][v] = Dot<kFormat>(sums[r][v], weight[v], input);
+        sums[r][v] = Dot<kFormat, kRows>(sums[r][v], weight[v], input);
         // Row after row: g++ would begin all of them, which few registers do not hold.
         if constexpr (kVectors == 1) Pin(sums[r][v]);
       }
@@ -176,7 +182,7 @@ BH_INLINE void AddVectors(const char* at, int words, bool bf16_scales, const flo
     for (int v = 0; v < kVectors; ++v)
       sums[r][v] = FreshSum<kFormat>(kTakenOff<kFormat>, x.sums[r]);
   }
-  if constexpr (kFormat != PanelFormat::kInt8 && kNibbleSumsAreShort) {
+  if constexpr (kShortSums<kFormat, kRows>) {
     AddWordsShort<kFormat, kRows, kFirst, kVectors>(at, words, x.codes, ahead, sums);
   } else {
     AddWords<kFormat, kRows, kFirst, kVectors>(at, words, x.codes, ahead, sums);
