@@ -59,27 +59,28 @@ class Shapes {
   int last_words_ = 0;
 };
 
+// The dots of the words that the tiles kX and kW0, kW1 are shaped for.
+template <int kX, int kW0, int kW1>
+void DotWords(const char* weights, const int8_t* inputs, int64_t input_stride) {
+  LoadTile<kX>(inputs, input_stride);
+  LoadTile<kW0>(weights, kWordBytes);
+  LoadTile<kW1>(weights + kVectorBytes, kWordBytes);
+  DotTiles<kSums0, kX, kW0>();
+  DotTiles<kSums1, kX, kW1>();
+}
+
 // sums [rows][32] = the dots of a cell's words [words][2][16][4] with inputs [rows][words][4].
 void DotCell(const char* weights, const int8_t* inputs, int words, int32_t* sums) {
-  const int64_t input_stride = int64_t{4} * words;
+  const int64_t stride = int64_t{4} * words;
   ZeroTile<kSums0>();
   ZeroTile<kSums1>();
   int word = 0;
   for (; word + kWordsPerTile <= words; word += kWordsPerTile) {
-    const char* at = weights + word * kWordBytes;
-    LoadTile<kInputs>(inputs + 4 * word, input_stride);
-    LoadTile<kWeights0>(at, kWordBytes);
-    LoadTile<kWeights1>(at + kVectorBytes, kWordBytes);
-    DotTiles<kSums0, kInputs, kWeights0>();
-    DotTiles<kSums1, kInputs, kWeights1>();
+    DotWords<kInputs, kWeights0, kWeights1>(weights + word * kWordBytes, inputs + 4 * word, stride);
   }
   if (word < words) {
-    const char* at = weights + word * kWordBytes;
-    LoadTile<kLastInputs>(inputs + 4 * word, input_stride);
-    LoadTile<kLastWeights0>(at, kWordBytes);
-    LoadTile<kLastWeights1>(at + kVectorBytes, kWordBytes);
-    DotTiles<kSums0, kLastInputs, kLastWeights0>();
-    DotTiles<kSums1, kLastInputs, kLastWeights1>();
+    DotWords<kLastInputs, kLastWeights0, kLastWeights1>(weights + word * kWordBytes,
+                                                        inputs + 4 * word, stride);
   }
   StoreTile<kSums0>(sums, kRowFloats * 4);
   StoreTile<kSums1>(sums + kLanes, kRowFloats * 4);

@@ -78,7 +78,7 @@ class DecodeCost {
   void Record(int64_t tokens, double seconds);
   // One more token for each of `sequences`, in units of the step without them; in [0, 1].
   double OfAnotherEach(int64_t sequences) const;
-  // Of a step of so many tokens, and of those that were; 0: unknown.
+  // Of a step of `tokens` tokens, and the mean of the steps recorded; 0: unknown.
   double Seconds(int64_t tokens) const;
   double MeanSeconds() const { return weight_ < kLeastSteps ? 0 : seconds_ / weight_; }
 
