@@ -15,6 +15,12 @@ constexpr int64_t kNcclGranuleBytes = int64_t{2} << 20;
 
 }  // namespace
 
+absl::Status Communicator::GatherRows(ConstMatrixView /*part*/,
+                                      absl::Span<const int64_t> /*cols_of_rank*/,
+                                      absl::Span<const int> /*rank_of_row*/, MatrixView /*out*/) {
+  return absl::UnimplementedError("rows are divided among ranks in host memory alone");
+}
+
 // 16-bit halves are exact in f32, and so are their sums with zeroes.
 absl::Status Communicator::Broadcast(int32_t* values, int64_t count) {
   const MatrixView partial = PartialSum(2, count);

@@ -37,6 +37,12 @@ class Communicator {
   virtual absl::Status GatherCols(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
                                   MatrixView out) = 0;
 
+  // The same, but row i goes to rank rank_of_row[i]: a rank's `out` has its rows alone, in
+  // ascending order. `rank_of_row` [rows] is equal on every rank. All rows of a rank but 0 are at
+  // most max_gather_elements. UNIMPLEMENTED but between ranks in host memory.
+  virtual absl::Status GatherRows(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
+                                  absl::Span<const int> rank_of_row, MatrixView out);
+
   // Copies rank 0's `values`, on its device, to every rank; 2 * count is bounded like a sum. This
   // default is for ranks in host memory: a sum of 16-bit halves with zeroes from the other ranks.
   virtual absl::Status Broadcast(int32_t* values, int64_t count);
@@ -48,8 +54,10 @@ enum class Transport { kShared, kStaged, kNccl };
 
 // Maximum sizes that a communicator must support; determines its share of the ledger.
 struct CommLimits {
-  int64_t max_sum_elements = 0;     // rows x cols of the largest AllReduceSum
-  int64_t max_gather_elements = 0;  // rows x the largest rank's cols of the largest GatherCols
+  int64_t max_sum_elements = 0;  // rows x cols of the largest AllReduceSum
+  // rows x the largest rank's cols of the largest GatherCols or GatherRows, and of the latter rows
+  // of a rank but 0 x all columns
+  int64_t max_gather_elements = 0;
   Transport transport = Transport::kShared;
 };
 

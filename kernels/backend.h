@@ -179,6 +179,9 @@ class Backend : public BackendSizes {
     for (int part = 0; part < parts; ++part) body(part);
   }
 
+  // How many threads those are.
+  virtual int host_threads() const { return 1; }
+
   // Once for each step before its first op, and not inside a capture: lays out the step's work.
   // The arrays of this index lie in host memory and are read during the call alone.
   virtual void BeginStep(const StepIndex& /*host_index*/) {}

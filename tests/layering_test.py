@@ -32,7 +32,7 @@ ALLOWED = {
 # decodes are padded.
 ALSO_ALLOWED = {
     "runtime/model": {"runtime/engine/step_runner.h", "runtime/engine/request.h", "runtime/engine/sampler.h",
-                      "runtime/engine/candidates.h", "runtime/engine/decode_rows.h"},
+                      "runtime/engine/candidates.h", "runtime/engine/decode_rows.h", "runtime/engine/shared_samples.h"},
 }
 
 # Headers that only some files may include: (what is included, where it may be, what it is).
@@ -60,8 +60,8 @@ SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
-LINE_BUDGETS = {"base": 2345, "memory": 4830, "comm": 6354, "kernels": 20184, "shard": 5779, "runtime": 45163, "launcher": 19928,
-                "proto": 959, "tools": 2450}
+LINE_BUDGETS = {"base": 2366, "memory": 4830, "comm": 6427, "kernels": 20171, "shard": 5779, "runtime": 46414, "launcher": 19940,
+                "proto": 972, "tools": 2450}
 
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 70

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -71,8 +72,8 @@ void TreeSum(absl::Span<const float* const> partial_sums, int64_t begin, int64_t
 // after writing its slot and leaves when all have entered.
 //   * Slot of operation k, rewritten for k + 2: the writer has left A(k + 1); every rank that
 //     entered A(k + 1) has returned from k and so finished reading the slots of k.
-//     This is why rank 0's gather holds every rank at its barrier: a rank that went on would be
-//     in k + 1 without knowing that k - 1 has been read.
+//     This is why a gather holds every rank at its barrier, also one that gets no rows: a rank that
+//     went on would be in k + 1 without knowing that k - 1 has been read.
 //   * Shared result of a large sum k, read by the callers until their next PartialSum: rewritten
 //     in a later large sum k' after A(k'), which every rank enters after its PartialSum of k'.
 //   * Between A(k) and B(k), the second barrier of a large sum, ranks write disjoint shares of
@@ -93,14 +94,33 @@ int64_t ShareBegin(int64_t elements, int rank, int size) {
   return std::min(elements, granules * rank / size * kGranule);
 }
 
-void PutPart(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank, int rank,
-             const CommLimits& limits, float* slot) {
-  BH_CHECK(part.cols() == cols_of_rank[rank]);
-  for (const int64_t cols : cols_of_rank) {
+int64_t GatherPlan::width() const {
+  return std::accumulate(cols_of_rank.begin(), cols_of_rank.end(), int64_t{0});
+}
+
+int64_t GatherPlan::RowsOf(int rank, int64_t rows) const {
+  if (rank_of_row.empty()) return rank == 0 ? rows : 0;
+  return std::count(rank_of_row.begin(), rank_of_row.end(), rank);
+}
+
+int64_t GatherPlan::Note(int64_t rows) const {
+  auto note = static_cast<uint64_t>(rows);
+  for (const int rank : rank_of_row) note = note * 0x9E3779B97F4A7C15ULL + rank + 1;
+  return -1 - static_cast<int64_t>(note >> 1);
+}
+
+void PutPart(ConstMatrixView part, const GatherPlan& plan, int rank, const CommLimits& limits,
+             float* slot) {
+  BH_CHECK(part.cols() == plan.cols_of_rank[rank]);
+  BH_CHECK(plan.rank_of_row.empty() || std::ssize(plan.rank_of_row) == part.rows());
+  for (const int64_t cols : plan.cols_of_rank) {
     BH_CHECK(cols >= 0 && part.rows() * cols <= limits.max_gather_elements);
   }
-  if (rank == 0 || part.empty()) return;
-  for (int64_t row = 0; row < part.rows(); ++row) {
+  for (int r = 1; r < std::ssize(plan.cols_of_rank); ++r) {
+    BH_CHECK(plan.RowsOf(r, part.rows()) * plan.width() <= limits.max_gather_elements);
+  }
+  for (int64_t row = 0; part.cols() > 0 && row < part.rows(); ++row) {
+    if (plan.RankOf(row) == rank) continue;
     std::memcpy(slot + row * part.cols(), part.F32(row), part.cols() * kFloatBytes);
   }
 }
@@ -166,26 +186,26 @@ absl::StatusOr<ConstMatrixView> ShmCommunicator::AllReduceSum() {
                          term_cols_);
 }
 
-absl::Status ShmCommunicator::GatherCols(ConstMatrixView part,
-                                         absl::Span<const int64_t> cols_of_rank, MatrixView out) {
-  BH_CHECK(!has_term_ && static_cast<int>(cols_of_rank.size()) == size());
-  const int64_t rows = part.rows();
+absl::Status ShmCommunicator::Gather(ConstMatrixView part, const GatherPlan& plan, MatrixView out) {
+  BH_CHECK(!has_term_ && static_cast<int>(plan.cols_of_rank.size()) == size());
+  BH_CHECK(out.rows() == plan.RowsOf(rank(), part.rows()));
+  BH_CHECK(out.rows() == 0 || out.cols() == plan.width());
   const int turn = turn_;
   turn_ ^= 1;
-  PutPart(part, cols_of_rank, rank(), limits_, reinterpret_cast<float*>(slot(turn, rank())));
-  BH_RETURN_IF_ERROR(barrier_.Wait(-1 - rows));
-  if (rank() != 0) return absl::OkStatus();
-  int64_t col = 0;
-  for (int r = 0; r < size(); ++r) {
-    const int64_t cols = cols_of_rank[r];
-    BH_CHECK(out.rows() == rows && col + cols <= out.cols());
-    for (int64_t row = 0; cols > 0 && row < rows; ++row) {
-      const float* from = r == 0 ? part.F32(row) : partial_sums_[turn][r] + row * cols;
-      std::memcpy(out.F32(row) + col, from, cols * kFloatBytes);
+  PutPart(part, plan, rank(), limits_, reinterpret_cast<float*>(slot(turn, rank())));
+  BH_RETURN_IF_ERROR(barrier_.Wait(plan.Note(part.rows())));
+  int64_t own = 0;  // rows so far
+  for (int64_t row = 0; row < part.rows(); ++row) {
+    if (plan.RankOf(row) != rank()) continue;
+    float* to = out.F32(own++);
+    for (int r = 0; r < size(); ++r) {
+      const int64_t cols = plan.cols_of_rank[r];
+      if (cols == 0) continue;
+      const float* from = r == rank() ? part.F32(row) : partial_sums_[turn][r] + row * cols;
+      std::memcpy(to, from, cols * kFloatBytes);
+      to += cols;
     }
-    col += cols;
   }
-  BH_CHECK(col == out.cols());
   return absl::OkStatus();
 }
 

@@ -41,10 +41,22 @@ struct CommunicationLayout {
 // Start of rank r's share of `elements` among `size` ranks; shares never split a cache line.
 int64_t ShareBegin(int64_t elements, int rank, int size);
 
-// First step of a gather: checks the sizes and packs `part` into this rank's slot. Rank 0's own
-// part is not copied.
-void PutPart(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank, int rank,
-             const CommLimits& limits, float* slot);
+// What goes where in a gather.
+struct GatherPlan {
+  absl::Span<const int64_t> cols_of_rank;
+  absl::Span<const int> rank_of_row;  // empty: all to rank 0
+
+  int RankOf(int64_t row) const { return rank_of_row.empty() ? 0 : rank_of_row[row]; }
+  int64_t RowsOf(int rank, int64_t rows) const;
+  int64_t width() const;
+  // Different for different plans, but for rare ones.
+  int64_t Note(int64_t rows) const;
+};
+
+// First step of a gather: checks the sizes and packs `part` into this rank's slot. Rows that stay
+// here are not copied, but have their place.
+void PutPart(ConstMatrixView part, const GatherPlan& plan, int rank, const CommLimits& limits,
+             float* slot);
 
 // Reusable barrier for all ranks of a Region.
 class ShmBarrier {
@@ -70,9 +82,16 @@ class ShmCommunicator final : public Communicator {
   MatrixView PartialSum(int64_t rows, int64_t cols) override;
   absl::StatusOr<ConstMatrixView> AllReduceSum() override;
   absl::Status GatherCols(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
-                          MatrixView out) override;
+                          MatrixView out) override {
+    return Gather(part, {cols_of_rank, {}}, out);
+  }
+  absl::Status GatherRows(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
+                          absl::Span<const int> rank_of_row, MatrixView out) override {
+    return Gather(part, {cols_of_rank, rank_of_row}, out);
+  }
 
  private:
+  absl::Status Gather(ConstMatrixView part, const GatherPlan& plan, MatrixView out);
   std::byte* slot(int turn, int rank) const {
     return tensors_.get() + (int64_t{turn} * size() + rank) * layout_.slot_bytes;
   }

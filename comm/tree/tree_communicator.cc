@@ -10,7 +10,8 @@
 
 // When may memory be rewritten? Every operation starts with a barrier A of the node and ends with a
 // barrier E.
-//   * A rank's first slot, read by others between A and E: written after E.
+//   * A rank's first slot, read by others between A and E: written after E. Of a gather that gives
+//     rows to all ranks, second slots are written by the leader before a barrier between A and E.
 //   * The sum, read by its callers until their next PartialSum: rewritten after the next A, which
 //     every rank enters after its PartialSum. Subtrees and staging are read between A and E only.
 
@@ -225,57 +226,69 @@ void TreeCommunicator::AddTree(int begin, int end, size_t& subtree, int64_t at, 
   for (int64_t i = 0; i < count; ++i) sum[i] += right[i];
 }
 
-absl::Status TreeCommunicator::GatherCols(ConstMatrixView part,
-                                          absl::Span<const int64_t> cols_of_rank, MatrixView out) {
-  BH_CHECK(!has_term_ && static_cast<int>(cols_of_rank.size()) == size());
-  const int64_t rows = part.rows();
-  PutPart(part, cols_of_rank, rank(), limits_, partial(region_->rank()));
-  BH_RETURN_IF_ERROR(barrier_.Wait(-1 - rows));
-  if (rank() == 0) {
-    BH_RETURN_IF_ERROR(GatherToRank0(part, cols_of_rank, out));
-  } else if (link_ != nullptr) {
-    BH_RETURN_IF_ERROR(GatherFromNode(rows, cols_of_rank));
-  }
-  return barrier_.Wait(-1 - rows);
-}
-
-absl::Status TreeCommunicator::GatherFromNode(int64_t rows,
-                                              absl::Span<const int64_t> cols_of_rank) {
-  std::vector<Outgoing> sends;
-  for (size_t i = 0; i < local_.size(); ++i) {
-    const int64_t bytes = rows * cols_of_rank[local_[i]] * kFloatBytes;
-    if (bytes > 0) sends.push_back({0, partial(static_cast<int>(i)), bytes});
-  }
-  return sends.empty() ? absl::OkStatus() : link_->Transfer(LinkKind::kTensors, sends, {});
-}
-
-absl::Status TreeCommunicator::GatherToRank0(ConstMatrixView part,
-                                             absl::Span<const int64_t> cols_of_rank,
-                                             MatrixView out) {
-  const int64_t rows = part.rows();
-  std::vector<Incoming> receives;
-  int64_t col = 0;
-  for (int r = 0; r < size(); ++r) {
-    const int64_t cols = cols_of_rank[r];
-    BH_CHECK(out.rows() == rows && col + cols <= out.cols());
-    if (rows * cols == 0) continue;
-    if (world_.nodes[r] != 0) {
-      receives.push_back({.node = world_.nodes[r],
-                          .data = out.F32(0) + col,
-                          .row_bytes = cols * kFloatBytes,
-                          .rows = rows,
-                          .stride_bytes = out.row_stride() * kFloatBytes});
-    } else {
-      const float* from = partial(LocalIndex(local_, r));
-      for (int64_t row = 0; row < rows; ++row) {
-        std::memcpy(out.F32(row) + col, r == 0 ? part.F32(row) : from + row * cols,
-                    cols * kFloatBytes);
+absl::Status TreeCommunicator::Gather(ConstMatrixView part, const GatherPlan& plan,
+                                      MatrixView out) {
+  BH_CHECK(!has_term_ && static_cast<int>(plan.cols_of_rank.size()) == size());
+  BH_CHECK(out.rows() == plan.RowsOf(rank(), part.rows()));
+  BH_CHECK(out.rows() == 0 || out.cols() == plan.width());
+  const int64_t note = plan.Note(part.rows());
+  PutPart(part, plan, rank(), limits_, partial(region_->rank()));
+  BH_RETURN_IF_ERROR(barrier_.Wait(note));
+  if (link_ != nullptr) BH_RETURN_IF_ERROR(ExchangeRows(part.rows(), plan, out));
+  if (!plan.rank_of_row.empty()) BH_RETURN_IF_ERROR(barrier_.Wait(note));
+  const auto* const staged = reinterpret_cast<const float*>(slot(1, region_->rank()));
+  int64_t own = 0;  // rows so far
+  for (int64_t row = 0; row < part.rows(); ++row) {
+    if (plan.RankOf(row) != rank()) continue;
+    int64_t col = 0;
+    for (int r = 0; r < size(); ++r) {
+      const int64_t cols = plan.cols_of_rank[r];
+      const float* from = nullptr;  // it is there
+      if (r == rank()) {
+        from = part.F32(row);
+      } else if (world_.nodes[r] == world_.node()) {
+        from = partial(LocalIndex(local_, r)) + row * cols;
+      } else if (link_ == nullptr) {
+        from = staged + own * plan.width() + col;
       }
+      if (from != nullptr && cols > 0) std::memcpy(out.F32(own) + col, from, cols * kFloatBytes);
+      col += cols;
     }
-    col += cols;
+    ++own;
   }
-  BH_CHECK(col == out.cols());
-  return receives.empty() ? absl::OkStatus() : link_->Transfer(LinkKind::kTensors, {}, receives);
+  return barrier_.Wait(note);
+}
+
+// Leader: sends what its ranks have of other nodes' rows, and receives what its own ranks' rows
+// lack: its own into `out`, the others' into their second slots. Row by row, then rank by rank.
+absl::Status TreeCommunicator::ExchangeRows(int64_t rows, const GatherPlan& plan, MatrixView out) {
+  std::vector<Outgoing> sends;
+  std::vector<Incoming> receives;
+  std::vector<int64_t> rows_of(local_.size());
+  for (int64_t row = 0; row < rows; ++row) {
+    const int to = plan.RankOf(row);
+    const bool here = world_.nodes[to] == world_.node();
+    const int local = here ? LocalIndex(local_, to) : 0;
+    const int64_t own = here ? rows_of[local]++ : 0;
+    int64_t col = 0;
+    for (int r = 0; r < size(); ++r) {
+      const int64_t cols = plan.cols_of_rank[r];
+      const bool from_here = world_.nodes[r] == world_.node();
+      if (cols > 0 && here && !from_here) {
+        float* const row_at = local == 0
+                                  ? out.F32(own)
+                                  : reinterpret_cast<float*>(slot(1, local)) + own * plan.width();
+        receives.push_back(
+            {.node = world_.nodes[r], .data = row_at + col, .row_bytes = cols * kFloatBytes});
+      } else if (cols > 0 && !here && from_here) {
+        sends.push_back(
+            {world_.nodes[to], partial(LocalIndex(local_, r)) + row * cols, cols * kFloatBytes});
+      }
+      col += cols;
+    }
+  }
+  if (sends.empty() && receives.empty()) return absl::OkStatus();
+  return link_->Transfer(LinkKind::kTensors, sends, receives);
 }
 
 }  // namespace bulkhead

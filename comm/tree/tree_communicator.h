@@ -11,7 +11,9 @@
 // Memory equals that of a group of the same size on one node (CommunicationBytes). The first of
 // each rank's two slots holds its partial sum; the second slot of the node's first rank holds the
 // sum, and that of a subtree's second rank the subtree. The space of the shared result stages
-// subtrees from other nodes, except the first, which is stored in the place of the sum.
+// subtrees from other nodes, except the first, which is stored in the place of the sum. In a gather
+// the second slot of a rank but the node's first holds its rows, as far as they come from other
+// nodes.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +49,13 @@ class TreeCommunicator final : public Communicator {
   MatrixView PartialSum(int64_t rows, int64_t cols) override;
   absl::StatusOr<ConstMatrixView> AllReduceSum() override;
   absl::Status GatherCols(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
-                          MatrixView out) override;
+                          MatrixView out) override {
+    return Gather(part, {cols_of_rank, {}}, out);
+  }
+  absl::Status GatherRows(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
+                          absl::Span<const int> rank_of_row, MatrixView out) override {
+    return Gather(part, {cols_of_rank, rank_of_row}, out);
+  }
 
  private:
   std::byte* slot(int which, int local_rank) const {
@@ -61,9 +69,8 @@ class TreeCommunicator final : public Communicator {
   absl::Status RecursiveDoubling(int64_t elements);
   absl::Status ExchangeAllSubtrees(int64_t elements);
   void AddTree(int begin, int end, size_t& subtree, int64_t at, int64_t count, float* sum) const;
-  absl::Status GatherFromNode(int64_t rows, absl::Span<const int64_t> cols_of_rank);
-  absl::Status GatherToRank0(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
-                             MatrixView out);
+  absl::Status Gather(ConstMatrixView part, const GatherPlan& plan, MatrixView out);
+  absl::Status ExchangeRows(int64_t rows, const GatherPlan& plan, MatrixView out);
 
   std::shared_ptr<Region> region_;
   const RankTopology world_;

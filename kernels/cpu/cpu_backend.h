@@ -24,6 +24,7 @@ class CpuBackend final : public Backend {
   void SetWorkspace(std::byte* workspace, const StepLimits& limits,
                     const HeadLayout& heads) override;
   void OnHostThreads(int parts, absl::FunctionRef<void(int part)> body) override;
+  int host_threads() const override { return pool_->num_threads(); }
 
 #define BH_OP(name, ...) void name(__VA_ARGS__) override;
 #define BH_OPTIONAL_OP(name, ...)

@@ -17,8 +17,6 @@
 namespace bulkhead {
 namespace {
 
-constexpr unsigned kDefaultMxcsr =
-    0x1F80;                   // all exceptions masked, round to nearest even, no flushing
 constexpr int kSpins = 1500;  // some tens of microseconds
 constexpr int kYields = 50;
 
@@ -31,10 +29,6 @@ void FutexWakeAll(std::atomic<uint32_t>& word) {
 }
 
 }  // namespace
-
-DefaultFloatMode::DefaultFloatMode() : before_(_mm_getcsr()) { _mm_setcsr(kDefaultMxcsr); }
-
-DefaultFloatMode::~DefaultFloatMode() { _mm_setcsr(before_); }
 
 absl::StatusOr<std::unique_ptr<ThreadPool>> ThreadPool::Create(int num_threads, bool may_spin) {
   BH_CHECK(num_threads >= 1);

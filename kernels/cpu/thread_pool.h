@@ -14,21 +14,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/float_mode.h"
 #include "memory/compute_threads.h"
 
 namespace bulkhead {
-
-// The default floating point mode, for as long as this lives.
-class DefaultFloatMode {
- public:
-  DefaultFloatMode();
-  DefaultFloatMode(const DefaultFloatMode&) = delete;
-  DefaultFloatMode& operator=(const DefaultFloatMode&) = delete;
-  ~DefaultFloatMode();
-
- private:
-  const unsigned before_;
-};
 
 class ThreadPool {
  public:

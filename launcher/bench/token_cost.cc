@@ -40,7 +40,7 @@ double SamplingSeconds(int vocab_size, float temperature) {
   for (int i = 0; i < kRows; ++i) {
     row.position = i;
     const double begin = Now();
-    BH_CHECK(sampler.Sample(logits, row).ok());
+    BH_CHECK(sampler.Sample(absl::MakeSpan(logits), row).ok());
     seconds.push_back(Now() - begin);
   }
   return Median(std::move(seconds));

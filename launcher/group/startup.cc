@@ -327,6 +327,7 @@ SchedulerLimits SchedulerLimitsOf(const RankEngine& engine, const EngineOptions&
   if (engine.runner != nullptr) {  // otherwise nothing runs yet
     limits.depth = engine.runner->depth();
     limits.pads_decodes = engine.runner->has_decode_graphs();
+    limits.shares_samples = engine.runner->shares_samples();
   }
   return limits;
 }

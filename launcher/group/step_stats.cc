@@ -63,6 +63,15 @@ absl::Status TimedCommunicator::GatherCols(ConstMatrixView part,
   return status;
 }
 
+absl::Status TimedCommunicator::GatherRows(ConstMatrixView part,
+                                           absl::Span<const int64_t> cols_of_rank,
+                                           absl::Span<const int> rank_of_row, MatrixView out) {
+  const Clock::time_point begin = Clock::now();
+  absl::Status status = comm_->GatherRows(part, cols_of_rank, rank_of_row, out);
+  seconds_ += SecondsSince(begin);
+  return status;
+}
+
 absl::Status TimedCommunicator::Broadcast(int32_t* values, int64_t count) {
   const Clock::time_point begin = Clock::now();
   absl::Status status = comm_->Broadcast(values, count);

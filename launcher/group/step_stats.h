@@ -38,6 +38,8 @@ class TimedCommunicator final : public Communicator {
   absl::StatusOr<ConstMatrixView> AllReduceSum() override;
   absl::Status GatherCols(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
                           MatrixView out) override;
+  absl::Status GatherRows(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
+                          absl::Span<const int> rank_of_row, MatrixView out) override;
   absl::Status Broadcast(int32_t* values, int64_t count) override;
 
  private:

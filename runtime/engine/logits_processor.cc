@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "runtime/engine/logits_row.h"
 #include "runtime/engine/refusal.h"
 #include "runtime/engine/step_runner.h"
 #include "runtime/structured/matcher.h"
@@ -121,17 +122,7 @@ absl::Status LogitsProcessor::KeepForm(absl::Span<float> logits,
   for (const TokenId id : drafted) BH_RETURN_IF_ERROR(FormError(ahead.Accept(id)));
   std::vector<uint32_t> mask((logits.size() + 31) / 32);
   BH_RETURN_IF_ERROR(FormError(ahead.FillMask(absl::MakeSpan(mask))));
-  for (size_t begin = 0; begin < logits.size(); begin += 32) {
-    const uint32_t word = mask[begin / 32];
-    const size_t end = std::min(begin + 32, logits.size());
-    if (word == 0) {
-      std::fill(logits.begin() + begin, logits.begin() + end, kExcluded);
-    } else if (word != ~uint32_t{0}) {
-      for (size_t id = begin; id < end; ++id) {
-        if ((word >> (id - begin) & 1U) == 0) logits[id] = kExcluded;
-      }
-    }
-  }
+  KeepMasked(mask.data(), logits);
   return absl::OkStatus();
 }
 

@@ -1,4 +1,4 @@
-// Orders and log probabilities of one row of logits. Bit-identical on every x86-64, as the
+// Orders, weights and log probabilities of one row of logits. Bit-identical on every x86-64, as the
 // Sampler's: sums use fixed chunks of ids, and exp and log are our own.
 #pragma once
 
@@ -6,6 +6,8 @@
 #include <limits>
 
 #include "absl/types/span.h"
+#include "base/arithmetic.h"
+#include "base/token_sampling.h"
 #include "runtime/engine/request.h"
 
 namespace bulkhead {
@@ -18,56 +20,76 @@ struct MoreLikely {
   }
 };
 
-// Calls visit(begin, end) for the runs of ids between the banned ones, which ascend.
-template <typename Visit>
-void ForAllowedRuns(int64_t vocab_size, absl::Span<const TokenId> banned, Visit visit) {
-  int64_t begin = 0;
-  for (const TokenId id : banned) {
-    if (id < begin || id >= vocab_size) continue;
-    visit(begin, int64_t{id});
-    begin = int64_t{id} + 1;
-  }
-  visit(begin, vocab_size);
-}
+// -inf where there is none.
+float MaxOf(absl::Span<const float> logits);
 
 bool HasNoNanOrPositiveInf(absl::Span<const float> logits);
 
-// The most likely id; -1 if every id is banned or -inf.
-TokenId ArgMax(absl::Span<const float> logits, absl::Span<const TokenId> banned);
+// The most likely id; -1 if every id is -inf.
+TokenId ArgMax(absl::Span<const float> logits);
 
-// The `count` most likely ids that are not banned into `best`, most likely first; returns how many.
-// `best` has room for all ids, or for `count` if that is at most kHeapMax.
+// The `count` most likely ids into `best`, most likely first; returns how many. `best` has room for
+// all ids, or for `count` if that is at most kHeapMax.
 inline constexpr int64_t kHeapMax = 2048;  // up to this many use a heap, more use partial selection
-int64_t SelectBest(absl::Span<const float> logits, absl::Span<const TokenId> banned, int64_t count,
-                   TokenId* best);
+int64_t SelectBest(absl::Span<const float> logits, int64_t count, TokenId* best);
+
+// The largest logits of groups of ids: a chunk of kChunkIds ids has kGroups groups, group g every
+// kGroups-th id of the chunk from its g-th one on.
+inline constexpr int64_t kGroups = 64;
+constexpr int64_t NumChunks(int64_t vocab_size) { return CeilDiv(vocab_size, kChunkIds); }
+// Of the chunks [begin, end), into `maxima` [NumChunks, kGroups], -inf for a group without ids.
+// False: a logit of theirs is NaN or +inf.
+bool FindMaxima(absl::Span<const float> logits, int64_t begin, int64_t end, float* maxima);
+
+// The lowest id of the largest logit, which is not -inf.
+TokenId MostLikely(absl::Span<const float> logits, absl::Span<const float> maxima);
+
+// The ids of the chunks [begin, end) whose logits lie in [least, most], ascending, into `ids`;
+// returns how many.
+int64_t CollectBetween(absl::Span<const float> logits, const float* maxima, int64_t begin,
+                       int64_t end, float least, float most, TokenId* ids);
+
+// Logits become -inf but those whose bit i % 32 of mask[i / 32] is set.
+void KeepMasked(const uint32_t* mask, absl::Span<float> logits);
 
 // weights[i] = exp((logits[i] - max) * per_temperature), for logits of at most `max`; those below
-// `least` are 0.
+// `least`, and those of logits below `least_logit`, are 0.
 void ComputeWeights(const float* logits, int64_t count, double max, double per_temperature,
-                    double least, double* weights);
+                    double least, float least_logit, double* weights);
 
-// weights[i] = 0 where it is below `least`.
-void DropBelow(double least, int64_t count, double* weights);
+// The same with least 0 and without the same bits: at most 2^-36 of a weight away, and those below
+// 2^-119 may be 0. False where the CPU cannot do it faster, and nothing is done.
+bool ComputeWeightsQuickly(const float* logits, int64_t count, double max, double per_temperature,
+                           float least_logit, double* weights);
+
+// Sums in an order of their own: of all weights, and of those that are at least `least`.
+double SumInLanes(const double* weights, int64_t count);
+double SumInLanesAtLeast(double least, const double* weights, int64_t count);
+
+// How far apart, by share of itself, two sums of `count` weights can be, in any order, of quick
+// weights or others.
+constexpr double SumError(int64_t count) {
+  return 2 * static_cast<double>(count) * 0x1p-53 + 0x1p-35;
+}
 
 // sums[c] of kChunkIds weights each, of the last chunk of what is left, in ascending order.
 void SumChunks(const double* weights, int64_t count, double* sums);
 
-// The softmax of a row.
+// The log probabilities of a row, as float.
 class RowLogprobs {
  public:
-  // `logits` without NaN and +inf, at least one finite; they outlive this.
-  explicit RowLogprobs(absl::Span<const float> logits);
+  // `logits` without NaN and +inf, at least one finite, `max` the largest; they outlive this.
+  RowLogprobs(absl::Span<const float> logits, float max);
 
-  float Of(TokenId id) const {
-    return static_cast<float>((static_cast<double>(logits_[id]) - max_) - log_sum_);
-  }
+  float Of(TokenId id);
   // 1: the most likely id.
   int RankOf(TokenId id) const;
 
  private:
   absl::Span<const float> logits_;
   double max_;
-  double log_sum_;
+  double log_sum_;    // of the weights
+  double error_ = 0;  // how far it can be from that of the weights' sum in the order of ids
 };
 
 }  // namespace bulkhead

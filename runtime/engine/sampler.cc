@@ -1,21 +1,35 @@
 #include "runtime/engine/sampler.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
 #include <limits>
-#include <numeric>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/portable_math.h"
 #include "base/status.h"
-#include "base/token_sampling.h"
 #include "runtime/engine/logits_processor.h"
-#include "runtime/engine/logits_row.h"
 #include "runtime/engine/refusal.h"
+#include "runtime/engine/top_k.h"
+#include "runtime/engine/weighted_tokens.h"
 
 namespace bulkhead {
+namespace {
+
+constexpr float kExcluded = -std::numeric_limits<float>::infinity();
+
+// The least logit that may have a weight of min_p, or one a little less.
+float LeastLogit(const SamplingParams& sampling, float max) {
+  const double nats = LogOfAtLeastOne(1 / double{sampling.min_p}) + 1e-6;
+  const double least = max - nats * double{sampling.temperature} * (1 + 1e-6);
+  constexpr float kLowest = std::numeric_limits<float>::lowest();
+  return least > double{kLowest} ? std::nextafter(static_cast<float>(least), kLowest) : kLowest;
+}
+
+}  // namespace
 
 absl::Status NotFiniteError(const SampleRow& row) {
   return absl::InternalError(
@@ -33,130 +47,140 @@ absl::Status NothingToSampleError(const SampleRow& row) {
 }
 
 int64_t Sampler::ScratchBytes(int64_t vocab_size) {
-  return (vocab_size + CeilDiv(vocab_size, kChunkIds) + kNumBuckets) *
-             static_cast<int64_t>(sizeof(double)) +
-         vocab_size * static_cast<int64_t>(sizeof(TokenId) + sizeof(float));
+  return Sampler(vocab_size, nullptr).scratch_bytes_;
 }
 
-Sampler::Sampler(int64_t vocab_size, std::byte* scratch)
-    : vocab_size_(vocab_size), num_chunks_(CeilDiv(vocab_size, kChunkIds)) {
+Sampler::Sampler(int64_t vocab_size, BumpAllocator&& allocator)
+    : vocab_size_(vocab_size), num_chunks_(NumChunks(vocab_size)), weights_(vocab_size, allocator) {
   BH_CHECK(vocab_size > 0 && vocab_size <= std::numeric_limits<TokenId>::max());
-  weights_ = reinterpret_cast<double*>(scratch);
-  chunk_sums_ = weights_ + vocab_size;
-  bucket_sums_ = chunk_sums_ + num_chunks_;
-  best_ = reinterpret_cast<TokenId*>(bucket_sums_ + kNumBuckets);
-  processed_ = reinterpret_cast<float*>(best_ + vocab_size);
+  const auto next = [&](int64_t count) { return allocator.Next(count * int64_t{4}); };
+  maxima_ = reinterpret_cast<float*>(next(num_chunks_ * kGroups));
+  list_ = reinterpret_cast<TokenId*>(next(std::min(vocab_size, kHeapMax)));
+  raw_ = reinterpret_cast<float*>(next(vocab_size));
+  scratch_bytes_ = allocator.used_bytes();
 }
 
-absl::StatusOr<GeneratedToken> Sampler::Sample(absl::Span<const float> raw, const SampleRow& row) {
-  BH_CHECK(static_cast<int64_t>(raw.size()) == vocab_size_);
+absl::StatusOr<GeneratedToken> Sampler::Sample(absl::Span<float> logits, const SampleRow& row,
+                                               const RowThreads& threads) {
+  BH_CHECK(std::ssize(logits) == vocab_size_);
   BH_CHECK(std::is_sorted(row.banned.begin(), row.banned.end()));
-  if (!HasNoNanOrPositiveInf(raw)) return NotFiniteError(row);
-  absl::Span<const float> logits = raw;
-  if (row.logits != nullptr) {
-    BH_ASSIGN_OR_RETURN(logits, Processed(raw, row));
-  }
+  if (!FindMaxima(logits, threads)) return NotFiniteError(row);
+  float max = MaxOf(maxima());
+  const bool changes = row.logits != nullptr || !row.banned.empty();
+  absl::Span<const float> raw = logits;
   GeneratedToken token;
-  token.id = ArgMax(logits, row.banned);
-  if (token.id < 0) return NothingToSampleError(row);
-  const SamplingParams& sampling = row.sampling;
-  if (sampling.temperature > 0) {
-    Weigh(logits, row, logits[token.id]);
-    if (sampling.top_p < 1) KeepTopP(logits, sampling.top_p);
-    token.id = SampleToken(UniformOf(sampling.seed, 0, static_cast<uint64_t>(row.position)));
+  std::optional<RowLogprobs> logprobs;
+  if (row.num_logprobs.has_value() && max > kExcluded) {
+    if (changes) {
+      std::copy(logits.begin(), logits.end(), raw_);
+      raw = absl::MakeConstSpan(raw_, logits.size());
+    }
+    logprobs.emplace(raw, max);
+    AddTop(*logprobs, raw, *row.num_logprobs, token);
   }
-  if (row.num_logprobs.has_value()) AddLogprobs(raw, *row.num_logprobs, token);
+  if (changes) {
+    BH_RETURN_IF_ERROR(Change(logits, row, threads));
+    max = MaxOf(maxima());
+  }
+  if (!(max > kExcluded)) return NothingToSampleError(row);
+  token.id = row.sampling.temperature > 0 ? SampleWeighted(logits, row, max, threads)
+                                          : MostLikely(logits, maxima());
+  if (logprobs.has_value()) {
+    token.logprob = logprobs->Of(token.id);
+    token.rank = logprobs->RankOf(token.id);
+  }
   return token;
 }
 
-absl::StatusOr<absl::Span<const float>> Sampler::Processed(absl::Span<const float> raw,
-                                                           const SampleRow& row) {
-  std::copy(raw.begin(), raw.end(), processed_);
-  BH_RETURN_IF_ERROR(row.logits->Apply(absl::MakeSpan(processed_, raw.size()), row.drafted));
-  return absl::MakeConstSpan(processed_, raw.size());
+// False: NaN or +inf.
+bool Sampler::FindMaxima(absl::Span<const float> logits, const RowThreads& threads) {
+  if (threads.count == 1) return bulkhead::FindMaxima(logits, 0, num_chunks_, maxima_);
+  std::atomic<bool> ok = true;
+  const int parts = threads.count;
+  threads.run(parts, [&](int part) {
+    if (!bulkhead::FindMaxima(logits, num_chunks_ * part / parts, num_chunks_ * (part + 1) / parts,
+                              maxima_)) {
+      ok.store(false, std::memory_order_relaxed);
+    }
+  });
+  return ok.load(std::memory_order_relaxed);
 }
 
-void Sampler::Weigh(absl::Span<const float> logits, const SampleRow& row, float max) {
+// What the request changes, and what is banned; the maxima follow.
+absl::Status Sampler::Change(absl::Span<float> logits, const SampleRow& row,
+                             const RowThreads& threads) {
+  if (row.logits != nullptr) BH_RETURN_IF_ERROR(row.logits->Apply(logits, row.drafted));
+  for (const TokenId id : row.banned) {
+    if (id >= 0 && id < vocab_size_) logits[id] = kExcluded;
+  }
+  if (row.logits != nullptr) {
+    return FindMaxima(logits, threads) ? absl::OkStatus() : NotFiniteError(row);
+  }
+  for (const TokenId id : row.banned) {
+    if (id < 0 || id >= vocab_size_) continue;
+    const int64_t chunk = id / kChunkIds;
+    bulkhead::FindMaxima(logits, chunk, chunk + 1, maxima_);
+  }
+  return absl::OkStatus();
+}
+
+TokenId Sampler::SampleWeighted(absl::Span<const float> logits, const SampleRow& row, float max,
+                                const RowThreads& threads) {
   const SamplingParams& sampling = row.sampling;
-  const double per_temperature = 1.0 / double{sampling.temperature};
-  const double least = std::max(double{sampling.min_p}, kNoWeight);
-  if (sampling.top_k < 1 || sampling.top_k >= vocab_size_) {
-    ComputeWeights(logits.data(), vocab_size_, max, per_temperature, least, weights_);
-    for (const TokenId id : row.banned) {
-      if (id >= 0 && id < vocab_size_) weights_[id] = 0;
+  const double uniform = UniformOf(sampling.seed, 0, static_cast<uint64_t>(row.position));
+  Weighing weighing;
+  weighing.max = max;
+  weighing.per_temperature = 1.0 / double{sampling.temperature};
+  weighing.least = std::max(double{sampling.min_p}, kNoWeight);
+  if (sampling.top_k >= 1 && sampling.top_k < vocab_size_) {
+    if (sampling.top_k <= kHeapMax) {
+      const int64_t count = SelectTopK(logits, maxima(), sampling.top_k, list_, weights_.ids());
+      return SampleListed(logits.data(), count, row, weighing, uniform);
     }
-  } else {
-    std::fill(weights_, weights_ + vocab_size_, 0.0);
-    const int64_t count = SelectBest(logits, row.banned, sampling.top_k, best_);
-    for (const TokenId id : absl::MakeConstSpan(best_, count)) {
-      const double weight = WeightOf(logits[id], max, per_temperature);
-      if (weight >= least) weights_[id] = weight;
+    const LogitCut cut = CutBehindTopK(logits, sampling.top_k, weights_.weights());
+    weighing.least_logit = cut.least;
+    weighing.equal_end = cut.equal_end;
+  } else if (sampling.min_p > 0) {
+    // Where few reach it. Rather too many: weights decide.
+    const float least = LeastLogit(sampling, max);
+    const int64_t room = std::min(vocab_size_, kHeapMax);
+    int64_t count = 0;
+    for (int64_t chunk = 0; chunk < num_chunks_ && count <= room; ++chunk) {
+      count +=
+          CollectBetween(logits, maxima_, chunk, chunk + 1, least, max, weights_.ids() + count);
+    }
+    if (count <= room) {
+      std::copy_n(weights_.ids(), count, list_);
+      return SampleListed(logits.data(), count, row, weighing, uniform);
     }
   }
-  SumChunks(weights_, vocab_size_, chunk_sums_);
+  return weights_.Sample(logits, maxima(), weighing, double{sampling.top_p}, uniform, threads);
 }
 
-void Sampler::KeepTopP(absl::Span<const float> logits, double top_p) {
-  const double target = top_p * SumOfWeights();
-  // Into best_ without branches, which could not be predicted.
-  int64_t candidates = 0;
-  for (int64_t i = 0; i < vocab_size_; ++i) {
-    best_[candidates] = static_cast<TokenId>(i);
-    candidates += static_cast<int64_t>(weights_[i] > 0);
+TokenId Sampler::SampleListed(const float* logits, int64_t count, const SampleRow& row,
+                              const Weighing& weighing, double uniform) {
+  std::sort(list_, list_ + count);
+  const WeightedTokens tokens{list_, weights_.weights(), count};
+  for (int64_t i = 0; i < count; ++i) {
+    const double weight = WeightOf(logits[list_[i]], weighing.max, weighing.per_temperature);
+    tokens.weights[i] = weight >= weighing.least ? weight : 0;
   }
-  std::fill(bucket_sums_, bucket_sums_ + kNumBuckets, 0.0);
-  for (int64_t i = 0; i < candidates; ++i) {
-    const double weight = weights_[best_[i]];
-    bucket_sums_[BucketOf(weight)] += weight;
+  if (row.sampling.top_p < 1) {
+    KeepTopP(tokens, logits, double{row.sampling.top_p}, weights_.bucket_sums(), weights_.ids());
   }
-  double mass = 0;
-  int bucket = 0;
-  while (bucket < kNumBuckets && mass + bucket_sums_[bucket] < target)
-    mass += bucket_sums_[bucket++];
-  if (bucket == kNumBuckets) return;  // rounding: every candidate is needed
-  // The cutoff lies inside this bucket: walk through it, most likely first.
-  int64_t members = 0;
-  for (int64_t i = 0; i < candidates; ++i) {
-    const TokenId id = best_[i];
-    best_[members] = id;
-    members += static_cast<int64_t>(BucketOf(weights_[id]) == bucket);
-  }
-  std::sort(best_, best_ + members, MoreLikely{logits.data()});
-  int64_t needed = 0;
-  double in_bucket = 0;
-  while (needed < members && mass + in_bucket < target) in_bucket += weights_[best_[needed++]];
-  for (int64_t i = needed; i < members; ++i) weights_[best_[i]] = 0;
-  DropBelow(LeastOfBucket(bucket), vocab_size_, weights_);
-  SumChunks(weights_, vocab_size_, chunk_sums_);
+  return SampleInOrder(tokens, uniform);
 }
 
-double Sampler::SumOfWeights() const {
-  return std::accumulate(chunk_sums_, chunk_sums_ + num_chunks_, 0.0);
-}
-
-// The first candidate, by id, at which the running sum of SumOfWeights exceeds its share.
-TokenId Sampler::SampleToken(double uniform) const {
-  const double target = uniform * SumOfWeights();
-  double sum = 0;
-  int64_t chunk = 0;  // sums within a chunk never fall: its last one says whether it is the one
-  while (chunk < num_chunks_ && sum + chunk_sums_[chunk] <= target) sum += chunk_sums_[chunk++];
-  double chunk_sum = 0;
-  for (int64_t i = chunk * kChunkIds; i < vocab_size_; ++i) {
-    chunk_sum += weights_[i];
-    if (sum + chunk_sum > target) return static_cast<TokenId>(i);
-  }
-  int64_t last = vocab_size_ - 1;  // the product was rounded up to the sum
-  while (weights_[last] == 0) --last;
-  return static_cast<TokenId>(last);
-}
-
-void Sampler::AddLogprobs(absl::Span<const float> logits, int num_best, GeneratedToken& token) {
-  const RowLogprobs row(logits);
-  token.logprob = row.Of(token.id);
-  token.rank = row.RankOf(token.id);
-  const int64_t count = SelectBest(logits, {}, num_best, best_);
+void Sampler::AddTop(RowLogprobs& logprobs, absl::Span<const float> logits, int num_best,
+                     GeneratedToken& token) {
+  const int64_t wanted = std::min<int64_t>(num_best, vocab_size_);
+  BH_CHECK(wanted <= kHeapMax);
+  if (wanted <= 0) return;
+  int64_t count = SelectTopK(logits, maxima(), wanted, list_, weights_.ids());
+  std::sort(list_, list_ + count, MoreLikely{logits.data()});
+  if (count < wanted) count = SelectBest(logits, wanted, list_);  // some are -inf
   token.top.reserve(count);
-  for (int64_t i = 0; i < count; ++i) token.top.push_back({best_[i], row.Of(best_[i])});
+  for (int64_t i = 0; i < count; ++i) token.top.push_back({list_[i], logprobs.Of(list_[i])});
 }
 
 }  // namespace bulkhead

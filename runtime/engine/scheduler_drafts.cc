@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "runtime/engine/scheduler.h"
+#include "runtime/engine/shared_samples.h"
 
 namespace bulkhead {
 namespace {
@@ -151,6 +152,7 @@ std::optional<Step> Scheduler::PlanDraftStep() {
   if (!drafts_round_) return std::nullopt;
   step.plan.set_seq(++plan_seq_);
   step.plan.set_padded_tokens(step.plan.token_ids_size());
+  if (limits_.shares_samples) AddSharedSamples(step);
   in_flight_.push_back({std::move(planned_rows_), true,
                         only_decodes ? step.plan.token_ids_size() : int64_t{0}, true});
   planned_rows_ = {};

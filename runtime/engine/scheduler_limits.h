@@ -33,8 +33,9 @@ struct SchedulerLimits : Limits {
   bool prefix_caching = false;  // the block pool has a PrefixCache
   // Of a model with states: they can be kept at multiples of this many positions; 0: it has none.
   int state_tokens = 0;
-  bool pads_decodes = false;  // decode-only steps have PaddedDecodeRows rows
-  DraftOptions drafts = {};   // with depth 1, without states and pads_decodes
+  bool pads_decodes = false;    // decode-only steps have PaddedDecodeRows rows
+  bool shares_samples = false;  // plans say how rows are sampled: every rank samples some
+  DraftOptions drafts = {};     // with depth 1, without states and pads_decodes
 
   int num_snapshots() const { return prefix_caching && state_tokens > 0 ? max_num_seqs : 0; }
   bool operator==(const SchedulerLimits&) const = default;

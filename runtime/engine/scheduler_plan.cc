@@ -7,6 +7,7 @@
 #include "runtime/engine/candidates.h"
 #include "runtime/engine/decode_rows.h"
 #include "runtime/engine/scheduler.h"
+#include "runtime/engine/shared_samples.h"
 
 namespace bulkhead {
 namespace {
@@ -73,6 +74,7 @@ std::optional<Step> Scheduler::PlanStep() {
   if (planned_rows_.empty()) return std::nullopt;
   step.plan.set_seq(++plan_seq_);
   step.plan.set_padded_tokens(PaddedTokens(limits_, step.plan));
+  if (limits_.shares_samples) AddSharedSamples(step);
   const auto tokens = static_cast<size_t>(step.plan.token_ids_size());
   in_flight_.push_back({std::move(planned_rows_), SamplesOnHost(step),
                         tokens == step.samples.size() ? step.plan.token_ids_size() : 0});

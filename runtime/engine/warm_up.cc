@@ -8,6 +8,7 @@
 
 #include "absl/strings/string_view.h"
 #include "base/status.h"
+#include "runtime/engine/shared_samples.h"
 
 namespace bulkhead {
 namespace {
@@ -52,7 +53,7 @@ Step MakeStep(const SchedulerLimits& limits, int num_seqs, const StepKind& kind,
         plan.add_table_group(group);
       }
     }
-    if (!coordinator || !kind.wants_logits) continue;
+    if (!kind.wants_logits) continue;
     SampleRow row;
     row.seq_index = s;
     row.position = int64_t{kind.start_position} + n;
@@ -60,6 +61,8 @@ Step MakeStep(const SchedulerLimits& limits, int num_seqs, const StepKind& kind,
     step.samples.push_back(row);
   }
   plan.set_padded_tokens(plan.token_ids_size());
+  if (limits.shares_samples) AddSharedSamples(step);
+  if (!coordinator) step.samples.clear();
   return step;
 }
 

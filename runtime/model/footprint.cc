@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "runtime/engine/sampler.h"
+#include "runtime/engine/shared_samples.h"
 #include "runtime/model/family.h"
 
 namespace bulkhead {
@@ -37,6 +38,14 @@ int64_t ListCols(const ShardPlan& plan) {
 }
 
 }  // namespace
+
+bool SharesSamples(const ShardPlan& plan, const BackendSizes& sizes) {
+  return plan.size() > 1 && !sizes.samples_tokens();
+}
+
+int64_t SharedTileRows(const ShardPlan& plan, const ModelLimits& limits) {
+  return CeilDiv(TileRows(limits), plan.size());
+}
 
 Activations LayOutActivations(const ShardPlan& plan, int rank, const ModelLimits& limits,
                               const BackendSizes& sizes, BumpAllocator& allocator) {
@@ -155,13 +164,14 @@ LogitBuffers LayOutLogits(const ShardPlan& plan, int rank, const ModelLimits& li
   logits.part = F32Matrix(allocator, rows, plan.rank(rank).vocab.size());
   if (plan.size() == 1) {
     logits.whole = logits.part.Rows(0, host_rows);
-  } else if (rank == 0) {
-    logits.whole = F32Matrix(allocator, host_rows, plan.config().vocab_size);
+  } else if (rank == 0 || SharesSamples(plan, sizes)) {
+    logits.whole = F32Matrix(allocator, rank == 0 ? host_rows : SharedTileRows(plan, limits),
+                             plan.config().vocab_size);
   }
   // As many on every machine; where tokens are sampled on the device the host's thread does the
   // rest.
-  const int64_t samplers = sizes.samples_tokens() ? 1 : std::min(kSamplers, host_rows);
-  for (int64_t i = 0; rank == 0 && i < samplers; ++i) {
+  const int64_t samplers = std::min(sizes.samples_tokens() ? 1 : kSamplers, logits.whole.rows());
+  for (int64_t i = 0; i < samplers; ++i) {
     logits.sampler_scratch.push_back(
         allocator.Next(Sampler::ScratchBytes(plan.config().vocab_size)));
   }
@@ -276,6 +286,11 @@ CommLimits CommLimitsOf(const ShardPlan& plan, const ModelLimits& limits) {
   if (limits.transport != Transport::kShared) {  // devices, which sample from candidates
     comm.max_gather_elements =
         std::max(comm.max_gather_elements, limits.max_num_seqs * ListCols(plan));
+  } else if (plan.size() > 1) {
+    comm.max_gather_elements =
+        std::max(comm.max_gather_elements,
+                 SharedTileRows(plan, limits) *
+                     std::max<int64_t>(plan.config().vocab_size, kMaxSampleFloats));
   }
   return comm;
 }

@@ -35,7 +35,7 @@ struct ModelLimits : Limits {
 // samples from in larger ones: it reads the vocabulary's weight once a tile.
 inline constexpr int kLogitTileRows = 32;
 inline constexpr int kSampledTileRows = 128;
-inline constexpr int64_t kSamplers = 8;  // rows that the host samples at once
+inline constexpr int64_t kSamplers = 8;  // rows that a host samples at once
 
 // T = max_num_batched_tokens rows each.
 struct Activations {
@@ -61,12 +61,19 @@ struct StepArrays {
 };
 StepArrays LayOutStepArrays(const ModelLimits& limits, BumpAllocator& allocator);
 
+// Whether every rank samples some of a tile's rows.
+bool SharesSamples(const ShardPlan& plan, const BackendSizes& sizes);
+// Of those, what a rank but 0 samples at most.
+int64_t SharedTileRows(const ShardPlan& plan, const ModelLimits& limits);
+
 // Of the last stage.
 struct LogitBuffers {
   MatrixView selected;  // [R, D], R of the larger tiles
   MatrixView part;      // [R, v] this rank's columns
-  MatrixView whole;     // [R', V] rank 0; of the part in a group of one
-  // Rank 0, of a Sampler each: as many as rows may be sampled at once.
+  // [R', V] rows that this rank samples, on rank 0 all; of the part in a group of one. Empty where
+  // rank 0 alone samples.
+  MatrixView whole;
+  // Of a Sampler each: as many as rows may be sampled at once.
   std::vector<std::byte*> sampler_scratch;
 };
 LogitBuffers LayOutLogits(const ShardPlan& plan, int rank, const ModelLimits& limits,

@@ -82,11 +82,9 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
       host_logits_ = backend_.device().AllocateHost(logits_.whole.rows() * logits_.whole.cols() *
                                                     static_cast<int64_t>(sizeof(float)));
     }
-    for (std::byte* const scratch : logits_.sampler_scratch) {
-      samplers_.emplace_back(plan_.config().vocab_size, scratch);
-    }
-    host_samples_.reserve(logits_.whole.rows());
   }
+  host_sampler_.emplace(plan_.config().vocab_size, logits_.sampler_scratch,
+                        shares_samples() ? SharedTileRows(plan_, limits_) : 0, backend_, comm_);
   BumpAllocator allocator(arenas_.workspace.data());
   const Workspace workspace = LayOutWorkspace(plan_, rank_, limits_, backend_, allocator);
   FillPositionTables(workspace.positions);
@@ -293,6 +291,7 @@ absl::Status ModelRunner::Submit(Step step) {
   BH_RETURN_IF_ERROR(CheckGivenRows(step));
   // At most one step is in flight, and runs: its copies are about to pass, or have.
   if (depth() > 1) BH_RETURN_IF_ERROR(driver->HostWait(*copied_));
+  BH_RETURN_IF_ERROR(WithExitCode(host_sampler_->Begin(step.plan), ExitCode::kBug));
   const StepIndex index = Prepare(step.plan);
   CopyArrays(index);
   if (depth() > 1) driver->Record(*copied_);

@@ -14,12 +14,12 @@
 #include "memory/cuda_driver.h"
 #include "memory/device.h"
 #include "memory/ledger.h"
-#include "runtime/engine/sampler.h"
 #include "runtime/engine/step_runner.h"
 #include "runtime/model/decode_graphs.h"
 #include "runtime/model/decoder.h"
 #include "runtime/model/device_sampler.h"
 #include "runtime/model/footprint.h"
+#include "runtime/model/host_sampler.h"
 
 namespace bulkhead {
 
@@ -77,8 +77,11 @@ class ModelRunner final : public StepRunner {
   int depth() const override { return copied_.has_value() ? 2 : 1; }
   absl::Status Submit(Step step) override;
   absl::StatusOr<StepResult> Collect() override;
-  // Spent in the sampler since the start; rank 0.
-  uint64_t sampling_ns() const { return sampling_ns_; }
+  // Whether every rank samples some rows: as the plan says (runtime/engine/shared_samples.h), where
+  // it does.
+  bool shares_samples() const { return SharesSamples(plan_, backend_); }
+  // Spent in the samplers of this rank's host since the start.
+  uint64_t sampling_ns() const { return host_sampler_->sampling_ns(); }
 
  private:
   absl::Status Check(const internal::StepPlan& plan) const;
@@ -108,14 +111,12 @@ class ModelRunner final : public StepRunner {
   // Hands out what Decoder::Logits left of a tile's rows.
   absl::Status TakeHiddenStates(const Step& step, int64_t first_row, ConstMatrixView normed,
                                 StepResult& result);
-  // Brings the columns of a tile's rows together on rank 0 and hands them out.
-  absl::Status GatherTile(const Step& step, int64_t first_row, ConstMatrixView part,
-                          StepResult& result);
+  // Brings the columns of a tile's rows together where they are sampled, and hands them out.
+  absl::Status GatherTile(const Step& step, int64_t first_row, MatrixView part, StepResult& result);
   // The same where the CPU can read it.
-  absl::StatusOr<ConstMatrixView> OnHost(ConstMatrixView logits);
-  // Hands the rows of one tile to whoever wants them: prompt logits sinks, then the samplers.
-  void TakeTile(const Step& step, int64_t first_row, ConstMatrixView logits, StepResult& result);
-  void SampleTile(const Step& step, StepResult& result);
+  absl::StatusOr<MatrixView> OnHost(MatrixView logits);
+  // Hands rank 0's rows of one tile to the sinks of prompt logits.
+  void HandOut(const Step& step, const LogitTile& tile, ConstMatrixView logits, StepResult& result);
 
   const ShardPlan& plan_;
   const int rank_;
@@ -141,13 +142,7 @@ class ModelRunner final : public StepRunner {
   std::vector<int64_t> vocab_cols_;  // [size]
   std::vector<int> logit_seq_;       // [logit rows of the step] which sequence
   int64_t num_sampled_rows_ = 0;     // of the logit rows; the last ones
-  std::vector<Sampler> samplers_;    // rank 0
-  struct HostSample {
-    const float* logits = nullptr;  // [V]
-    size_t sample = 0;              // of the step
-  };
-  std::vector<HostSample> host_samples_;  // of the tile that is handed out
-  uint64_t sampling_ns_ = 0;
+  std::optional<HostSampler> host_sampler_;
   std::optional<DeviceSampler> device_sampler_;  // where the device can
   struct InFlight {
     Step step;

@@ -4,9 +4,7 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/status.h"
-#include "comm/wait.h"
 #include "runtime/model/model_runner.h"
 
 namespace bulkhead {
@@ -75,84 +73,55 @@ absl::Status ModelRunner::TakeHiddenStates(const Step& step, int64_t first_row,
   return absl::OkStatus();
 }
 
-absl::Status ModelRunner::GatherTile(const Step& step, int64_t first_row, ConstMatrixView part,
+absl::Status ModelRunner::GatherTile(const Step& step, int64_t first_row, MatrixView part,
                                      StepResult& result) {
-  MatrixView whole;  // [R, V] on rank 0
-  if (rank_ == 0) whole = logits_.whole.Rows(0, part.rows());
-  if (plan_.size() > 1) BH_RETURN_IF_ERROR(comm_.GatherCols(part, vocab_cols_, whole));
-  if (rank_ != 0) return absl::OkStatus();
-  BH_ASSIGN_OR_RETURN(const ConstMatrixView logits, OnHost(whole));
-  TakeTile(step, first_row, logits, result);
-  return absl::OkStatus();
+  LogitTile tile;
+  tile.seqs = absl::MakeConstSpan(logit_seq_).subspan(first_row, part.rows());
+  tile.positions = absl::MakeConstSpan(logit_position_).subspan(first_row, part.rows());
+  host_sampler_->Divide(tile);
+  const int64_t own = tile.RowsOf(rank_);
+  MatrixView whole;  // [own, V]
+  if (own > 0) whole = logits_.whole.Rows(0, own);
+  if (plan_.size() > 1) {
+    BH_RETURN_IF_ERROR(tile.rank_of_row.empty()
+                           ? comm_.GatherCols(part, vocab_cols_, whole)
+                           : comm_.GatherRows(part, vocab_cols_, tile.rank_of_row, whole));
+  }
+  BH_ASSIGN_OR_RETURN(const MatrixView logits, OnHost(whole));
+  if (rank_ == 0) HandOut(step, tile, logits, result);
+  return host_sampler_->Sample(step, tile, logits, result);
 }
 
-absl::StatusOr<ConstMatrixView> ModelRunner::OnHost(ConstMatrixView logits) {
+absl::StatusOr<MatrixView> ModelRunner::OnHost(MatrixView logits) {
   Device& device = backend_.device();
-  if (device.host_memory()) return logits;
+  if (device.host_memory() || logits.empty()) return logits;
   BH_CHECK(logits.row_stride() == logits.cols());
   BH_RETURN_IF_ERROR(host_logits_.status());
-  const ConstMatrixView host(host_logits_->get(), DType::kF32, logits.rows(), logits.cols());
+  const MatrixView host(host_logits_->get(), DType::kF32, logits.rows(), logits.cols());
   device.CopyToHost(logits.data(), host_logits_->get(),
                     logits.rows() * logits.cols() * static_cast<int64_t>(sizeof(float)));
   BH_RETURN_IF_ERROR(device.Synchronize());
   return host;
 }
 
-void ModelRunner::TakeTile(const Step& step, int64_t first_row, ConstMatrixView logits,
-                           StepResult& result) {
-  host_samples_.clear();
-  for (int64_t row = 0; row < logits.rows();) {
-    const int seq = logit_seq_[first_row + row];
-    int64_t end = row + 1;  // of the rows of the same sequence in this tile
-    while (end < logits.rows() && logit_seq_[first_row + end] == seq) ++end;
+void ModelRunner::HandOut(const Step& step, const LogitTile& tile, ConstMatrixView logits,
+                          StepResult& result) {
+  int64_t own = 0;  // the row in `logits`
+  for (int64_t row = 0; row < tile.rows();) {
+    const int seq = tile.seqs[row];
+    int64_t end = row;  // of the rows of the same sequence in this tile
+    int64_t count = 0;  // of them, those that are here
+    for (; end < tile.rows() && tile.seqs[end] == seq; ++end)
+      count += tile.RankOf(end) == 0 ? 1 : 0;
     for (size_t i = 0; i < step.prompt_logits.size(); ++i) {
       if (step.prompt_logits[i].seq_index != seq || !result.prompt_logits[i].ok()) continue;
-      result.prompt_logits[i] = step.prompt_logits[i].sink->OnRows(
-          logit_position_[first_row + row], end - row, logits.cols(), logits.F32(row));
+      BH_CHECK(count == end - row);
+      result.prompt_logits[i] = step.prompt_logits[i].sink->OnRows(tile.positions[row], count,
+                                                                   logits.cols(), logits.F32(own));
     }
-    for (; row < end; ++row) {
-      const std::pair<int, int64_t> place(seq, logit_position_[first_row + row] + 1);
-      const auto sample = std::lower_bound(
-          step.samples.begin(), step.samples.end(), place,
-          [](const SampleRow& a, const auto& b) { return std::pair(a.seq_index, a.position) < b; });
-      if (sample == step.samples.end() || std::pair(sample->seq_index, sample->position) != place) {
-        continue;
-      }
-      host_samples_.push_back(
-          {logits.F32(row), static_cast<size_t>(sample - step.samples.begin())});
-    }
+    own += count;
+    row = end;
   }
-  if (!host_samples_.empty()) SampleTile(step, result);
-}
-
-void ModelRunner::SampleTile(const Step& step, StepResult& result) {
-  const int64_t begin_ns = MonotonicNanos();
-  const size_t parts = std::min(samplers_.size(), host_samples_.size());
-  // Behind a guess that the sample before it, of the same sequence, decides.
-  const auto follows = [&](size_t i) {
-    const size_t at = host_samples_[i].sample;
-    return at > 0 && !step.samples[at].drafted.empty() &&
-           step.samples[at - 1].seq_index == step.samples[at].seq_index;
-  };
-  // Rows of a sequence stay together: each waits for the sample before it.
-  const auto part_begin = [&](size_t part) {
-    size_t begin = part * host_samples_.size() / parts;
-    while (begin < host_samples_.size() && follows(begin)) ++begin;
-    return part == 0 ? 0 : begin;
-  };
-  backend_.OnHostThreads(static_cast<int>(parts), [&](int part) {
-    for (size_t i = part_begin(part); i < part_begin(part + 1); ++i) {
-      const auto [logits, sample] = host_samples_[i];
-      if (follows(i)) {  // behind a wrong guess, or where nothing was sampled?
-        const absl::StatusOr<GeneratedToken>& before = result.samples[sample - 1];
-        if (!before.ok() || before->id != step.samples[sample].drafted.back()) continue;
-      }
-      result.samples[sample] = samplers_[part].Sample(
-          absl::MakeConstSpan(logits, static_cast<size_t>(plan_.config().vocab_size)),
-          step.samples[sample]);
-    }
-  });
-  sampling_ns_ += static_cast<uint64_t>(MonotonicNanos() - begin_ns);
 }
 
 }  // namespace bulkhead

@@ -29,15 +29,16 @@ absl::Status PromptLogprobs::OnRows(int64_t first_position, int64_t rows, int64_
     if (position < next_ || position >= prompt_tokens) continue;
     BH_CHECK(position == next_);
     const auto row = absl::MakeConstSpan(logits + i * vocab_size, static_cast<size_t>(vocab_size));
-    if (!HasNoNanOrPositiveInf(row) || ArgMax(row, {}) < 0) {
+    const TokenId most_likely = HasNoNanOrPositiveInf(row) ? ArgMax(row) : -1;
+    if (most_likely < 0) {
       return absl::InternalError("the model's logits are not finite numbers");
     }
-    const RowLogprobs logprobs(row);
+    RowLogprobs logprobs(row, row[most_likely]);
     GeneratedToken token;
     token.id = prompt_[position];
     token.logprob = logprobs.Of(token.id);
     token.rank = logprobs.RankOf(token.id);
-    const int64_t count = SelectBest(row, {}, num_best_, best_.data());
+    const int64_t count = SelectBest(row, num_best_, best_.data());
     for (int64_t k = 0; k < count; ++k) token.top.push_back({best_[k], logprobs.Of(best_[k])});
     Pack(token);
     ++next_;

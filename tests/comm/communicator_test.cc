@@ -106,7 +106,7 @@ TEST(Communicator, SmallAndLargeSumsAndGathersAlternateWithoutOverwritingEachOth
       expected[size].push_back(ExpectedSum(kind, size, sizes[kind]));
     }
     RunRanks(size, [&](Group& group) {
-      ConnectedRank rank(group, {.max_sum_elements = 20000, .max_gather_elements = 64});
+      ConnectedRank rank(group, {.max_sum_elements = 20000, .max_gather_elements = 200});
       std::vector<std::vector<float>> partial_sums;
       for (int kind = 0; kind < 7; ++kind) {
         partial_sums.push_back(MakePartialSum(kind, rank.comm().rank(), sizes[kind]));
@@ -118,6 +118,9 @@ TEST(Communicator, SmallAndLargeSumsAndGathersAlternateWithoutOverwritingEachOth
         const auto sum = rank.comm().AllReduceSum();
         ASSERT_TRUE(sum.ok()) << sum.status();
         if (round % 3 == 0) GatherAndCheck(rank.comm(), round, 1 + round % 5);
+        if (round % 5 == 0) {
+          ASSERT_EQ(GatherRowsOnce(rank.comm(), round), "");
+        }
         // After the gather: a sum stays valid until the next PartialSum.
         ASSERT_TRUE(SameBits(sum->F32(), expected[size][kind])) << "round " << round;
         // One rank is late, in turn.
@@ -125,6 +128,32 @@ TEST(Communicator, SmallAndLargeSumsAndGathersAlternateWithoutOverwritingEachOth
       }
     });
   }
+}
+
+TEST(Communicator, RowsGoToTheRanksThatAreNamed) {
+  for (int size = 2; size <= 8; ++size) {
+    RunRanks(size, [&](Group& group) {
+      ConnectedRank rank(group, {.max_sum_elements = 600, .max_gather_elements = 200});
+      for (int round = 0; round < 300; ++round) {
+        ASSERT_EQ(GatherRowsOnce(rank.comm(), round), "") << size << " ranks, round " << round;
+        if (round % 7 == 0) GatherAndCheck(rank.comm(), round, 3);
+      }
+    });
+  }
+}
+
+TEST(Communicator, RanksThatDivideRowsDifferentlyAreABugAndNotANumber) {
+  RunRanks(2, [&](Group& group) {
+    ConnectedRank rank(group, {.max_gather_elements = 8});
+    const std::vector<int> rank_of_row = {rank.comm().rank(), 0};
+    std::vector<float> rows(4);
+    const bool first = rank.comm().rank() == 0;
+    const MatrixView out(reinterpret_cast<std::byte*>(rows.data()), DType::kF32, first ? 2 : 1, 2);
+    const MatrixView part(reinterpret_cast<std::byte*>(rows.data()), DType::kF32, 2, 1);
+    const absl::Status status = rank.comm().GatherRows(part, {1, 1}, rank_of_row, out);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+    EXPECT_EQ(ExitCodeOf(status), ExitCode::kBug);
+  });
 }
 
 TEST(Communicator, BroadcastsGiveEveryRankTheBitsOfRankZero) {

@@ -378,13 +378,13 @@ std::vector<std::vector<TokenId>> RunRequests(const std::string& model_dir,
     limits.prefix_caching = options.prefix_caching;
     limits.state_tokens = rig.state_tokens;
     limits.pads_decodes = options.pads_decodes;
+    limits.shares_samples = runner.shares_samples();
     if (options.preemptions != nullptr) limits.admission = Admission::kOptimistic;
     Coordinator coordinator(std::move(coordinator_options));
     coordinator.SetServing();
     std::vector<std::shared_ptr<RecordingSink>> sinks;
-    for (const Request& request : requests) {
+    for (const Request& request : requests)
       OrDie(coordinator.Submit(request, sinks.emplace_back(std::make_shared<RecordingSink>())));
-    }
     coordinator.BeginDrain(absl::InfiniteDuration());
     OrDie(RunRank(runner, bus, &coordinator, nullptr));
     for (const auto& sink : sinks) {

@@ -59,6 +59,7 @@ absl::Status Sums(Rank& rank) {
         first ? MatrixView(reinterpret_cast<std::byte*>(all.data()), DType::kF32, 1, 2 * size)
               : MatrixView()));
     for (int r = 0; first && r < size; ++r) BH_CHECK(all[2 * r] == r && all[2 * r + 1] == round);
+    if (size > 1) BH_CHECK(GatherRowsOnce(rank.comm, round).empty());
 
     const std::string plan(round * 1000, static_cast<char>('a' + round % 26));
     if (first) {
@@ -166,7 +167,7 @@ absl::Status Run(const std::string& mode, Rank& rank) {
 }
 
 absl::Status RunMode(const std::string& mode, Group& group) {
-  const CommLimits limits{.max_sum_elements = 262144, .max_gather_elements = 64};
+  const CommLimits limits{.max_sum_elements = 262144, .max_gather_elements = 200};
   const std::unique_ptr<Device> device = NewHostDevice(0);
   MemoryLedger ledger(*device);
   ledger.Claim(MemoryCategory::kCommunication,

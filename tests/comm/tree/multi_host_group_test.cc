@@ -125,13 +125,15 @@ void SumAndGather(Group& group, const CommLimits& limits) {
       }
       ASSERT_EQ(*at, -1.0F);  // the stride's gap is untouched
     }
+    ASSERT_EQ(GatherRowsOnce(comm, round), "") << "round " << round;
+    ASSERT_TRUE(SameBits(sum->F32(), ExpectedSum(round, size, elements))) << "a gather touched it";
   }
 }
 
 TEST_P(MultiHostGroupTest, SumsHaveTheBitsOfOneNodeAndGathersAreWhole) {
   for (const int64_t elements : {200, 6000, 100'000}) {  // all small; some large
     RunRanksOf(NewLocalNodes(GetParam()), [&](Group& group) {
-      SumAndGather(group, {.max_sum_elements = elements, .max_gather_elements = 64});
+      SumAndGather(group, {.max_sum_elements = elements, .max_gather_elements = 200});
     });
   }
 }

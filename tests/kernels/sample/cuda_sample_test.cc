@@ -50,8 +50,9 @@ std::vector<int32_t> SampledByHost(const Rows& rows) {
   std::vector<int32_t> sampled;
   for (int i = 0; i < rows.size(); ++i) {
     const SampleRow& row = rows.samples[i];
-    const auto token = sampler.Sample(
-        absl::MakeConstSpan(&rows.logits[i * rows.vocab], static_cast<size_t>(rows.vocab)), row);
+    const auto begin = rows.logits.begin() + i * rows.vocab;
+    std::vector<float> logits(begin, begin + rows.vocab);
+    const auto token = sampler.Sample(absl::MakeSpan(logits), row);
     sampled.push_back(token.ok()                              ? token->id
                       : token.status() == NotFiniteError(row) ? kNotFinite
                                                               : kNothingToSample);

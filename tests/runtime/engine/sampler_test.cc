@@ -22,8 +22,8 @@ class Rig {
  public:
   explicit Rig(int64_t vocab_size)
       : scratch_(Sampler::ScratchBytes(vocab_size)), sampler_(vocab_size, scratch_.data()) {}
-  absl::StatusOr<GeneratedToken> Sample(const std::vector<float>& logits, const SampleRow& row) {
-    return sampler_.Sample(logits, row);
+  absl::StatusOr<GeneratedToken> Sample(std::vector<float> logits, const SampleRow& row) {
+    return sampler_.Sample(absl::MakeSpan(logits), row);
   }
 
  private:

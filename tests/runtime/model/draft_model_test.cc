@@ -84,6 +84,7 @@ Outcome Generate(const std::string& model, const Setting& setting) {
     options.limits.max_num_queued_tokens = 100000;
     options.limits.prefix_caching = true;
     options.limits.admission = setting.admission;
+    options.limits.shares_samples = setting.size > 1;
     if (drafts) {
       options.limits.drafts = {.num_speculative_tokens = 4,
                                .draft_model_len = draft_limits.max_model_len};
