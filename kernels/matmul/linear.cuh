@@ -12,26 +12,28 @@
 namespace bulkhead::cuda {
 
 inline constexpr int kLinearWarps = kLinearThreads / kWarp;
-inline constexpr uint32_t kBf16Of128 = 0x43004300U;   // twice 128; the low 4 bits count ones
-inline constexpr uint32_t kF32Of2To23 = 0x4B000000U;  // the low 8 bits count ones
+inline constexpr uint32_t kBf16Of128 = 0x43004300U;  // twice 128; the low 4 bits count ones
+inline constexpr uint32_t kBf16OfMinus256 = 0xC380C380U;
+inline constexpr uint32_t kBf16Of1 = 0x3F803F80U;
+
+struct alignas(8) CellPair {
+  int32_t of[2];
+};
 
 // What a lane holds of 64 inputs of a tile of rows.
 template <WeightFormat kFormat>
 struct WeightTile {
   static constexpr int kLoads = WeightBits(kFormat) / 4;
   Words4 loads[kLoads];
-  int cells[2];  // of its chunks, where weights have cells
+  CellPair cells;  // of its chunks, where weights have cells
 
-  BH_DEVICE void Load(const PackedWeight& weight, int tile, int step) {
+  // `codes`: this lane's of the tile, of step 0, where weights have cells.
+  BH_DEVICE void Load(const PackedWeight& weight, const unsigned char* codes, int tile, int step) {
     if constexpr (IsQuantized(kFormat)) {
-      const int64_t first =
-          (static_cast<int64_t>(tile) * (weight.depth / kDepthGranule) + step) * kLoads;
+      const unsigned char* const from = codes + step * (kLoads * kWarp * 16);
       BH_UNROLL
-      for (int i = 0; i < kLoads; ++i) {
-        loads[i] = LoadStream(weight.numbers + ((first + i) * kWarp + LaneIndex()) * 16);
-      }
-      cells[0] = weight.chunk_cell[2 * step];
-      cells[1] = weight.chunk_cell[2 * step + 1];
+      for (int i = 0; i < kLoads; ++i) loads[i] = LoadStream(from + i * kWarp * 16);
+      cells = LoadVector<CellPair>(weight.chunk_cell + 2 * step);
     } else {
       const int64_t row = static_cast<int64_t>(tile) * kTileRows + LaneIndex() / 4;
       const int64_t at = static_cast<int64_t>(step) * kDepthGranule + LaneIndex() % 4 * 8;
@@ -48,7 +50,7 @@ struct WeightTile {
     if constexpr (kFormat == WeightFormat::kInt4) {
       const uint32_t word = loads[0].w[2 * chunk + half];
       BH_UNROLL
-      for (int i = 0; i < 4; ++i) a[i] = (word >> (4 * i) & 0x000F000FU) | kBf16Of128;
+      for (int i = 0; i < 4; ++i) a[i] = AndXor(word >> (4 * i), 0x000F000FU, kBf16Of128);
     } else if constexpr (kFormat == WeightFormat::kFp4) {
       const uint32_t word = loads[0].w[2 * chunk + half];
       BH_UNROLL
@@ -64,8 +66,8 @@ struct WeightTile {
       BH_UNROLL
       for (int i = 0; i < 2; ++i) {
         const uint32_t word = loads[chunk].w[2 * half + i];
-        a[i] = CodePair(word, 0x7650, 0x7651);
-        a[2 + i] = CodePair(word, 0x7652, 0x7653);
+        a[i] = CodePair(__byte_perm(word, 0, 0x4140));
+        a[2 + i] = CodePair(__byte_perm(word, 0, 0x4342));
       }
     } else {
       BH_UNROLL
@@ -76,11 +78,11 @@ struct WeightTile {
     }
   }
 
-  // Two codes of 8 bits less 128, exact in bf16.
-  BH_DEVICE static uint32_t CodePair(uint32_t word, uint32_t first, uint32_t second) {
-    constexpr float kOffset = 8388608.0F + 128.0F;
-    return Bf16Pair(__uint_as_float(__byte_perm(word, kF32Of2To23, first)) - kOffset,
-                    __uint_as_float(__byte_perm(word, kF32Of2To23, second)) - kOffset);
+  // Two codes of 8 bits, 16 bits apart, less 128, exact in bf16: 128 and the low bits, less 128
+  // where the code's first bit is set, else 256.
+  BH_DEVICE static uint32_t CodePair(uint32_t codes) {
+    return FmaBf16Pairs(AndXor(codes, 0x007F007FU, kBf16Of128), kBf16Of1,
+                        AndXor(codes, 0x00800080U, kBf16OfMinus256));
   }
 };
 
@@ -89,8 +91,8 @@ template <WeightFormat kFormat, int kTiles>
 struct Sums {
   float done[kTiles][4] = {};
   float cell[kTiles][4] = {};
-  float inputs[kTiles] = {};  // of x over the cell: token lane / 4, this lane's inputs
-  uint32_t scaling[2] = {};   // of the cell, rows lane / 4 and 8 more
+  float inputs[kTiles][4] = {};  // of x over the cell, the same for each row
+  uint32_t scaling[2] = {};      // of the cell, rows lane / 4 and 8 more
 
   BH_DEVICE void Multiply(int n, const uint32_t (&a)[4], const uint32_t (&b)[2]) {
     if constexpr (IsQuantized(kFormat)) {
@@ -102,12 +104,10 @@ struct Sums {
     }
   }
 
-  BH_DEVICE void AddInputs(int n, const Words4& x) {
-    BH_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      inputs[n] +=
-          F32OfBf16(static_cast<uint16_t>(x.w[i])) + F32OfBf16(static_cast<uint16_t>(x.w[i] >> 16));
-    }
+  // A product with ones: adding the numbers one by one would take as many instructions as all else.
+  BH_DEVICE void AddInputs(int n, const uint32_t (&b)[2]) {
+    const uint32_t ones[4] = {kBf16Of1, kBf16Of1, kBf16Of1, kBf16Of1};
+    MmaBf16(inputs[n], ones, b);
   }
 
   // Loads issued now, used when the cell is complete.
@@ -122,15 +122,6 @@ struct Sums {
   BH_DEVICE void FinishCell() {
     BH_UNROLL
     for (int n = 0; n < kTiles; ++n) {
-      float first = 0.0F;
-      float second = 0.0F;
-      if constexpr (kFormat == WeightFormat::kInt4) {
-        inputs[n] += __shfl_xor_sync(kFullMask, inputs[n], 1);
-        inputs[n] += __shfl_xor_sync(kFullMask, inputs[n], 2);
-        // This lane's columns are the tokens 2 (lane % 4) and the next one.
-        first = __shfl_sync(kFullMask, inputs[n], LaneIndex() % 4 * 8);
-        second = __shfl_sync(kFullMask, inputs[n], LaneIndex() % 4 * 8 + 4);
-      }
       BH_UNROLL
       for (int half = 0; half < 2; ++half) {
         const uint32_t bits = scaling[half];
@@ -141,12 +132,11 @@ struct Sums {
                                ? 128.0F + F32OfF16(static_cast<uint16_t>(bits >> 16))
                                : 0.0F;
         float* const sums = done[n] + 2 * half;
-        sums[0] = fmaf(scale, fmaf(-zero, first, cell[n][2 * half]), sums[0]);
-        sums[1] = fmaf(scale, fmaf(-zero, second, cell[n][2 * half + 1]), sums[1]);
+        sums[0] = fmaf(scale, fmaf(-zero, inputs[n][0], cell[n][2 * half]), sums[0]);
+        sums[1] = fmaf(scale, fmaf(-zero, inputs[n][1], cell[n][2 * half + 1]), sums[1]);
       }
       BH_UNROLL
-      for (int i = 0; i < 4; ++i) cell[n][i] = 0.0F;
-      inputs[n] = 0.0F;
+      for (int i = 0; i < 4; ++i) cell[n][i] = inputs[n][i] = 0.0F;
     }
   }
 };
@@ -160,7 +150,7 @@ BH_DEVICE void MultiplyStep(const PackedWeight& weight, int row_tile, const Inpu
   BH_UNROLL
   for (int chunk = 0; chunk < 2; ++chunk) {
     if constexpr (IsQuantized(kFormat)) {
-      const int next = tile.cells[chunk];
+      const int next = tile.cells.of[chunk];
       if (next != cell) {
         sums.FinishCell();
         sums.BeginCell(weight, row_tile * kTileRows, next);
@@ -172,7 +162,6 @@ BH_DEVICE void MultiplyStep(const PackedWeight& weight, int row_tile, const Inpu
     for (int n = 0; n < kTiles; ++n) {
       const int at = step * kDepthGranule + chunk * kChunkInputs + LaneIndex() % 4 * 8;
       x[n] = LoadVector<Words4>(inputs.Row(n) + at);
-      if constexpr (kFormat == WeightFormat::kInt4) sums.AddInputs(n, x[n]);
     }
     BH_UNROLL
     for (int half = 0; half < 2; ++half) {
@@ -182,6 +171,7 @@ BH_DEVICE void MultiplyStep(const PackedWeight& weight, int row_tile, const Inpu
       for (int n = 0; n < kTiles; ++n) {
         const uint32_t b[2] = {x[n].w[2 * half], x[n].w[2 * half + 1]};
         sums.Multiply(n, a, b);
+        if constexpr (kFormat == WeightFormat::kInt4) sums.AddInputs(n, b);
       }
     }
   }
@@ -206,9 +196,11 @@ BH_DEVICE void MultiplyPart(const PackedWeight& weight, int row_tile, const Inpu
   const int begin = WarpIndex() * steps_of_warp;
   const int end = begin + steps_of_warp < steps ? begin + steps_of_warp : steps;
   WeightTile<kFormat> tiles[kSteps];
+  const int64_t first_load = static_cast<int64_t>(row_tile) * steps * WeightTile<kFormat>::kLoads;
+  const unsigned char* const codes = weight.numbers + (first_load * kWarp + LaneIndex()) * 16;
   BH_UNROLL
   for (int i = 0; i < kSteps; ++i) {
-    if (begin + i < end) tiles[i].Load(weight, row_tile, begin + i);
+    if (begin + i < end) tiles[i].Load(weight, codes, row_tile, begin + i);
   }
   int cell = 0;
   if constexpr (IsQuantized(kFormat)) {
@@ -222,7 +214,7 @@ BH_DEVICE void MultiplyPart(const PackedWeight& weight, int row_tile, const Inpu
       const int step = first + i;
       if (step < end) {
         MultiplyStep<kFormat, kTiles>(weight, row_tile, inputs, tiles[i], step, cell, sums);
-        if (step + kSteps < end) tiles[i].Load(weight, row_tile, step + kSteps);
+        if (step + kSteps < end) tiles[i].Load(weight, codes, row_tile, step + kSteps);
       }
     }
   }

@@ -63,8 +63,9 @@ struct HeadRows {
   }
 };
 
+// The sums of four tiles of codes leave no registers for a fourth block.
 template <WeightFormat kFormat, int kTiles>
-BH_KERNEL_SHARING(kLinearThreads, 4)
+BH_KERNEL_SHARING(kLinearThreads, kTiles == 4 && IsQuantized(kFormat) ? 3 : 4)
 HeadLinear(HeadProductParameters p) {
   const int token0 = int(blockIdx.y) * kTiles * 8;
   Sums<kFormat, kTiles> sums;

@@ -116,6 +116,18 @@ BH_DEVICE uint32_t F16Pair(float low, float high) {
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
   return r;
 }
+// a b + c in each half, rounded once; subnormal numbers are numbers.
+BH_DEVICE uint32_t FmaBf16Pairs(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t r;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+  return r;
+}
+// (a & mask) ^ bits in one instruction, which the compiler makes two of where both are constants.
+BH_DEVICE uint32_t AndXor(uint32_t a, uint32_t mask, uint32_t bits) {
+  uint32_t r;
+  asm("lop3.b32 %0, %1, %2, %3, 0x6A;" : "=r"(r) : "r"(a), "r"(mask), "r"(bits));
+  return r;
+}
 BH_DEVICE float F32OfBf16(uint16_t bits) { return __uint_as_float(uint32_t{bits} << 16); }
 BH_DEVICE float F32OfF16(uint16_t bits) {
   float r;

@@ -119,6 +119,13 @@ BH_KERNEL(32) SelectBytesKernel(ProbeParameters p) {
   p.out[LaneIndex()] = __byte_perm(in[0], in[1], in[2]);
 }
 
+BH_KERNEL(32) BitsAndSumsKernel(ProbeParameters p) {
+  GridDependencySynchronize();
+  const uint32_t* const in = p.in + 3 * LaneIndex();
+  p.out[2 * LaneIndex()] = AndXor(in[0], in[1], in[2]);
+  p.out[2 * LaneIndex() + 1] = FmaBf16Pairs(in[0], in[1], in[2]);
+}
+
 BH_KERNEL(32) Exp2Kernel(ProbeParameters p) {
   GridDependencySynchronize();
   p.out[LaneIndex()] = AsBits(Exp2(AsF32(p.in[LaneIndex()])));
@@ -172,6 +179,7 @@ Probe CopyProbe() { return KernelOf<1024>("copy", CopyKernel); }
 Probe PairProbe() { return KernelOf<1024>("pair", PairKernel); }
 Probe WidenProbe() { return KernelOf<1024>("widen", WidenKernel); }
 Probe SelectBytesProbe() { return KernelOf<1024>("select_bytes", SelectBytesKernel); }
+Probe BitsAndSumsProbe() { return KernelOf<1024>("bits_and_sums", BitsAndSumsKernel); }
 Probe Exp2Probe() { return KernelOf<1024>("exp2", Exp2Kernel); }
 Probe LoadStreamProbe() { return KernelOf<1024>("load_stream", LoadStreamKernel); }
 Probe SyncBlockProbe() { return KernelOf<1024>("sync_block", SyncBlockKernel); }

@@ -32,8 +32,10 @@ Probe PairProbe();
 // in[lane]: two numbers of 16 bits; out[4 lane]: both of them, read as bf16 and as f16
 Probe WidenProbe();
 Probe SelectBytesProbe();  // in[3 lane]: a, b, selector
-Probe Exp2Probe();         // f32
-Probe LoadStreamProbe();   // in, out: four words of a lane
+// in[3 lane]: a, b, c; out[2 lane]: AndXor and FmaBf16Pairs of them
+Probe BitsAndSumsProbe();
+Probe Exp2Probe();        // f32
+Probe LoadStreamProbe();  // in, out: four words of a lane
 // in, out: 256 words of a block of 256 threads; out[i] = in[255 - i] through shared memory
 Probe SyncBlockProbe();
 // in: 256 words of a block of 256 threads. out[i] = the odd ones + 1000 x the even ones + 10^6 x

@@ -201,6 +201,26 @@ TEST(Words, BytesAreSelectedByTheDigitsOfTheSelector) {
   }
 }
 
+TEST(Words, BitsAndSumsOfPairs) {
+  Words in = RandomWords(96);
+  // Between 2 and 32 in size, so that only the last step rounds; then what is subnormal.
+  for (uint32_t& word : in) word = (word & 0x81FF81FFU) | 0x40004000U;
+  in[0] = 0x80400001;
+  in[1] = 0x7E807E80;  // 2^126
+  in[2] = 0x80008000;  // -0
+  const Words out = RunProbe(cuda::BitsAndSumsProbe(), in, 64);
+  EXPECT_EQ(out[1], 0xBF003C00U);  // -2^-1 and 2^-7
+  for (int lane = 0; lane < 32; ++lane) {
+    const uint32_t* const abc = &in[3 * lane];
+    EXPECT_EQ(out[2 * lane], (abc[0] & abc[1]) ^ abc[2]);
+    for (const int shift : {0, 16}) {
+      const auto number = [&](int i) { return F32OfBf16(static_cast<uint16_t>(abc[i] >> shift)); };
+      const float want = number(0) * number(1) + number(2);
+      EXPECT_EQ(static_cast<uint16_t>(out[2 * lane + 1] >> shift), Bf16OfF32(want));
+    }
+  }
+}
+
 TEST(Words, PowersOfTwo) {
   std::vector<float> in;
   for (int i = 0; i < 32; ++i) in.push_back(static_cast<float>(i - 20) * 1.37F);

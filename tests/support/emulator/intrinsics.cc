@@ -161,6 +161,15 @@ void MmaF16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
 
 uint32_t Bf16Pair(float low, float high) { return Pair(Bf16OfF32(low), Bf16OfF32(high)); }
 uint32_t F16Pair(float low, float high) { return Pair(F16OfF32(low), F16OfF32(high)); }
+uint32_t FmaBf16Pairs(uint32_t a, uint32_t b, uint32_t c) {
+  const auto of_half = [&](int shift) {
+    const auto number = [shift](uint32_t pair) {
+      return bulkhead::F32OfBf16(static_cast<uint16_t>(pair >> shift));
+    };
+    return std::fma(number(a), number(b), number(c));
+  };
+  return Bf16Pair(of_half(0), of_half(16));
+}
 float F32OfBf16(uint16_t bits) { return bulkhead::F32OfBf16(bits); }
 float F32OfF16(uint16_t bits) { return bulkhead::F32OfF16(bits); }
 // A GPU has a single canonical NaN.

@@ -77,6 +77,9 @@ void MmaF16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
 // ---- numbers
 uint32_t Bf16Pair(float low, float high);
 uint32_t F16Pair(float low, float high);
+// Rounded to f32 before.
+uint32_t FmaBf16Pairs(uint32_t a, uint32_t b, uint32_t c);
+inline uint32_t AndXor(uint32_t a, uint32_t mask, uint32_t bits) { return (a & mask) ^ bits; }
 float F32OfBf16(uint16_t bits);
 float F32OfF16(uint16_t bits);
 uint16_t Bf16OfF32(float x);
