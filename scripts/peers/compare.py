@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -22,7 +23,7 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-OUR_DTYPES = {"bf16": ["--weight-dtype", "bfloat16"], "int8": ["--weight-dtype", "int8"],
+OUR_DTYPES = {"bf16": ["--weight-dtype", "auto"], "int8": ["--weight-dtype", "int8"],
               "int4": ["--weight-dtype", "int4"]}
 PYTHON_PEERS = {"vllm": "vllm_engine.py", "openvino": "openvino_engine.py"}
 LLAMA_PEERS = ("llama_cpp", "ik_llama")
@@ -57,7 +58,7 @@ def parse(argv):
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--timeout", type=int, default=1800, help="seconds for one engine in one round and format")
-    parser.add_argument("--out", help="the raw figures as JSON")
+    parser.add_argument("--out", help="the raw figures as JSON, written after each engine")
     args = parser.parse_args(argv)
     args.formats = args.formats.split(",")
     for name in args.formats:
@@ -133,9 +134,8 @@ def run_python(args, name, kind):
     return json.loads(text.strip().splitlines()[-1])
 
 
-def measure(args):
-    """{(format, engine): {case: [tokens/s of each round]}}"""
-    figures, versions = {}, {}
+def measure(args, figures, versions, keep):
+    """Fills in {(format, engine): {case: [tokens/s of each round]}}, and calls keep() after each engine."""
     for round_index in range(args.rounds):
         for kind in args.formats:
             engines = ["bulkhead", *(name for name in args.peers if (name, kind) in args.paths)]
@@ -154,7 +154,7 @@ def measure(args):
                     continue
                 for case, rate in found.items():
                     figures.setdefault((kind, name), {}).setdefault(case, []).append(rate)
-    return figures, versions
+                keep()
 
 
 def cpu_name():
@@ -192,20 +192,30 @@ def table_of(args, figures):
 
 def main(argv):
     args = parse(argv)
-    figures, versions = measure(args)
+    figures, versions = {}, {}
+    versions["bulkhead"] = output_of([args.bulkhead, "--version"], 60).strip().splitlines()[0]
+
+    def keep():
+        if args.out:
+            with open(args.out, "w", encoding="utf-8") as f:
+                json.dump({"cpu": cpu_name(), "command": argv, "versions": versions,
+                           "figures": [{"format": kind, "engine": name, "cases": cases}
+                                       for (kind, name), cases in figures.items()]}, f, indent=1)
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    whole = True
+    try:
+        measure(args, figures, versions, keep)
+    except KeyboardInterrupt:
+        whole = False
+        print("interrupted: the table has what was measured until now", file=sys.stderr)
     print(f"{cpu_name()}, {args.threads} threads, medians of {args.rounds} rounds; decode behind {args.context} tokens\n")
     print(table_of(args, figures))
-    versions["bulkhead"] = output_of([args.bulkhead, "--version"], 60).strip().splitlines()[0]
     for name, version in versions.items():
         print(f"{name}: {version}")
-    if args.out:
-        with open(args.out, "w", encoding="utf-8") as f:
-            json.dump({"cpu": cpu_name(), "command": argv, "versions": versions,
-                       "figures": [{"format": kind, "engine": name, "cases": cases}
-                                   for (kind, name), cases in figures.items()]}, f, indent=1)
     complete = all((kind, "bulkhead") in figures for kind in args.formats) and all(key[::-1] in figures for key in args.paths
                                                                                    if key[1] in args.formats)
-    return 0 if complete else 1
+    return 0 if whole and complete else 1
 
 
 if __name__ == "__main__":

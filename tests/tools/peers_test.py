@@ -18,7 +18,7 @@ if args == ["--version"]:
 value = lambda flag: args[args.index(flag) + 1]
 cases = [{"batch_size": int(b), "input_len": int(n), "prefill_tokens_per_s": 10.0 * int(n), "decode_tokens_per_s": 3.0 * int(b)}
          for b in value("--batch-size").split(",") for n in value("--input-len").split(",")]
-if "--weight-dtype" not in args or "--threads" not in args:
+if value("--weight-dtype") not in ("auto", "int8", "int4") or "--threads" not in args:
     sys.exit(2)
 print(json.dumps({"cases": cases}))
 """
@@ -95,6 +95,17 @@ class Compare(unittest.TestCase):
         self.assertIn("no such instruction", done.stderr)
         self.assertIn("| bf16, tokens/s | bulkhead | ik_llama | ours / best |", done.stdout)
         self.assertIn("| decode 8 | 24.0 | 12.0 | 2.00 |", done.stdout)
+
+    def test_an_interrupted_run_shows_what_it_has(self):
+        self.python = self.program("python", "#!/usr/bin/env python3\nimport os, signal\nos.kill(os.getppid(), signal.SIGTERM)\n"
+                                   "signal.pause()\n")
+        out = os.path.join(self.folder.name, "out.json")
+        done = self.with_peers("--out", out)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("interrupted", done.stderr)
+        self.assertIn("| decode 8 | 24.0 | - |", done.stdout)
+        with open(out, encoding="utf-8") as f:
+            self.assertEqual([f["engine"] for f in json.load(f)["figures"]], ["bulkhead"])
 
     def test_a_peer_is_left_out_of_formats_that_it_has_no_weights_of(self):
         done = self.with_peers("--formats", "int8", "--rounds", "1")
