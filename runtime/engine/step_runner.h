@@ -31,7 +31,7 @@ struct GivenRows {
 
 class LogitsProcessor;
 
-// How rank 0 samples from a row of logits of a sequence of a plan; never sent to other ranks.
+// How a row of logits is sampled, as rank 0 knows it; others know what shared_samples.h sends them.
 struct SampleRow {
   int seq_index = 0;  // in the plan's sequences
   SamplingParams sampling;
