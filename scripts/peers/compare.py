@@ -81,8 +81,8 @@ def parse(argv):
     return args
 
 
-def output_of(command, timeout_s):
-    """Standard output; the last lines of standard error where it fails."""
+def output_of(command, timeout_s, errors_too=False):
+    """Standard output, and standard error behind it if wanted; the last lines of that where it fails."""
     with tempfile.TemporaryFile("w+") as errors:
         try:
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, text=True, timeout=timeout_s, check=False)
@@ -92,7 +92,8 @@ def output_of(command, timeout_s):
             errors.seek(0)
             tail = " / ".join(errors.read().strip().splitlines()[-3:])
             raise EngineError(f"{command[0]} ended with {done.returncode}: {tail}")
-    return done.stdout
+        errors.seek(0)
+        return done.stdout + errors.read() if errors_too else done.stdout
 
 
 def run_bulkhead(args, kind):
@@ -110,16 +111,19 @@ def run_bulkhead(args, kind):
 
 
 def run_llama(args, name, kind):
-    """llama-batched-bench: its table has PP, TG, B, N_KV, T_PP, S_PP, T_TG, S_TG."""
+    """llama-batched-bench: its table, which ik_llama.cpp's writes as an error, has PP, TG, B, N_KV, T_PP, S_PP, T_TG, S_TG."""
     def bench(batches, inputs, outputs):
         cells = max(batches) * (max(inputs) + outputs)
         text = output_of([os.path.join(args.peers[name], "llama-batched-bench"), "-m", args.paths[name, kind], "-t",
                           str(args.threads), "-c", str(cells), "-b", "2048", "-ub", "512", "-fa", "on",
                           *(["-rtr"] if name == "ik_llama" and kind != "bf16" else []), "-npp", ",".join(map(str, inputs)), "-ntg",
-                          str(outputs), "-npl", ",".join(map(str, batches))], args.timeout)
+                          str(outputs), "-npl", ",".join(map(str, batches))], args.timeout, errors_too=True)
         rows = [[cell.strip() for cell in line.strip().strip("|").split("|")]
                 for line in text.splitlines() if line.startswith("|")]
-        return [(int(r[0]), int(r[2]), float(r[5]), float(r[7])) for r in rows if len(r) >= 8 and r[0].isdigit()]
+        found = [(int(r[0]), int(r[2]), float(r[5]), float(r[7])) for r in rows if len(r) >= 8 and r[0].isdigit()]
+        if not found:
+            raise EngineError("llama-batched-bench printed no row of its table")
+        return found
 
     figures = {f"decode {batch}": decode for _, batch, _, decode in bench(args.batch_size, [args.context], args.output_len)}
     for inputs, _, prefill, _ in bench([1], args.input_len, PREFILL_OUTPUT_LEN):

@@ -24,6 +24,7 @@ print(json.dumps({"cases": cases}))
 """
 LLAMA = """#!/usr/bin/env python3
 import sys
+sys.stdout = sys.stderr  # as ik_llama.cpp's
 args = sys.argv[1:]
 value = lambda flag: args[args.index(flag) + 1]
 if int(value("-c")) < max(map(int, value("-npl").split(","))) * (max(map(int, value("-npp").split(","))) + int(value("-ntg"))):
@@ -106,6 +107,12 @@ class Compare(unittest.TestCase):
         self.assertIn("| decode 8 | 24.0 | - |", done.stdout)
         with open(out, encoding="utf-8") as f:
             self.assertEqual([f["engine"] for f in json.load(f)["figures"]], ["bulkhead"])
+
+    def test_a_llama_that_prints_no_table_has_failed(self):
+        self.llama = os.path.dirname(self.program("llama-batched-bench", "#!/usr/bin/env python3\nprint('nothing')\n"))
+        done = self.with_peers("--rounds", "1")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("no row of its table", done.stderr)
 
     def test_a_peer_is_left_out_of_formats_that_it_has_no_weights_of(self):
         done = self.with_peers("--formats", "int8", "--rounds", "1")
