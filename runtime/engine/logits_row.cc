@@ -5,6 +5,7 @@
 #include <iterator>
 #include <numeric>
 
+#include "base/check.h"
 #include "base/portable_math.h"
 #include "base/token_sampling.h"
 
@@ -304,13 +305,8 @@ int64_t SelectBest(absl::Span<const float> logits, int64_t count, TokenId* best)
   const MoreLikely better{logits.data()};
   const auto vocab_size = static_cast<int64_t>(logits.size());
   count = std::min(count, vocab_size);
+  BH_CHECK(count <= kHeapMax);
   if (count <= 0) return 0;
-  if (count > kHeapMax) {
-    std::iota(best, best + vocab_size, 0);
-    std::nth_element(best, best + count - 1, best + vocab_size, better);
-    std::sort(best, best + count, better);
-    return count;
-  }
   // A heap with the smallest of the top on top. Ids ascend, so a tie with it loses.
   int64_t size = 0;
   float worst = 0;

@@ -28,9 +28,8 @@ bool HasNoNanOrPositiveInf(absl::Span<const float> logits);
 // The most likely id; -1 if every id is -inf.
 TokenId ArgMax(absl::Span<const float> logits);
 
-// The `count` most likely ids into `best`, most likely first; returns how many. `best` has room for
-// all ids, or for `count` if that is at most kHeapMax.
-inline constexpr int64_t kHeapMax = 2048;  // up to this many use a heap, more use partial selection
+// The `count` most likely ids into `best` [count], most likely first; returns how many there are.
+inline constexpr int64_t kHeapMax = 2048;  // of `count`
 int64_t SelectBest(absl::Span<const float> logits, int64_t count, TokenId* best);
 
 // The largest logits of groups of ids: a chunk of kChunkIds ids has kGroups groups, group g every

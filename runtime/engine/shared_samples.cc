@@ -35,6 +35,7 @@ bool CanBeSampled(const SampleRow& row) {
   return sampling.temperature >= 0 && std::isfinite(sampling.temperature) && sampling.top_p > 0 &&
          sampling.top_p <= 1 && sampling.top_k >= 0 && sampling.min_p >= 0 && sampling.min_p <= 1 &&
          row.num_logprobs.value_or(0) >= 0 && row.num_logprobs.value_or(0) <= kMaxSharedLogprobs &&
+         std::ssize(row.banned) <= kMaxSharedBanned &&
          std::is_sorted(row.banned.begin(), row.banned.end());
 }
 
@@ -46,12 +47,16 @@ int32_t IntOf(float bits) { return std::bit_cast<int32_t>(bits); }
 void AddSharedSamples(Step& step) {
   internal::StepPlan& plan = step.plan;
   auto needed_whole = step.prompt_logits.begin();  // both ascend
+  int of_rank0 = -1;  // a sequence: rows behind guesses wait for those before them
   for (const SampleRow& row : step.samples) {
     while (needed_whole != step.prompt_logits.end() && needed_whole->seq_index < row.seq_index)
       ++needed_whole;
-    if (needed_whole != step.prompt_logits.end() && needed_whole->seq_index == row.seq_index)
-      continue;
-    if (row.logits != nullptr || row.num_logprobs.value_or(0) > kMaxSharedLogprobs) continue;
+    if ((needed_whole != step.prompt_logits.end() && needed_whole->seq_index == row.seq_index) ||
+        row.logits != nullptr || row.num_logprobs.value_or(0) > kMaxSharedLogprobs ||
+        std::ssize(row.banned) > kMaxSharedBanned) {
+      of_rank0 = row.seq_index;
+    }
+    if (row.seq_index == of_rank0) continue;
     plan.add_sample_seq(row.seq_index);
     plan.add_sample_position(static_cast<int32_t>(row.position));
     plan.add_sample_temperature(row.sampling.temperature);

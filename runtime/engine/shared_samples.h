@@ -12,10 +12,12 @@
 namespace bulkhead {
 
 inline constexpr int kMaxSharedLogprobs = 20;
+inline constexpr int kMaxSharedBanned = 16;
 
 // Puts into the plan how the step's rows are sampled, of those that any rank may sample: not those
 // whose logits the request changes, as rank 0 alone knows how, nor those of sequences with prompt
-// logits, which rank 0 needs whole, nor those with more than kMaxSharedLogprobs.
+// logits, which rank 0 needs whole, nor those with more log probabilities or bans, which every step
+// would carry to every rank.
 void AddSharedSamples(Step& step);
 
 // The plan's, without `drafted`, by sequence and position. INTERNAL: they are not rows with logits

@@ -75,12 +75,22 @@ TEST(SharedSamples, AreNotThoseThatRank0AloneCanSample) {
   const LogitsProcessor processor(params);
   AnyRows sink;
   step.samples[0].logits = &processor;
-  step.samples[4].num_logprobs = kMaxSharedLogprobs + 1;
+  step.samples[6].num_logprobs = kMaxSharedLogprobs + 1;
   step.prompt_logits.push_back({1, &sink});
   AddSharedSamples(step);
-  EXPECT_THAT(step.plan.sample_seq(), ElementsAre(2, 3));
-  EXPECT_THAT(step.plan.sample_position(), ElementsAre(22, 31));
+  EXPECT_THAT(step.plan.sample_seq(), ElementsAre(2, 2));
+  EXPECT_THAT(step.plan.sample_position(), ElementsAre(21, 22));
   EXPECT_TRUE(SharedSamplesOf(step.plan).ok());
+}
+
+TEST(SharedSamples, OfASequenceAreAllOrNoneAndCarryFewBans) {
+  for (const int bans : {kMaxSharedBanned, kMaxSharedBanned + 1}) {
+    Step step = FourSequences();
+    step.samples[4].banned.assign(bans, 1);  // until its min_tokens are there, before the next row
+    AddSharedSamples(step);
+    EXPECT_EQ(step.plan.sample_seq_size(), bans > kMaxSharedBanned ? 5 : 7);
+    EXPECT_TRUE(SharedSamplesOf(step.plan).ok());
+  }
 }
 
 TEST(SharedSamples, OfAWrongPlanAreRefused) {
@@ -106,6 +116,10 @@ TEST(SharedSamples, OfAWrongPlanAreRefused) {
       [](auto& plan) { plan.set_sample_num_banned(3, 2); },
       [](auto& plan) { plan.set_sample_banned(0, 9); },
       [](auto& plan) { plan.add_sample_banned(9); },
+      [](auto& plan) {  // of the last row, more than are sent
+        for (int i = 0; i <= kMaxSharedBanned; ++i) plan.add_sample_banned(9);
+        plan.set_sample_num_banned(6, kMaxSharedBanned + 1);
+      },
       [](auto& plan) { plan.add_sample_seed(1); },
       [](auto& plan) { plan.mutable_sample_top_p()->RemoveLast(); }};
   for (size_t i = 0; i < std::size(faults); ++i) {
