@@ -260,16 +260,21 @@ absl::Status TreeCommunicator::Gather(ConstMatrixView part, const GatherPlan& pl
 }
 
 // Leader: sends what its ranks have of other nodes' rows, and receives what its own ranks' rows
-// lack: its own into `out`, the others' into their second slots. Row by row, then rank by rank.
+// lack: its own into `out`, the others' into their second slots. Rows that follow each other to the
+// same rank are one message from each rank.
 absl::Status TreeCommunicator::ExchangeRows(int64_t rows, const GatherPlan& plan, MatrixView out) {
   std::vector<Outgoing> sends;
   std::vector<Incoming> receives;
   std::vector<int64_t> rows_of(local_.size());
-  for (int64_t row = 0; row < rows; ++row) {
+  int64_t end = 0;  // of the rows of a message
+  for (int64_t row = 0; row < rows; row = end) {
     const int to = plan.RankOf(row);
+    for (end = row + 1; end < rows && plan.RankOf(end) == to;) ++end;
     const bool here = world_.nodes[to] == world_.node();
     const int local = here ? LocalIndex(local_, to) : 0;
-    const int64_t own = here ? rows_of[local]++ : 0;
+    const int64_t own = rows_of[local];
+    if (here) rows_of[local] += end - row;
+    const int64_t stride = local == 0 ? out.row_stride() : plan.width();
     int64_t col = 0;
     for (int r = 0; r < size(); ++r) {
       const int64_t cols = plan.cols_of_rank[r];
@@ -278,11 +283,14 @@ absl::Status TreeCommunicator::ExchangeRows(int64_t rows, const GatherPlan& plan
         float* const row_at = local == 0
                                   ? out.F32(own)
                                   : reinterpret_cast<float*>(slot(1, local)) + own * plan.width();
-        receives.push_back(
-            {.node = world_.nodes[r], .data = row_at + col, .row_bytes = cols * kFloatBytes});
+        receives.push_back({.node = world_.nodes[r],
+                            .data = row_at + col,
+                            .row_bytes = cols * kFloatBytes,
+                            .rows = end - row,
+                            .stride_bytes = stride * kFloatBytes});
       } else if (cols > 0 && !here && from_here) {
-        sends.push_back(
-            {world_.nodes[to], partial(LocalIndex(local_, r)) + row * cols, cols * kFloatBytes});
+        sends.push_back({world_.nodes[to], partial(LocalIndex(local_, r)) + row * cols,
+                         (end - row) * cols * kFloatBytes});
       }
       col += cols;
     }
