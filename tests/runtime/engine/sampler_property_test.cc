@@ -1,9 +1,12 @@
 // The Sampler against its definition in plain loops, on rows and settings of every kind: the same
 // bits, however it comes by them.
 #include <cmath>
+#include <limits>
 #include <random>
+#include <set>
 #include <vector>
 
+#include "base/portable_math.h"
 #include "base/token_sampling.h"
 #include "gtest/gtest.h"
 #include "runtime/engine/logits_row.h"
@@ -82,6 +85,49 @@ TEST(SamplerProperties, QuickSumsDecideNearlyAlwaysAndAsThoseInOrderDo) {
   }
   EXPECT_LE(quick.sampler.weights().decided_in_order(), 1);
   EXPECT_GT(slow.sampler.weights().decided_in_order(), rows / 2);
+}
+
+// The logit of a weight, and what another must weigh for both to weigh as much.
+float LogitBelow(double weight, double* rest) {
+  const float logit = std::nextafter(static_cast<float>(std::log(weight)), -1e9F);
+  *rest = weight - std::exp(double{logit});
+  return logit;
+}
+
+// Sums at a border to far fewer digits than quick weights have: a third weight, as small as the
+// second one's logit is coarse, brings them there.
+TEST(SamplerProperties, AtABorderSumsInOrderDecide) {
+  constexpr int kRows = 2000;
+  Rig rig(4);
+  std::set<TokenId> tokens;
+  for (int i = 0; i < kRows; ++i) {
+    SampleRow how;
+    how.position = i;
+    const bool top_p = i % 2 == 1;
+    std::vector<float> row = {0, 0, 0, 0};
+    double rest = 0;
+    if (top_p) {  // tokens 0 and 1 reach top_p, or not quite
+      row[1] = -0.1F - static_cast<float>(i) * 1e-4F;
+      how.sampling.top_p = 0.8F;
+      const double others = (1 + std::exp(double{row[1]})) * (1 / double{how.sampling.top_p} - 1);
+      row[2] = LogitBelow(others, &rest);
+    } else {  // the sample is token 0, or not quite
+      const auto uniform = [&] { return UniformOf(how.sampling.seed, 0, i); };
+      while (uniform() < 0.55 || uniform() > 0.9) ++how.sampling.seed;
+      row[1] = LogitBelow(1 / uniform() - 1, &rest);
+      row[2] = -std::numeric_limits<float>::infinity();
+    }
+    row[3] = static_cast<float>(std::log(rest));
+    if (top_p) {  // what is sampled tells whether token 2 is kept
+      while (UniformOf(how.sampling.seed, 0, i) < 0.9) ++how.sampling.seed;
+    }
+    std::vector<float> logits = row;
+    const auto got = rig.sampler.Sample(absl::MakeSpan(logits), how);
+    ASSERT_TRUE(SameSample(got, ReferenceSample(row, how))) << i;
+    tokens.insert(got->id);
+  }
+  EXPECT_GE(tokens.size(), 3);  // on both sides of the borders
+  EXPECT_GT(rig.sampler.weights().decided_in_order(), kRows * 9 / 10);
 }
 
 TEST(SamplerProperties, QuickWeightsAreAsCloseAsIsSaid) {
