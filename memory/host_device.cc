@@ -1,12 +1,17 @@
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/host_cores.h"
 #include "base/status.h"
 #include "memory/device.h"
 
@@ -14,6 +19,9 @@ namespace bulkhead {
 namespace {
 
 constexpr int64_t kHugePageBytes = int64_t{2} << 20;
+// The kernel clears a few GB/s of new pages for each thread that asks for them.
+constexpr int64_t kCommitBytesPerThread = int64_t{64} << 20;
+constexpr int64_t kMaxCommitThreads = 16;
 
 class HostDevice final : public Device {
  public:
@@ -39,19 +47,22 @@ class HostDevice final : public Device {
   }
 
   absl::Status Commit(const Buffer& buffer) override {
-    const size_t bytes = MappedBytes(buffer.bytes());
-    if (bytes == 0 || madvise(buffer.data(), bytes, MADV_POPULATE_WRITE) == 0)
-      return absl::OkStatus();
-    if (errno != EINVAL) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("the system could not back ", FormatBytes(buffer.bytes()), " with memory"));
+    const auto bytes = static_cast<int64_t>(MappedBytes(buffer.bytes()));
+    const auto cores = std::min(kMaxCommitThreads, static_cast<int64_t>(AllowedCores().size()));
+    const int64_t parts = std::clamp<int64_t>(bytes / kCommitBytesPerThread, 1, cores);
+    const int64_t part_bytes = (bytes / parts / kHugePageBytes + 1) * kHugePageBytes;
+    std::atomic<bool> backed = true;
+    std::vector<std::thread> threads;
+    for (int64_t at = part_bytes; at < bytes; at += part_bytes) {
+      threads.emplace_back([&, at] {
+        if (!Back(buffer.data() + at, std::min(part_bytes, bytes - at))) backed = false;
+      });
     }
-    // Kernels before 5.14: touch every page.
-    for (size_t at = 0; at < bytes; at += 4096) {
-      volatile std::byte* const page = buffer.data() + at;
-      *page = std::byte{0};
-    }
-    return absl::OkStatus();
+    if (!Back(buffer.data(), std::min(part_bytes, bytes))) backed = false;
+    for (std::thread& thread : threads) thread.join();
+    if (backed) return absl::OkStatus();
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the system could not back ", FormatBytes(buffer.bytes()), " with memory"));
   }
 
   void CopyFromHost(const void* host, std::byte* device, int64_t bytes) override {
@@ -87,6 +98,16 @@ class HostDevice final : public Device {
  private:
   static size_t MappedBytes(int64_t bytes) {
     return (static_cast<size_t>(bytes) + 4095) & ~size_t{4095};
+  }
+  static bool Back(std::byte* data, int64_t bytes) {
+    if (bytes == 0 || madvise(data, bytes, MADV_POPULATE_WRITE) == 0) return true;
+    if (errno != EINVAL) return false;
+    // Kernels before 5.14: touch every page.
+    for (int64_t at = 0; at < bytes; at += 4096) {
+      volatile std::byte* const page = data + at;
+      *page = std::byte{0};
+    }
+    return true;
   }
 
   int64_t capacity_bytes_;

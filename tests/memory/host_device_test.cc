@@ -1,8 +1,11 @@
+#include <sys/mman.h>
+
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -11,6 +14,7 @@
 namespace bulkhead {
 namespace {
 
+using ::testing::Each;
 using ::testing::HasSubstr;
 
 TEST(HostDeviceTest, BuffersAreAlignedZeroedAndGivenBack) {
@@ -24,6 +28,25 @@ TEST(HostDeviceTest, BuffersAreAlignedZeroedAndGivenBack) {
     EXPECT_EQ(device->allocated_bytes(), 100 + (3 << 20));
   }
   EXPECT_EQ(device->allocated_bytes(), 0);
+}
+
+// Of each page of the buffer.
+std::vector<unsigned char> ResidentPages(const Buffer& buffer) {
+  std::vector<unsigned char> resident((buffer.bytes() + 4095) / 4096);
+  EXPECT_EQ(mincore(buffer.data(), buffer.bytes(), resident.data()), 0);
+  for (unsigned char& page : resident) page &= 1;
+  return resident;
+}
+
+// From 64 MiB a thread on several threads share the work.
+TEST(HostDeviceTest, CommittedBuffersHaveEveryPage) {
+  const std::unique_ptr<Device> device = NewHostDevice(0);
+  for (const int64_t bytes : {int64_t{1}, (int64_t{6} << 20) + 1, (int64_t{130} << 20) + 5000}) {
+    const Buffer buffer = *device->Allocate(bytes);
+    ASSERT_TRUE(device->Commit(buffer).ok());
+    EXPECT_THAT(ResidentPages(buffer), Each(1)) << bytes;
+  }
+  EXPECT_TRUE(device->Commit(*device->Allocate(0)).ok());
 }
 
 TEST(HostDeviceTest, CapacityIsKeptToTheByte) {
