@@ -32,7 +32,7 @@ namespace bulkhead {
 namespace {
 
 // A full chunk that takes longer is extrapolated, not run.
-constexpr absl::Duration kWarmUpTime = absl::Seconds(10);
+constexpr absl::Duration kWarmUpTime = absl::Seconds(2);
 
 void LogLines(LogLevel level, const std::string& text) {
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
