@@ -285,33 +285,31 @@ void Block::CpAsyncWait(size_t left) {
   }
 }
 
-void Block::OnPlainAccess(const void* at, size_t bytes, AccessKind kind, const void* code) {
-  if (current_lane != nullptr && !current_lane->fiber.Owns(at)) {
-    current_lane->block->Access(at, bytes, kind, code);
-  }
-}
-
-void Block::CheckPlainAlignment(const void* at, size_t bytes) {
-  if (current_lane != nullptr && !current_lane->fiber.Owns(at)) {
-    current_lane->block->CheckAligned(at, bytes, "an access");
-  }
+void Block::OnPlainAccess(const void* at, size_t bytes, bool aligned, AccessKind kind,
+                          const void* code) {
+  const Lane* const lane = current_lane;
+  if (lane == nullptr || lane->fiber.Owns(at)) return;
+  if (aligned) lane->block->CheckAligned(at, bytes, "an access");
+  lane->block->Access(at, bytes, kind, code);
 }
 
 void Block::Access(const void* at, size_t bytes, AccessKind kind, const void* code) {
   const Lane& lane = *running_;
-  const std::string wrong = memory_.Access(at, bytes, kind,
+  const char* const wrong = memory_.Access(at, bytes, kind,
                                            {.thread = lane.thread,
                                             .block_epoch = epoch_,
                                             .warp_epoch = warps_[lane.thread / kWarpLanes].epoch,
                                             .awaited_previous = lane.awaited_previous});
   const auto* const byte = static_cast<const std::byte*>(at);
-  if (counts_conflicts_ && kind != AccessKind::kCopyEnd && byte >= shared_ &&
-      byte < shared_ + shape_.shared_bytes) {
+  const bool is_shared = byte >= shared_ && byte < shared_ + shape_.shared_bytes;
+  if (counts_conflicts_ && kind != AccessKind::kCopyEnd && is_shared) {
     conflicts_.Note(lane.thread, lane.meetings, code, byte - shared_, bytes);
   }
-  if (wrong.empty()) return;
+  if (wrong == nullptr) return;
+  const std::string where =
+      is_shared ? absl::StrCat(" (", byte - shared_, " bytes into shared memory)") : "";
   // For addr2line.
-  Fault(absl::StrCat(wrong, ", in code at 0x",
+  Fault(absl::StrCat(wrong, where, ", in code at 0x",
                      absl::Hex(static_cast<const char*>(code) - __executable_start)));
 }
 

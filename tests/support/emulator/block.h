@@ -94,8 +94,9 @@ class Block {
   void set_bank_turns(std::map<std::string, int>* turns) { bank_turns_ = turns; }
 
   // ---- for the compiler's instrumentation: nothing happens where no lane runs
-  static void OnPlainAccess(const void* at, size_t bytes, AccessKind kind, const void* code);
-  static void CheckPlainAlignment(const void* at, size_t bytes);
+  // `aligned`: must be to a multiple of its size, as a device insists on.
+  static void OnPlainAccess(const void* at, size_t bytes, bool aligned, AccessKind kind,
+                            const void* code);
 
   // ---- for the intrinsics, on the running lane
   const int* index() const { return index_; }

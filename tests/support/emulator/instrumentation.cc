@@ -5,23 +5,11 @@
 
 #include "tests/support/emulator/block.h"
 
-namespace bulkhead::emulator {
-namespace {
-
-// `aligned`: to a multiple of its size, as a device insists on.
-inline void Access(const void* at, size_t bytes, bool aligned, AccessKind kind, const void* code) {
-  if (aligned) Block::CheckPlainAlignment(at, bytes);
-  Block::OnPlainAccess(at, bytes, kind, code);
-}
-
-}  // namespace
-}  // namespace bulkhead::emulator
-
 // NOLINTBEGIN(bugprone-reserved-identifier,cert-dcl*,misc-use-internal-linkage)
-#define BH_HOOK(name, bytes, aligned, kind)                                        \
-  void name(void* at) {                                                            \
-    using namespace bulkhead::emulator; /* NOLINT(google-build-using-namespace) */ \
-    Access(at, bytes, aligned, AccessKind::kind, __builtin_return_address(0));     \
+#define BH_HOOK(name, bytes, aligned, kind)                                                  \
+  void name(void* at) {                                                                      \
+    using namespace bulkhead::emulator; /* NOLINT(google-build-using-namespace) */           \
+    Block::OnPlainAccess(at, bytes, aligned, AccessKind::kind, __builtin_return_address(0)); \
   }
 #define BH_HOOKS(bytes)                                      \
   BH_HOOK(__tsan_read##bytes, bytes, true, kRead)            \
@@ -47,12 +35,12 @@ int __tsan_atomic32_fetch_sub(volatile int* at, int value, int /*order*/) {
 }
 void __tsan_vptr_update(void** /*at*/, void* /*value*/) {}
 void __tsan_read_range(void* at, size_t bytes) {
-  bulkhead::emulator::Access(at, bytes, false, bulkhead::emulator::AccessKind::kRead,
-                             __builtin_return_address(0));
+  using namespace bulkhead::emulator;  // NOLINT(google-build-using-namespace)
+  Block::OnPlainAccess(at, bytes, false, AccessKind::kRead, __builtin_return_address(0));
 }
 void __tsan_write_range(void* at, size_t bytes) {
-  bulkhead::emulator::Access(at, bytes, false, bulkhead::emulator::AccessKind::kWrite,
-                             __builtin_return_address(0));
+  using namespace bulkhead::emulator;  // NOLINT(google-build-using-namespace)
+  Block::OnPlainAccess(at, bytes, false, AccessKind::kWrite, __builtin_return_address(0));
 }
 }
 // NOLINTEND(bugprone-reserved-identifier,cert-dcl*,misc-use-internal-linkage)

@@ -19,14 +19,14 @@ namespace bulkhead::cuda {
 
 inline constexpr int kWarp = 32;
 
-// ---- CUDA's built-in variables
+// ---- CUDA's built-in variables, which a thread's code may ask for once
 struct Index3 {
   unsigned x, y, z;
 };
-Index3 ThreadIdx();
-Index3 BlockIdx();
-Index3 BlockDim();
-Index3 GridDim();
+[[gnu::const]] Index3 ThreadIdx();
+[[gnu::const]] Index3 BlockIdx();
+[[gnu::const]] Index3 BlockDim();
+[[gnu::const]] Index3 GridDim();
 #define threadIdx (::bulkhead::cuda::ThreadIdx())
 #define blockIdx (::bulkhead::cuda::BlockIdx())
 #define blockDim (::bulkhead::cuda::BlockDim())

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "base/check.h"
 
 // Of the linker: where this program's own code and data begin and end.
@@ -87,7 +86,7 @@ void ShadowMemory::BeginBlock(const std::byte* shared, int64_t shared_bytes) {
   shared_.resize(std::max(shared_.size(), static_cast<size_t>(shared_bytes / kCellBytes + 1)));
 }
 
-std::string ShadowMemory::Access(const void* address, size_t bytes, AccessKind kind,
+const char* ShadowMemory::Access(const void* address, size_t bytes, AccessKind kind,
                                  const AccessTime& time) {
   const uintptr_t at = AddressOf(address);
   if (at < shared_begin_ || at >= shared_end_) return AccessGlobal(at, bytes, kind, time);
@@ -98,15 +97,14 @@ std::string ShadowMemory::Access(const void* address, size_t bytes, AccessKind k
     if (cell.write_run != run_) cell = {.write_run = run_, .write_thread = UINT16_MAX};
     if (wrong == nullptr) wrong = AccessCell(cell, mask, kind, time);
   });
-  if (wrong == nullptr) return "";
-  return absl::StrCat(wrong, " (", at - shared_begin_, " bytes into shared memory)");
+  return wrong;
 }
 
 bool ShadowMemory::IsInProgram(uintptr_t address) const {
   return address >= AddressOf(__executable_start) && address < AddressOf(end);
 }
 
-std::string ShadowMemory::AccessGlobal(uintptr_t address, size_t bytes, AccessKind kind,
+const char* ShadowMemory::AccessGlobal(uintptr_t address, size_t bytes, AccessKind kind,
                                        const AccessTime& time) {
   const char* wrong = nullptr;
   ForEachCell(address, bytes, [&](uintptr_t cell_at, uint8_t mask) {
@@ -129,7 +127,7 @@ std::string ShadowMemory::AccessGlobal(uintptr_t address, size_t bytes, AccessKi
     }
     if (wrong == nullptr) wrong = AccessCell(cell, mask, kind, time);
   });
-  return wrong == nullptr ? "" : wrong;
+  return wrong;
 }
 
 const char* ShadowMemory::AccessCell(Cell& cell, uint8_t mask, AccessKind kind,

@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -51,8 +50,8 @@ class ShadowMemory {
   void BeginLaunch() { first_run_ = run_ + 1; }
   void BeginBlock(const std::byte* shared, int64_t shared_bytes);
 
-  // What is wrong with it; empty if nothing is.
-  std::string Access(const void* address, size_t bytes, AccessKind kind, const AccessTime& time);
+  // What is wrong with it; null if nothing is.
+  const char* Access(const void* address, size_t bytes, AccessKind kind, const AccessTime& time);
 
  private:
   static constexpr uintptr_t kCellBytes = 4;
@@ -86,7 +85,7 @@ class ShadowMemory {
 
   Page& PageOf(uintptr_t address);
   bool IsInProgram(uintptr_t address) const;
-  std::string AccessGlobal(uintptr_t address, size_t bytes, AccessKind kind,
+  const char* AccessGlobal(uintptr_t address, size_t bytes, AccessKind kind,
                            const AccessTime& time);
   const char* AccessCell(Cell& cell, uint8_t mask, AccessKind kind, const AccessTime& time);
   const char* Conflict(const Cell& cell, uint8_t mask, AccessKind kind,
