@@ -8,14 +8,21 @@ namespace bulkhead::cuda {
 inline constexpr uint32_t kBf16OfMinusZero = 0x80008000U;
 
 // The numbers of two bytes of E4M3, from `first` on, as bf16: their bits are those of bf16 times
-// 2^-120, but for 0x7f and 0xff, which become 480 and, with all bits of the exponent set, NaN.
-BH_DEVICE uint32_t E4m3PairAt(uint32_t codes, int first) {
+// 2^-120. The addition carries the sign from bit 11 to bit 15. Codes that are no number become 480:
+// those of weights are refused as they are loaded.
+BH_DEVICE uint32_t E4m3WeightPairAt(uint32_t codes, int first) {
   constexpr uint32_t k2To120 = 0x7B807B80U;
-  const uint32_t pair = __byte_perm(codes, 0, 0x1404U + 0x1010U * static_cast<uint32_t>(first));
-  const uint32_t magnitudes = pair >> 4 & 0x07F007F0U;
-  const uint32_t small = AndXor(pair, 0x80008000U, magnitudes);
-  const uint32_t nan = (magnitudes + 0x00100010U) >> 1 & 0x04000400U;
-  return FmaBf16Pairs(small, k2To120, kBf16OfMinusZero) | nan * 31;
+  const uint32_t pair = __byte_perm(codes, 0, 0x4140U + 0x0101U * static_cast<uint32_t>(first));
+  const uint32_t small = (pair * 16 + 0x78007800U) & 0x87F087F0U;
+  return FmaBf16Pairs(small, k2To120, kBf16OfMinusZero);
+}
+
+// The same with NaN where there is no number: a product that overflows at 480 alone adds NaN there,
+// and elsewhere a zero of the number's sign.
+BH_DEVICE uint32_t E4m3PairAt(uint32_t codes, int first) {
+  constexpr uint32_t kOverflows = 0x7B107B10U;  // 1.125 times 2^119
+  const uint32_t number = E4m3WeightPairAt(codes, first);
+  return FmaBf16Pairs(FmaBf16Pairs(number, kOverflows, kBf16OfMinusZero), 0, number);
 }
 
 // The numbers of two codes of E2M1, in the low bits of each half of a word, as bf16: their bits are

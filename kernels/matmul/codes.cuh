@@ -49,7 +49,7 @@ struct Codes {
   BH_DEVICE float Number(int row, int input) const {
     const int product = input / 4;  // four inputs each
     if constexpr (HasFloatCodes(kFormat)) {
-      const uint32_t pair = k8Bits ? E4m3PairAt(words[2 * product + row], input % 4 & 2)
+      const uint32_t pair = k8Bits ? E4m3WeightPairAt(words[2 * product + row], input % 4 & 2)
                                    : E2m1Pair(words[product] >> ((input % 4 / 2 * 2 + row) * 4));
       return F32OfBf16(static_cast<uint16_t>(pair >> (input % 2 * 16))) *
              __uint_as_float(scaling[row]);

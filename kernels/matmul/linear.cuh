@@ -59,8 +59,8 @@ struct WeightTile {
       BH_UNROLL
       for (int i = 0; i < 2; ++i) {
         const uint32_t word = loads[chunk].w[2 * half + i];
-        a[i] = E4m3PairAt(word, 0);
-        a[2 + i] = E4m3PairAt(word, 2);
+        a[i] = E4m3WeightPairAt(word, 0);
+        a[2 + i] = E4m3WeightPairAt(word, 2);
       }
     } else if constexpr (kFormat == WeightFormat::kInt8) {
       BH_UNROLL
