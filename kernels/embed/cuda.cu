@@ -24,7 +24,8 @@ BH_DEVICE float NumberAt(const PackedWeight& table, int64_t row, int at) {
     const uint32_t word = reinterpret_cast<const uint32_t*>(table.numbers)[place.word];
     const int code = static_cast<int>(word >> place.shift & (kInt8 ? 255 : 15));
     const int64_t padded_rows = (table.rows + kTileRows - 1) / kTileRows * kTileRows;
-    const uint32_t scaling = table.scaling[table.chunk_cell[at / kChunkInputs] * padded_rows + row];
+    const uint32_t scaling =
+        table.scaling[CellOf(table.chunk_cell[at / kChunkInputs]) * padded_rows + row];
     const float zero = F32OfF16(static_cast<uint16_t>(scaling >> 16));
     return (static_cast<float>(code) - zero) * F32OfF16(static_cast<uint16_t>(scaling));
   } else {

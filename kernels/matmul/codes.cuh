@@ -31,7 +31,7 @@ struct Codes {
     BH_UNROLL
     for (int i = 0; i < kWords; ++i) words[i] = from[i];
     const int64_t row =
-        weight.chunk_cell[chunk] * padded_rows + row_tile * kTileRows + LaneIndex() / 4;
+        CellOf(weight.chunk_cell[chunk]) * padded_rows + row_tile * kTileRows + LaneIndex() / 4;
     scaling[0] = weight.scaling[row];
     scaling[1] = weight.scaling[row + 8];
   }

@@ -16,24 +16,18 @@ inline constexpr uint32_t kBf16Of128 = 0x43004300U;  // twice 128; the low 4 bit
 inline constexpr uint32_t kBf16OfMinus256 = 0xC380C380U;
 inline constexpr uint32_t kBf16Of1 = 0x3F803F80U;
 
-struct alignas(8) CellPair {
-  int32_t of[2];
-};
-
 // What a lane holds of 64 inputs of a tile of rows.
 template <WeightFormat kFormat>
 struct WeightTile {
   static constexpr int kLoads = WeightBits(kFormat) / 4;
+  static constexpr int kStepBytes = kLoads * kWarp * 16;
   Words4 loads[kLoads];
-  CellPair cells;  // of its chunks, where weights have cells
 
-  // `codes`: this lane's of the tile, of step 0, where weights have cells.
+  // `codes`: this lane's of the step, where weights have cells.
   BH_DEVICE void Load(const PackedWeight& weight, const unsigned char* codes, int tile, int step) {
     if constexpr (IsQuantized(kFormat)) {
-      const unsigned char* const from = codes + step * (kLoads * kWarp * 16);
       BH_UNROLL
-      for (int i = 0; i < kLoads; ++i) loads[i] = LoadStream(from + i * kWarp * 16);
-      cells = LoadVector<CellPair>(weight.chunk_cell + 2 * step);
+      for (int i = 0; i < kLoads; ++i) loads[i] = LoadStream(codes + i * kWarp * 16);
     } else {
       const int64_t row = static_cast<int64_t>(tile) * kTileRows + LaneIndex() / 4;
       const int64_t at = static_cast<int64_t>(step) * kDepthGranule + LaneIndex() % 4 * 8;
@@ -86,13 +80,43 @@ struct WeightTile {
   }
 };
 
+// A warp's way through the cells, which lie in the depth in their order. A cell's length and its
+// scaling are asked for one cell before they are wanted, and nothing waits for them until then.
+struct Cells {
+  int until = 0;                  // chunks from the first of the loop's turn to the cell's end
+  const int32_t* next = nullptr;  // the next cell's place in chunk_cell
+  int32_t next_cell = 0;          // what is there
+  const uint32_t* at = nullptr;   // this lane's of the scaling
+  uint32_t scaling[2] = {};       // of the cell, rows lane / 4 and 8 more
+  int64_t padded_rows = 0;
+
+  BH_DEVICE void Begin(const PackedWeight& weight, int row0, int chunk) {
+    padded_rows = (weight.rows + kTileRows - 1) / kTileRows * kTileRows;
+    next = weight.chunk_cell + chunk;
+    at = weight.scaling + CellOf(*next) * padded_rows + row0 + LaneIndex() / 4;
+    next_cell = *next;
+    Load();
+  }
+  BH_DEVICE void Advance() {
+    at += padded_rows;
+    Load();
+  }
+  // Behind the last cell `next` is at input_at, whose first word is not used.
+  BH_DEVICE void Load() {
+    until += ChunksLeftOf(next_cell);
+    next += ChunksLeftOf(next_cell);
+    next_cell = *next;
+    scaling[0] = at[0];
+    scaling[1] = at[8];
+  }
+};
+
 // Sums of one warp: of what is done, and of the cell in progress.
 template <WeightFormat kFormat, int kTiles>
 struct Sums {
   float done[kTiles][4] = {};
   float cell[kTiles][4] = {};
   float inputs[kTiles][4] = {};  // of x over the cell, the same for each row
-  uint32_t scaling[2] = {};      // of the cell, rows lane / 4 and 8 more
 
   BH_DEVICE void Multiply(int n, const uint32_t (&a)[4], const uint32_t (&b)[2]) {
     if constexpr (IsQuantized(kFormat)) {
@@ -110,16 +134,8 @@ struct Sums {
     MmaBf16(inputs[n], ones, b);
   }
 
-  // Loads issued now, used when the cell is complete.
-  BH_DEVICE void BeginCell(const PackedWeight& weight, int row0, int which) {
-    const int64_t padded_rows = (weight.rows + kTileRows - 1) / kTileRows * kTileRows;
-    const uint32_t* const of_row = weight.scaling + which * padded_rows + row0 + LaneIndex() / 4;
-    scaling[0] = of_row[0];
-    scaling[1] = of_row[8];
-  }
-
   // The cell is complete, as far as this warp goes.
-  BH_DEVICE void FinishCell() {
+  BH_DEVICE void FinishCell(const uint32_t (&scaling)[2]) {
     BH_UNROLL
     for (int n = 0; n < kTiles; ++n) {
       BH_UNROLL
@@ -141,21 +157,18 @@ struct Sums {
   }
 };
 
-// 64 inputs of a tile of rows times those of the columns. inputs.Row(n) is the row of inputs of
-// this lane's column 8 n + lane / 4.
+// 64 inputs of a tile of rows, step `in_turn` of the loop's turn, times those of the columns.
+// inputs.Row(n) is the row of inputs of this lane's column 8 n + lane / 4.
 template <WeightFormat kFormat, int kTiles, typename Inputs>
-BH_DEVICE void MultiplyStep(const PackedWeight& weight, int row_tile, const Inputs& inputs,
-                            const WeightTile<kFormat>& tile, int step, int& cell,
-                            Sums<kFormat, kTiles>& sums) {
+BH_DEVICE void MultiplyStep(const Inputs& inputs, const WeightTile<kFormat>& tile, int step,
+                            int in_turn, Cells& cells, Sums<kFormat, kTiles>& sums) {
   BH_UNROLL
   for (int chunk = 0; chunk < 2; ++chunk) {
     if constexpr (IsQuantized(kFormat)) {
-      const int next = tile.cells.of[chunk];
-      if (next != cell) {
-        sums.FinishCell();
-        sums.BeginCell(weight, row_tile * kTileRows, next);
+      if (cells.until == 2 * in_turn + chunk) {
+        sums.FinishCell(cells.scaling);
+        cells.Advance();
       }
-      cell = next;
     }
     Words4 x[kTiles];
     BH_UNROLL
@@ -196,29 +209,34 @@ BH_DEVICE void MultiplyPart(const PackedWeight& weight, int row_tile, const Inpu
   const int begin = WarpIndex() * steps_of_warp;
   const int end = begin + steps_of_warp < steps ? begin + steps_of_warp : steps;
   WeightTile<kFormat> tiles[kSteps];
-  const int64_t first_load = static_cast<int64_t>(row_tile) * steps * WeightTile<kFormat>::kLoads;
-  const unsigned char* const codes = weight.numbers + (first_load * kWarp + LaneIndex()) * 16;
+  const int64_t first_step = static_cast<int64_t>(row_tile) * steps + begin;
+  const unsigned char* codes =
+      weight.numbers + first_step * WeightTile<kFormat>::kStepBytes + LaneIndex() * 16;
+  const auto load = [&](int i, int step) {
+    tiles[i].Load(weight, codes + i * WeightTile<kFormat>::kStepBytes, row_tile, step);
+  };
   BH_UNROLL
   for (int i = 0; i < kSteps; ++i) {
-    if (begin + i < end) tiles[i].Load(weight, codes, row_tile, begin + i);
+    if (begin + i < end) load(i, begin + i);
   }
-  int cell = 0;
+  Cells cells;
   if constexpr (IsQuantized(kFormat)) {
-    if (begin < end) cell = weight.chunk_cell[2 * begin];
-    sums.BeginCell(weight, row_tile * kTileRows, cell);
+    if (begin < end) cells.Begin(weight, row_tile * kTileRows, 2 * begin);
   }
   wait();
   for (int first = begin; first < end; first += kSteps) {
+    const int left = end - first;
+    codes += kSteps * WeightTile<kFormat>::kStepBytes;
     BH_UNROLL
     for (int i = 0; i < kSteps; ++i) {
-      const int step = first + i;
-      if (step < end) {
-        MultiplyStep<kFormat, kTiles>(weight, row_tile, inputs, tiles[i], step, cell, sums);
-        if (step + kSteps < end) tiles[i].Load(weight, codes, row_tile, step + kSteps);
+      if (i < left) {
+        MultiplyStep<kFormat, kTiles>(inputs, tiles[i], first + i, i, cells, sums);
+        if (i + kSteps < left) load(i, first + i + kSteps);
       }
     }
+    cells.until -= 2 * kSteps;
   }
-  if constexpr (IsQuantized(kFormat)) sums.FinishCell();
+  if constexpr (IsQuantized(kFormat)) sums.FinishCell(cells.scaling);
 }
 
 // The warps' sums, added in their order: store(column, row of the tile, sum) for each.

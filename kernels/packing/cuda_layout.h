@@ -35,13 +35,21 @@ struct PackedWeight {
   // Quantised formats alone:
   const uint32_t* scaling = nullptr;    // [cells][rows, filled up]: f16 scale, then f16 zero, of
                                         // int8 and int4; f32 scale, of fp8 and fp4
-  const int32_t* chunk_cell = nullptr;  // [depth / 32] the cell of each chunk, ascending
+  const int32_t* chunk_cell = nullptr;  // [depth / 32] CellOf, ChunksLeftOf; cells in their order
   // [depth] which input is there; -1: none. Null: the inputs in their order, then none.
   const int32_t* input_at = nullptr;
   int rows = 0;    // N
   int inputs = 0;  // K
   int depth = 0;
 };
+
+// A chunk's cell, and of how many chunks from here on it is.
+static constexpr int kMaxCells = 1 << 16;
+static constexpr int32_t ChunkCell(int64_t cell, int64_t chunks_left) {
+  return static_cast<int32_t>(chunks_left * kMaxCells + cell);
+}
+static constexpr int CellOf(int32_t chunk_cell) { return chunk_cell & (kMaxCells - 1); }
+static constexpr int ChunksLeftOf(int32_t chunk_cell) { return chunk_cell >> 16; }
 
 // Whose codes are numbers, without a zero.
 static constexpr bool HasFloatCodes(WeightFormat format) {

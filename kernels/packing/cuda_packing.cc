@@ -169,27 +169,38 @@ class CodeSink final : public WeightSink {
     if (parts_left_.fetch_sub(1) == 1) Finish();
   }
 
-  // The inputs of each cell, in the depth: whole chunks each.
+  // The inputs of each cell, in the depth: whole chunks each. Groups that an index does not name
+  // are no cells; what is left of the depth belongs to the last one.
   void LayOutDepth() {
+    const int64_t chunks = layout_.depth() / kChunkInputs;
+    BH_CHECK(chunks < cuda::kMaxCells / 2);
     input_at_.assign(layout_.depth(), -1);
-    chunk_cell_.assign(layout_.depth() / kChunkInputs,
-                       static_cast<int32_t>(layout_.num_cells() - 1));
+    chunk_cell_.resize(chunks);
     std::vector<std::vector<int32_t>> inputs(layout_.num_cells());
     for (int64_t input = 0; indexed_ && input < linear_.shape.cols; ++input) {
       inputs[index_[input]].push_back(static_cast<int32_t>(input));
     }
+    std::vector<int64_t> begins;  // chunks
     int64_t at = 0;
     for (int64_t cell = 0; cell < layout_.num_cells(); ++cell) {
       for (int64_t i = indexed_ ? 0 : cells_[cell].begin; !indexed_ && i < cells_[cell].end; ++i) {
         inputs[cell].push_back(static_cast<int32_t>(i));
       }
-      const int64_t end = at + RoundUp(static_cast<int64_t>(inputs[cell].size()), kChunkInputs);
+      if (inputs[cell].empty()) continue;
+      const auto scaling = scaling_.begin() + cell * layout_.padded_rows();
+      std::copy_n(scaling, layout_.padded_rows(),
+                  scaling_.begin() + std::ssize(begins) * layout_.padded_rows());
       std::copy(inputs[cell].begin(), inputs[cell].end(), input_at_.begin() + at);
-      std::fill(chunk_cell_.begin() + at / kChunkInputs, chunk_cell_.begin() + end / kChunkInputs,
-                static_cast<int32_t>(cell));
-      at = end;
+      begins.push_back(at / kChunkInputs);
+      at += RoundUp(static_cast<int64_t>(inputs[cell].size()), kChunkInputs);
     }
     BH_CHECK(at <= layout_.depth());
+    int64_t end = chunks;
+    for (int64_t cell = std::ssize(begins) - 1; cell >= 0; end = begins[cell--]) {
+      for (int64_t chunk = begins[cell]; chunk < end; ++chunk) {
+        chunk_cell_[chunk] = cuda::ChunkCell(cell, end - chunk);
+      }
+    }
   }
 
   // Rows of one tile: their codes and its words lie close together.
