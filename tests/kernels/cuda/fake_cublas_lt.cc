@@ -226,16 +226,18 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
   ++controls.products;
   controls.last_tokens = b.cols;
   const int64_t out_bytes = ((d.cols - 1) * d.stride + d.rows) * 4;
-  controls.enqueue(stream,
-                   {{weight, a.cols * a.stride * 2},
-                    {x, b.cols * b.stride * 2},
-                    {out, out_bytes},
-                    {workspace, static_cast<int64_t>(kWorkspaceOfAlgorithm)}},
-                   [=] {
-                     std::memset(workspace, 0xFF, kWorkspaceOfAlgorithm);
-                     Multiply(a, b, d, static_cast<const uint16_t*>(weight),
-                              static_cast<const uint16_t*>(x), static_cast<float*>(out));
-                   });
+  controls.enqueue(
+      stream,
+      {{weight, a.cols * a.stride * 2, false},
+       {x, b.cols * b.stride * 2, false},
+       {out, out_bytes, true},
+       {workspace, static_cast<int64_t>(kWorkspaceOfAlgorithm), true}},
+      [=] {
+        std::memset(workspace, 0xFF, kWorkspaceOfAlgorithm);
+        Multiply(a, b, d, static_cast<const uint16_t*>(weight), static_cast<const uint16_t*>(x),
+                 static_cast<float*>(out));
+      },
+      controls.fault == FakeCublasLtFault::kDoesNotWait);
   return CUBLAS_STATUS_SUCCESS;
 }
 

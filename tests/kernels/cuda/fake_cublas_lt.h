@@ -1,6 +1,6 @@
 // A library that answers as cuBLASLt does, for an emulated device: what is enqueued runs in the
-// device's queue, over the device's memory. It refuses what cuBLASLt would refuse, and the test
-// says what else goes wrong.
+// device's queue, over the device's memory, and lets the kernel behind it begin at once. It refuses
+// what cuBLASLt would refuse, and the test says what else goes wrong.
 #pragma once
 
 #include <atomic>
@@ -16,11 +16,13 @@ enum class FakeCublasLtFault : int {
   kKnowsNoWay,      // the heuristic has no algorithm for `unknown_tokens`
   kWantsMore,       // its algorithm needs more memory than was offered
   kFailsToEnqueue,  // products
+  kDoesNotWait,  // they begin while the kernel before them runs, and read what it has not written
 };
 
 struct FakeCublasLtRange {
   const void* begin;
   int64_t bytes;
+  bool written;
 };
 
 struct FakeCublasLtControls {
@@ -30,9 +32,10 @@ struct FakeCublasLtControls {
   std::atomic<int> descriptors{0};  // likewise
   std::atomic<int> products{0};     // enqueued so far
   std::atomic<int64_t> last_tokens{0};
-  // Puts work that uses device memory into the queue of a stream.
+  // Puts work that uses device memory into the queue of a stream; `early`: it does not wait for the
+  // kernel before it.
   void (*enqueue)(void* stream, const std::vector<FakeCublasLtRange>& uses,
-                  std::function<void()> work) = nullptr;
+                  std::function<void()> work, bool early) = nullptr;
 };
 
 }  // namespace bulkhead

@@ -13,11 +13,11 @@
 namespace bulkhead {
 
 inline void EnqueueInEmulator(void* stream, const std::vector<FakeCublasLtRange>& uses,
-                              std::function<void()> work) {
+                              std::function<void()> work, bool early) {
   std::vector<emulator::EmulatedCudaDriver::Range> ranges;
-  for (const FakeCublasLtRange& use : uses) ranges.push_back({use.begin, use.bytes});
+  for (const FakeCublasLtRange& use : uses) ranges.push_back({use.begin, use.bytes, use.written});
   static_cast<emulator::EmulatedCudaDriver*>(stream)->EnqueueForLibrary(
-      ranges, [work = std::move(work)] { return work(), absl::OkStatus(); });
+      ranges, [work = std::move(work)] { return work(), absl::OkStatus(); }, early);
 }
 
 // The library is opened once for the process: this is called before anything asks for it.

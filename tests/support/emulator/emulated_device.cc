@@ -241,7 +241,9 @@ void EmulatedCudaDriver::EnqueueForLibrary(const std::vector<Range>& uses, Work 
   const bool overtakes = early && !before.empty() && before.back().lets_next_begin;
   work = [this, uses, run = std::move(work)] {
     for (const Range& range : uses) {
-      block_.memory().WriteFromOutside(static_cast<const std::byte*>(range.begin), range.bytes);
+      if (!range.written) continue;
+      block_.memory().WriteFromOutside(static_cast<const std::byte*>(range.begin), range.bytes,
+                                       /*by_kernel=*/true);
     }
     return run();
   };

@@ -67,10 +67,12 @@ class EmulatedCudaDriver final : public CudaDriver {
   struct Range {
     const void* begin = nullptr;
     int64_t bytes = 0;
+    bool written = true;
   };
-  // Work of a library, enqueued like any other; `uses` must be device memory, otherwise a fault.
-  // `early`: a kernel that starts while the previous one runs, without waiting for its end: in a
-  // late queue, or a graph, it overtakes a kernel at the end.
+  // Kernels of a library, enqueued like any others; `uses` must be device memory, otherwise a
+  // fault. They may let the next kernel begin: what they write it must not read before it has
+  // waited. `early`: a kernel that starts while the previous one runs, without waiting for its end:
+  // in a late queue, or a graph, it overtakes a kernel at the end.
   void EnqueueForLibrary(const std::vector<Range>& uses, Work work, bool early = false);
   void set_schedule(Schedule schedule) { options_.schedule = schedule; }
   // Memory of other processes on the device from now on.

@@ -60,11 +60,11 @@ void ShadowMemory::ForEachCell(uintptr_t address, size_t bytes, const Visit& vis
   }
 }
 
-void ShadowMemory::WriteFromOutside(const std::byte* at, int64_t bytes) {
+void ShadowMemory::WriteFromOutside(const std::byte* at, int64_t bytes, bool by_kernel) {
   ForEachCell(AddressOf(at), bytes, [&](uintptr_t address, uint8_t mask) {
     Cell& cell = PageOf(address).cells[address % kPageBytes / kCellBytes];
     cell.written |= mask;
-    cell.by_kernel = false;
+    cell.by_kernel = by_kernel;
   });
 }
 

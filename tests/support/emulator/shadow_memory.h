@@ -41,8 +41,8 @@ class ShadowMemory {
   // ---- device memory: nothing in it is written at first
   void Map(const std::byte* at, int64_t bytes);
   void Unmap(const std::byte* at, int64_t bytes);
-  // By a copy, a fill or a library, all of which wait for the kernels before them.
-  void WriteFromOutside(const std::byte* at, int64_t bytes);
+  // By a copy or a fill, whose end the next kernel waits for, or by a kernel of a library.
+  void WriteFromOutside(const std::byte* at, int64_t bytes, bool by_kernel = false);
   // `to` is written where `from` is.
   void CopyState(const std::byte* from, const std::byte* to, int64_t bytes);
 

@@ -49,6 +49,12 @@ class ShadowTest : public testing::TestWithParam<Schedule> {
     driver_.ReleaseRange(base_, 2 * kBytes);
   }
 
+  // What is wrong with a kernel behind one of a library that reads `in` and writes `out`.
+  std::string FaultBehindLibrary(Kernel kernel) {
+    driver_.EnqueueForLibrary({{memory_.in, kBytes / 2, false}, {memory_.out, kBytes / 2, true}},
+                              [] { return absl::OkStatus(); });
+    return FaultOf({kernel});
+  }
   // What is wrong with the kernels, one after the other.
   std::string FaultOf(const std::vector<Kernel>& kernels, int blocks = 1) {
     for (const Kernel kernel : kernels) {
@@ -82,6 +88,12 @@ void WritesOut(Memory p) {
 TEST_P(ShadowTest, AReadOfAnotherKernelsOutputBeforeItHasEnded) {
   EXPECT_THAT(FaultOf({WritesOut, ReadsEarly<false>}), IsEmpty());
   EXPECT_THAT(FaultOf({ReadsEarly<true>}), HasSubstr("a read of what a kernel has written"));
+}
+
+TEST_P(ShadowTest, AReadOfALibrarysOutputBeforeItHasEnded) {
+  EXPECT_THAT(FaultBehindLibrary(ReadsEarly<false>), IsEmpty());
+  EXPECT_THAT(FaultBehindLibrary(ReadsEarly<true>),
+              HasSubstr("a read of what a kernel has written"));
 }
 
 TEST_P(ShadowTest, AWriteBeforeTheKernelBeforeHasEnded) {
