@@ -30,6 +30,13 @@ struct Codes {
         all + (lane_of_chunk + LaneIndex()) * 4 + (k8Bits ? 0 : chunk % 2 * 2);
     BH_UNROLL
     for (int i = 0; i < kWords; ++i) words[i] = from[i];
+    if constexpr (kFormat == WeightFormat::kFp4) {
+      const int64_t step = lane_of_chunk / kWarp;
+      const uint32_t scales = weight.scaling[step * kFp4ScaleWords + LaneIndex() / 4];
+      scaling[0] = E8m0ScaleBits(scales, chunk % 2 * 2);
+      scaling[1] = E8m0ScaleBits(scales, chunk % 2 * 2 + 1);
+      return;
+    }
     const int64_t row =
         CellOf(weight.chunk_cell[chunk]) * padded_rows + row_tile * kTileRows + LaneIndex() / 4;
     scaling[0] = weight.scaling[row];

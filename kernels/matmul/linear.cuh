@@ -16,12 +16,17 @@ inline constexpr uint32_t kBf16Of128 = 0x43004300U;  // twice 128; the low 4 bit
 inline constexpr uint32_t kBf16OfMinus256 = 0xC380C380U;
 inline constexpr uint32_t kBf16Of1 = 0x3F803F80U;
 
+// Scales of fp4 come with the codes of each chunk, all others with a cell, which may be longer.
+template <WeightFormat kFormat>
+inline constexpr bool kHasCells = IsQuantized(kFormat) && kFormat != WeightFormat::kFp4;
+
 // What a lane holds of 64 inputs of a tile of rows.
 template <WeightFormat kFormat>
 struct WeightTile {
   static constexpr int kLoads = WeightBits(kFormat) / 4;
   static constexpr int kStepBytes = kLoads * kWarp * 16;
   Words4 loads[kLoads];
+  uint32_t scales = 0;  // of fp4
 
   // `codes`: this lane's of the step, where weights have cells.
   BH_DEVICE void Load(const PackedWeight& weight, const unsigned char* codes, int tile, int step) {
@@ -164,7 +169,7 @@ BH_DEVICE void MultiplyStep(const Inputs& inputs, const WeightTile<kFormat>& til
                             int in_turn, Cells& cells, Sums<kFormat, kTiles>& sums) {
   BH_UNROLL
   for (int chunk = 0; chunk < 2; ++chunk) {
-    if constexpr (IsQuantized(kFormat)) {
+    if constexpr (kHasCells<kFormat>) {
       if (cells.until == 2 * in_turn + chunk) {
         sums.FinishCell(cells.scaling);
         cells.Advance();
@@ -186,6 +191,10 @@ BH_DEVICE void MultiplyStep(const Inputs& inputs, const WeightTile<kFormat>& til
         sums.Multiply(n, a, b);
         if constexpr (kFormat == WeightFormat::kInt4) sums.AddInputs(n, b);
       }
+    }
+    if constexpr (kFormat == WeightFormat::kFp4) {
+      sums.FinishCell(
+          {E8m0ScaleBits(tile.scales, 2 * chunk), E8m0ScaleBits(tile.scales, 2 * chunk + 1)});
     }
   }
 }
@@ -212,21 +221,27 @@ BH_DEVICE void MultiplyPart(const PackedWeight& weight, int row_tile, const Inpu
   const int64_t first_step = static_cast<int64_t>(row_tile) * steps + begin;
   const unsigned char* codes =
       weight.numbers + first_step * WeightTile<kFormat>::kStepBytes + LaneIndex() * 16;
+  const uint32_t* scales = nullptr;
+  if constexpr (kFormat == WeightFormat::kFp4) {
+    scales = weight.scaling + first_step * kFp4ScaleWords + LaneIndex() / 4;
+  }
   const auto load = [&](int i, int step) {
     tiles[i].Load(weight, codes + i * WeightTile<kFormat>::kStepBytes, row_tile, step);
+    if constexpr (kFormat == WeightFormat::kFp4) tiles[i].scales = scales[i * kFp4ScaleWords];
   };
   BH_UNROLL
   for (int i = 0; i < kSteps; ++i) {
     if (begin + i < end) load(i, begin + i);
   }
   Cells cells;
-  if constexpr (IsQuantized(kFormat)) {
+  if constexpr (kHasCells<kFormat>) {
     if (begin < end) cells.Begin(weight, row_tile * kTileRows, 2 * begin);
   }
   wait();
   for (int first = begin; first < end; first += kSteps) {
     const int left = end - first;
     codes += kSteps * WeightTile<kFormat>::kStepBytes;
+    if constexpr (kFormat == WeightFormat::kFp4) scales += kSteps * kFp4ScaleWords;
     BH_UNROLL
     for (int i = 0; i < kSteps; ++i) {
       if (i < left) {
@@ -236,7 +251,7 @@ BH_DEVICE void MultiplyPart(const PackedWeight& weight, int row_tile, const Inpu
     }
     cells.until -= 2 * kSteps;
   }
-  if constexpr (IsQuantized(kFormat)) sums.FinishCell(cells.scaling);
+  if constexpr (kHasCells<kFormat>) sums.FinishCell(cells.scaling);
 }
 
 // The warps' sums, added in their order: store(column, row of the tile, sum) for each.

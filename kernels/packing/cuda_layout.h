@@ -33,8 +33,9 @@ static constexpr int kTileRows = 16;
 struct PackedWeight {
   const unsigned char* numbers = nullptr;
   // Quantised formats alone:
-  const uint32_t* scaling = nullptr;    // [cells][rows, filled up]: f16 scale, then f16 zero, of
-                                        // int8 and int4; f32 scale, of fp8 and fp4
+  // [cells][rows, filled up]: f16 scale, then f16 zero, of int8 and int4; f32 scale, of fp8.
+  // Of fp4 the bytes of Fp4ScalePlace.
+  const uint32_t* scaling = nullptr;
   const int32_t* chunk_cell = nullptr;  // [depth / 32] CellOf, ChunksLeftOf; cells in their order
   // [depth] which input is there; -1: none. Null: the inputs in their order, then none.
   const int32_t* input_at = nullptr;
@@ -54,6 +55,22 @@ static constexpr int ChunksLeftOf(int32_t chunk_cell) { return chunk_cell >> 16;
 // Whose codes are numbers, without a zero.
 static constexpr bool HasFloatCodes(WeightFormat format) {
   return format == WeightFormat::kFp8 || format == WeightFormat::kFp4;
+}
+
+// Where the scale (E8M0) of a row's chunk lies, of fp4: [rows / 16][depth / 64][8], words of the
+// rows g and g + 8 of the first chunk, then of the second.
+static constexpr int kFp4ScaleWords = 8;
+static constexpr int64_t Fp4ScalePlace(int64_t row, int64_t chunk, int64_t depth) {
+  const int64_t step = row / kTileRows * (depth / kDepthGranule) + chunk / 2;
+  return (step * kFp4ScaleWords + row % 8) * 4 + chunk % 2 * 2 + row % kTileRows / 8;
+}
+
+// The scale in byte `at` of such a word, as the bits of an f32; 2^-127 is subnormal. It is that of
+// numbers, which are two steps (memory/fp4.h).
+static constexpr uint32_t E8m0ScaleBits(uint32_t scales, int at) {
+  constexpr uint32_t k2ToMinus127 = 0x00400000U;
+  const uint32_t bits = (scales >> (8 * at) & 0xFFU) << 23;
+  return bits > k2ToMinus127 ? bits : k2ToMinus127;
 }
 
 // Where the code of a row and a place in the depth lies.

@@ -151,11 +151,11 @@ class CodeSink final : public WeightSink {
   void PutScaling(int64_t row, int64_t cell, const WeightScaling& scaling) {
     uint32_t& word = scaling_[cell * layout_.padded_rows() + row];
     switch (linear_.shape.format) {
+      case WeightFormat::kFp4:
+        BH_CHECK(scaling.format == ScaleFormat::kE8M0);
+        [[fallthrough]];
       case WeightFormat::kFp8:
         word = scaling.scale;
-        break;
-      case WeightFormat::kFp4:  // of numbers, which are two steps
-        word = std::bit_cast<uint32_t>(2.0F * scaling.Scale());
         break;
       default:
         word = uint32_t{F16OfF32(scaling.zero)} << 16 | scaling.scale;
@@ -217,6 +217,18 @@ class CodeSink final : public WeightSink {
     }
   }
 
+  std::vector<uint8_t> Fp4Scales() const {
+    std::vector<uint8_t> scales(layout_.scaling_bytes());
+    for (int64_t row = 0; row < layout_.padded_rows(); ++row) {
+      for (int64_t chunk = 0; chunk < std::ssize(chunk_cell_); ++chunk) {
+        const int64_t cell = cuda::CellOf(chunk_cell_[chunk]);
+        scales[cuda::Fp4ScalePlace(row, chunk, layout_.depth())] =
+            static_cast<uint8_t>(scaling_[cell * layout_.padded_rows() + row]);
+      }
+    }
+    return scales;
+  }
+
   // Puts the weight together and copies it; then the host's memory is given back.
   void Finish() {
     LayOutDepth();
@@ -229,7 +241,11 @@ class CodeSink final : public WeightSink {
     const auto put = [&](int64_t where, const auto& values) {
       std::memcpy(image.data() + where, values.data(), values.size() * sizeof(values[0]));
     };
-    put(layout_.scaling_at(), scaling_);
+    if (shape.format == WeightFormat::kFp4) {
+      put(layout_.scaling_at(), Fp4Scales());
+    } else {
+      put(layout_.scaling_at(), scaling_);
+    }
     put(layout_.chunk_cell_at(), chunk_cell_);
     put(layout_.input_at_at(), input_at_);
     copy_(image.data(), linear_.packed, layout_.bytes());
@@ -275,7 +291,8 @@ PackedLayout::PackedLayout(const LinearShape& shape) {
   }
   depth_ = RoundUp(depth_, kDepthGranule);
   scaling_at_ = padded_rows_ * depth_ * WeightBits(shape.format) / 8;
-  chunk_cell_at_ = scaling_at_ + num_cells_ * padded_rows_ * 4;
+  const bool is_fp4 = shape.format == WeightFormat::kFp4;
+  chunk_cell_at_ = scaling_at_ + padded_rows_ * (is_fp4 ? depth_ / kChunkInputs : num_cells_ * 4);
   input_at_at_ = chunk_cell_at_ + depth_ / kChunkInputs * 4;
   bytes_ = input_at_at_ + depth_ * 4;
 }

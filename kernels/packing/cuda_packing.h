@@ -25,6 +25,7 @@ class PackedLayout {
     return keeps_order_;
   }  // the depth begins with the inputs, as they are
   int64_t scaling_at() const { return scaling_at_; }
+  int64_t scaling_bytes() const { return chunk_cell_at_ - scaling_at_; }
   int64_t chunk_cell_at() const { return chunk_cell_at_; }
   int64_t input_at_at() const { return input_at_at_; }
 

@@ -164,6 +164,31 @@ TEST(CudaProduct, OfWeightsInF32IsInF32) {
   }
 }
 
+// Every scale of fp4, the subnormal one, too: times numbers and inputs that are powers of two.
+TEST(CudaProduct, EveryPowerOfTwoThatScalesFp4IsExact) {
+  constexpr int kRows = 255, kCols = 96;
+  const ProductCase c{
+      {kRows, kCols, WeightFormat::kFp4, {0, kCols}, {32, 0, 0, ScaleFormat::kE8M0}}, true};
+  CudaUnderTest cuda;
+  Packed packed(*cuda.backend, c, 20);
+  std::vector<uint8_t> codes(kRows * kCols, 0);
+  std::vector<uint16_t> scales(kRows * 3);
+  for (int row = 0; row < kRows; ++row) {
+    codes[row * kCols + 40] = 2;  // 1
+    for (int group = 0; group < 3; ++group) scales[row * 3 + group] = group == 1 ? row : 3;
+  }
+  cuda.backend->Pack(packed.linear)->PutQuantizedRows(0, {kRows, codes.data(), scales.data()});
+  for (const int rows : {1, 20}) {
+    std::vector<float> x(rows * kCols, 8.0F), out(rows * kRows);
+    cuda.backend->MatMul(ViewOf(x, rows, kCols, kCols), packed.linear,
+                         ViewOf(out, rows, kRows, kRows));
+    packed.Wait();
+    for (int i = 0; i < rows * kRows; ++i) {
+      EXPECT_EQ(out[i], std::ldexp(1.0F, i % kRows - 124)) << i;
+    }
+  }
+}
+
 TEST(CudaProduct, AWeightThatIsNoNumberIsNoticed) {
   for (const WeightFormat format :
        {WeightFormat::kBF16, WeightFormat::kInt8, WeightFormat::kInt4}) {
