@@ -313,6 +313,18 @@ absl::StatusOr<ParsedConfig> ReadModelConfig(const std::string& dir, UnknownFiel
   return parsed;
 }
 
+ModelConfig MtpConfigOf(const ModelConfig& model) {
+  ModelConfig config = model;
+  config.mtp_layer = model.num_hidden_layers;
+  config.num_hidden_layers = 1;
+  if (config.moe.num_experts > 0) {
+    config.moe.layer_uses_experts = {true};
+    config.intermediate_size = 0;  // of an MLP, which it has not
+  }
+  config.layer_uses_window = {false};
+  return config;
+}
+
 absl::StatusOr<ParsedConfig> ParseModelConfig(absl::string_view config_json,
                                               absl::string_view generation_config_json,
                                               UnknownFields unknown_fields, FamilySpecs families) {

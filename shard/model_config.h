@@ -207,6 +207,10 @@ struct ModelConfig {
   float logit_multiplier = 1;
   float logit_soft_cap = 0;
   QuantizationConfig quantization;
+  int num_mtp_layers = 0;  // multi-token prediction: behind the last layer, which draft tokens
+  // Of a config that MtpConfigOf made: what number its one layer has in the checkpoint. 0: a
+  // model's.
+  int mtp_layer = 0;
   std::optional<DType> dtype;      // of the checkpoint, where the config says
   std::vector<int> eos_token_ids;  // of config.json and generation_config.json together, ascending
 
@@ -233,6 +237,10 @@ struct ModelConfig {
   bool UsesExperts(int layer) const { return moe.num_experts > 0 && moe.layer_uses_experts[layer]; }
   bool UsesRope(int layer) const { return layer_uses_rope.empty() || layer_uses_rope[layer]; }
 };
+
+// Of the first of the model's MTP layers, which it must have: a model of that one layer, whose
+// input is a token's embedding and the hidden state before it.
+ModelConfig MtpConfigOf(const ModelConfig& model);
 
 // The largest temperature that a request or a checkpoint may have.
 inline constexpr double kMaxTemperature = 100.0;

@@ -148,7 +148,8 @@ absl::StatusOr<TensorIndex> TensorIndex::OpenAsNamed(const std::string& dir) {
 
 absl::StatusOr<LocatedTensor> TensorIndex::Find(const TensorRow& row) const {
   const std::string text = row.Name();
-  const auto found = tensors_.find(text);
+  auto found = tensors_.find(text);
+  if (found == tensors_.end()) found = tensors_.find(row.shared_name);
   if (found == tensors_.end()) {
     const bool is_head = row.held_as == HeldAs::kTable && row.slot == kLmHead;
     return absl::NotFoundError(absl::StrCat("tensor '", text,
@@ -207,6 +208,7 @@ absl::Status TensorIndex::CheckAgainst(const ModelConfig& config) const {
       required.insert(row.Name());
     }
   }
+  if (config.mtp_layer > 0) return absl::OkStatus();  // all others are the model's
   for (const auto& [key, located] : tensors_) {
     const std::string name(key);
     const auto is_like_name = [&](const std::string& pattern) {

@@ -50,6 +50,8 @@ struct TensorRow {
   int layer = -1;          // -1 outside the layers
   std::string name;        // of the module: "mlp.up_proj"
   const char* field = "";  // "weight"
+  // With its field, the name that it has where the checkpoint has none of its own; empty: none.
+  std::string shared_name = {};
   // Whose tensor it is; a slot has a matrix of its own for each expert, and for each head unless
   // they are joined.
   int expert = -1;
@@ -96,14 +98,18 @@ struct TensorRow {
 };
 
 // Slots of what a model has outside its layers.
-// The last three: of ModelConfig::per_layer_input_size, on the first stage.
+// From kPerLayerEmbedding on: on the first stage; three of ModelConfig::per_layer_input_size, and
+// those of an MTP layer.
 enum ModelSlot {
   kEmbedding,
   kFinalNorm,
   kLmHead,
   kPerLayerEmbedding,
   kPerLayerProjection,
-  kPerLayerNorm
+  kPerLayerNorm,
+  kMtpEmbeddingNorm,
+  kMtpHiddenNorm,
+  kMtpProjection
 };
 
 // Collects the rows of a layer, or of what is outside them; each call is a module of the model.
@@ -158,7 +164,8 @@ class TensorTable {
   // One in the format of the tables.
   void WholeMatrix(int slot, const std::string& name, int64_t rows, int64_t cols);
   // A table of the vocabulary.
-  void VocabParallel(int slot, const std::string& name, int64_t rows, int64_t cols);
+  void VocabParallel(int slot, const std::string& name, int64_t rows, int64_t cols,
+                     const std::string& shared_name = "");
   // Multiplies by offset + the values of the file; a bias lies behind it in the slot's vector.
   void Norm(int slot, const std::string& name, int64_t cols, float offset = 0, bool bias = false);
   void Optional(const std::string& name);  // with its field: "lm_head.weight"

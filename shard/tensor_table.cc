@@ -129,9 +129,11 @@ void TensorTable::WholeMatrix(int slot, const std::string& name, int64_t rows, i
        .cols = cols});
 }
 
-void TensorTable::VocabParallel(int slot, const std::string& name, int64_t rows, int64_t cols) {
+void TensorTable::VocabParallel(int slot, const std::string& name, int64_t rows, int64_t cols,
+                                const std::string& shared_name) {
   Add({.name = name,
        .field = ".weight",
+       .shared_name = shared_name,
        .slot = slot,
        .held_as = HeldAs::kTable,
        .rows = rows,

@@ -26,7 +26,8 @@ bool HasAllColumns(const internal::StepPlan& plan) {
 bool IsOfPlan(const SampleRow& row, const internal::StepPlan& plan) {
   const int seq = row.seq_index;
   if (seq < 0 || seq >= plan.slot_size()) return false;
-  const int64_t end = int64_t{plan.start_position(seq)} + plan.num_tokens(seq);
+  const int64_t end =
+      int64_t{plan.start_position(seq)} + plan.num_tokens(seq) + plan.tokens_ahead();
   return row.position > end - plan.num_logits(seq) && row.position <= end;
 }
 

@@ -44,9 +44,24 @@ absl::Status Decoder::Embed(const int32_t* token_ids, absl::Span<const GivenRows
   return SumPartials(ConstMatrixView(), config_.embedding_multiplier);
 }
 
+void Decoder::ProjectMtpInput() {
+  const LayerWeights& weights = parts_.weights.model;
+  const int64_t tokens = index_.num_tokens;
+  const MatrixView input = parts_.activations.mtp_input.Rows(0, tokens);  // [T, 2D]
+  NormInto(MtpHidden(tokens), weights[kMtpHiddenNorm], MtpHidden(tokens));
+  NormInto(Stream(), weights[kMtpEmbeddingNorm], input.Cols(0, config_.hidden_size));
+  Multiply(input, weights[kMtpProjection].parts, Stream());
+}
+
+void Decoder::SelectHidden(const int32_t* rows, bool normed, MatrixView out) {
+  backend_.SelectRows(parts_.activations.hidden, rows, out);
+  if (normed) NormInto(out, parts_.weights.model[kFinalNorm], out);
+}
+
 absl::Status Decoder::RunLayers() {
   const auto num_layers = static_cast<int>(parts_.weights.layers.size());
   const int32_t* const tables = index_.block_tables;
+  if (config_.mtp_layer > 0) ProjectMtpInput();
   if (family_.begin != nullptr) BH_RETURN_IF_ERROR(family_.begin(*this));
   for (layer_ = 0; layer_ < num_layers; ++layer_) {
     const int group = parts_.layer_places[layer_].group;

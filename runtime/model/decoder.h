@@ -50,6 +50,15 @@ class Decoder {
   // The residual stream of `rows` tokens: what Forward, or a recording of it, reads and leaves.
   MatrixView Hidden(int64_t rows) const { return parts_.activations.hidden.Rows(0, rows); }
 
+  // out = rows of what the last Forward left, as Hidden or as their final norm [R, D].
+  void SelectHidden(const int32_t* rows, bool normed, MatrixView out);
+  // Of an MTP layer: where its next Forward reads the hidden states before its tokens, and leaves
+  // their norms.
+  MatrixView MtpHidden(int64_t rows) const {
+    return parts_.activations.mtp_input.Rows(0, rows).Cols(config_.hidden_size,
+                                                           config_.hidden_size);
+  }
+
   // part = this rank's columns of the logits of `hidden` [R, D]; `hidden` becomes its final norm.
   void Logits(MatrixView hidden, MatrixView part);
 
@@ -131,6 +140,8 @@ class Decoder {
   const RankShard& shard() const { return parts_.plan.rank(parts_.rank); }
   // The residual stream of the tokens before the first layer.
   absl::Status Embed(const int32_t* token_ids, absl::Span<const GivenRows> given);
+  // Instead of embeddings, an MTP layer's stream is a product of their norms and MtpHidden's.
+  void ProjectMtpInput();
   absl::Status RunLayers();
   void Multiply(ConstMatrixView x, const std::vector<Linear>& parts, MatrixView out);
   void NormInto(ConstMatrixView x, const Weight& weight, MatrixView out);

@@ -202,9 +202,27 @@ void ModelTensors(const ModelConfig& c, TensorTable& t) {
   t.Optional(name("layers.*.self_attn.rotary_emb.inv_freq"));
 }
 
-void ModelTensorsWithDrafts(const ModelConfig& c, TensorTable& t) {
-  ModelTensors(c, t);
-  t.Optional(absl::StrCat(c.family->model_prefix, "layers.", c.num_hidden_layers, ".*"));
+void ModelTensorsWithMtp(const ModelConfig& c, TensorTable& t) {
+  const std::string prefix = c.family->model_prefix;
+  if (c.mtp_layer == 0) {
+    ModelTensors(c, t);
+    for (int i = 0; i < std::max(1, c.num_mtp_layers); ++i) {
+      t.Optional(absl::StrCat(prefix, "layers.", c.num_hidden_layers + i, ".*"));
+    }
+    return;
+  }
+  const auto name = [&](const char* of) {
+    return absl::StrCat(prefix, "layers.", c.mtp_layer, of);
+  };
+  const std::string embedding = absl::StrCat(prefix, "embed_tokens.weight");
+  t.VocabParallel(kEmbedding, name(".embed_tokens"), c.vocab_size, c.hidden_size, embedding);
+  Norm(c, kMtpEmbeddingNorm, name(".enorm").c_str(), t);
+  Norm(c, kMtpHiddenNorm, name(".hnorm").c_str(), t);
+  t.WholeMatrix(kMtpProjection, name(".eh_proj"), c.hidden_size, int64_t{2} * c.hidden_size);
+  Norm(c, kFinalNorm, name(".shared_head.norm").c_str(), t);
+  const std::string head = name(".shared_head.head");
+  if (c.tie_word_embeddings) return t.Optional(absl::StrCat(head, ".weight"));
+  t.VocabParallel(kLmHead, head, c.vocab_size, c.hidden_size, "lm_head.weight");
 }
 
 void LayerTensors(const LayerNames& names, const ModelConfig& c, TensorTable& t) {
@@ -283,6 +301,10 @@ absl::Status ParallelLayer(Decoder& d) {
   BH_ASSIGN_OR_RETURN(const MatrixView attended, Attention(d, normed));
   BH_RETURN_IF_ERROR(d.AddSum(attended, w[kO]));
   return d.AddSum(MlpInner(d, normed), w[kDown]);
+}
+
+void ReadMtpLayers(ConfigFields& fields, ModelConfig& config) {
+  config.num_mtp_layers = fields.Int("num_nextn_predict_layers", 0, kMaxLayers).value_or(0);
 }
 
 void ReadBiases(ConfigFields& fields, bool o_too, ModelConfig& config) {

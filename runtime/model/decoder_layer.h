@@ -46,8 +46,8 @@ inline constexpr LayerNames kNormedSumsLayer = {.input_norm = nullptr,
 
 // Embedding, final norm and head.
 void ModelTensors(const ModelConfig& config, TensorTable& table);
-// The same of a checkpoint that may have layers behind the last, which draft tokens; not served.
-void ModelTensorsWithDrafts(const ModelConfig& config, TensorTable& table);
+// The same of a model that may have MTP layers behind the last, or of one of these (DeepSeek V3).
+void ModelTensorsWithMtp(const ModelConfig& config, TensorTable& table);
 void LayerTensors(const LayerNames& names, const ModelConfig& config, TensorTable& table);
 
 std::vector<BufferRow> LayerBuffers(const RankShard& shard);
@@ -55,6 +55,9 @@ std::vector<BufferRow> LayerBuffers(const RankShard& shard);
 absl::Status SequentialLayer(Decoder& decoder);
 // Both of the same norm of the residual stream (Cohere).
 absl::Status ParallelLayer(Decoder& decoder);
+
+// How many of these layers there are.
+void ReadMtpLayers(ConfigFields& fields, ModelConfig& config);
 
 // Biases of q, k and v (and o where `o_too`) by `attention_bias`, of the MLP by `mlp_bias`.
 void ReadBiases(ConfigFields& fields, bool o_too, ModelConfig& config);

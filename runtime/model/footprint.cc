@@ -54,6 +54,9 @@ Activations LayOutActivations(const ShardPlan& plan, int rank, const ModelLimits
   Activations act;
   act.hidden = F32Matrix(allocator, rows, plan.config().hidden_size);
   act.normed = Matrix(allocator, inputs, rows, plan.config().hidden_size);
+  if (plan.config().mtp_layer > 0) {
+    act.mtp_input = F32Matrix(allocator, rows, int64_t{2} * plan.config().hidden_size);
+  }
   const MoeConfig& moe = plan.config().moe;
   if (moe.num_experts > 0) {
     const int64_t pairs = rows * moe.num_experts_per_tok;

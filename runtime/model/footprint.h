@@ -41,6 +41,7 @@ inline constexpr int64_t kSamplers = 8;  // rows that a host samples at once
 struct Activations {
   MatrixView hidden;                // [T, D] f32: the residual stream
   MatrixView normed;                // [T, D] product inputs
+  MatrixView mtp_input;             // [T, 2D] f32, of an MTP layer: norms of embeddings and states
   std::vector<MatrixView> buffers;  // of the family, by slot
   ExpertRouting routing;            // of a mixture of experts
   MatrixView per_layer_inputs;      // [T, L P] f32, of all layers of a step

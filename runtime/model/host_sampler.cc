@@ -56,8 +56,8 @@ absl::Status HostSampler::Begin(const internal::StepPlan& plan) {
         std::pair(row.seq_index, row.position)) {
       continue;
     }
-    guesses_[i] =
-        plan.token_ids(static_cast<int>(first_token + row.position - 1 - plan.start_position(seq)));
+    const int64_t first = plan.start_position(seq) + plan.tokens_ahead();
+    guesses_[i] = plan.token_ids(static_cast<int>(first_token + row.position - 1 - first));
     row.drafted = absl::MakeConstSpan(&guesses_[i], 1);
     results_[i - 1]->id = guesses_[i];
   }

@@ -99,6 +99,7 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
                    workspace.positions, kv(), state_, LayerPlacesOf(plan_.rank(rank_), limits_),
                    limits_.table_rows()},
       backend_, comm_);
+  if (is_mtp()) backend_.Fill(0.0F, decoder_->MtpHidden(limits_.max_num_batched_tokens));
   logit_seq_.reserve(limits_.max_num_batched_tokens);
   logit_position_.reserve(limits_.max_num_batched_tokens);
   CudaDriver* const driver = backend_.device().cuda_driver();
@@ -175,6 +176,11 @@ absl::Status ModelRunner::WarmUpDecodes() {
 
 void ModelRunner::UseWorkspace() {
   backend_.SetWorkspace(scratch_, step_limits_, HeadLayoutOf(plan_, rank_));
+}
+
+void ModelRunner::SetMtpHidden(const ModelRunner& from, absl::Span<const int32_t> rows) {
+  const auto count = static_cast<int64_t>(rows.size());
+  from.decoder_->SelectHidden(rows.data(), !from.is_mtp(), decoder_->MtpHidden(count));
 }
 
 // Of a plan that a runner with as many slots has checked.

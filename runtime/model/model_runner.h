@@ -69,11 +69,19 @@ class ModelRunner final : public StepRunner {
   // every size that decoding has and records it where it can be: nothing is loaded or recorded
   // later. Writes to block 0 alone.
   absl::Status WarmUpDecodes();
-  // 2 where the device samples tokens and no sum waits on the host.
   // Where another runner computes on the same backend: before each step of this one, and what the
   // plans of the other's steps change in the block tables of KV group 0.
   void UseWorkspace();
   void ApplyTables(const internal::StepPlan& plan);
+  // Whether it is an MTP layer, whose steps need SetMtpHidden before them, but those of the
+  // warm-up.
+  bool is_mtp() const { return plan_.config().mtp_layer > 0; }
+  // The hidden states before the next step's tokens: rows of the last step of `from`, which is this
+  // or the model, whose final norm they are.
+  void SetMtpHidden(const ModelRunner& from, absl::Span<const int32_t> rows);
+  // What a plan must keep to: INTERNAL with exit code 70.
+  absl::Status Check(const internal::StepPlan& plan) const;
+  // 2 where the device samples tokens and no sum waits on the host.
   int depth() const override { return copied_.has_value() ? 2 : 1; }
   absl::Status Submit(Step step) override;
   absl::StatusOr<StepResult> Collect() override;
@@ -84,7 +92,6 @@ class ModelRunner final : public StepRunner {
   uint64_t sampling_ns() const { return host_sampler_->sampling_ns(); }
 
  private:
-  absl::Status Check(const internal::StepPlan& plan) const;
   absl::Status CheckSnapshots(const internal::StepPlan& plan) const;
   absl::Status Overstep(const internal::StepPlan& plan, const char* what, int64_t value,
                         int64_t limit) const;
@@ -157,7 +164,7 @@ class ModelRunner final : public StepRunner {
   // Rank 0, where the CPU cannot read the device's memory.
   absl::StatusOr<HostBuffer> host_logits_;
   std::vector<std::byte> host_scratch_;  // the sampler's
-  std::vector<int64_t> logit_position_;  // [logit rows of the step] absolute position
+  std::vector<int64_t> logit_position_;  // [logit rows of the step] absolute, of the row's token
   std::unique_ptr<DecodeGraphs> graphs_;
 };
 

@@ -58,6 +58,8 @@ absl::Status ModelRunner::Check(const StepPlan& plan) const {
       (plan.table_group_size() > 0 && plan.table_group_size() != plan.table_slot_size())) {
     return overstep("columns of unequal length, sequences", seqs, seqs);
   }
+  if (plan.tokens_ahead() < 0 || plan.tokens_ahead() > 1)
+    return overstep("tokens ahead", plan.tokens_ahead(), 1);
   int64_t sum = 0;
   for (int s = 0; s < seqs; ++s) {
     const int64_t n = plan.num_tokens(s);

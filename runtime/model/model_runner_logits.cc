@@ -21,7 +21,8 @@ void ModelRunner::ListLogitRows(const internal::StepPlan& plan) {
       for (int left = plan.num_logits(s); left > 0; --left) {
         host_arrays_.logit_rows[logit_seq_.size()] = end - left;
         logit_seq_.push_back(s);
-        logit_position_.push_back(plan.start_position(s) + plan.num_tokens(s) - left);
+        logit_position_.push_back(plan.start_position(s) + plan.num_tokens(s) - left +
+                                  plan.tokens_ahead());
       }
     }
     if (!on_device) host_rows = logit_seq_.size();

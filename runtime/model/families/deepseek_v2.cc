@@ -25,10 +25,9 @@ void ReadDeepseekFields(ConfigFields& fields, int default_shared_experts, ModelC
   const int dense = fields.Int("first_k_dense_replace", 0, config.num_hidden_layers).value_or(0);
   const int every = fields.Int("moe_layer_freq", 1, kMaxLayers).value_or(1);
   SetExpertLayers([&](int layer) { return layer >= dense && layer % every == 0; }, config);
-  // Of training, of another program's parallelism, and of layers that draft tokens.
-  for (const char* name : {"aux_loss_alpha", "seq_aux", "ep_size", "num_nextn_predict_layers"}) {
-    fields.Ignore(name);
-  }
+  ReadMtpLayers(fields, config);
+  // Of training, and of another program's parallelism.
+  for (const char* name : {"aux_loss_alpha", "seq_aux", "ep_size"}) fields.Ignore(name);
 }
 
 Family DeepseekLike(const char* architecture, const char* model_type,
@@ -36,7 +35,7 @@ Family DeepseekLike(const char* architecture, const char* model_type,
   return {.spec = {.architecture = architecture,
                    .model_type = model_type,
                    .read_config = read_config,
-                   .model_tensors = ModelTensorsWithDrafts,
+                   .model_tensors = ModelTensorsWithMtp,
                    .layer_tensors =
                        [](const ModelConfig& c, int, TensorTable& t) {
                          LayerTensors({.moe = kSharedExpertsMoe}, c, t);

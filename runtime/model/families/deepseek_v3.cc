@@ -1,5 +1,5 @@
 // DeepSeek V3 and R1: V2 with experts chosen by a sigmoid and a bias, of the groups with the best
-// two.
+// two; a layer for multi-token prediction.
 #include "runtime/model/families/deepseek.h"
 
 namespace bulkhead::families {

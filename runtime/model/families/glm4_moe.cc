@@ -1,5 +1,5 @@
 // GLM-4.5 and GLM-4.6: experts chosen by a sigmoid and a bias, a shared one, the first layers
-// dense; biases of q, k and v, half of a head rotated.
+// dense; biases of q, k and v, half of a head rotated; a layer for multi-token prediction.
 #include "runtime/model/decoder_layer.h"
 
 namespace bulkhead::families {
@@ -22,7 +22,7 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
   ReadExpertGroups(fields, 2, config);
   const int dense = fields.Int("first_k_dense_replace", 0, config.num_hidden_layers).value_or(1);
   SetExpertLayers([&](int layer) { return layer >= dense; }, config);
-  fields.Ignore("num_nextn_predict_layers");  // they draft tokens, and are not served
+  ReadMtpLayers(fields, config);
 }
 
 }  // namespace
@@ -31,7 +31,7 @@ Family glm4_moe() {
   return {.spec = {.architecture = "Glm4MoeForCausalLM",
                    .model_type = "glm4_moe",
                    .read_config = ReadConfig,
-                   .model_tensors = ModelTensorsWithDrafts,
+                   .model_tensors = ModelTensorsWithMtp,
                    .layer_tensors =
                        [](const ModelConfig& c, int, TensorTable& t) {
                          LayerTensors({.moe = kSharedExpertsMoe}, c, t);
