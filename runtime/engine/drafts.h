@@ -1,6 +1,7 @@
-// Drafts of a sequence's next tokens, by prompt lookup or by a draft model, and how long they
-// should be. A draft is a guess that a step computes together with the token before it; what is
-// sampled decides (scheduler.h), so that nothing here changes an answer. Pure; used by one thread.
+// Drafts of a sequence's next tokens, by prompt lookup, by a draft model or by the model's MTP
+// layer, and how long they should be. A draft is a guess that a step computes together with the
+// token before it; what is sampled decides (scheduler.h), so that nothing here changes an answer.
+// Pure; used by one thread.
 #pragma once
 
 #include <algorithm>
@@ -28,6 +29,7 @@ struct DraftOptions {
   int prompt_lookup_max = 0;
   int prompt_lookup_min = 0;
   int draft_model_len = 0;  // positions that the draft model has; 0: prompt lookup
+  bool mtp = false;         // the draft model is the model's MTP layer
 
   bool by_model() const { return draft_model_len > 0; }
   bool operator==(const DraftOptions&) const = default;

@@ -207,7 +207,7 @@ void Scheduler::CommitRow(const PlannedRow& row, const absl::Status& wanted_rows
   }
   sequence.drafts.clear();
   const int64_t end = row.end + std::max(0, committed - 1);  // what was computed of its tokens
-  sequence.draft_tokens = std::min(sequence.draft_tokens, end);
+  KeepDrafted(sequence, row.begin, end);
   if (sequence.state == SequenceState::kRunning) {
     sequence.planned_tokens = std::max(sequence.planned_tokens, end);
   }

@@ -47,6 +47,15 @@
 // saves (DraftAllowance). Where it has no token to give, as its logits are not finite, there is no
 // draft.
 //
+// The model's MTP layer drafts likewise, but for position i it is given the model's hidden state of
+// i with the token behind it, and drafts the token after that. The ranks have these states until
+// the model's next step: behind every one of them a step of the layer computes all of its rows
+// whose next token is known, and drafts where that is wanted; steps for more drafts go on from the
+// layer's own states. A sequence for which that was not so at some position (it starts behind
+// cached blocks which the layer has not computed) has no drafts. What the last position of a cached
+// block was computed with may be the token of another continuation; it is not computed again, as it
+// can make drafts worse at the most.
+//
 // Of a model with states a sequence starts behind a block with a snapshot of them. One is kept at
 // the last multiple of state_tokens in a prompt, at every one in generated tokens (the newest of a
 // sequence), and where the cache knows more of a prompt's tokens than it has a snapshot for: the
@@ -164,6 +173,7 @@ class Scheduler {
  private:
   struct PlannedRow {
     Sequence* sequence = nullptr;
+    int64_t begin = 0;    // the position of its first token
     int64_t end = 0;      // one past the position of its last token
     int num_samples = 0;  // one, and one more for each draft
     bool has_prompt_logits = false;
@@ -176,6 +186,7 @@ class Scheduler {
     bool samples_on_host = false;  // the ranks do not have its token before it is committed
     int64_t decode_tokens = 0;     // all of its tokens, where it computes no prompts; else 0
     bool drafts = false;           // by the draft model
+    bool follows = false;          // the MTP layer's, behind the model's: not paid for
   };
   struct PrefillBudget;
 
@@ -206,6 +217,9 @@ class Scheduler {
   void BeginDraftRound();
   std::optional<Step> PlanDraftStep();
   int AddDraftRow(Sequence& sequence, int left, int& unseen_left, Step& step);
+  int AddMtpRow(Sequence& sequence, bool follows, Step& step);
+  void PlanDraftRow(Sequence& sequence, int64_t begin, int64_t end, bool samples, Step& step);
+  void KeepDrafted(Sequence& sequence, int64_t begin, int64_t end) const;
   void SkipDraftedBlocks(Sequence& sequence) const;
   bool MayWrite(const Sequence& sequence, int64_t begin, int64_t end);
   void CommitDrafts(const std::vector<PlannedRow>& rows, StepResult result);

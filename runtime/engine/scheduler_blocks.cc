@@ -99,6 +99,8 @@ CachedPrefix Scheduler::UsablePrefix(const Sequence& sequence) const {
   const SequenceKey key = sequence.Key(static_cast<int64_t>(sequence.tokens.size()));
   std::vector<std::vector<BlockId>> windows(limits_.num_kv_groups() - 1);
   auto count = static_cast<int64_t>(blocks.size());
+  // The block that the sequence before it ended in is computed again for the MTP layer.
+  if (limits_.drafts.mtp && count > 0 && !pool_.cache()->drafted(blocks[count - 1])) --count;
   for (size_t i = 0; count > 0 && i <= windows.size();) {
     if (i == windows.size()) {
       if (snapshots == nullptr || snapshots->Of(blocks[count - 1]) >= 0) break;

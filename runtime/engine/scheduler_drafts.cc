@@ -2,6 +2,7 @@
 // the steps of the draft model that make them.
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/check.h"
 #include "runtime/engine/scheduler.h"
@@ -44,7 +45,7 @@ void Scheduler::RecordStepTime(double seconds) {
     (step.drafts ? draft_cost_ : decode_cost_).Record(step.decode_tokens, seconds);
   }
   if (!step.drafts) draft_trials_ = std::min(kMaxDraftTrials, draft_trials_ + kTrialsPerStep);
-  if (mean_s == 0) return;
+  if (mean_s == 0 || step.follows) return;
   draft_allowance_.Add(seconds / mean_s * (step.drafts ? -1 : DraftAllowance::kShare));
 }
 
@@ -72,7 +73,8 @@ int Scheduler::DraftLength(const Sequence& sequence) const {
   const int64_t to_come = sequence.max_total_tokens - known;
   most = std::min(most, to_come - 1);
   if (limits_.drafts.by_model()) {
-    if (known - sequence.draft_tokens > kUnseenPerToken * to_come) return 0;
+    const int64_t unseen = limits_.drafts.mtp ? 0 : known - sequence.draft_tokens;
+    if (unseen > kUnseenPerToken * to_come) return 0;
     most = std::min(most, limits_.drafts.draft_model_len + 1 - known);
   }
   while (most > 0 && !Lacks(sequence, known + most).none()) --most;
@@ -107,7 +109,10 @@ void Scheduler::BeginDraftRound() {
   std::array<int, kMaxDraftTokens> drafted = {};
   for (Sequence* sequence : running_) {
     SkipDraftedBlocks(*sequence);
-    const bool drafts = ReadyToDecode(*sequence) && sequence->embeddings.empty();
+    const int64_t next = sequence->draft_tokens;
+    const bool has_hidden =
+        !limits_.drafts.mtp || (sequence->hidden_begin <= next && next < sequence->hidden_end);
+    const bool drafts = ReadyToDecode(*sequence) && sequence->embeddings.empty() && has_hidden;
     sequence->drafts_wanted = drafts && draft_allowance_.is_left() ? DraftLength(*sequence) : 0;
     draft_tokens_left_ -= sequence->drafts_wanted;
     double chance = 1;
@@ -120,7 +125,9 @@ void Scheduler::BeginDraftRound() {
   const double step_s = decode_cost_.Seconds(num_decodes_);
   const auto is_worth = [&](int i) {
     const double saved = (accepted[i] - verify_cost_ * drafted[i]) / num_decodes_;
-    return saved * step_s > (step_s > 0 ? draft_cost_.Seconds(drafted[i]) : -1);
+    const bool is_paid = i > 0 || !limits_.drafts.mtp;  // else it runs in any case
+    const double cost_s = is_paid ? draft_cost_.Seconds(drafted[i]) : 0;
+    return saved * step_s > (step_s > 0 ? cost_s : -1);
   };
   int steps = 0;
   while (steps < limits_.drafts.num_speculative_tokens && drafted[steps] > 0 && is_worth(steps)) {
@@ -136,17 +143,21 @@ void Scheduler::BeginDraftRound() {
 // drafts one more token. The first of a round also computes what the draft model has not seen yet.
 std::optional<Step> Scheduler::PlanDraftStep() {
   if (!limits_.drafts.by_model()) return std::nullopt;
-  if (!drafts_round_) BeginDraftRound();
-  int unseen_left = drafts_round_ ? 0 : UnseenTokens(limits_);
+  const bool begins = !drafts_round_;
+  const bool follows = begins && limits_.drafts.mtp;
+  if (begins) BeginDraftRound();
+  int unseen_left = begins ? UnseenTokens(limits_) : 0;
   Step step;
   step.plan.set_draft(true);
+  step.plan.set_tokens_ahead(limits_.drafts.mtp ? 1 : 0);
   bool only_decodes = true;
   int left = DraftStepTokens(limits_);
   draft_writes_.clear();
   for (Sequence* sequence : running_) {
-    const int tokens = AddDraftRow(*sequence, left, unseen_left, step);
+    const int tokens = limits_.drafts.mtp ? AddMtpRow(*sequence, follows, step)
+                                          : AddDraftRow(*sequence, left, unseen_left, step);
     left -= tokens;
-    only_decodes &= tokens <= 2;
+    only_decodes &= tokens <= 2 && !follows;
   }
   drafts_round_ = !planned_rows_.empty();
   if (!drafts_round_) return std::nullopt;
@@ -154,7 +165,7 @@ std::optional<Step> Scheduler::PlanDraftStep() {
   step.plan.set_padded_tokens(step.plan.token_ids_size());
   if (limits_.shares_samples) AddSharedSamples(step);
   in_flight_.push_back({std::move(planned_rows_), true,
-                        only_decodes ? step.plan.token_ids_size() : int64_t{0}, true});
+                        only_decodes ? step.plan.token_ids_size() : int64_t{0}, true, follows});
   planned_rows_ = {};
   return step;
 }
@@ -176,20 +187,68 @@ int Scheduler::AddDraftRow(Sequence& sequence, int left, int& unseen_left, Step&
   if (!has_row) return 0;
   const auto tokens = static_cast<int>(end - begin);
   if (is_unseen) unseen_left -= tokens;
+  PlanDraftRow(sequence, begin, end, samples, step);
+  return tokens;
+}
+
+// Of the MTP layer. In the step that follows the model's: all that this has left hidden states of,
+// and the first draft where one is wanted; in those behind it the next draft. Returns the number of
+// tokens.
+int Scheduler::AddMtpRow(Sequence& sequence, bool follows, Step& step) {
+  const int64_t hidden_end = std::exchange(sequence.hidden_end, 0);
+  const auto drafted = static_cast<int64_t>(sequence.drafts.size());
+  const auto known = static_cast<int64_t>(sequence.tokens.size());
+  int64_t begin = sequence.draft_tokens;
+  int64_t end = begin + 1;
+  if (follows) {
+    // Of equal sequences that have come to the end of a block together one computes it for all.
+    const int64_t block_tokens = limits_.block_tokens;
+    for (int64_t block = begin / block_tokens;
+         begin == block * block_tokens && block < sequence.blocks_cached &&
+         draft_writes_.contains(sequence.blocks[block]);
+         ++block) {
+      begin += block_tokens;
+    }
+    sequence.draft_tokens = begin;
+    end = hidden_end;
+  }
+  const bool samples = drafted < sequence.drafts_wanted && end == known - 1 + drafted;
+  const bool has_row = sequence.state == SequenceState::kRunning && sequence.embeddings.empty() &&
+                       (follows ? begin >= sequence.hidden_begin && begin < end : samples) &&
+                       MayWrite(sequence, begin, end);
+  if (!samples || !has_row) sequence.drafts_wanted = 0;  // not before the next step
+  if (!has_row) return 0;
+  PlanDraftRow(sequence, begin, end, samples, step);
+  return static_cast<int>(end - begin);
+}
+
+void Scheduler::PlanDraftRow(Sequence& sequence, int64_t begin, int64_t end, bool samples,
+                             Step& step) {
+  const auto drafted = static_cast<int>(sequence.drafts.size());
+  const auto known = static_cast<int64_t>(sequence.tokens.size());
   internal::StepPlan& plan = step.plan;
-  if (samples) AddSample(sequence, plan.slot_size(), end, drafted, step);
+  const int ahead = plan.tokens_ahead();
+  if (samples) AddSample(sequence, plan.slot_size(), end + ahead, drafted, step);
   plan.add_slot(sequence.slot);
-  plan.add_num_tokens(tokens);
+  plan.add_num_tokens(static_cast<int32_t>(end - begin));
   plan.add_start_position(static_cast<int32_t>(begin));
   plan.add_num_logits(samples ? 1 : 0);
   plan.add_from_candidates(false);
-  for (int64_t at = begin; at < end; ++at) {
+  for (int64_t at = begin + ahead; at < end + ahead; ++at) {
     plan.add_token_ids(at < known ? sequence.tokens[at] : sequence.drafts[at - known]);
   }
   AddTableChanges(sequence, end, 1, step);
   ++sequence.in_flight;
-  planned_rows_.push_back({.sequence = &sequence, .end = end, .num_samples = samples ? 1 : 0});
-  return tokens;
+  planned_rows_.push_back(
+      {.sequence = &sequence, .begin = begin, .end = end, .num_samples = samples ? 1 : 0});
+}
+
+// After a step of the model that has computed its tokens of the positions from `begin` to `end`.
+void Scheduler::KeepDrafted(Sequence& sequence, int64_t begin, int64_t end) const {
+  // The MTP layer's own states were in the place of the model's from there on.
+  sequence.draft_tokens = std::min(sequence.draft_tokens, limits_.drafts.mtp ? begin : end);
+  sequence.hidden_begin = begin;
+  sequence.hidden_end = end;
 }
 
 // Cached blocks that the draft model has computed for another sequence.

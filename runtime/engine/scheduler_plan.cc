@@ -307,6 +307,7 @@ void Scheduler::AddRow(Sequence& sequence, int num_tokens, Step& step) {
   BH_CHECK(begin >= sequence.blocks_cached * limits_.block_tokens);  // shared: never written
   PlannedRow row;
   row.sequence = &sequence;
+  row.begin = begin;
   row.end = end;
   row.ends = end == sequence.known_tokens() && sequence.stop_rule.stopping().max_tokens == 0;
   const bool samples = end == sequence.known_tokens() && !row.ends;

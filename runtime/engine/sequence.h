@@ -83,6 +83,10 @@ struct Sequence {
   // are to be before the next step.
   int64_t draft_tokens = 0;
   int drafts_wanted = 0;
+  // Of an MTP layer: positions whose hidden states the model's last step has left, until the
+  // layer's step behind it.
+  int64_t hidden_begin = 0;
+  int64_t hidden_end = 0;
 
   // As the cache knows the first `num_tokens`.
   SequenceKey Key(int64_t num_tokens) const {

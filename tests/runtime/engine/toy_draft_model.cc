@@ -7,7 +7,9 @@ namespace bulkhead {
 // No row writes a block that another one writes.
 void ToyRunner::CheckDraft(const internal::StepPlan& plan) {
   ++draft_steps_;
-  EXPECT_LE(plan.token_ids_size(), DraftStepTokens(limits_));
+  EXPECT_EQ(plan.tokens_ahead(), limits_.drafts.mtp ? 1 : 0);
+  EXPECT_LE(plan.token_ids_size(),
+            limits_.drafts.mtp ? limits_.max_num_batched_tokens : DraftStepTokens(limits_));
   std::vector<bool> written(limits_.num_kv_blocks + 1, false);
   for (int i = 0; i < plan.slot_size(); ++i) {
     const int end = plan.start_position(i) + plan.num_tokens(i);
@@ -31,6 +33,33 @@ GeneratedToken ToyRunner::Draft(uint64_t history, const SampleRow& row) const {
   return token;
 }
 
+// What an MTP layer's row at `begin` starts from. Behind a step of the model all of the sequence
+// that the layer has computed is what it should have, but for the last positions of blocks: another
+// sequence may have gone on from there.
+uint64_t ToyRunner::MtpHash(int slot, int64_t begin) {
+  const int64_t from = last_is_draft_ ? begin - 1 : begin;
+  EXPECT_GE(from, last_rows_[slot].begin) << "no hidden state";
+  EXPECT_LT(from, last_rows_[slot].end) << "no hidden state";
+  const auto drafted = [&](int64_t at) {
+    return draft_blocks_[tables_[0][slot][at / limits_.block_tokens]][at % limits_.block_tokens];
+  };
+  if (last_is_draft_) return drafted(from);
+  for (int64_t at = 0; at < begin; ++at) {
+    if ((at + 1) % limits_.block_tokens == 0) continue;
+    EXPECT_EQ(drafted(at), Cell(slot, at + 1)) << "position " << at << " of " << begin;
+  }
+  return Cell(slot, from);
+}
+
+void ToyRunner::RecordRows(const internal::StepPlan& plan) {
+  last_is_draft_ = plan.draft();
+  last_rows_.assign(last_rows_.size(), Rows());
+  for (int i = 0; i < plan.slot_size(); ++i) {
+    const int64_t begin = plan.start_position(i);
+    last_rows_[plan.slot(i)] = {begin, begin + plan.num_tokens(i)};
+  }
+}
+
 StepResult ToyRunner::RunDraft(const Step& step) {
   const internal::StepPlan& plan = step.plan;
   CheckDraft(plan);
@@ -43,18 +72,24 @@ StepResult ToyRunner::RunDraft(const Step& step) {
   for (int i = 0; i < plan.slot_size(); ++i) {
     const int slot = plan.slot(i);
     const int64_t begin = plan.start_position(i);
-    uint64_t hash = begin == 0 ? starts_[slot] : cell(slot, begin - 1);
+    const bool mtp = limits_.drafts.mtp;
+    uint64_t hash = mtp ? MtpHash(slot, begin) : begin == 0 ? starts_[slot] : cell(slot, begin - 1);
     const bool samples = plan.num_logits(i) > 0;
     const SampleRow* const row = samples ? &step.samples[result.samples.size()] : nullptr;
-    if (begin > 0 && (!samples || row->drafted.empty())) {
+    if (!mtp && begin > 0 && (!samples || row->drafted.empty())) {
       EXPECT_EQ(hash, Cell(slot, begin - 1)) << "not what the model has before " << begin;
     }
-    for (int64_t at = begin; at < begin + plan.num_tokens(i); ++at) {
+    const int64_t end = begin + plan.num_tokens(i);
+    for (int64_t at = begin; at < end; ++at) {
+      if (mtp && !last_is_draft_) {
+        EXPECT_LT(at, last_rows_[slot].end) << "no hidden state";
+        hash = Cell(slot, at);
+      }
       hash = ToyHash(hash, plan.token_ids(token++));
       cell(slot, at) = hash;
     }
     if (!samples) continue;
-    EXPECT_EQ(row->position, begin + plan.num_tokens(i));
+    EXPECT_EQ(row->position, end + plan.tokens_ahead());
     if (draft_errors_ == DraftErrors::kSome && hash % 19 == 0) {
       result.samples.emplace_back(absl::InternalError("logits are not finite"));
     } else {

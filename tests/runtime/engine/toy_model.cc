@@ -135,6 +135,7 @@ ToyRunner::ToyRunner(const SchedulerLimits& limits)
                   std::vector<BlockId>(limits.max_model_len / limits.block_tokens + 1, 0))),
       blocks_(limits.num_kv_blocks + 1, std::vector<uint64_t>(limits.block_tokens, 0)),
       draft_blocks_(blocks_),
+      last_rows_(limits.max_num_seqs),
       last_sampled_(limits.max_num_seqs, -1),
       starts_(limits.max_num_seqs, 0),
       states_(limits.max_num_seqs, 0),
@@ -224,8 +225,10 @@ absl::Status ToyRunner::Submit(Step step) {
   CheckPlan(plan);
   if (plan.draft()) {
     results_.push_back(RunDraft(step));
+    RecordRows(plan);
     return absl::OkStatus();
   }
+  RecordRows(plan);
   for (int i = 0; i < plan.restore_slot_size(); ++i) {
     states_[plan.restore_slot(i)] = snapshots_.at(plan.restore_snapshot(i));
   }

@@ -2,7 +2,8 @@
 // tokens. Its KV cache holds the running hash in paged blocks, so a wrong block table, position or
 // input token, or a block shared with another prefix or salt, changes the sampled tokens. KV groups
 // with a window hold it too, where the window shows it. A toy draft model holds it in blocks of its
-// own, and drafts what the toy samples, or is to be wrong now and then.
+// own, and drafts what the toy samples, or is to be wrong now and then. A toy MTP layer has the
+// hash behind the next token there, which it makes of the toy's of the step before it.
 #pragma once
 
 #include <cstdint>
@@ -75,6 +76,8 @@ class ToyRunner final : public StepRunner {
  private:
   void CheckPlan(const internal::StepPlan& plan);
   StepResult RunDraft(const Step& step);
+  uint64_t MtpHash(int slot, int64_t begin);
+  void RecordRows(const internal::StepPlan& plan);
   GeneratedToken Draft(uint64_t history, const SampleRow& row) const;
   void CheckDraft(const internal::StepPlan& plan);
   uint64_t& Cell(int slot, int64_t position, int group = 0);
@@ -92,6 +95,12 @@ class ToyRunner final : public StepRunner {
   std::vector<std::vector<uint64_t>> draft_blocks_;        // the draft model's
   DraftErrors draft_errors_ = DraftErrors::kSome;
   int64_t draft_steps_ = 0;
+  struct Rows {
+    int64_t begin = 0;
+    int64_t end = 0;
+  };
+  std::vector<Rows> last_rows_;  // [slot] of the step before
+  bool last_is_draft_ = false;
   std::vector<TokenId> last_sampled_;  // [slot], -1: only on rank 0's host
   std::vector<uint64_t> starts_;       // [slot]
   // Of a model with states: the hash behind the last token, of slots and of snapshots.

@@ -12,6 +12,7 @@
 #include "runtime/engine/rank_loop.h"
 #include "runtime/model/kv_groups.h"
 #include "tests/runtime/engine/recording_sink.h"
+#include "tests/runtime/model/mtp_checkpoint.h"
 #include "tests/support/golden.h"
 #include "tests/support/loaded_runner.h"
 #include "tests/support/run_ranks.h"
@@ -19,11 +20,15 @@
 namespace bulkhead {
 namespace {
 
-std::string Dir(const std::string& name) { return BH_TEST_DATA "/models/" + name; }
+// A fixture's, or a path.
+std::string Dir(const std::string& name) {
+  return name.starts_with('/') ? name : BH_TEST_DATA "/models/" + name;
+}
 
 struct Setting {
   int size = 1;
   std::string draft = "";  // a checkpoint; none: the model alone
+  bool mtp = false;        // the model's MTP layer, of that checkpoint
   bool kv_groups = false;
   Admission admission = Admission::kReserve;
   int64_t num_kv_blocks = 64;
@@ -61,10 +66,11 @@ Outcome Generate(const std::string& model, const Setting& setting) {
   if (setting.kv_groups) SetKvGroups(config, limits);
   const ShardPlan plan = *ShardPlan::Create(config, setting.size);
   const bool drafts = !setting.draft.empty();
-  const ModelConfig draft_config = LoadedRunner::ReadConfig(Dir(drafts ? setting.draft : model));
+  ModelConfig draft_config = LoadedRunner::ReadConfig(Dir(drafts ? setting.draft : model));
+  if (setting.mtp) draft_config = MtpConfigOf(draft_config);
   ModelLimits draft_limits = LoadedRunner::Limits(draft_config);
   draft_limits.num_kv_blocks = setting.num_kv_blocks;
-  draft_limits.max_num_batched_tokens = DraftStepTokens(limits);
+  if (!setting.mtp) draft_limits.max_num_batched_tokens = DraftStepTokens(limits);
   draft_limits.max_model_len = limits.max_model_len - 40;
   const ShardPlan draft_plan = *ShardPlan::Create(draft_config, setting.size);
   Outcome run;
@@ -87,7 +93,8 @@ Outcome Generate(const std::string& model, const Setting& setting) {
     options.limits.shares_samples = setting.size > 1;
     if (drafts) {
       options.limits.drafts = {.num_speculative_tokens = 4,
-                               .draft_model_len = draft_limits.max_model_len};
+                               .draft_model_len = draft_limits.max_model_len,
+                               .mtp = setting.mtp};
     }
     options.now_ns = [] { return uint64_t{1}; };  // no step takes time: all may be drafted
     Coordinator coordinator(std::move(options));
@@ -157,6 +164,43 @@ TEST(DraftModelTest, PreemptedSequencesAndThoseWithWindowsAreDraftedFor) {
     EXPECT_EQ(with.tokens, without.tokens) << windows;
     EXPECT_EQ(with.drafts.accepted_tokens, with.drafts.draft_tokens) << windows;
     EXPECT_GT(with.drafts.accepted_tokens, 100) << windows;
+  }
+}
+
+TEST(DraftModelTest, TheModelsMtpLayerChangesNoToken) {
+  for (const std::string fixture : {"deepseek_v3_bf16", "glm4_moe_bf16"}) {
+    const MtpCheckpoint checkpoint(fixture, MtpKind::kOwnTables);
+    const Outcome alone = Generate(fixture, {});
+    for (const int size : {1, 2}) {
+      Setting setting{.size = size, .draft = checkpoint.dir(), .mtp = true};
+      const Outcome run = Generate(checkpoint.dir(), setting);
+      EXPECT_EQ(run.tokens, alone.tokens) << fixture << " " << size;
+      EXPECT_GT(run.drafts.draft_tokens, 100) << fixture << " " << size;
+      EXPECT_LT(run.drafts.accepted_tokens, run.drafts.draft_tokens) << fixture << " " << size;
+    }
+  }
+}
+
+TEST(DraftModelTest, AnMtpLayerThatIsRightHasItsDraftsAccepted) {
+  for (const std::string fixture : {"deepseek_v3_bf16", "glm4_moe_bf16"}) {
+    const MtpCheckpoint checkpoint(fixture, MtpKind::kRight);
+    const Outcome alone = Generate(checkpoint.dir(), {});
+    for (const int size : {1, 2}) {
+      Setting setting{.size = size, .draft = checkpoint.dir(), .mtp = true};
+      const Outcome run = Generate(checkpoint.dir(), setting);
+      EXPECT_EQ(run.tokens, alone.tokens) << fixture << " " << size;
+      EXPECT_EQ(run.drafts.accepted_tokens, run.drafts.draft_tokens) << fixture << " " << size;
+      EXPECT_GT(run.drafts.accepted_by_position[3], 40) << fixture << " " << size;
+    }
+    Setting setting{.draft = checkpoint.dir(),
+                    .mtp = true,
+                    .admission = Admission::kOptimistic,
+                    .num_kv_blocks = 14};
+    const Outcome preempted = Generate(checkpoint.dir(), setting);
+    EXPECT_GT(preempted.preemptions, 0);
+    EXPECT_EQ(preempted.tokens, alone.tokens);
+    EXPECT_EQ(preempted.drafts.accepted_tokens, preempted.drafts.draft_tokens);
+    EXPECT_GT(preempted.drafts.accepted_tokens, 100);
   }
 }
 
