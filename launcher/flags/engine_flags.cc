@@ -206,9 +206,10 @@ void AddSchedulingFlags(RawEngineFlags* raw, Flags* flags) {
   flags->Add(
       "--speculative-config", "JSON",
       "speculative decoding on CPUs, by prompt lookup: {\"method\": \"ngram\", "
-      "\"num_speculative_tokens\": 5, \"prompt_lookup_max\": 4, \"prompt_lookup_min\": 2}, or "
-      "by a draft model: {\"model\": \"DIR\", \"num_speculative_tokens\": 5}; answers are "
-      "those without it (default: null)",
+      "\"num_speculative_tokens\": 5, \"prompt_lookup_max\": 4, \"prompt_lookup_min\": 2}, "
+      "by a draft model: {\"model\": \"DIR\", \"num_speculative_tokens\": 5}, or by the model's "
+      "layer for multi-token prediction: {\"method\": \"mtp\", \"num_speculative_tokens\": 1}; "
+      "answers are those without it (default: null)",
       ParsedValue(&options.speculative, ParseSpeculativeConfig));
 }
 

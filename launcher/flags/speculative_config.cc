@@ -19,6 +19,7 @@ constexpr char kModel[] = "model";
 constexpr const char* kKeys[] = {"method", kModel, kTokens, kLookupMax, kLookupMin};
 constexpr char kNgram[] = "ngram";
 constexpr char kDraftModel[] = "draft_model";
+constexpr char kMtp[] = "mtp";
 constexpr int kDefaultLookup = 5;
 
 absl::StatusOr<std::optional<int>> Number(const nlohmann::json& config, const char* key, int max) {
@@ -33,31 +34,32 @@ absl::StatusOr<std::optional<int>> Number(const nlohmann::json& config, const ch
       absl::StrCat(key, ": ", JsonExcerpt(*found), " is not a whole number from 1 to ", max));
 }
 
-absl::Status CheckKeys(const nlohmann::json& config, bool by_model) {
+absl::Status CheckKeys(const nlohmann::json& config, const std::string& method) {
   for (const auto& [key, value] : config.items()) {
     if (absl::c_find(kKeys, key) == std::end(kKeys)) {
       return absl::InvalidArgumentError(
           absl::StrCat("unknown key '", key, "'; known are ", absl::StrJoin(kKeys, ", ")));
     }
     const bool is_lookup = key == kLookupMax || key == kLookupMin;
-    if (by_model ? is_lookup : key == kModel) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          key, ": not for the method ", by_model ? kDraftModel : kNgram, "; leave it out"));
+    if ((is_lookup && method != kNgram) || (key == kModel && method != kDraftModel)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(key, ": not for the method ", method, "; leave it out"));
     }
   }
   return absl::OkStatus();
 }
 
-// Whether a model drafts.
-absl::StatusOr<bool> IsByModel(const nlohmann::json& config) {
+absl::StatusOr<std::string> MethodOf(const nlohmann::json& config) {
   const auto method = config.find("method");
-  if (method == config.end() && config.contains(kModel)) return true;
-  if (method != config.end() && (*method == kNgram || *method == kDraftModel)) {
-    return *method == kDraftModel;
+  if (method == config.end() && config.contains(kModel)) return kDraftModel;
+  if (method != config.end()) {
+    for (const char* name : {kNgram, kDraftModel, kMtp}) {
+      if (*method == name) return name;
+    }
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "method: ", method == config.end() ? "missing" : JsonExcerpt(*method), "; supported are \"",
-      kNgram, "\" and \"", kDraftModel, "\" (no heads of the checkpoint that draft)"));
+      kNgram, "\", \"", kDraftModel, "\" and \"", kMtp, "\" (multi-token prediction)"));
 }
 
 absl::Status SetLookup(const nlohmann::json& config, DraftOptions& drafts) {
@@ -78,15 +80,17 @@ absl::StatusOr<SpeculativeConfig> ParseSpeculativeConfig(const std::string& text
   if (absl::StripAsciiWhitespace(text) == "null") return speculative;
   BH_ASSIGN_OR_RETURN(const nlohmann::json config,
                       ParseJsonObject(text, "the JSON object", {.max_depth = 4, .max_values = 64}));
-  BH_ASSIGN_OR_RETURN(const bool by_model, IsByModel(config));
-  BH_RETURN_IF_ERROR(CheckKeys(config, by_model));
+  BH_ASSIGN_OR_RETURN(const std::string method, MethodOf(config));
+  BH_RETURN_IF_ERROR(CheckKeys(config, method));
   BH_ASSIGN_OR_RETURN(const std::optional<int> tokens, Number(config, kTokens, kMaxDraftTokens));
   if (!tokens.has_value()) {
     return absl::InvalidArgumentError(
         absl::StrCat(kTokens, " is missing; give 1 to ", kMaxDraftTokens));
   }
   speculative.drafts.num_speculative_tokens = *tokens;
-  if (!by_model) {
+  speculative.drafts.mtp = method == kMtp;
+  if (method == kMtp) return speculative;
+  if (method == kNgram) {
     BH_RETURN_IF_ERROR(SetLookup(config, speculative.drafts));
     return speculative;
   }

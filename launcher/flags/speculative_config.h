@@ -12,12 +12,14 @@ struct SpeculativeConfig {
   DraftOptions drafts;  // without draft_model_len, which the model says
   std::string model;    // the draft model, named as --model; empty: none
 
+  bool by_model() const { return drafts.mtp || !model.empty(); }
   bool operator==(const SpeculativeConfig&) const = default;
 };
 
 // {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 2}.
 // Without one of the last two it is as the other, and both are 5 without either, as in vLLM.
 // {"method": "draft_model", "model": "DIR", "num_speculative_tokens": 5}, also without the method.
+// {"method": "mtp", "num_speculative_tokens": 1}: by the model's layer for multi-token prediction.
 // null: no drafts. INVALID_ARGUMENT for other methods and keys and numbers out of range, with what
 // is possible.
 absl::StatusOr<SpeculativeConfig> ParseSpeculativeConfig(const std::string& text);

@@ -12,8 +12,11 @@ namespace bulkhead {
 
 std::string DraftLine(const EngineOptions& options, const RankEngine& engine) {
   const ModelConfig& config = engine.source.draft->config.model;
-  return absl::StrCat("draft model ", options.speculative.model, " (", config.architecture, " ",
-                      WeightFormatsText(engine.draft->limits.weights), "): up to ",
+  const std::string which =
+      config.mtp_layer > 0
+          ? absl::StrCat("MTP layer ", config.mtp_layer, " (")
+          : absl::StrCat("draft model ", options.speculative.model, " (", config.architecture, " ");
+  return absl::StrCat(which, WeightFormatsText(engine.draft->limits.weights), "): up to ",
                       options.speculative.drafts.num_speculative_tokens, " tokens a step, up to ",
                       engine.draft->limits.max_model_len, " tokens of a sequence");
 }

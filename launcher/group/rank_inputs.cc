@@ -119,7 +119,7 @@ absl::StatusOr<internal::RankInputs> RankInputsOf(const ModelSource& source) {
   inputs.mutable_eos_ids()->Add(config.model.eos_token_ids.begin(),
                                 config.model.eos_token_ids.end());
   inputs.set_tensors(TensorsDigest(config.model));
-  if (source.draft != nullptr) {
+  if (source.draft != nullptr && source.draft->checkpoint != source.checkpoint) {
     BH_ASSIGN_OR_RETURN(*inputs.mutable_draft(), RankInputsOf(*source.draft));
   }
   return inputs;

@@ -63,7 +63,7 @@ absl::Status ReadModel(const EngineOptions& options, RankEngine& engine) {
   absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(engine.source.dir);
   if (tokenizer.ok()) {
     engine.tokenizer = *std::move(tokenizer);
-    if (engine.source.draft == nullptr) return absl::OkStatus();
+    if (engine.source.draft == nullptr || options.speculative.drafts.mtp) return absl::OkStatus();
     return CompareTokenizers(*engine.tokenizer, engine.source);
   }
   if (!absl::IsNotFound(tokenizer.status())) return tokenizer.status();

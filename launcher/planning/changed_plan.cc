@@ -22,7 +22,7 @@ absl::StatusOr<GroupPlan> FitOn(const EngineOptions& options, const ModelSource&
                                                             : source.formats.transport;
   }
   std::optional<ModelShape> draft;
-  if (source.draft != nullptr && !options.speculative.model.empty()) {
+  if (source.draft != nullptr && options.speculative.by_model()) {
     BH_ASSIGN_OR_RETURN(ModelLimits own, DraftFormatsOf(options, *source.draft, formats));
     draft.emplace(source.draft->config.model, std::move(own));
   }

@@ -29,7 +29,7 @@ struct ModelShape {
   ModelLimits formats;
 };
 
-// The limits of a draft model beside a model with `limits`.
+// The limits of a draft model, or of an MTP layer, beside a model with `limits`.
 ModelLimits DraftLimitsOf(const ModelShape& draft, const Limits& limits);
 // Equal parts. INVALID_ARGUMENT if it cannot be split that way.
 absl::StatusOr<ShardPlan> SplitDraft(const ModelShape& draft, int size);

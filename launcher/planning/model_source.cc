@@ -124,6 +124,34 @@ absl::Status ReadDraftModel(const EngineOptions& options, Weights weights, Model
   return absl::OkStatus();
 }
 
+absl::Status ReadMtpLayer(ModelSource& source) {
+  constexpr char kRemedy[] =
+      "; choose the method \"ngram\" or \"draft_model\", or leave --speculative-config out";
+  const ModelConfig& model = source.config.model;
+  if (model.num_mtp_layers == 0) {
+    return WithExitCode(
+        absl::InvalidArgumentError(absl::StrCat(
+            "--speculative-config: the method mtp needs a checkpoint with a layer for multi-token "
+            "prediction, and this ",
+            model.architecture, " has none (num_nextn_predict_layers)", kRemedy)),
+        ExitCode::kUsage);
+  }
+  source.draft = std::make_unique<ModelSource>();
+  ModelSource& layer = *source.draft;
+  layer.dir = source.dir;
+  layer.config.model = MtpConfigOf(model);
+  layer.checkpoint = source.checkpoint;
+  layer.formats = source.formats;
+  if (layer.checkpoint == nullptr) return absl::OkStatus();
+  const absl::Status found = layer.checkpoint->CheckAgainst(layer.config.model);
+  if (found.ok()) return found;
+  return WithExitCode(
+      absl::Status(found.code(), absl::StrCat("--speculative-config: the layer for multi-token "
+                                              "prediction: ",
+                                              found.message(), kRemedy)),
+      ExitCodeOf(found));
+}
+
 void WarnOfDType(const EngineOptions& options, ModelSource& source) {
   if (source.checkpoint == nullptr || options.dtype.has_value()) return;
   const DType stated = StatedDType(source);
@@ -178,6 +206,7 @@ absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weight
   if (!options.speculative.model.empty()) {
     BH_RETURN_IF_ERROR(ReadDraftModel(options, weights, source));
   }
+  if (options.speculative.drafts.mtp) BH_RETURN_IF_ERROR(ReadMtpLayer(source));
   return source;
 }
 
@@ -188,6 +217,7 @@ std::optional<ModelShape> ModelSource::draft_shape() const {
 
 absl::StatusOr<ModelLimits> DraftFormatsOf(const EngineOptions& options, const ModelSource& draft,
                                            const ModelLimits& beside) {
+  if (draft.config.model.mtp_layer > 0) return beside;
   BH_ASSIGN_OR_RETURN(ModelLimits formats, FormatsOf(DraftOptionsOf(options), draft));
   formats.activation = beside.activation;
   return formats;

@@ -18,9 +18,10 @@ namespace bulkhead {
 struct ModelSource {
   std::string dir;
   ParsedConfig config;                     // with its warnings and ours
-  std::unique_ptr<Checkpoint> checkpoint;  // may be null under Weights::kOptional
+  std::shared_ptr<Checkpoint> checkpoint;  // may be null under Weights::kOptional
   ModelLimits formats;                     // weights, activation, kv_format, block_tokens
-  std::unique_ptr<ModelSource> draft;      // the draft model, if --speculative-config has one
+  // The draft model, if --speculative-config has one, or the MTP layer, of the same checkpoint.
+  std::unique_ptr<ModelSource> draft;
 
   std::optional<ModelShape> draft_shape() const;
 };
@@ -32,7 +33,7 @@ ActivationDType ActivationOf(const EngineOptions& options, const WeightFormats& 
 
 // Reads `options.model`, and checks the headers against the config if weights are required. Errors
 // carry exit code 2 (a --max-model-len below 2 or beyond the model's, drafts of a model with
-// states, a draft model with another vocabulary) or 3.
+// states, a draft model with another vocabulary, no MTP layer where one is to draft) or 3.
 absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weights weights);
 
 // Where the device is a GPU: it has no drafts, and no list of NUMA nodes. Exit code 2.
@@ -42,7 +43,7 @@ absl::Status CheckFlagsOnGpu(const EngineOptions& options);
 // same errors.
 absl::StatusOr<ModelLimits> FormatsOf(const EngineOptions& options, const ModelSource& source);
 // Of a draft model, beside a model with the formats `beside`: what flags say of quantisation is for
-// the model, and the same backend computes for both.
+// the model, and the same backend computes for both. An MTP layer has the model's.
 absl::StatusOr<ModelLimits> DraftFormatsOf(const EngineOptions& options, const ModelSource& draft,
                                            const ModelLimits& beside);
 

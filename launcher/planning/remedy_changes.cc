@@ -373,7 +373,7 @@ AllChanges ChangesOf(const Trials& trials, const EngineOptions& options, const M
   }
   choose(all.usual, SmallerKvFormats(trials, formats));
   choose(all.usual, SmallerWeightFormats(formats));
-  if (!options.speculative.model.empty()) {
+  if (options.speculative.by_model()) {
     choose(all.usual, {{"--speculative-config", "null"}}, " (no draft model)");
   }
   all.usual.push_back(std::make_unique<ReserveChange>(trials, options, refused));

@@ -13,6 +13,7 @@ import xml.dom.minidom
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import group  # noqa: E402
+from sample_model import with_mtp_layer  # noqa: E402
 
 MIB = 1 << 20
 COUNT = int(os.environ.get("BULKHEAD_TEST_PLANS", "6"))
@@ -73,13 +74,29 @@ class PlanTest(unittest.TestCase):
                 served_code, served = self.serve(flags, os.path.join(folder, f"{i}.json"))
                 self.assertEqual(served_code, code, flags)
                 codes.add(code)
-                for key in SAME_OF_GROUP:
-                    self.assertEqual(served[key], planned[key], (key, flags))
-                for ours, theirs in zip(planned["ranks"], served["ranks"]):
-                    for key in SAME_OF_RANK:
-                        self.assertEqual(theirs[key], ours[key], (key, flags))
-                self.assertEqual(served["device_allocations_after_ready"], 0)
+                self.expect_same_bytes(planned, served, flags)
         self.assertEqual(codes, {0, 4}, "the draws met one answer only")
+
+    def expect_same_bytes(self, planned, served, flags):
+        for key in SAME_OF_GROUP:
+            self.assertEqual(served[key], planned[key], (key, flags))
+        for ours, theirs in zip(planned["ranks"], served["ranks"]):
+            for key in SAME_OF_RANK:
+                self.assertEqual(theirs[key], ours[key], (key, flags))
+        self.assertEqual(served["device_allocations_after_ready"], 0)
+
+    def test_an_mtp_layer_is_planned_to_the_byte(self):
+        flags = {"--device-memory": "110MiB", "--max-num-batched-tokens": 512, "--weight-dtype": "int8",
+                 "--speculative-config": json.dumps({"method": "mtp", "num_speculative_tokens": 2})}
+        with tempfile.TemporaryDirectory() as folder:
+            model = with_mtp_layer(os.path.join(folder, "model"))
+            code, planned, errors = plan(flags, group.RANKS, model)
+            self.assertEqual(code, 0, errors)
+            self.assertGreater(planned["ranks"][0]["arenas"]["draft_model"], 0)
+            with unittest.mock.patch.object(group, "MODEL", model):
+                code, served = self.serve(flags, os.path.join(folder, "report.json"))
+            self.assertEqual(code, 0)
+        self.expect_same_bytes(planned, served, flags)
 
     def test_host_memory_gives_plan_and_serve_the_same_host_budget(self):
         flags = {"--device-memory": "110MiB", "--max-num-seqs": 4, "--host-memory": "400MiB"}

@@ -11,7 +11,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import group  # noqa: E402
 from group import pb  # noqa: E402
-from sample_model import with_layers  # noqa: E402
+from sample_model import with_layers, with_mtp_layer  # noqa: E402
 
 CHANGES = [{}, {"repetition_penalty": 1.3}, {"presence_penalty": 1.5, "frequency_penalty": 0.5},
            {"logit_bias": {"10": 5, "11": -100}, "frequency_penalty": -0.5},
@@ -127,6 +127,22 @@ class RunTest(unittest.TestCase):
             accepted, drafted = self.drafted()
             self.assertEqual(accepted, drafted)
             self.assertGreater(accepted, sum(len(answer["token_ids"]) for answer in want) / 4)
+
+    def test_an_mtp_layer_changes_no_bit(self):
+        requests = copying_lines(120)
+        config = json.dumps({"method": "mtp", "num_speculative_tokens": 3})
+        for name, layers in (("wrong", range(LAYERS)), ("right", [None] * LAYERS)):
+            model = with_mtp_layer(os.path.join(self.folder.name, name), layers)
+            want = self.answers(1, "--max-num-seqs", 8, of=requests, model=model)
+            for ranks, flags in ((1, ("--max-num-seqs", 1)), (2, ("--max-num-seqs", 4)),
+                                 (1, ("--max-num-seqs", 8, "--max-num-batched-tokens", 20)),
+                                 (1, ("--max-num-seqs", 8, "--admission", "optimistic", "--cache-max-entry-count", 40))):
+                self.assertEqual(self.answers(ranks, *flags, "--speculative-config", config, of=requests, model=model), want,
+                                 f"{ranks} ranks, {name}, {flags}")
+                accepted, drafted = self.drafted()
+                self.assertGreater(drafted, 10)
+                if name == "right":  # but for the rounding of one more norm
+                    self.assertGreater(accepted, 0.99 * drafted)
 
     def test_a_draft_model_that_cannot_be_is_refused_by_name(self):
         other = with_layers(os.path.join(self.folder.name, "other"), range(1))

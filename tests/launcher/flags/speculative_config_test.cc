@@ -40,6 +40,15 @@ TEST(SpeculativeConfigTest, ADraftModelNeedsNoMethod) {
   EXPECT_EQ(*ParseSpeculativeConfig(" null\n"), SpeculativeConfig{});
 }
 
+TEST(SpeculativeConfigTest, TheModelsMtpLayerNeedsTheNumberOfTokensAlone) {
+  const auto config = ParseSpeculativeConfig(R"({"method": "mtp", "num_speculative_tokens": 2})");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->drafts, (DraftOptions{.num_speculative_tokens = 2, .mtp = true}));
+  EXPECT_EQ(config->model, "");
+  EXPECT_TRUE(config->by_model());
+  EXPECT_FALSE(ParseSpeculativeConfig(Config(""))->by_model());
+}
+
 TEST(SpeculativeConfigTest, RefusalsNameTheValueAndWhatIsPossible) {
   struct BadConfig {
     std::string text;
@@ -67,7 +76,12 @@ TEST(SpeculativeConfigTest, RefusalsNameTheValueAndWhatIsPossible) {
       {R"({"model": 7, "num_speculative_tokens": 3})", {"model: 7"}},
       {R"({"model": "a", "num_speculative_tokens": 3, "prompt_lookup_max": 2})",
        {"prompt_lookup_max: not for the method draft_model"}},
-      {R"({"method": "eagle", "model": "a"})", {"method: \"eagle\"", "\"draft_model\""}},
+      {R"({"method": "eagle", "model": "a"})", {"method: \"eagle\"", "\"draft_model\"", "\"mtp\""}},
+      {R"({"method": "mtp"})", {"num_speculative_tokens is missing"}},
+      {R"({"method": "mtp", "model": "a", "num_speculative_tokens": 1})",
+       {"model: not for the method mtp"}},
+      {R"({"method": "mtp", "prompt_lookup_max": 2, "num_speculative_tokens": 1})",
+       {"prompt_lookup_max: not for the method mtp"}},
   };
   for (const BadConfig& bad : cases) {
     const absl::Status status = ParseSpeculativeConfig(bad.text).status();

@@ -50,6 +50,30 @@ TEST(ModelSource, ADraftModelHasTheFlagsThatAreForBothAndItsOwnLength) {
   EXPECT_EQ(own.num_kv_groups(), 1);
 }
 
+TEST(ModelSource, AnMtpLayerThatIsNotThereIsRefusedByName) {
+  const auto read = [](const std::string& model, Weights weights) {
+    EngineOptions options;
+    options.model = BH_SOURCE_DIR "/tests/data/models/" + model;
+    options.speculative = {{.num_speculative_tokens = 1, .mtp = true}, ""};
+    return ReadModelSource(options, weights);
+  };
+  const absl::Status none = read("llama3_gqa_bf16", Weights::kRequired).status();
+  EXPECT_EQ(ExitCodeOf(none), ExitCode::kUsage);
+  EXPECT_THAT(std::string(none.message()),
+              AllOf(HasSubstr("--speculative-config: the method mtp needs"),
+                    HasSubstr("LlamaForCausalLM has none (num_nextn_predict_layers)"),
+                    HasSubstr("choose the method \"ngram\"")));
+  // Its config names one.
+  const absl::Status missing = read("glm4_moe_bf16", Weights::kRequired).status();
+  EXPECT_EQ(ExitCodeOf(missing), ExitCode::kModelRefused);
+  EXPECT_THAT(std::string(missing.message()),
+              AllOf(HasSubstr("the layer for multi-token prediction: "),
+                    HasSubstr("'model.layers.3.enorm.weight' is missing"),
+                    HasSubstr("leave --speculative-config out")));
+  EXPECT_THAT(std::string(read("qwen3_next_bf16", Weights::kRequired).status().message()),
+              HasSubstr("--speculative-config: not with Qwen3NextForCausalLM"));
+}
+
 TEST(ModelSource, ADraftModelThatCannotBeIsRefusedByName) {
   const auto refusal = [](const std::string& model, const std::string& draft) {
     EngineOptions options;
