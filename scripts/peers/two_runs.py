@@ -18,7 +18,8 @@ def figures_of(work, vocab_size, generate):
     for batch in work["batch_size"]:
         first = seconds(batch, work["context"], 1)
         whole = seconds(batch, work["context"], work["output_len"])
-        figures[f"decode {batch}"] = batch * (work["output_len"] - 1) / max(whole - first, 1e-9)
+        if whole > first:  # else something interrupted the first one, and there is no figure
+            figures[f"decode {batch}"] = batch * (work["output_len"] - 1) / (whole - first)
     for inputs in work["input_len"]:
         figures[f"prefill {inputs}"] = inputs / seconds(1, inputs, 1)
     return figures
