@@ -17,15 +17,6 @@ T OrDie(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
-class Collect final : public LogitsSink {
- public:
-  absl::Status OnRows(int64_t, int64_t rows, int64_t vocab_size, const float* logits) override {
-    all.insert(all.end(), logits, logits + rows * vocab_size);
-    return absl::OkStatus();
-  }
-  std::vector<float> all;
-};
-
 }  // namespace
 
 ModelConfig LoadedRunner::ReadConfig(const std::string& model_dir) {
@@ -129,7 +120,7 @@ Step MakeStep(const ModelLimits& limits, uint64_t seq, const std::vector<StepRow
 }
 
 StepOutput RunHere(ModelRunner& runner, Step step) {
-  Collect sink;
+  CollectedLogits sink;
   for (int i = 0; i < step.plan.slot_size(); ++i) {
     if (step.plan.num_logits(i) > 0) step.prompt_logits.push_back({i, &sink});
   }

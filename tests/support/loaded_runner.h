@@ -13,6 +13,16 @@
 
 namespace bulkhead {
 
+// Rows of prompt logits, as they come.
+class CollectedLogits final : public LogitsSink {
+ public:
+  absl::Status OnRows(int64_t, int64_t rows, int64_t vocab_size, const float* logits) override {
+    all.insert(all.end(), logits, logits + rows * vocab_size);
+    return absl::OkStatus();
+  }
+  std::vector<float> all;
+};
+
 // Aborts where something goes wrong: reporting errors is the test's task.
 class LoadedRunner {
  public:

@@ -18,15 +18,6 @@
 namespace bulkhead {
 namespace {
 
-class Collect final : public LogitsSink {
- public:
-  absl::Status OnRows(int64_t, int64_t rows, int64_t vocab_size, const float* logits) override {
-    all.insert(all.end(), logits, logits + rows * vocab_size);
-    return absl::OkStatus();
-  }
-  std::vector<float> all;
-};
-
 // Of an MTP layer's step, of one row.
 Step MtpStep(const ModelLimits& limits, uint64_t seq, const StepRow& row) {
   Step step = MakeStep(limits, seq, {row});
@@ -96,7 +87,7 @@ void ExpectLogits(const Case& c, int size) {
     LoadedRunner runner(checkpoint.dir(), parts.plan, parts.limits, group,
                         LoadedRunner::Draft{checkpoint.dir(), parts.mtp_plan, parts.limits});
     const bool coordinator = group.exchange().topology().coordinator();
-    Collect sink;
+    CollectedLogits sink;
     const auto run = [&](Step step) {
       if (coordinator && step.plan.draft()) step.prompt_logits.push_back({0, &sink});
       if (!coordinator) step.samples.clear();
