@@ -173,7 +173,7 @@ class CodeSink final : public WeightSink {
   // are no cells; what is left of the depth belongs to the last one.
   void LayOutDepth() {
     const int64_t chunks = layout_.depth() / kChunkInputs;
-    BH_CHECK(chunks < cuda::kMaxCells / 2);
+    BH_CHECK(layout_.num_cells() <= cuda::kMaxCells);
     input_at_.assign(layout_.depth(), -1);
     chunk_cell_.resize(chunks);
     std::vector<std::vector<int32_t>> inputs(layout_.num_cells());
@@ -197,6 +197,7 @@ class CodeSink final : public WeightSink {
     BH_CHECK(at <= layout_.depth());
     int64_t end = chunks;
     for (int64_t cell = std::ssize(begins) - 1; cell >= 0; end = begins[cell--]) {
+      BH_CHECK(end - begins[cell] < cuda::kMaxCells / 2);
       for (int64_t chunk = begins[cell]; chunk < end; ++chunk) {
         chunk_cell_[chunk] = cuda::ChunkCell(cell, end - chunk);
       }
