@@ -120,7 +120,7 @@ BH_INLINE void AddWords(const char* at, int words, const int8_t* inputs, Ahead a
     I32x16 weight[kVectors];
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) weight[v] = LoadCodes<kFormat>(at, kFirst + v);
-    for (int line = 0; kFirst == 0 && line < kWordBytes; line += 64) {
+    for (int line = 0; line < kWordBytes * kVectors / 2; line += 64) {
       if constexpr (kRows == 1) {
         Prefetch(ahead.at + line);
       } else {
@@ -209,8 +209,10 @@ BH_INLINE void AddCell(const char* at, int words, bool bf16_scales, const float*
   if constexpr (kInt8TileVectors == 2 || kRows <= 2) {
     AddVectors<kFormat, kRows, 0, 2>(at, words, bf16_scales, factors, x, ahead, chains);
   } else {
-    AddVectors<kFormat, kRows, 0, 1>(at, words, bf16_scales, factors, x, ahead, chains);
-    AddVectors<kFormat, kRows, 1, 1>(at, words, bf16_scales, factors, x, ahead, chains);
+    Ahead half{ahead.at, ahead.step / 2};
+    AddVectors<kFormat, kRows, 0, 1>(at, words, bf16_scales, factors, x, half, chains);
+    half.at += half.step * words;
+    AddVectors<kFormat, kRows, 1, 1>(at, words, bf16_scales, factors, x, half, chains);
   }
 }
 

@@ -198,8 +198,11 @@ void RunPanel(const Tile& tile) {
   if constexpr (kTileVectors == 2 || kRows <= 2) {
     RunVectors<Panel, kPackedX, kRows, 0, 2>(tile);
   } else {
-    RunVectors<Panel, kPackedX, kRows, 0, 1>(tile);
-    if (tile.columns > kLanes) RunVectors<Panel, kPackedX, kRows, 1, 1>(tile);
+    Tile half = tile;  // fetches half of what is wanted soon
+    half.prefetch_step /= 2;
+    RunVectors<Panel, kPackedX, kRows, 0, 1>(half);
+    half.prefetch += half.prefetch_step * tile.count;
+    if (tile.columns > kLanes) RunVectors<Panel, kPackedX, kRows, 1, 1>(half);
   }
 }
 
