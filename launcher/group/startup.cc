@@ -31,8 +31,10 @@
 namespace bulkhead {
 namespace {
 
-// A full chunk that takes longer is extrapolated, not run.
-constexpr absl::Duration kWarmUpTime = absl::Seconds(2);
+// A full chunk that takes longer is extrapolated, not run. A GPU's libraries may take memory at
+// the first one; a CPU's arenas are backed before.
+constexpr absl::Duration kCpuWarmUpTime = absl::Milliseconds(300);
+constexpr absl::Duration kGpuWarmUpTime = absl::Seconds(10);
 
 void LogLines(LogLevel level, const std::string& text) {
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
@@ -193,8 +195,8 @@ absl::Status Seal(GroupExchange& exchange, absl::Duration timeout, RankEngine& e
 
 // Of the model, or of the draft model, whose phases say so.
 absl::StatusOr<WarmUpResult> WarmUpModel(ModelRunner& runner, const SchedulerLimits& limits,
-                                         absl::string_view whose, absl::Duration timeout,
-                                         Group& group) {
+                                         absl::string_view whose, bool on_gpu,
+                                         absl::Duration timeout, Group& group) {
   GroupExchange& exchange = group.exchange();
   runner.UseWorkspace();
   BH_RETURN_IF_ERROR(RunPhase(exchange, absl::StrCat("warm-up of products", whose), timeout,
@@ -202,8 +204,8 @@ absl::StatusOr<WarmUpResult> WarmUpModel(ModelRunner& runner, const SchedulerLim
   BH_RETURN_IF_ERROR(RunPhase(exchange, absl::StrCat("check of logits", whose), timeout, [&] {
     return CheckLogits(runner, exchange.topology().coordinator());
   }));
-  absl::StatusOr<WarmUpResult> warm_up =
-      WarmUp(runner, limits, kWarmUpTime, exchange, timeout, &MonotonicNanos);
+  absl::StatusOr<WarmUpResult> warm_up = WarmUp(
+      runner, limits, on_gpu ? kGpuWarmUpTime : kCpuWarmUpTime, exchange, timeout, &MonotonicNanos);
   absl::Status status = warm_up.status();
   if (status.ok()) status = runner.WarmUpDecodes();
   BH_RETURN_IF_ERROR(Agree(exchange, absl::StrCat("warm-up", whose), status, timeout));
@@ -217,14 +219,15 @@ absl::StatusOr<WarmUpResult> WarmUpModel(ModelRunner& runner, const SchedulerLim
 
 absl::Status WarmUpSteps(const EngineOptions& options, Group& group, RankEngine& engine) {
   const absl::Duration timeout = options.startup_timeout;
+  const bool on_gpu = engine.driver != nullptr;
   if (engine.draft != nullptr) {
     BH_RETURN_IF_ERROR(WarmUpModel(*engine.draft->runner, SchedulerLimits{engine.draft->limits},
-                                   " of the draft model", timeout, group)
+                                   " of the draft model", on_gpu, timeout, group)
                            .status());
   }
-  BH_ASSIGN_OR_RETURN(
-      const WarmUpResult warm_up,
-      WarmUpModel(*engine.runner, SchedulerLimitsOf(engine, options, 1), "", timeout, group));
+  BH_ASSIGN_OR_RETURN(const WarmUpResult warm_up,
+                      WarmUpModel(*engine.runner, SchedulerLimitsOf(engine, options, 1), "", on_gpu,
+                                  timeout, group));
   engine.step_limits = StepTimeLimitsFrom(warm_up, options.step_timeout);
   if (engine.topology.coordinator()) {
     BH_LOG(kVerbose) << "step timeout " << absl::FormatDuration(engine.step_limits.timeout);

@@ -21,6 +21,9 @@ constexpr int kSmallerChunks[] = {4096, 1024, 256, 64, 16};
 // bandwidth, large ones by arithmetic.
 constexpr int64_t kLongestLine = 16;
 
+// Of the patience, for each of the steps that measure rows and context.
+constexpr double kTimedShare = 0.125;
+
 constexpr absl::Duration kMinTimeout = absl::Seconds(60);
 constexpr absl::Duration kMaxTimeout = absl::Minutes(5);
 
@@ -153,7 +156,8 @@ absl::StatusOr<WarmUpResult> WarmUp(StepRunner& runner, const SchedulerLimits& l
                                     absl::Duration timeout, int64_t (*now_ns)()) {
   const int seqs = std::min(limits.max_num_seqs, limits.max_num_batched_tokens);
   const auto run = [&](const StepKind& kind) -> absl::StatusOr<Timed> {
-    const Step step = MakeStep(limits, seqs, kind, exchange.topology().coordinator());
+    const Step step =
+        MakeStep(limits, std::min(seqs, kind.num_tokens), kind, exchange.topology().coordinator());
     const int64_t begin_ns = now_ns();
     // Failures of a single request, such as non-finite logits, are ignored here.
     BH_RETURN_IF_ERROR(RunStep(runner, step).status());
@@ -161,20 +165,30 @@ absl::StatusOr<WarmUpResult> WarmUp(StepRunner& runner, const SchedulerLimits& l
                         Longest(absl::Nanoseconds(now_ns() - begin_ns), exchange, timeout));
     return Timed{ShapeOf(step.plan), absl::ToDoubleSeconds(time)};
   };
-  // The first run touches memory for the first time. Whole rows of logits are the slowest case.
-  BH_RETURN_IF_ERROR(run({.num_tokens = seqs, .from_candidates = true}).status());
-  BH_ASSIGN_OR_RETURN(const Timed rows, run({.num_tokens = seqs}));
-  BH_ASSIGN_OR_RETURN(const Timed no_logits, run({.num_tokens = seqs, .wants_logits = false}));
-  BH_ASSIGN_OR_RETURN(const Timed context, run({.num_tokens = seqs,
+  // The first run touches memory for the first time.
+  BH_ASSIGN_OR_RETURN(const Timed first, run({.num_tokens = seqs, .from_candidates = true}));
+  // Costs of a row and of context show in fewer rows, too.
+  const double rows_in_time =
+      kTimedShare * absl::ToDoubleSeconds(patience) / std::max(first.seconds, 1e-9) * seqs;
+  const int timed_seqs = static_cast<int>(std::clamp<double>(rows_in_time, 1, seqs));
+  // Whole rows of logits are the slowest case.
+  BH_ASSIGN_OR_RETURN(const Timed rows, run({.num_tokens = timed_seqs}));
+  BH_ASSIGN_OR_RETURN(const Timed no_logits,
+                      run({.num_tokens = timed_seqs, .wants_logits = false}));
+  BH_ASSIGN_OR_RETURN(const Timed context, run({.num_tokens = timed_seqs,
                                                 .start_position = ContextOf(limits, seqs) - 1,
                                                 .wants_logits = false}));
   WarmUpResult warm_up;
   StepEstimate& estimate = warm_up.estimate;
-  estimate.logit_row_s = SlopeOf(no_logits.seconds, rows.seconds, seqs);
+  estimate.logit_row_s = SlopeOf(no_logits.seconds, rows.seconds, timed_seqs);
   estimate.context_s =
       SlopeOf(no_logits.seconds, context.seconds, context.shape.context - no_logits.shape.context);
   estimate.least_s = no_logits.seconds;
   warm_up.chunk_tokens = LargestStep(limits, seqs);
+  // Without the cost of rows, of which the steps have different numbers.
+  const auto of_tokens_s = [&](const Timed& step) {
+    return step.seconds - estimate.logit_row_s * static_cast<double>(step.shape.logit_rows);
+  };
   Timed last = rows;
   std::optional<double> token_s;
   while (true) {
@@ -182,13 +196,13 @@ absl::StatusOr<WarmUpResult> WarmUp(StepRunner& runner, const SchedulerLimits& l
         NextChunk(warm_up.chunk_tokens, last, token_s, absl::ToDoubleSeconds(patience));
     if (next == 0) break;
     BH_ASSIGN_OR_RETURN(const Timed chunk, run({.num_tokens = next}));
-    token_s = SlopeOf(last.seconds, chunk.seconds,
+    token_s = SlopeOf(of_tokens_s(last), of_tokens_s(chunk),
                       static_cast<double>(chunk.shape.tokens - last.shape.tokens));
     last = chunk;
   }
   const auto done = static_cast<double>(last.shape.tokens);
   estimate.token_s = token_s.value_or(last.seconds / done);
-  estimate.fixed_s = last.seconds - estimate.logit_row_s * seqs - estimate.token_s * done;
+  estimate.fixed_s = of_tokens_s(last) - estimate.token_s * done;
   warm_up.measured = last.shape.tokens == warm_up.chunk_tokens;
   warm_up.chunk = estimate.Of({.tokens = warm_up.chunk_tokens, .logit_rows = seqs, .context = 0});
   return warm_up;

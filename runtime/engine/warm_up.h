@@ -24,8 +24,8 @@ struct WarmUpResult {
 };
 
 // Collective, with equal limits, before the first real step. Runs a step with max_num_seqs
-// sequences and a full chunk; if that would exceed `patience`, smaller chunks, whose times are
-// extrapolated linearly. The sequences share the blocks of the pool, whose contents remain
+// sequences and a full chunk; if that would exceed `patience`, smaller chunks and fewer
+// sequences, whose times are extrapolated linearly. The sequences share the blocks of the pool, whose contents remain
 // undefined. `now_ns`: monotonic.
 absl::StatusOr<WarmUpResult> WarmUp(StepRunner& runner, const SchedulerLimits& limits,
                                     absl::Duration patience, GroupExchange& exchange,

@@ -46,10 +46,11 @@ SchedulerLimits LimitsOf(int seqs, int tokens) {
   return limits;
 }
 
-WarmUpResult WarmUpOn(MachineRunner& runner, const SchedulerLimits& limits) {
+WarmUpResult WarmUpOn(MachineRunner& runner, const SchedulerLimits& limits,
+                      absl::Duration patience = absl::Seconds(10)) {
   const std::unique_ptr<Group> group = NewSingleGroup();
-  const auto warm_up = WarmUp(runner, limits, absl::Seconds(10), group->exchange(),
-                              absl::Minutes(1), [] { return clock_ns; });
+  const auto warm_up = WarmUp(runner, limits, patience, group->exchange(), absl::Minutes(1),
+                              [] { return clock_ns; });
   EXPECT_TRUE(warm_up.ok()) << warm_up.status();
   return *warm_up;
 }
@@ -90,6 +91,22 @@ TEST(WarmUpTest, NoStepLastsMuchLongerThanThePatience) {
     EXPECT_LT(absl::ToDoubleSeconds(warm_up.chunk), scale * 53.2 * 1.1) << scale;
     // 4 steps of rows only, one of 16 tokens in any case, and others within 10 s.
     EXPECT_LT(static_cast<double>(clock_ns) * 1e-9, scale * (4 * 0.18 + 0.42) + 20) << scale;
+  }
+}
+
+TEST(WarmUpTest, OnASlowMachineFewSequencesAreTimed) {
+  for (const double token_s : {0.002, 0.02, 0.5}) {
+    clock_ns = 0;
+    MachineRunner runner([&](const StepShape& shape) {
+      return token_s * static_cast<double>(shape.tokens + shape.logit_rows) + 1e-5 * shape.context;
+    });
+    const WarmUpResult warm_up = WarmUpOn(runner, LimitsOf(64, 2048), absl::Milliseconds(300));
+    EXPECT_EQ(runner.shapes.front().logit_rows, 64);
+    EXPECT_NEAR(warm_up.estimate.logit_row_s, token_s, 0.01 * token_s);
+    EXPECT_NEAR(warm_up.estimate.context_s, 1e-5, 1e-7);
+    EXPECT_NEAR(absl::ToDoubleSeconds(warm_up.chunk), token_s * (2048 + 64), 0.05 * token_s * 2048);
+    // Beyond the step of all rows and a chunk of 16 of one token each in any case.
+    EXPECT_LT(static_cast<double>(clock_ns) * 1e-9, 2 * token_s * (64 + 16 + 3) + 1.5) << token_s;
   }
 }
 
