@@ -48,6 +48,15 @@ Golden ReadGolden(const std::string& dir) {
   return golden;
 }
 
+std::vector<int32_t> LongPrompt(const Golden& golden, size_t tokens) {
+  std::vector<int32_t> prompt;
+  while (prompt.size() < tokens) {
+    for (const auto& part : golden.prompts) prompt.insert(prompt.end(), part.begin(), part.end());
+  }
+  prompt.resize(tokens);
+  return prompt;
+}
+
 double RelativeError(const std::vector<float>& got, const std::vector<float>& want) {
   if (got.size() != want.size()) return std::numeric_limits<double>::infinity();
   double difference = 0;

@@ -18,6 +18,9 @@ struct Golden {
 // Aborts on an unexpected file: it is part of the tests.
 Golden ReadGolden(const std::string& dir);
 
+// The prompts' tokens, one prompt after the other and from the first one again.
+std::vector<int32_t> LongPrompt(const Golden& golden, size_t tokens);
+
 // norm(got - want) / norm(want); infinite if sizes differ or any value is NaN.
 double RelativeError(const std::vector<float>& got, const std::vector<float>& want);
 

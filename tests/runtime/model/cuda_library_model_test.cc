@@ -37,14 +37,8 @@ TEST(CudaLibraryModel, AgreesWithTheCpu) {
                              ModelCase{"llama3_gqa_bf16", 2, WeightFormat::kInt4}}) {
     SCOPED_TRACE(testing::Message() << c.model << ", tp " << c.size);
     const std::string dir = std::string(BH_TEST_DATA) + "/models/" + c.model;
-    std::vector<std::vector<int32_t>> prompts = ReadGolden(dir).prompts;
-    std::vector<int32_t> all;
-    for (const std::vector<int32_t>& prompt : prompts) {
-      all.insert(all.end(), prompt.begin(), prompt.end());
-    }
-    const size_t longest = std::min<size_t>(200, all.size());
-    prompts.assign(3, std::vector<int32_t>(all.begin(), all.begin() + longest));
-    prompts[2].resize(512 - 2 * longest);  // a step of 512 tokens, as codes want
+    std::vector<std::vector<int32_t>> prompts(3, LongPrompt(ReadGolden(dir), 200));
+    prompts[2].resize(512 - 2 * 200);  // a step of 512 tokens, as codes want
     RigOptions options;
     options.size = c.size;
     options.kv_format = KvFormat::kBF16;
@@ -69,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaLibraryExpertModel,
 
 TEST_P(CudaLibraryExpertModel, IsNearOurOwnKernels) {
   const std::string dir = std::string(BH_TEST_DATA) + "/models/" + GetParam();
-  const std::vector<std::vector<int32_t>> prompts = ReadGolden(dir).prompts;
+  const std::vector<std::vector<int32_t>> prompts = {LongPrompt(ReadGolden(dir), 130)};
   RigOptions options;
   options.kv_format = KvFormat::kBF16;
   options.make_device = [] { return EmulatedDevice(emulator::Schedule::kAscending, true); };
