@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,11 +19,7 @@ constexpr int kSharedPoison = 0xFB;  // -2.6e36 as bf16 or f32, -65376 as f16
 constexpr int kMaxThreads = 1024;
 constexpr int kMaxGridYz = 65535;
 
-thread_local Lane* current_lane = nullptr;
-
 }  // namespace
-
-Lane& CurrentLane() { return *current_lane; }
 
 absl::Status Block::CheckLaunch() const {
   const auto refuse = [&](const std::string& why) {
@@ -59,8 +54,7 @@ absl::Status Block::Launch(const CudaKernel& kernel, const LaunchShape& shape,
   if (absl::Status status = CheckLaunch(); !status.ok()) return status;
   while (static_cast<int>(lanes_.size()) < threads_) lanes_.emplace_back();
   while (static_cast<int>(warps_.size()) * kWarpLanes < threads_) warps_.emplace_back();
-  order_.resize(threads_);
-  std::iota(order_.begin(), order_.end(), 0);
+  BeginOrder();
   // Exact size, so that AddressSanitizer detects overruns.
   void* shared = nullptr;
   BH_CHECK(posix_memalign(&shared, kSharedAlignBytes, std::max<size_t>(shape.shared_bytes, 1)) ==
@@ -98,6 +92,7 @@ void Block::RunOne() {
   for (int i = 0; i < threads_; ++i) {
     Lane& lane = lanes_[i];
     lane.block = this;
+    lane.warp = &warps_[i / kWarpLanes];
     lane.thread = i;
     lane.done = false;
     lane.awaited_previous = false;
@@ -108,7 +103,7 @@ void Block::RunOne() {
     lane.meetings = 0;
     lane.phase = 0;
     lane.count_phase = 0;
-    lane.fiber.Begin(&RunLane, &lane);
+    lane.fiber.Begin(&RunLane, &lane, i);
   }
   while (fault_.empty() && !AllDone()) RunTurn();
   if (fault_.empty()) FindLeftovers();
@@ -118,28 +113,31 @@ void Block::RunOne() {
   }
 }
 
-void Block::RunTurn() {
-  bool any = false;
-  const int warps = threads_ / kWarpLanes;
-  switch (schedule_) {
-    case Schedule::kWarpGreedy:
-      for (int w = 0; w < warps; ++w) any |= RunWarp(w);
-      break;
-    case Schedule::kWarpGreedyDescending:
-      for (int w = warps - 1; w >= 0; --w) any |= RunWarp(w);
-      break;
-    case Schedule::kAscending:
-      for (int i = 0; i < threads_; ++i) any |= Resume(lanes_[i]);
-      break;
-    case Schedule::kDescending:
-      for (int i = threads_ - 1; i >= 0; --i) any |= Resume(lanes_[i]);
-      break;
-    case Schedule::kShuffled:
-      for (int i = threads_ - 1; i > 0; --i) std::swap(order_[i], order_[NextRandom() % (i + 1)]);
-      for (const int i : order_) any |= Resume(lanes_[i]);
-      break;
+bool Block::IsGreedy() const {
+  return schedule_ == Schedule::kWarpGreedy || schedule_ == Schedule::kWarpGreedyDescending;
+}
+
+void Block::BeginOrder() {
+  order_.resize(threads_);
+  for (int i = 0; i < threads_; ++i) {
+    int at = i;
+    if (schedule_ == Schedule::kDescending) at = threads_ - 1 - i;
+    if (schedule_ == Schedule::kWarpGreedyDescending)
+      at = threads_ - kWarpLanes - i + i % kWarpLanes * 2;
+    order_[at] = &lanes_[i];
   }
-  if (any || !fault_.empty()) return;
+}
+
+// Gives every lane that can run a turn, in the schedule's order; greedy warps all they can use.
+void Block::RunTurn() {
+  if (schedule_ == Schedule::kShuffled) {
+    for (int i = threads_ - 1; i > 0; --i) std::swap(order_[i], order_[NextRandom() % (i + 1)]);
+  }
+  next_ = 0;
+  stretch_end_ = IsGreedy() ? kWarpLanes : threads_;
+  ran_ = any_ran_ = false;
+  if (Lane* const first = NextLane(); first != nullptr) Enter(*first, scheduler_);
+  if (any_ran_ || !fault_.empty()) return;
   for (int i = 0; i < threads_; ++i) {
     if (lanes_[i].done) continue;
     running_ = &lanes_[i];
@@ -148,34 +146,49 @@ void Block::RunTurn() {
   }
 }
 
-bool Block::RunWarp(int warp) {
-  bool any = false;
-  for (bool more = true; more && fault_.empty();) {
-    more = false;
-    for (int i = 0; i < kWarpLanes; ++i) more |= Resume(lanes_[warp * kWarpLanes + i]);
-    any |= more;
+// Of the turn; null at its end.
+Lane* Block::NextLane() {
+  if (!fault_.empty()) return nullptr;
+  while (true) {
+    for (; next_ < stretch_end_; ++next_) {
+      Lane& lane = *order_[next_];
+      if (!lane.Runnable()) continue;
+      ++next_;
+      ran_ = any_ran_ = true;
+      return &lane;
+    }
+    if (IsGreedy() && ran_) {
+      next_ = stretch_end_ - kWarpLanes;
+    } else if (stretch_end_ < threads_) {
+      stretch_end_ += kWarpLanes;
+    } else {
+      return nullptr;
+    }
+    ran_ = false;
   }
-  return any;
 }
 
-// Whether the lane was runnable.
-bool Block::Resume(Lane& lane) {
-  if (!lane.Runnable() || !fault_.empty()) return false;
+void Block::Enter(Lane& lane, Fiber& from) {
   lane.waits_for = nullptr;
-  Lane* const outer = std::exchange(current_lane, &lane);
-  running_ = &lane;
-  lane.fiber.Resume();
-  current_lane = outer;
-  return true;
+  running_ = current_lane = &lane;
+  from.SwitchTo(lane.fiber);
+}
+
+// The running lane's turn is over.
+void Block::Yield() {
+  Fiber& fiber = running_->fiber;
+  if (Lane* const next = NextLane(); next != nullptr) return Enter(*next, fiber);
+  current_lane = nullptr;
+  fiber.SwitchTo(scheduler_);
 }
 
 void Block::RunLane(void* argument) {
   Lane& lane = *static_cast<Lane*>(argument);
-  const Block& block = *lane.block;
+  Block& block = *lane.block;
   block.kernel_->run_thread(block.kernel_->function, block.parameters_);
   lane.done = true;
   lane.at = "its end";
-  while (true) lane.fiber.Yield();
+  while (true) block.Yield();
 }
 
 bool Block::AllDone() const {
@@ -215,7 +228,7 @@ void Block::Meet(Meeting& meeting, int lanes, const char* what) {
   }
   lane.waits_for = &meeting;
   lane.waits_until = meeting.generation + 1;
-  lane.fiber.Yield();
+  Yield();
 }
 
 void Block::MeetBlock(const char* what) { Meet(meeting_, threads_, what); }
@@ -232,13 +245,11 @@ int Block::CountInBlock(const char* what, bool value) {
   return count;
 }
 
-void Block::MeetWarp(const char* what) {
-  Meet(warps_[running_->thread / kWarpLanes].meeting, kWarpLanes, what);
-}
+void Block::MeetWarp(const char* what) { Meet(running_->warp->meeting, kWarpLanes, what); }
 
 // The last that comes counts: all others are still there.
 void Block::SyncWarp() {
-  Warp& warp = warps_[running_->thread / kWarpLanes];
+  Warp& warp = *running_->warp;
   if (warp.meeting.arrived == kWarpLanes - 1) ++warp.epoch;
   MeetWarp("__syncwarp");
 }
@@ -248,10 +259,10 @@ void Block::SyncBlock() {
   MeetBlock("__syncthreads");
 }
 
-const Block::Exchange& Block::ExchangeInWarp(const char* what, const void* value, size_t bytes) {
+const Exchange& Block::ExchangeInWarp(const char* what, const void* value, size_t bytes) {
   BH_CHECK(bytes <= kExchangeBytes);
   Lane& lane = *running_;
-  Exchange& exchange = warps_[lane.thread / kWarpLanes].exchanges[lane.phase ^= 1];
+  Exchange& exchange = lane.warp->exchanges[lane.phase ^= 1];
   std::memcpy(exchange[lane.thread % kWarpLanes].data(), value, bytes);
   MeetWarp(what);
   return exchange;
@@ -298,7 +309,7 @@ void Block::Access(const void* at, size_t bytes, AccessKind kind, const void* co
   const char* const wrong = memory_.Access(at, bytes, kind,
                                            {.thread = lane.thread,
                                             .block_epoch = epoch_,
-                                            .warp_epoch = warps_[lane.thread / kWarpLanes].epoch,
+                                            .warp_epoch = lane.warp->epoch,
                                             .awaited_previous = lane.awaited_previous});
   const auto* const byte = static_cast<const std::byte*>(at);
   const bool is_shared = byte >= shared_ && byte < shared_ + shape_.shared_bytes;
@@ -323,7 +334,7 @@ void Block::CheckShared(const void* address, size_t bytes, const char* what) {
 }
 
 void Block::CheckAligned(const void* address, size_t bytes, const char* what) {
-  if (reinterpret_cast<uintptr_t>(address) % bytes != 0) {
+  if ((reinterpret_cast<uintptr_t>(address) & (bytes - 1)) != 0) {
     Fault(absl::StrCat(what, " of an address that is no multiple of ", bytes));
   }
 }
@@ -335,7 +346,7 @@ std::string Block::Describe(const std::string& what) const {
 
 void Block::Fault(const std::string& what) {
   fault_ = Describe(what);
-  while (!fault_.empty()) running_->fiber.Yield();
+  while (!fault_.empty()) Yield();
 }
 
 }  // namespace bulkhead::emulator

@@ -53,22 +53,24 @@ struct AsyncCopy {
 };
 
 class Block;
+struct Warp;
 
-// One thread of the block.
-struct Lane {
-  Block* block = nullptr;
-  int thread = 0;
-  bool done = false;
-  bool awaited_previous = false;
-  const char* at = "its beginning";    // the last intrinsic, for messages
+// One thread of the block. What every switch needs comes first, in one line of the cache.
+struct alignas(64) Lane {
   const Meeting* waits_for = nullptr;  // and which of its generations
   uint64_t waits_until = 0;
-  std::vector<AsyncCopy> open_copies;              // not yet committed
-  std::deque<std::vector<AsyncCopy>> copy_groups;  // committed, not yet waited for
+  bool done = false;
+  bool awaited_previous = false;
+  int thread = 0;
+  Fiber fiber;
+  Block* block = nullptr;
+  Warp* warp = nullptr;
+  const char* at = "its beginning";                // the last intrinsic, for messages
   int meetings = 0;                                // so far, with its warp or block
   int phase = 0;                                   // which of its warp's two exchanges is next
   int count_phase = 0;                             // and which of the block's two counts
-  Fiber fiber;
+  std::vector<AsyncCopy> open_copies;              // not yet committed
+  std::deque<std::vector<AsyncCopy>> copy_groups;  // committed, not yet waited for
 
   bool Runnable() const {
     return !done && (waits_for == nullptr || waits_for->generation >= waits_until);
@@ -76,14 +78,21 @@ struct Lane {
 };
 
 // The lane running on this thread; exists while a kernel's code runs.
-Lane& CurrentLane();
+inline constinit thread_local Lane* current_lane = nullptr;
+inline Lane& CurrentLane() { return *current_lane; }
+
+inline constexpr size_t kExchangeBytes = 48;
+struct alignas(16) Brought : std::array<std::byte, kExchangeBytes> {};
+using Exchange = std::array<Brought, kWarpLanes>;
+
+struct Warp {
+  Meeting meeting;
+  uint16_t epoch = 0;  // number of SyncWarp
+  std::array<Exchange, 2> exchanges;
+};
 
 class Block {
  public:
-  static constexpr size_t kExchangeBytes = 48;
-  struct alignas(16) Brought : std::array<std::byte, kExchangeBytes> {};
-  using Exchange = std::array<Brought, kWarpLanes>;
-
   // Runs all blocks of the launch, one after the other; INTERNAL with the first fault.
   absl::Status Launch(const CudaKernel& kernel, const LaunchShape& shape, const void* parameters,
                       Schedule schedule, uint32_t seed);
@@ -120,23 +129,21 @@ class Block {
   void CpAsyncWait(size_t left);
   // A fault unless [address, address + bytes) is aligned and in shared memory.
   void CheckShared(const void* address, size_t bytes, const char* what);
+  // `bytes`: a power of two.
   void CheckAligned(const void* address, size_t bytes, const char* what);
   // Ends the launch; does not return. Not marked noreturn: a sanitizer would look at the wrong
   // stack.
   void Fault(const std::string& what);
 
  private:
-  struct Warp {
-    Meeting meeting;
-    std::array<Exchange, 2> exchanges;
-    uint16_t epoch = 0;  // number of SyncWarp
-  };
-
   absl::Status CheckLaunch() const;
   void RunOne();
+  bool IsGreedy() const;
+  void BeginOrder();
   void RunTurn();
-  bool RunWarp(int warp);
-  bool Resume(Lane& lane);
+  Lane* NextLane();
+  void Enter(Lane& lane, Fiber& from);
+  void Yield();
   void Meet(Meeting& meeting, int lanes, const char* what);
   bool AllDone() const;
   void FindLeftovers();
@@ -152,8 +159,13 @@ class Block {
   int index_[3] = {0, 0, 0};
   int threads_ = 0;
   std::byte* shared_ = nullptr;
-  std::deque<Lane> lanes_;  // stacks are reused between launches
-  std::vector<int> order_;
+  std::deque<Lane> lanes_;    // stacks are reused between launches
+  std::vector<Lane*> order_;  // of lanes in a turn
+  int next_ = 0;              // of order_, in [., stretch_end_)
+  int stretch_end_ = 0;
+  bool ran_ = false;      // any lane, of the stretch
+  bool any_ran_ = false;  // of the turn
+  Fiber scheduler_;       // what runs the turns
   std::deque<Warp> warps_;
   Meeting meeting_;
   std::array<int, 2> counts_ = {};  // alternating, like a warp's exchanges

@@ -151,20 +151,15 @@ void EmulatedCudaDriver::Enqueue(Work work, bool lets_next_begin) {
 }
 
 void EmulatedCudaDriver::RunUpTo(int64_t place) {
+  if (queue_.empty() || queue_.front().place > place) return;
+  if (options_.guarded) Guard(false);
   size_t done = 0;
   for (; done < queue_.size() && queue_[done].place <= place; ++done) {
     if (!fault_.ok()) continue;  // the device is lost
-    if (absl::Status status = RunWork(queue_[done].work); !status.ok()) fault_ = status;
+    if (absl::Status status = queue_[done].work(); !status.ok()) fault_ = status;
   }
+  if (options_.guarded) Guard(true);
   queue_.erase(queue_.begin(), queue_.begin() + static_cast<std::ptrdiff_t>(done));
-}
-
-absl::Status EmulatedCudaDriver::RunWork(const Work& work) {
-  if (!options_.guarded) return work();
-  Guard(false);
-  const absl::Status status = work();
-  Guard(true);
-  return status;
 }
 
 void EmulatedCudaDriver::Guard(bool closed) {

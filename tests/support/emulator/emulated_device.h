@@ -99,7 +99,6 @@ class EmulatedCudaDriver final : public CudaDriver {
   bool IsPinned(const void* at, int64_t bytes) const;
   void CheckPinned(const void* host, int64_t bytes, const char* what);
   void Fail(const std::string& why);
-  absl::Status RunWork(const Work& work);
   void Guard(bool closed);
 
   DeviceOptions options_;

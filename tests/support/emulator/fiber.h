@@ -1,5 +1,5 @@
-// Fiber: a function with its own stack that runs when resumed and returns to the resumer when it
-// yields. x86-64 with the System V calling convention.
+// Fiber: a function with its own stack that runs from a switch to it until it switches to another.
+// x86-64 with the System V calling convention.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,12 @@ class Fiber {
  public:
   using Entry = void (*)(void* argument);
 
-  // Discards what it ran before, in any state, and starts entry(argument) at the next Resume.
-  // `entry` never returns: it yields for the last time.
-  void Begin(Entry entry, void* argument);
-  // Runs the fiber until it yields; called by its owner.
-  void Resume();
-  // Returns to Resume's caller; called by the fiber itself.
-  void Yield();
+  // Discards what it ran before, in any state, and starts entry(argument) at the next switch to it.
+  // `entry` never returns. Fibers of different numbers have their frames in different cache sets.
+  void Begin(Entry entry, void* argument, int number);
+  // Called by the running fiber, or for a Fiber that has not begun, which then stands for the
+  // caller: runs `next` until something switches back.
+  void SwitchTo(Fiber& next);
   // Whether the address is on its stack.
   bool Owns(const void* address) const {
     const auto* const at = static_cast<const std::byte*>(address);
@@ -25,12 +24,14 @@ class Fiber {
   }
 
  private:
-  static constexpr size_t kStackBytes = 128 << 10;
-  static void Start();
+  static constexpr size_t kFrameBytes = 128 << 10;
+  static constexpr size_t kNumbers = 128;  // that differ
+  static constexpr size_t kSkipBytes = 5 * 64;
+  static constexpr size_t kStackBytes = kFrameBytes + kNumbers * kSkipBytes;
+  static void Start(Fiber* self);
 
+  void* stack_pointer_ = nullptr;  // while it does not run
   std::unique_ptr<std::byte[]> stack_;
-  void* stack_pointer_ = nullptr;  // of the fiber while it does not run
-  void* owner_pointer_ = nullptr;  // of the resumer while it runs
   Entry entry_ = nullptr;
   void* argument_ = nullptr;
 };

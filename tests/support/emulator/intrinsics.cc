@@ -13,7 +13,7 @@ namespace {
 using emulator::AccessKind;
 using emulator::Block;
 using emulator::CurrentLane;
-using Exchange = Block::Exchange;
+using emulator::Exchange;
 
 Block& TheBlock() { return *CurrentLane().block; }
 
@@ -94,7 +94,7 @@ Index3 ToIndex(const Shape& shape) {
 
 }  // namespace
 
-Index3 ThreadIdx() { return {static_cast<unsigned>(CurrentLane().thread), 0, 0}; }
+Index1 ThreadIdx() { return {static_cast<unsigned>(CurrentLane().thread)}; }
 Index3 BlockIdx() { return ToIndex(TheBlock().index()); }
 Index3 BlockDim() { return ToIndex(TheBlock().shape().block); }
 Index3 GridDim() { return ToIndex(TheBlock().shape().grid); }

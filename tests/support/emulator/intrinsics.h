@@ -23,7 +23,10 @@ inline constexpr int kWarp = 32;
 struct Index3 {
   unsigned x, y, z;
 };
-[[gnu::const]] Index3 ThreadIdx();
+struct Index1 {
+  unsigned x;
+};
+[[gnu::const]] Index1 ThreadIdx();  // blocks have one dimension
 [[gnu::const]] Index3 BlockIdx();
 [[gnu::const]] Index3 BlockDim();
 [[gnu::const]] Index3 GridDim();

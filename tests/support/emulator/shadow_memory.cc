@@ -50,6 +50,10 @@ void ShadowMemory::Unmap(const std::byte* at, int64_t bytes) {
 template <typename Visit>
 void ShadowMemory::ForEachCell(uintptr_t address, size_t bytes, const Visit& visit) {
   const uintptr_t last = address + bytes;
+  if (address % kCellBytes == 0 && bytes % kCellBytes == 0) {  // most often
+    for (; address < last; address += kCellBytes) visit(address, 0xF);
+    return;
+  }
   while (address < last) {
     const uintptr_t cell_begin = address / kCellBytes * kCellBytes;
     const uintptr_t part_end = std::min(last, cell_begin + kCellBytes);
@@ -79,75 +83,8 @@ void ShadowMemory::CopyState(const std::byte* from, const std::byte* to, int64_t
   });
 }
 
-void ShadowMemory::BeginBlock(const std::byte* shared, int64_t shared_bytes) {
-  ++run_;
-  shared_begin_ = AddressOf(shared);
-  shared_end_ = shared_begin_ + shared_bytes;
-  shared_.resize(std::max(shared_.size(), static_cast<size_t>(shared_bytes / kCellBytes + 1)));
-}
-
-const char* ShadowMemory::Access(const void* address, size_t bytes, AccessKind kind,
-                                 const AccessTime& time) {
-  const uintptr_t at = AddressOf(address);
-  if (at < shared_begin_ || at >= shared_end_) return AccessGlobal(at, bytes, kind, time);
-  if (at + bytes > shared_end_) return "beyond the end of shared memory";
-  const char* wrong = nullptr;
-  ForEachCell(at, bytes, [&](uintptr_t cell_at, uint8_t mask) {
-    Cell& cell = shared_[(cell_at - shared_begin_) / kCellBytes];
-    if (cell.write_run != run_) cell = {.write_run = run_, .write_thread = UINT16_MAX};
-    if (wrong == nullptr) wrong = AccessCell(cell, mask, kind, time);
-  });
-  return wrong;
-}
-
-bool ShadowMemory::IsInProgram(uintptr_t address) const {
-  return address >= AddressOf(__executable_start) && address < AddressOf(end);
-}
-
-const char* ShadowMemory::AccessGlobal(uintptr_t address, size_t bytes, AccessKind kind,
-                                       const AccessTime& time) {
-  const char* wrong = nullptr;
-  ForEachCell(address, bytes, [&](uintptr_t cell_at, uint8_t mask) {
-    if (wrong != nullptr) return;
-    Page& page = PageOf(cell_at);
-    Cell& cell = page.cells[cell_at % kPageBytes / kCellBytes];
-    if (!page.is_device && !host_memory_too_) {
-      if (IsWrite(kind)) wrong = "a write to what is neither shared nor device memory";
-      if (!IsWrite(kind) && !IsInProgram(cell_at)) {
-        wrong = "a read of what is neither shared nor device memory";
-      }
-      return;
-    }
-    if (!time.awaited_previous) {
-      if (IsWrite(kind)) {
-        wrong = "a write before it has waited for the kernel before";
-      } else if (page.is_device && cell.by_kernel) {
-        wrong = "a read of what a kernel has written, before it has waited for the kernel before";
-      }
-    }
-    if (wrong == nullptr) wrong = AccessCell(cell, mask, kind, time);
-  });
-  return wrong;
-}
-
-const char* ShadowMemory::AccessCell(Cell& cell, uint8_t mask, AccessKind kind,
-                                     const AccessTime& time) {
-  if (cell.copy_pending && kind != AccessKind::kCopyEnd) {
-    return "at what a copy that was not waited for may be writing";
-  }
-  if (const char* wrong = Conflict(cell, mask, kind, time); wrong != nullptr) return wrong;
-  if (!IsWrite(kind)) {
-    if (kind == AccessKind::kRead && (cell.written & mask) != mask)
-      return "a read of what nothing has written";
-    NoteRead(cell, mask, time);
-  } else {
-    NoteWrite(cell, mask, kind, time);
-  }
-  return nullptr;
-}
-
-const char* ShadowMemory::Conflict(const Cell& cell, uint8_t mask, AccessKind kind,
-                                   const AccessTime& time) const {
+inline const char* ShadowMemory::Conflict(const Cell& cell, uint8_t mask, AccessKind kind,
+                                          const AccessTime& time) const {
   if (kind == AccessKind::kCopyEnd) return nullptr;
   const bool was_written = cell.write_run >= first_run_ && (cell.write_bytes & mask) != 0;
   if (was_written && cell.write_run != run_) return "it races with a write of another block";
@@ -173,7 +110,7 @@ const char* ShadowMemory::Conflict(const Cell& cell, uint8_t mask, AccessKind ki
 
 // Of several readers those bytes are kept that all have read; older reads of a warp are forgotten
 // behind its __syncwarp, and those of other bytes: a race may go unseen, but none is made up.
-void ShadowMemory::NoteRead(Cell& cell, uint8_t mask, const AccessTime& time) const {
+inline void ShadowMemory::NoteRead(Cell& cell, uint8_t mask, const AccessTime& time) const {
   if (cell.read_run < first_run_) {
     cell.read_by_others = 0;
   } else if (cell.read_run != run_) {
@@ -202,8 +139,8 @@ void ShadowMemory::NoteRead(Cell& cell, uint8_t mask, const AccessTime& time) co
   cell.read_warp_epoch = time.warp_epoch;
 }
 
-void ShadowMemory::NoteWrite(Cell& cell, uint8_t mask, AccessKind kind,
-                             const AccessTime& time) const {
+inline void ShadowMemory::NoteWrite(Cell& cell, uint8_t mask, AccessKind kind,
+                                    const AccessTime& time) const {
   const bool same = cell.write_run == run_ && cell.write_thread == time.thread &&
                     cell.write_block_epoch == time.block_epoch &&
                     cell.write_warp_epoch == time.warp_epoch;
@@ -216,6 +153,76 @@ void ShadowMemory::NoteWrite(Cell& cell, uint8_t mask, AccessKind kind,
   cell.by_atomic = kind == AccessKind::kAtomic;
   cell.copy_pending = kind == AccessKind::kCopyBegin;
   if (kind != AccessKind::kCopyBegin) cell.written |= mask;
+}
+
+inline const char* ShadowMemory::AccessCell(Cell& cell, uint8_t mask, AccessKind kind,
+                                            const AccessTime& time) {
+  if (cell.copy_pending && kind != AccessKind::kCopyEnd) {
+    return "at what a copy that was not waited for may be writing";
+  }
+  if (const char* wrong = Conflict(cell, mask, kind, time); wrong != nullptr) return wrong;
+  if (!IsWrite(kind)) {
+    if (kind == AccessKind::kRead && (cell.written & mask) != mask)
+      return "a read of what nothing has written";
+    NoteRead(cell, mask, time);
+  } else {
+    NoteWrite(cell, mask, kind, time);
+  }
+  return nullptr;
+}
+
+void ShadowMemory::BeginBlock(const std::byte* shared, int64_t shared_bytes) {
+  ++run_;
+  shared_begin_ = AddressOf(shared);
+  shared_end_ = shared_begin_ + shared_bytes;
+  shared_.resize(std::max(shared_.size(), static_cast<size_t>(shared_bytes / kCellBytes + 1)));
+}
+
+const char* ShadowMemory::Access(const void* address, size_t bytes, AccessKind kind,
+                                 const AccessTime& time) {
+  const uintptr_t at = AddressOf(address);
+  if (at < shared_begin_ || at >= shared_end_) return AccessGlobal(at, bytes, kind, time);
+  if (at + bytes > shared_end_) return "beyond the end of shared memory";
+  const char* wrong = nullptr;
+  ForEachCell(
+      at, bytes, [&](uintptr_t cell_at, uint8_t mask) __attribute__((always_inline)) {
+        Cell& cell = shared_[(cell_at - shared_begin_) / kCellBytes];
+        if (cell.write_run != run_) cell = {.write_run = run_, .write_thread = UINT16_MAX};
+        if (wrong == nullptr) wrong = AccessCell(cell, mask, kind, time);
+      });
+  return wrong;
+}
+
+bool ShadowMemory::IsInProgram(uintptr_t address) const {
+  return address >= AddressOf(__executable_start) && address < AddressOf(end);
+}
+
+const char* ShadowMemory::AccessGlobal(uintptr_t address, size_t bytes, AccessKind kind,
+                                       const AccessTime& time) {
+  const char* wrong = nullptr;
+  ForEachCell(
+      address, bytes, [&](uintptr_t cell_at, uint8_t mask) __attribute__((always_inline)) {
+        if (wrong != nullptr) return;
+        Page& page = PageOf(cell_at);
+        Cell& cell = page.cells[cell_at % kPageBytes / kCellBytes];
+        if (!page.is_device && !host_memory_too_) {
+          if (IsWrite(kind)) wrong = "a write to what is neither shared nor device memory";
+          if (!IsWrite(kind) && !IsInProgram(cell_at)) {
+            wrong = "a read of what is neither shared nor device memory";
+          }
+          return;
+        }
+        if (!time.awaited_previous) {
+          if (IsWrite(kind)) {
+            wrong = "a write before it has waited for the kernel before";
+          } else if (page.is_device && cell.by_kernel) {
+            wrong =
+                "a read of what a kernel has written, before it has waited for the kernel before";
+          }
+        }
+        if (wrong == nullptr) wrong = AccessCell(cell, mask, kind, time);
+      });
+  return wrong;
 }
 
 }  // namespace bulkhead::emulator

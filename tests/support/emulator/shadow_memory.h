@@ -87,11 +87,13 @@ class ShadowMemory {
   bool IsInProgram(uintptr_t address) const;
   const char* AccessGlobal(uintptr_t address, size_t bytes, AccessKind kind,
                            const AccessTime& time);
-  const char* AccessCell(Cell& cell, uint8_t mask, AccessKind kind, const AccessTime& time);
-  const char* Conflict(const Cell& cell, uint8_t mask, AccessKind kind,
-                       const AccessTime& time) const;
-  void NoteRead(Cell& cell, uint8_t mask, const AccessTime& time) const;
-  void NoteWrite(Cell& cell, uint8_t mask, AccessKind kind, const AccessTime& time) const;
+  [[gnu::always_inline]] const char* AccessCell(Cell& cell, uint8_t mask, AccessKind kind,
+                                                const AccessTime& time);
+  [[gnu::always_inline]] const char* Conflict(const Cell& cell, uint8_t mask, AccessKind kind,
+                                              const AccessTime& time) const;
+  [[gnu::always_inline]] void NoteRead(Cell& cell, uint8_t mask, const AccessTime& time) const;
+  [[gnu::always_inline]] void NoteWrite(Cell& cell, uint8_t mask, AccessKind kind,
+                                        const AccessTime& time) const;
   template <typename Visit>
   void ForEachCell(uintptr_t address, size_t bytes, const Visit& visit);
 
