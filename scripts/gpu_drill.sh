@@ -35,7 +35,7 @@ if ! grep -qE '"others_bytes": [0-9]{10}' "$folder/second.json"; then
   echo "the second server did not see the first one's memory"
   exit 1
 fi
-for _ in {1..30}; do
+for ((look = 0; look < ${LOOK_S:-30}; ++look)); do # it queries every 10 s
   sleep 1
   missed=$(grep -m 1 'less than when the ledger was sealed' "$folder/first.log") && break
 done

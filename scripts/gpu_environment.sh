@@ -44,7 +44,7 @@ bounded() {
   end=$((SECONDS + seconds + 10))
   while kill -0 "$running" 2>/dev/null; do
     ((SECONDS < end)) || return 124
-    sleep 0.2
+    sleep 0.05
   done
   wait "$running"
 }

@@ -77,7 +77,7 @@ class Machine:
         os.chmod(path, 0o755)
 
     def start(self, script, **environment):
-        environment = {**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}", "OUT": self.out, **environment}
+        environment = {**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}", "OUT": self.out, "LOOK_S": "1", **environment}
         return subprocess.Popen([os.path.join(self.folder, script)], env=environment, cwd=self.folder, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
@@ -143,7 +143,7 @@ class GpuScriptsTest(unittest.TestCase):
                 bulkhead = os.path.join(folder, "bulkhead")
                 Machine.write(bulkhead, program)
                 done = subprocess.run([os.path.join(SCRIPTS, "gpu_drill.sh"), bulkhead, "model", folder], text=True,
-                                      capture_output=True, timeout=120)
+                                      capture_output=True, timeout=120, env={**os.environ, "LOOK_S": "2"})
                 self.assertEqual(done.returncode, 1, done.stdout)
                 self.assertIn(says, done.stdout)
 
