@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <utility>
@@ -30,6 +31,7 @@
 #include "launcher/gather_messages.h"
 #include "memory/cuda_device.h"
 #include "memory/cuda_runtime_driver.h"
+#include "shard/shard_plan.h"
 #include "shard/tensor_row.h"
 
 namespace bulkhead {
@@ -115,6 +117,20 @@ bool KeepsMatrices(const ModelConfig& config) {
   return false;
 }
 
+// Of the whole weights: no share of one has more cells, or longer ones.
+absl::Status CheckCells(const ModelConfig& config, const WeightFormats& held_as) {
+  if (!IsQuantized(held_as.layers)) return absl::OkStatus();
+  BH_ASSIGN_OR_RETURN(const ShardPlan whole,
+                      ShardPlan::Create(config, 1, std::max(1, held_as.group_size)));
+  for (const TensorRow& row : TensorsOf(whole.rank(0))) {
+    if (row.is_vector() || row.expert > 0 || row.head > 0) continue;  // each is like the first
+    const LinearShape shape = LinearShapeOf(row, whole.rank(0), held_as);
+    if (!IsQuantized(shape.format)) continue;
+    BH_RETURN_IF_ERROR(CheckCudaCells(row.Name(), shape));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(const ModelLimits& formats,
                                                            const ModelConfig& config,
                                                            bool gemm_library) {
@@ -153,6 +169,8 @@ absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(const ModelLimits& fo
             ": add --device cpu")),
         ExitCode::kUsage);
   }
+  const absl::Status cells = CheckCells(config, formats.weights);
+  if (!cells.ok()) return WithExitCode(cells, ExitCode::kUsage);
   return NewCudaSizes(gemm_library);
 }
 

@@ -150,4 +150,17 @@ absl::Status CheckCudaDelta(int key_dim, int value_dim) {
                    "; the model's have ", key_dim, " and ", value_dim, ": add --device cpu"));
 }
 
+absl::Status CheckCudaCells(absl::string_view name, const LinearShape& shape) {
+  constexpr int64_t kMaxChunks = cuda::kMaxCells / 2 - 1;
+  const PackedLayout layout(shape);
+  if (layout.num_cells() <= cuda::kMaxCells && layout.longest_cell_chunks() <= kMaxChunks) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError(absl::StrCat(
+      "CUDA computes with quantised weights of up to ", cuda::kMaxCells, " groups, each of up to ",
+      kMaxChunks * cuda::kChunkInputs, " inputs with what fills it up; ", name, " has ",
+      layout.num_cells(), " of up to ", layout.longest_cell_chunks() * cuda::kChunkInputs,
+      shape.groups.indexed > 0 ? " (by index: one may have all)" : "", ": add --device cpu"));
+}
+
 }  // namespace bulkhead

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "kernels/backend.h"
 #include "memory/kv_format.h"
 #include "memory/ledger.h"
@@ -26,6 +27,10 @@ absl::Status CheckCudaFormats(WeightFormat weights, KvFormat cache, int head_dim
 
 // INVALID_ARGUMENT, likewise, unless it has linear attention with heads of these sizes.
 absl::Status CheckCudaDelta(int key_dim, int value_dim);
+
+// UNIMPLEMENTED, likewise, unless the quantised weight `name` has a layout: it may have too many
+// cells (memory/linear.h), or one that is too long.
+absl::Status CheckCudaCells(absl::string_view name, const LinearShape& shape);
 
 // Those of NewCudaBackend, to the byte, with a library of products or without. Any thread.
 std::unique_ptr<BackendSizes> NewCudaSizes(bool gemm_library);

@@ -281,13 +281,17 @@ PackedLayout::PackedLayout(const LinearShape& shape) {
   if (shape.groups.indexed > 0) {
     keeps_order_ = false;
     num_cells_ = NumGroups(shape);
-    depth_ = shape.cols + num_cells_ * (kChunkInputs - 1);
+    depth_ = RoundUp(shape.cols + num_cells_ * (kChunkInputs - 1), kDepthGranule);
+    longest_cell_chunks_ = depth_ / kChunkInputs;
   } else {
     const std::vector<WeightCell> cells = CellsOf(shape);
     num_cells_ = static_cast<int64_t>(cells.size());
     for (const WeightCell& cell : cells) {
       keeps_order_ = keeps_order_ && depth_ == cell.begin;
-      depth_ += RoundUp(cell.size(), kChunkInputs);
+      const int64_t chunks = CeilDiv(cell.size(), kChunkInputs);
+      depth_ += chunks * kChunkInputs;
+      // With what is left of the depth, were it the last one.
+      longest_cell_chunks_ = std::max(longest_cell_chunks_, chunks + 1);
     }
   }
   depth_ = RoundUp(depth_, kDepthGranule);

@@ -21,6 +21,9 @@ class PackedLayout {
   int64_t padded_rows() const { return padded_rows_; }
   int64_t depth() const { return depth_; }          // with an index at most: room is left for any
   int64_t num_cells() const { return num_cells_; }  // with an index its groups
+  // Of the cell that takes most of the depth; with an index at most. ChunkCell holds fewer than
+  // kMaxCells / 2.
+  int64_t longest_cell_chunks() const { return longest_cell_chunks_; }
   bool keeps_order() const {
     return keeps_order_;
   }  // the depth begins with the inputs, as they are
@@ -36,6 +39,7 @@ class PackedLayout {
   int64_t padded_rows_ = 0;
   int64_t depth_ = 0;
   int64_t num_cells_ = 0;
+  int64_t longest_cell_chunks_ = 0;
   bool keeps_order_ = true;
   int64_t scaling_at_ = 0;
   int64_t chunk_cell_at_ = 0;

@@ -257,6 +257,19 @@ class PlanTest(unittest.TestCase):
         self.assertEqual(code, 2, errors)
         self.assertIn("in E4M3 (NVFP4): add --device cpu", errors)
 
+    def test_groups_that_a_gpu_has_no_layout_for_are_refused_by_name(self):
+        with open(os.path.join(group.SOURCE, "tests", "data", "quantised", "gptq_act_order", "config.json")) as file:
+            config = json.load(file)
+        for inputs, code in ((1 << 19, 4), (1 << 20, 2)):
+            with tempfile.TemporaryDirectory() as folder:
+                with open(os.path.join(folder, "config.json"), "w") as file:
+                    json.dump({**config, "intermediate_size": inputs}, file)
+                got, _, errors = plan({"--gpu": "h100", "--device-memory": "64MiB"}, 2, folder)
+            self.assertEqual(got, code, errors)
+            if code == 2:
+                for said in ("model.layers.0.mlp.down_proj.weight has 32768 of up to", "1048544", "add --device cpu"):
+                    self.assertIn(said, errors)
+
     def test_latents_are_planned_for_a_gpu_in_the_formats_that_it_attends_to(self):
         model = os.path.join(group.SOURCE, "tests", "data", "models", "deepseek_v2_bf16")
         bytes_per_token = {}

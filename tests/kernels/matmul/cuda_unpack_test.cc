@@ -1,7 +1,9 @@
 // Quantised weights as bf16, in the order of the depth: what the reference's Embed says of each
 // row, rounded.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/cuda_sizes.h"
 #include "kernels/matmul/cuda_kernels.h"
 #include "kernels/packing/cuda_packing.h"
 #include "tests/kernels/cuda/cuda_fixture.h"
@@ -79,6 +81,24 @@ TEST_P(CudaUnpack, WritesEachNumberWhereTheDepthHasItsInput) {
         }
       }
     }
+  }
+}
+
+// What ends on a check of the packing when it is loaded.
+TEST(CudaCells, AreRefusedByNameWhereTheMapHasNoRoomForThem) {
+  const auto check = [](int64_t inputs, int group_size, int indexed = 0) {
+    return CheckCudaCells("some.weight",
+                          {16, inputs, WeightFormat::kInt4, {0, inputs}, {group_size, 0, indexed}});
+  };
+  EXPECT_TRUE(check(65536, 1).ok());
+  EXPECT_TRUE(check(32766 * 32, 32766 * 32).ok());
+  EXPECT_TRUE(check(1 << 19, 32, (1 << 19) / 32).ok());
+  for (const absl::Status& status :
+       {check(65537, 1), check(1 << 20, 1 << 20), check(1 << 20, 32, (1 << 20) / 32)}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+    EXPECT_THAT(std::string(status.message()),
+                testing::AllOf(testing::HasSubstr("some.weight has "), testing::HasSubstr("65536"),
+                               testing::HasSubstr("1048544"), testing::HasSubstr("--device cpu")));
   }
 }
 
