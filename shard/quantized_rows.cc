@@ -16,6 +16,7 @@ namespace {
 constexpr int kWordCodes = 8;  // of 4 bits
 constexpr std::array<int, kWordCodes> kAwqOrder = {0, 2, 4, 6, 1, 3, 5, 7};
 constexpr int64_t kAlign = 64;
+constexpr int kE8m0Nan = 0xFF;
 constexpr int64_t kInputsAtOnce =
     kWordCodes;  // so that their words need no more than a row of GPTQ
 
@@ -274,11 +275,13 @@ absl::Status QuantizedTensors::ReadScalesByOutput(Range rows, Range cols,
   const auto* bytes = reinterpret_cast<const uint8_t*>(staging.file_scales);
   const auto* halves = reinterpret_cast<const uint16_t*>(bytes);
   const auto* floats = reinterpret_cast<const float*>(bytes);
-  if (is_e4m3) {
+  if (width == 1) {
     const int64_t count = scale_rows.size() * file_groups.size();
-    if (std::any_of(bytes, bytes + count, IsNan)) return absl::DataLossError("a scale is NaN");
-    std::fill_n(staging.factors, rows.size(), factor);
+    const bool has_nan = is_e4m3 ? std::any_of(bytes, bytes + count, IsNan)
+                                 : std::memchr(bytes, kE8m0Nan, count) != nullptr;
+    if (has_nan) return absl::DataLossError("a scale is NaN");
   }
+  if (is_e4m3) std::fill_n(staging.factors, rows.size(), factor);
   int64_t to = 0;
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     const int64_t from = ScaleRowsOf({row, row + 1}).begin - scale_rows.begin;

@@ -208,6 +208,29 @@ TEST(Nvfp4TensorsTest, FactorsAndScalesThatAreNoNumbersAreRefused) {
   EXPECT_EQ(read.status().code(), absl::StatusCode::kDataLoss) << read.status();
 }
 
+TEST(Mxfp4TensorsTest, AScaleOf255IsNoNumberAndRefused) {
+  const std::string experts = "model.layers.0.mlp.experts.down_proj";
+  for (const auto& [fixture, weight, scales] :
+       {std::tuple{"ct_mxfp4", std::string(kFirstQ), std::string(kFirstQ) + "_scale"},
+        std::tuple{"gpt_oss_mxfp4", experts, experts + "_scales"}}) {
+    const std::string dir = FixtureDir(fixture);
+    const ModelConfig config = ReadModelConfig(dir, UnknownFields::kWarn, AllFamilySpecs())->model;
+    std::map<std::string, RawTensor> tensors = ReadRawCheckpoint(dir);
+    RawTensor& tensor = tensors.at(scales);
+    tensor.bytes[3 * tensor.shape.back() + 1] = '\xff';  // of row 3, inputs 32 to 63
+    const TemporaryFolder folder;
+    Write(folder, tensors);
+    const TensorIndex index = *TensorIndex::Open(folder.path());
+    const auto found = FindQuantized(index, RowOf(config, weight), config);
+    ASSERT_TRUE(found.ok()) << found.status();
+    std::vector<std::byte> staging(found->StagingBytes({0, 64}, 4));
+    EXPECT_TRUE(found->ReadRows({0, 3}, {0, 64}, staging.data()).ok());
+    EXPECT_TRUE(found->ReadRows({3, 4}, {0, 32}, staging.data()).ok());
+    const auto read = found->ReadRows({3, 4}, {32, 64}, staging.data());
+    EXPECT_EQ(read.status().code(), absl::StatusCode::kDataLoss) << read.status();
+  }
+}
+
 TEST(GptqTensorsTest, EightBitsAreBytesAndEveryZeroIs128) {
   // Of the shapes of 8 bits: the codes of two outputs in place of one's.
   const std::string dir = FixtureDir("gptq");
