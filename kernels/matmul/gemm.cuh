@@ -27,7 +27,10 @@ template <typename RowAt>
 BH_DEVICE void CopyRows(const unsigned char* from, const RowAt& row_at, int depth, int at,
                         unsigned char* to) {
   constexpr int kChunks = kStepInputs / 8;
-  for (int i = int(threadIdx.x); i < kGemmTile * kChunks; i += kGemmThreads) {
+  static_assert(kGemmTile * kChunks % kGemmThreads == 0);
+  BH_UNROLL
+  for (int first = 0; first < kGemmTile * kChunks; first += kGemmThreads) {
+    const int i = first + int(threadIdx.x);
     const int row = i / kChunks;
     const int number = i % kChunks * 8;
     const int source_row = row_at(row);
