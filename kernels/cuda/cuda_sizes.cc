@@ -9,6 +9,7 @@
 #include "kernels/experts/cuda_kernels.h"
 #include "kernels/gated_delta/cuda.h"
 #include "kernels/matmul/cuda_kernels.h"
+#include "kernels/matmul/gemm_parts.h"
 #include "kernels/packing/cuda_packing.h"
 #include "memory/kv_format_name.h"
 
@@ -67,9 +68,14 @@ CudaProductScratch::CudaProductScratch(const StepLimits& limits, bool gemm_libra
   const int64_t depth = RoundUp(limits.max_inputs, cuda::kDepthGranule);
   inputs_count = std::max<int64_t>(max_tokens * depth, 0) + limits.max_inputs * cuda::kChunkInputs;
   inputs = reinterpret_cast<uint16_t*>(allocator.Next(inputs_count * 2));
-  if (!gemm_library) return;
-  library = allocator.Next(GemmLibrary::kWorkspaceBytes);
-  if (limits.quantized_weights && max_tokens >= kMinUnpackedTokens) {
+  if (gemm_library) library = allocator.Next(GemmLibrary::kWorkspaceBytes);
+  if (limits.quantized_weights && max_tokens > kMaxFewTokens) {
+    static_assert(cuda::kMaxPartBytes <= GemmLibrary::kWorkspaceBytes);
+    part_sums_count = cuda::MaxPartSums(limits.max_inputs, max_tokens);
+    part_sums =
+        reinterpret_cast<float*>(gemm_library ? library : allocator.Next(part_sums_count * 4));
+  }
+  if (gemm_library && limits.quantized_weights && max_tokens >= kMinUnpackedTokens) {
     unpacked = reinterpret_cast<uint16_t*>(allocator.Next(unpacked_bytes));
   }
 }

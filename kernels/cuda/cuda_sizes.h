@@ -51,6 +51,8 @@ struct CudaProductScratch {
   int64_t max_tokens = 0;
   std::byte* library = nullptr;  // the library's workspace
   uint16_t* unpacked = nullptr;  // rows of a quantised weight, for the library
+  float* part_sums = nullptr;    // of quantised weights (gemm_parts.h); the library's workspace
+  int64_t part_sums_count = 0;   // where there is one: a product needs one or the other
 
   CudaProductScratch() = default;
   CudaProductScratch(const StepLimits& limits, bool gemm_library, int64_t unpacked_bytes,

@@ -18,7 +18,7 @@ struct Codes {
   uint32_t scaling[2] = {};
 
   // Nothing for a tile behind the last row.
-  BH_DEVICE void Load(const PackedWeight& weight, int row_tile, int chunk) {
+  BH_DEVICE void Load(const PackedWeight& weight, int row_tile, unsigned chunk) {
     const int64_t padded_rows = (weight.rows + kTileRows - 1) / kTileRows * kTileRows;
     if (row_tile * kTileRows >= padded_rows) return;
     const auto* const all = reinterpret_cast<const uint32_t*>(weight.numbers);

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/matmul/gemm_parts.h"
 
 namespace bulkhead {
 namespace {
@@ -177,21 +178,40 @@ void CudaProducts::MultiplyByLibrary(const Cut& cut, WeightFormat format, const 
 
 void CudaProducts::MultiplyByKernel(int tokens, WeightFormat format, const uint16_t* inputs,
                                     const cuda::PackedWeight& weight, MatrixView out) {
-  if (tokens > kMaxFewTokens) {
-    const LaunchShape shape{
-        .grid = {NumBlocks(weight.rows, cuda::kGemmTile), NumBlocks(tokens, cuda::kGemmTile), 1},
-        .block = {cuda::kGemmThreads, 1, 1},
-        .shared_bytes = cuda::kGemmSharedBytes};
-    return Enqueue(driver_, cuda::GemmKernel(format), shape, {inputs, tokens, weight, RowsOf(out)});
-  }
+  const cuda::LinearParameters p{inputs, tokens, weight, RowsOf(out)};
+  if (tokens > kMaxFewTokens) return MultiplyByGemm(p, format);
   int token_tiles = 1;
   while (token_tiles < kMaxTokenTiles && token_tiles * 8 < tokens) token_tiles *= 2;
   const LaunchShape shape{
       .grid = {NumBlocks(weight.rows, cuda::kTileRows), NumBlocks(tokens, token_tiles * 8), 1},
       .block = {cuda::kLinearThreads, 1, 1},
       .shared_bytes = int64_t{cuda::kLinearThreads} * token_tiles * 4 * 4};
-  Enqueue(driver_, cuda::LinearKernel(format, token_tiles), shape,
-          {inputs, tokens, weight, RowsOf(out)});
+  Enqueue(driver_, cuda::LinearKernel(format, token_tiles), shape, p);
+}
+
+void CudaProducts::MultiplyByGemm(const cuda::LinearParameters& product, WeightFormat format) {
+  const int64_t rows = product.weight.rows;
+  const int tokens = product.tokens;
+  LaunchShape shape{
+      .grid = {NumBlocks(rows, cuda::kGemmTile), NumBlocks(tokens, cuda::kGemmTile), 1},
+      .block = {cuda::kGemmThreads, 1, 1},
+      .shared_bytes = cuda::kGemmSharedBytes};
+  const cuda::GemmParts parts = cuda::GemmPartsOf(rows, product.weight.depth);
+  cuda::GemmParameters p{product, static_cast<unsigned>(parts.steps)};
+  const int64_t tiles = int64_t{shape.grid[0]} * shape.grid[1];
+  const bool in_parts = IsQuantized(format) &&
+                        parts.count * tokens * rows <= scratch_.part_sums_count &&
+                        cuda::TakesLessInParts(parts, tiles, driver_.properties().num_sms);
+  if (in_parts) {
+    shape.grid[2] = parts.count;
+    p.part_out = scratch_.part_sums;
+  }
+  Enqueue(driver_, cuda::GemmKernel(format), shape, p);
+  if (!in_parts) return;
+  Enqueue(driver_, cuda::AddPartsKernel(),
+          {.grid = {tokens, NumBlocks(rows, cuda::kAddPartsThreads), 1},
+           .block = {cuda::kAddPartsThreads, 1, 1}},
+          {scratch_.part_sums, parts.count, tokens, static_cast<int>(rows), product.out});
 }
 
 void CudaProducts::MultiplyInF32(ConstMatrixView x, const Linear& weight, MatrixView out) {

@@ -73,6 +73,7 @@ class CudaProducts {
   void MultiplyInF32(ConstMatrixView x, const Linear& weight, MatrixView out);
   void MultiplyByKernel(int tokens, WeightFormat format, const uint16_t* inputs,
                         const cuda::PackedWeight& weight, MatrixView out);
+  void MultiplyByGemm(const cuda::LinearParameters& product, WeightFormat format);
 
   CudaDriver& driver_;
   const std::unique_ptr<GemmLibrary> library_;

@@ -34,11 +34,31 @@ inline constexpr int kLinearThreads = 128;
 // For few tokens: grid {rows filled up / 16, T / (8 token_tiles)}; token_tiles 1, 2 or 4.
 CudaKernelOf<LinearParameters> LinearKernel(WeightFormat format, int token_tiles);
 
-// For many tokens: grid {rows / kGemmTile, T / kGemmTile}.
+// For many tokens: grid {rows / kGemmTile, T / kGemmTile}. Of codes the sum over the depth is that
+// of its parts (gemm_parts.h), added up in order: by each block, or, with the parts as the grid's
+// third dimension, each block has one, which it leaves at part_out.
+struct GemmParameters {
+  LinearParameters product;
+  unsigned part_steps = 0;    // of kGemmStepInputs, of a part but for the last
+  float* part_out = nullptr;  // [parts][T][rows]
+};
 inline constexpr int kGemmThreads = 256;
 inline constexpr int kGemmTile = 128;
+inline constexpr int kGemmStepInputs = 32;
 inline constexpr int kGemmSharedBytes = 80 << 10;
-CudaKernelOf<LinearParameters> GemmKernel(WeightFormat format);
+CudaKernelOf<GemmParameters> GemmKernel(WeightFormat format);
+
+// out[t][n] = the sum of the parts, in order; grid {T, rows / kAddPartsThreads}.
+struct AddPartsParameters {
+  const float* parts = nullptr;  // [parts][T][rows]
+  int num_parts = 0;             // at most kMaxGemmParts
+  int tokens = 0;
+  int rows = 0;
+  Rows out;
+};
+inline constexpr int kAddPartsThreads = 256;
+inline constexpr int kMaxGemmParts = 8;
+CudaKernelOf<AddPartsParameters> AddPartsKernel();
 
 // ---- of weights in f32, which are not multiplied by tensor cores, and rows in any format
 struct F32ProductParameters {

@@ -1,7 +1,9 @@
 // Products for many tokens: a block computes 128 tokens by 128 outputs, 32 inputs at a time, which
 // come to shared memory by copies that run ahead. Each of its eight warps has 64 tokens by 32
 // outputs in registers. Weights and inputs lie as cuda_layout.h and GatherInputs leave them.
-// Codes become (code - zero) scale, rounded to bf16, on their way to shared memory.
+// Codes become (code - zero) scale, rounded to bf16, on their way to shared memory. The depth of a
+// product of codes may be in parts, each summed from zero and added up in order, whichever blocks
+// compute them (gemm_parts.h).
 #pragma once
 
 #include "intrinsics.h"
@@ -10,7 +12,7 @@
 
 namespace bulkhead::cuda {
 
-inline constexpr int kStepInputs = 32;
+inline constexpr int kStepInputs = kGemmStepInputs;
 inline constexpr int kStages = 4;
 inline constexpr int kRowBytes = kStepInputs * 2 + 16;  // rows of a tile lie in different banks
 inline constexpr int kOperandBytes = kGemmTile * kRowBytes;
@@ -86,6 +88,21 @@ struct WarpSums {
     }
   }
 
+  // Adds the sums of a part, which begin at zero again.
+  BH_DEVICE void Take(WarpSums& part) {
+    BH_UNROLL
+    for (int m = 0; m < kTokenTiles; ++m) {
+      BH_UNROLL
+      for (int n = 0; n < kOutputTiles; ++n) {
+        BH_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          sums[m][n][i] += part.sums[m][n][i];
+          part.sums[m][n][i] = 0.0F;
+        }
+      }
+    }
+  }
+
   // store(token, output, sum) for each of the block's.
   template <typename Store>
   BH_DEVICE void ForEach(int warp_token, int warp_output, const Store& store) const {
@@ -139,52 +156,78 @@ BH_DEVICE void MultiplyNumbers(const uint16_t* x, const InputRow& input_row,
   sums.ForEach(warp_token, warp_output, store);
 }
 
-// The same with codes, which go through registers.
-template <WeightFormat kFormat, typename InputRow, typename Store>
+// Steps of kStepInputs that a block takes, in parts of `part_steps`; the last may have fewer.
+// Unsigned: remainders take no instructions for what is below 0.
+struct DepthRange {
+  unsigned begin = 0;
+  unsigned end = 0;
+  unsigned part_steps = 0;
+};
+
+// The same with codes, which go through registers. A warp has the sums of a part and, if kInParts,
+// those of the parts before it.
+template <WeightFormat kFormat, bool kInParts, typename InputRow, typename Store>
 BH_DEVICE void MultiplyCodes(const uint16_t* x, const InputRow& input_row,
-                             const PackedWeight& weight, int output0, const Store& store) {
+                             const PackedWeight& weight, int output0, const DepthRange& range,
+                             const Store& store) {
   unsigned char* const shared = SharedMemory();
   const int depth = weight.depth;
-  const int steps = depth / kStepInputs;
-  const auto stage_of = [&](int step) { return shared + step % kStages * kStageBytes; };
-  const auto load = [&](int step) {
-    if (step < steps) {
+  const auto stage_of = [&](unsigned step) { return shared + step % kStages * kStageBytes; };
+  const auto load = [&](unsigned step) {
+    if (step < range.end) {
       CopyRows(reinterpret_cast<const unsigned char*>(x), input_row, depth, step * kStepInputs,
                stage_of(step));
     }
     CpAsyncCommit();
   };
-  for (int step = 0; step < kStages - 1; ++step) load(step);
+  for (unsigned i = 0; i < kStages - 1; ++i) load(range.begin + i);
   const int row_tile = output0 / kTileRows + WarpIndex();
   Codes<kFormat> codes;
-  codes.Load(weight, row_tile, 0);
-  StoreCodes(codes, stage_of(0) + kOperandBytes);
+  codes.Load(weight, row_tile, range.begin);
+  StoreCodes(codes, stage_of(range.begin) + kOperandBytes);
   const int warp_token = WarpIndex() % 2 * kWarpTokens;
   const int warp_output = WarpIndex() / 2 * kWarpOutputs;
   WarpSums<false> sums;
-  for (int step = 0; step < steps; ++step) {
-    const bool more = step + 1 < steps;
-    if (more) codes.Load(weight, row_tile, step + 1);
-    CpAsyncWait<kStages - 2>();
-    __syncthreads();  // the stage is there, and everybody is done with the one before
-    load(step + kStages - 1);
-    const unsigned char* const stage = stage_of(step);
-    BH_UNROLL
-    for (int at = 0; at < kStepInputs * 2; at += 32) {
-      sums.Add(stage + warp_token * kRowBytes, stage + kOperandBytes + warp_output * kRowBytes, at);
+  const auto multiply_until = [&](unsigned& step, unsigned end) {
+    for (; step < end; ++step) {
+      const bool more = step + 1 < range.end;
+      if (more) codes.Load(weight, row_tile, step + 1);
+      CpAsyncWait<kStages - 2>();
+      __syncthreads();  // the stage is there, and everybody is done with the one before
+      load(step + kStages - 1);
+      const unsigned char* const stage = stage_of(step);
+      BH_UNROLL
+      for (int at = 0; at < kStepInputs * 2; at += 32) {
+        sums.Add(stage + warp_token * kRowBytes, stage + kOperandBytes + warp_output * kRowBytes,
+                 at);
+      }
+      if (more) StoreCodes(codes, stage_of(step + 1) + kOperandBytes);
     }
-    if (more) StoreCodes(codes, stage_of(step + 1) + kOperandBytes);
+  };
+  unsigned step = range.begin;
+  if constexpr (kInParts) {
+    WarpSums<false> all;
+    while (step < range.end) {
+      const unsigned left = range.end - step;
+      multiply_until(step, step + (left < range.part_steps ? left : range.part_steps));
+      all.Take(sums);
+    }
+    CpAsyncWait<0>();
+    all.ForEach(warp_token, warp_output, store);
+  } else {
+    multiply_until(step, range.end);
+    CpAsyncWait<0>();
+    sums.ForEach(warp_token, warp_output, store);
   }
-  CpAsyncWait<0>();
-  sums.ForEach(warp_token, warp_output, store);
 }
 
-// Either.
+// Either, the depth as a whole.
 template <WeightFormat kFormat, typename InputRow, typename Store>
 BH_DEVICE void MultiplyTile(const uint16_t* x, const InputRow& input_row,
                             const PackedWeight& weight, int output0, const Store& store) {
   if constexpr (IsQuantized(kFormat)) {
-    MultiplyCodes<kFormat>(x, input_row, weight, output0, store);
+    const auto steps = static_cast<unsigned>(weight.depth / kStepInputs);
+    MultiplyCodes<kFormat, false>(x, input_row, weight, output0, {0, steps, steps}, store);
   } else {
     MultiplyNumbers<kFormat == WeightFormat::kF16>(x, input_row, weight, output0, store);
   }

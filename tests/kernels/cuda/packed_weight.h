@@ -72,8 +72,10 @@ inline void Fill(const ProductCase& c, WeightSink& sink) {
 // A packed weight and a workspace on the backend's device.
 class Packed {
  public:
-  Packed(Backend& backend, const ProductCase& c, int max_rows) : backend_(backend) {
-    const StepLimits limits{max_rows, max_rows, 128, 0, c.shape.cols};
+  Packed(Backend& backend, const ProductCase& c, int max_rows, bool room_for_parts = false)
+      : backend_(backend) {
+    StepLimits limits{max_rows, max_rows, 128, 0, c.shape.cols};
+    limits.quantized_weights = room_for_parts;
     static constexpr int32_t kHead = 0;
     const HeadLayout heads{1, 1, 16, &kHead};
     workspace_ = Allocate(backend.WorkspaceBytes(limits, heads));

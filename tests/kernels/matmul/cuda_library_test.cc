@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <utility>
 
 #include "gmock/gmock.h"
@@ -62,6 +63,7 @@ class GemmLibraryTest : public testing::Test {
 };
 
 const ProductCase kPlain{LinearShape::Whole(40, 70, DType::kBF16)};
+const ProductCase kInParts{{130, 1100, WeightFormat::kInt4, {0, 1100}, {128, 0, 0}}, true};  // 4
 const ProductCase kInt4{{48, 128, WeightFormat::kInt4, {0, 64, 128}, {32, 0, 0}}, true};
 
 TEST_F(GemmLibraryTest, MultipliesAsTheReferenceDoes) {
@@ -107,6 +109,28 @@ TEST_F(GemmLibraryTest, ARowsBitsDependOnTheBucketAlone) {
   }
   multiplier.Multiply(620);
   EXPECT_EQ(FakeCublasLt().last_tokens, kMaxTokens) << "no bucket is larger than a step";
+}
+
+// The number of multiprocessors says who computes the parts of the depth of a product of codes, and
+// the workspace's layout where their sums are: neither changes a bit.
+TEST_F(GemmLibraryTest, PartsOfTheDepthAreTheSameBitsOnAnyGpu) {
+  std::map<int64_t, std::vector<float>> want;
+  for (const bool with_library : {false, true}) {
+    for (const int num_sms : {1, 4, 132}) {
+      auto driver = std::make_unique<emulator::EmulatedCudaDriver>(
+          emulator::DeviceOptions{.total_bytes = int64_t{160} << 20, .num_sms = num_sms});
+      const emulator::EmulatedCudaDriver& gpu = *driver;
+      LibraryProducts products(std::move(driver), with_library, kInParts);
+      for (const int64_t rows : {65, 128, 200, 511}) {
+        const int64_t before = gpu.launches();
+        const std::vector<float> product = products.Multiply(rows);
+        EXPECT_EQ(gpu.launches() - before, num_sms == 132 ? 3 : 2) << "gathers, multiplies, adds";
+        if (!want.contains(rows)) want[rows] = product;
+        EXPECT_EQ(product, want[rows]) << rows << " rows, " << num_sms << " multiprocessors";
+        EXPECT_TRUE(std::equal(want[65].begin(), want[65].end(), product.begin())) << rows;
+      }
+    }
+  }
 }
 
 TEST_F(GemmLibraryTest, UnpacksAWeightInPieces) {
@@ -228,6 +252,10 @@ TEST_F(GemmLibraryTest, TheWorkspaceHasRoomForItAndForWhatItMayUnpack) {
   EXPECT_EQ(more(kPlain, 1), int64_t{32} << 20);
   EXPECT_EQ(more(kInt4, 511), int64_t{32} << 20);
   EXPECT_EQ(more(kInt4, 512), int64_t{96} << 20);
+  // Sums of parts lie in it; without a library they need memory of their own.
+  EXPECT_EQ(more(kInParts, 64), int64_t{32} << 20);
+  EXPECT_EQ(more(kInParts, 100), (int64_t{32} << 20) - int64_t{100} * 192 * 128 * 4);
+  EXPECT_EQ(more(kInParts, 511), 0);
 }
 
 TEST_F(GemmLibraryTest, IsNamedWithItsVersion) { EXPECT_EQ(*CublasLtName(), "cuBLASLt 13.1.0"); }
