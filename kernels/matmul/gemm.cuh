@@ -23,24 +23,37 @@ inline constexpr int kTokenTiles = kWarpTokens / 16;
 inline constexpr int kOutputTiles = kWarpOutputs / 8;
 static_assert(kStages * kStageBytes == kGemmSharedBytes);
 
-// 128 rows of 32 numbers each from row-major memory: row_at(i) is where row i is, or -1 for a row
-// of zeroes.
-template <typename RowAt>
-BH_DEVICE void CopyRows(const unsigned char* from, const RowAt& row_at, int depth, int at,
-                        unsigned char* to) {
-  constexpr int kChunks = kStepInputs / 8;
-  static_assert(kGemmTile * kChunks % kGemmThreads == 0);
-  BH_UNROLL
-  for (int first = 0; first < kGemmTile * kChunks; first += kGemmThreads) {
-    const int i = first + int(threadIdx.x);
-    const int row = i / kChunks;
-    const int number = i % kChunks * 8;
-    const int source_row = row_at(row);
-    const bool valid = source_row >= 0;
-    const int64_t source = valid ? static_cast<int64_t>(source_row) * depth + at + number : 0;
-    CpAsync16(to + row * kRowBytes + number * 2, from + source * 2, valid);
+// A thread's pieces of 128 rows in row-major memory, 32 numbers of each a step: row_at(i) is where
+// row i is, or -1 for a row of zeroes.
+struct RowCopies {
+  static constexpr int kChunks = kStepInputs / 8;
+  static constexpr int kPieces = kGemmTile * kChunks / kGemmThreads;
+  static constexpr int kRowsApart = kGemmThreads / kChunks;
+  static_assert(kPieces * kRowsApart == kGemmTile);
+  const unsigned char* from[kPieces] = {};
+  bool valid[kPieces] = {};
+
+  template <typename RowAt>
+  BH_DEVICE RowCopies(const void* rows, const RowAt& row_at, int depth) {
+    BH_UNROLL
+    for (int i = 0; i < kPieces; ++i) {
+      const int row = row_at(i * kRowsApart + int(threadIdx.x) / kChunks);
+      valid[i] = row >= 0;
+      const int64_t number =
+          (valid[i] ? static_cast<int64_t>(row) * depth : 0) + int(threadIdx.x) % kChunks * 8;
+      from[i] = static_cast<const unsigned char*>(rows) + number * 2;
+    }
   }
-}
+  BH_DEVICE void Copy(unsigned step, unsigned char* operand) const {
+    unsigned char* const to =
+        operand + int(threadIdx.x) / kChunks * kRowBytes + int(threadIdx.x) % kChunks * 16;
+    BH_UNROLL
+    for (int i = 0; i < kPieces; ++i) {
+      CpAsync16(to + i * kRowsApart * kRowBytes,
+                from[i] + static_cast<int64_t>(step) * (kStepInputs * 2), valid[i]);
+    }
+  }
+};
 
 // A thread has one lane of one of the block's tiles of 16 rows, read a step before it is stored.
 template <WeightFormat kFormat>
@@ -128,13 +141,15 @@ BH_DEVICE void MultiplyNumbers(const uint16_t* x, const InputRow& input_row,
   unsigned char* const shared = SharedMemory();
   const int depth = weight.depth;
   const int steps = depth / kStepInputs;
-  const auto weight_row = [&](int row) { return output0 + row < weight.rows ? output0 + row : -1; };
+  const RowCopies inputs(x, input_row, depth);
+  const RowCopies weights(
+      weight.numbers, [&](int row) { return output0 + row < weight.rows ? output0 + row : -1; },
+      depth);
   const auto load = [&](int step) {
     if (step < steps) {
       unsigned char* const stage = shared + step % kStages * kStageBytes;
-      const int at = step * kStepInputs;
-      CopyRows(reinterpret_cast<const unsigned char*>(x), input_row, depth, at, stage);
-      CopyRows(weight.numbers, weight_row, depth, at, stage + kOperandBytes);
+      inputs.Copy(step, stage);
+      weights.Copy(step, stage + kOperandBytes);
     }
     CpAsyncCommit();  // an empty group counts, too
   };
@@ -171,13 +186,10 @@ BH_DEVICE void MultiplyCodes(const uint16_t* x, const InputRow& input_row,
                              const PackedWeight& weight, int output0, const DepthRange& range,
                              const Store& store) {
   unsigned char* const shared = SharedMemory();
-  const int depth = weight.depth;
   const auto stage_of = [&](unsigned step) { return shared + step % kStages * kStageBytes; };
+  const RowCopies inputs(x, input_row, weight.depth);
   const auto load = [&](unsigned step) {
-    if (step < range.end) {
-      CopyRows(reinterpret_cast<const unsigned char*>(x), input_row, depth, step * kStepInputs,
-               stage_of(step));
-    }
+    if (step < range.end) inputs.Copy(step, stage_of(step));
     CpAsyncCommit();
   };
   for (unsigned i = 0; i < kStages - 1; ++i) load(range.begin + i);
