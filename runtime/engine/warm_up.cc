@@ -176,7 +176,7 @@ absl::StatusOr<WarmUpResult> WarmUp(StepRunner& runner, const SchedulerLimits& l
   BH_ASSIGN_OR_RETURN(const Timed no_logits,
                       run({.num_tokens = timed_seqs, .wants_logits = false}));
   BH_ASSIGN_OR_RETURN(const Timed context, run({.num_tokens = timed_seqs,
-                                                .start_position = ContextOf(limits, seqs) - 1,
+                                                .start_position = ContextOf(limits, timed_seqs) - 1,
                                                 .wants_logits = false}));
   WarmUpResult warm_up;
   StepEstimate& estimate = warm_up.estimate;
@@ -185,25 +185,31 @@ absl::StatusOr<WarmUpResult> WarmUp(StepRunner& runner, const SchedulerLimits& l
       SlopeOf(no_logits.seconds, context.seconds, context.shape.context - no_logits.shape.context);
   estimate.least_s = no_logits.seconds;
   warm_up.chunk_tokens = LargestStep(limits, seqs);
-  // Without the cost of rows, of which the steps have different numbers.
   const auto of_tokens_s = [&](const Timed& step) {
     return step.seconds - estimate.logit_row_s * static_cast<double>(step.shape.logit_rows);
   };
-  Timed last = rows;
+  Timed last = no_logits;
   std::optional<double> token_s;
   while (true) {
     const int next =
         NextChunk(warm_up.chunk_tokens, last, token_s, absl::ToDoubleSeconds(patience));
     if (next == 0) break;
-    BH_ASSIGN_OR_RETURN(const Timed chunk, run({.num_tokens = next}));
-    token_s = SlopeOf(of_tokens_s(last), of_tokens_s(chunk),
+    BH_ASSIGN_OR_RETURN(const Timed chunk,
+                        run({.num_tokens = next, .wants_logits = next == warm_up.chunk_tokens}));
+    token_s = SlopeOf(last.seconds, of_tokens_s(chunk),
                       static_cast<double>(chunk.shape.tokens - last.shape.tokens));
     last = chunk;
   }
   const auto done = static_cast<double>(last.shape.tokens);
   estimate.token_s = token_s.value_or(last.seconds / done);
-  estimate.fixed_s = of_tokens_s(last) - estimate.token_s * done;
   warm_up.measured = last.shape.tokens == warm_up.chunk_tokens;
+  if (last.shape.tokens * kLongestLine < warm_up.chunk_tokens) {
+    // Where reading the weights bounds few tokens a line through them is too flat. Their whole time
+    // is not: a step timeout may be too long, not too short.
+    estimate.token_s =
+        std::max(estimate.token_s, std::min(last.seconds / done, first.seconds / seqs));
+  }
+  estimate.fixed_s = of_tokens_s(last) - estimate.token_s * done;
   warm_up.chunk = estimate.Of({.tokens = warm_up.chunk_tokens, .logit_rows = seqs, .context = 0});
   return warm_up;
 }

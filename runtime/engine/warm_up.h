@@ -1,5 +1,5 @@
-// The warm-up at the end of start-up: the largest steps that the limits allow, so that every arena
-// and every collective has been used before READY, and the time of a step is known.
+// The warm-up at the end of start-up: the largest steps that the limits and patience allow, so that
+// every collective has been used before READY, and the time of a step is known.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,9 @@ struct WarmUpResult {
 };
 
 // Collective, with equal limits, before the first real step. Runs a step with max_num_seqs
-// sequences and a full chunk; if that would exceed `patience`, smaller chunks and fewer
-// sequences, whose times are extrapolated linearly. The sequences share the blocks of the pool, whose contents remain
-// undefined. `now_ns`: monotonic.
+// sequences and a full chunk; if that would exceed `patience`, smaller chunks and fewer sequences,
+// whose times are extrapolated linearly, rather too long than too short. The sequences share the
+// blocks of the pool, whose contents remain undefined. `now_ns`: monotonic.
 absl::StatusOr<WarmUpResult> WarmUp(StepRunner& runner, const SchedulerLimits& limits,
                                     absl::Duration patience, GroupExchange& exchange,
                                     absl::Duration timeout, int64_t (*now_ns)());
