@@ -110,7 +110,7 @@ TEST_P(EqualBits, InAnyBatchChunkingBlockSizeThreadsAndInstructionSet) {
     SCOPED_TRACE(backend);
     RigOptions options = base_;
     options.backend = backend;
-    options.chunk_tokens = 64;
+    options.chunk_tokens = 24;
     ExpectSameBits(Run(options), want);
   }
 }
@@ -153,7 +153,7 @@ TEST_P(EqualBits, WithAQuantizedCacheToo) {
       SCOPED_TRACE(backend);
       RigOptions other = options;
       other.backend = backend;
-      other.chunk_tokens = 64;
+      other.chunk_tokens = 24;
       ExpectSameBits(Run(other), want);
     }
   }
