@@ -24,8 +24,9 @@ void Fiber::Begin(Entry entry, void* argument, int number) {
 void Fiber::Start(Fiber* self) { self->entry_(self->argument_); }
 
 // Leaves on the stack where to go on, and jumps to where `next` does. A jump, not a return: lanes
-// in step have the same callers, which the processor's stack of returns then predicts.
-[[gnu::noinline]] void Fiber::SwitchTo(Fiber& next) {
+// in step have the same callers, which the processor's stack of returns then predicts. To its
+// callers it is a call of which nothing is known.
+[[gnu::noipa]] void Fiber::SwitchTo(Fiber& next) {
   Fiber* to = &next;  // is the argument of Start
   void** from = &stack_pointer_;
   void* stack = next.stack_pointer_;
