@@ -164,7 +164,7 @@ absl::Status CheckCudaCells(absl::string_view name, const LinearShape& shape) {
   }
   return absl::UnimplementedError(absl::StrCat(
       "CUDA computes with quantised weights of up to ", cuda::kMaxCells, " groups, each of up to ",
-      kMaxChunks * cuda::kChunkInputs, " inputs with what fills it up; ", name, " has ",
+      kMaxChunks * cuda::kChunkInputs, " inputs, padding included; ", name, " has ",
       layout.num_cells(), " of up to ", layout.longest_cell_chunks() * cuda::kChunkInputs,
       shape.groups.indexed > 0 ? " (by index: one may have all)" : "", ": add --device cpu"));
 }
