@@ -35,7 +35,7 @@ inline GemmParts GemmPartsOf(int64_t rows, int64_t depth) {
   return {static_cast<int>(CeilDiv(steps, part_steps)), static_cast<int>(part_steps)};
 }
 
-// Sums of parts, of any product with at most so many inputs and tokens.
+// Number of sums of parts, at most, of a product with up to max_inputs and max_tokens.
 inline int64_t MaxPartSums(int64_t max_inputs, int64_t max_tokens) {
   if (max_inputs < 2 * kMinPartInputs) return 0;
   return std::min(kMaxPartBlocks * kGemmTile * max_tokens, kMaxPartBytes / 4);
