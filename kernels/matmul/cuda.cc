@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
+#include <vector>
 
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "base/status.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/write_late.h"
 #include "kernels/matmul/gemm_parts.h"
 
 namespace bulkhead {
@@ -86,8 +90,43 @@ absl::Status CudaProducts::WarmUp(ConstMatrixView x, const Linear& weight, Matri
     const Cut cut = CutOf(weight.shape, layout.depth(), tokens, out);
     if (IsPrepared(cut) || !Prepare(cut)) continue;
     MatMul(x.Rows(0, tokens), weight, out.Rows(0, tokens));
+    for (const GemmProblem& problem : {cut.piece, cut.last}) {
+      const auto* const numbers = IsQuantized(weight.shape.format)
+                                      ? scratch_.unpacked
+                                      : reinterpret_cast<const uint16_t*>(weight.packed);
+      BH_RETURN_IF_ERROR(CheckThatItWaits(problem, numbers, out));
+      if (cut.pieces == 1) break;
+    }
   }
   return driver_.Synchronize();
+}
+
+absl::Status CudaProducts::CheckThatItWaits(const GemmProblem& problem, const uint16_t* numbers,
+                                            MatrixView out) {
+  constexpr int kPeriod = 97;  // their bits are finite operands, in pairs
+  auto* const inputs = reinterpret_cast<std::byte*>(scratch_.inputs);
+  std::vector<float> in_time(problem.outputs);
+  std::vector<float> at_once(problem.outputs);
+  const int64_t bytes = problem.outputs * int64_t{sizeof(float)};
+  for (std::vector<float>* const product : {&in_time, &at_once}) {
+    driver_.Fill(inputs, std::byte{0}, problem.depth * 2);
+    BH_RETURN_IF_ERROR(driver_.Synchronize());
+    WriteLate(driver_, reinterpret_cast<float*>(inputs), problem.depth / 2, /*first=*/0, kPeriod,
+              /*offset=*/1);
+    if (product == &in_time) BH_RETURN_IF_ERROR(driver_.Synchronize());
+    library_->Multiply(problem, scratch_.inputs, numbers, out.F32(), scratch_.library);
+    driver_.CopyToHost(out.data(), product->data(), bytes);
+    BH_RETURN_IF_ERROR(driver_.Synchronize());
+  }
+  if (std::memcmp(in_time.data(), at_once.data(), static_cast<size_t>(bytes)) == 0) {
+    return absl::OkStatus();
+  }
+  BH_LOG(kWarning) << "cuBLASLt multiplies " << problem.tokens << " tokens of " << problem.depth
+                   << " inputs with " << problem.outputs
+                   << " outputs before the kernel ahead has written them; using our own kernel "
+                      "(BULKHEAD_EARLY_LAUNCH=0 lets kernels wait for each other's end)";
+  refused_.insert(problem);
+  return absl::OkStatus();
 }
 
 CudaProducts::Cut CudaProducts::CutOf(const LinearShape& shape, int64_t depth, int64_t tokens,
@@ -114,7 +153,10 @@ CudaProducts::Cut CudaProducts::CutOf(const LinearShape& shape, int64_t depth, i
 }
 
 bool CudaProducts::IsPrepared(const Cut& cut) const {
-  return library_->IsPrepared(cut.piece) && library_->IsPrepared(cut.last);
+  const auto is_prepared = [this](const GemmProblem& problem) {
+    return library_->IsPrepared(problem) && !refused_.contains(problem);
+  };
+  return is_prepared(cut.piece) && is_prepared(cut.last);
 }
 
 bool CudaProducts::Prepare(const Cut& cut) {

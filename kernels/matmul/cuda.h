@@ -66,6 +66,10 @@ class CudaProducts {
   Cut CutOf(const LinearShape& shape, int64_t depth, int64_t tokens, MatrixView out) const;
   bool IsPrepared(const Cut& cut) const;
   bool Prepare(const Cut& cut);
+  // Refuses a problem that the library begins while the kernel before it still writes the inputs:
+  // multiplies a row that is there, and the same one written late. Overwrites `out`.
+  absl::Status CheckThatItWaits(const GemmProblem& problem, const uint16_t* numbers,
+                                MatrixView out);
   // x itself, or gathered.
   const uint16_t* Inputs(ConstMatrixView x, WeightFormat format, const cuda::PackedWeight& weight);
   void MultiplyByLibrary(const Cut& cut, WeightFormat format, const uint16_t* inputs,
@@ -79,7 +83,7 @@ class CudaProducts {
   const std::unique_ptr<GemmLibrary> library_;
   const int64_t unpacked_bytes_;
   CudaProductScratch scratch_;
-  std::set<GemmProblem> refused_;  // by the library
+  std::set<GemmProblem> refused_;  // by the library, or for what it did
   // Of each weight that the library may multiply, by its numbers: the rows that its output has room
   // for.
   std::unordered_map<const std::byte*, int64_t> warmed_up_rows_;

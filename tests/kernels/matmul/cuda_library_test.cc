@@ -200,17 +200,18 @@ TEST_F(GemmLibraryTest, OurKernelMultipliesWhatTheLibraryCannot) {
   EXPECT_FALSE(multiplier.Multiply(300).second);
 }
 
-TEST_F(GemmLibraryTest, AProductThatDoesNotWaitForTheKernelBeforeItIsSeen) {
-  Multiplier multiplier(kPlain);
-  ASSERT_TRUE(multiplier.WarmUp().ok());
-  const std::vector<float> of_old_rows = multiplier.Multiply(200).first;
-  const std::vector<float> rows(kMaxTokens * kPlain.shape.cols, 0.5F);
-  multiplier.device().CopyFromHost(rows.data(), multiplier.X(kMaxTokens).data(),
-                                   static_cast<int64_t>(rows.size()) * 4);
-  FakeCublasLt().fault = FakeCublasLtFault::kDoesNotWait;
-  EXPECT_EQ(multiplier.Multiply(200).first, of_old_rows);
-  FakeCublasLt().fault = FakeCublasLtFault::kNone;
-  EXPECT_NE(multiplier.Multiply(200).first, of_old_rows);
+TEST_F(GemmLibraryTest, ALibraryThatDoesNotWaitForTheKernelBeforeItIsNotUsed) {
+  for (const ProductCase& c : {kPlain, kInt4}) {
+    FakeCublasLt().fault = FakeCublasLtFault::kDoesNotWait;
+    Multiplier multiplier(c);
+    testing::internal::CaptureStderr();
+    ASSERT_TRUE(multiplier.WarmUp().ok());
+    EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                HasSubstr("before the kernel ahead has written them; using our own kernel"));
+    const auto [product, by_library] = multiplier.Multiply(600);
+    EXPECT_FALSE(by_library);
+    EXPECT_LT(RelativeError(product, ByReference(c, multiplier.Values(), 600)), kTolerance);
+  }
 }
 
 TEST_F(GemmLibraryTest, AFailureIsTheDevicesFault) {
