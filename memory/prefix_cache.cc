@@ -74,7 +74,10 @@ void PrefixCache::Insert(const BlockKey& key, BlockId block) {
   BlockId& bucket = buckets_[entry.hash & (buckets_.size() - 1)];
   entry.next_in_bucket = bucket;
   bucket = block;
-  if (events_ != nullptr && IsPublic(entry)) {
+  // The context of a sequence is that of its first block alone.
+  entry.is_public = entry.group == 0 && entry.context == KvDigest{} &&
+                    (key.parent == 0 || At(key.parent).is_public);
+  if (events_ != nullptr && entry.is_public) {
     events_->Stored(entry.hash, At(entry.parent).hash, key.tokens);
   }
 }
@@ -115,7 +118,7 @@ BlockId PrefixCache::EvictOldest() {
   BlockId* link = &buckets_[entry.hash & (buckets_.size() - 1)];
   while (*link != block) link = &At(*link).next_in_bucket;
   *link = entry.next_in_bucket;
-  if (events_ != nullptr && IsPublic(entry)) events_->Removed(entry.hash);
+  if (events_ != nullptr && entry.is_public) events_->Removed(entry.hash);
   entry = Entry{};
   return block;
 }

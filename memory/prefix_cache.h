@@ -74,6 +74,7 @@ class PrefixCache {
     bool cached = false;
     int8_t group = 0;
     bool drafted = false;
+    bool is_public = false;  // its events are logged
     KvDigest context = {};
   };
 
@@ -86,9 +87,6 @@ class PrefixCache {
   uint64_t HashOf(const BlockKey& key) const;
   bool Holds(BlockId block, uint64_t hash, const BlockKey& key) const;
   void LeaveIdle(BlockId block);
-  static bool IsPublic(const Entry& entry) {
-    return entry.group == 0 && entry.context == KvDigest{};
-  }
 
   int block_tokens_;
   Hash hash_;

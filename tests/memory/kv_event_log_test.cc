@@ -110,6 +110,21 @@ TEST(KvEventLogTest, ThereIsALimitOfReaders) {
   EXPECT_TRUE(log.Subscribe([] {}).has_value());
 }
 
+TEST(KvEventLogTest, NothingBehindASaltedBlockIsLogged) {
+  auto log = std::make_shared<KvEventLog>(1);
+  PrefixCache cache(3, 1, PrefixCache::GoodHash, log);
+  const std::vector<int32_t> tokens = {5};
+  BlockKey salted{0, tokens};
+  salted.context[0] = 1;
+  cache.Insert(salted, 1);
+  cache.Insert({1, tokens}, 2);
+  cache.Insert({2, tokens}, 3);
+  for (const BlockId block : {3, 2, 1}) cache.Release(block);
+  for (int i = 0; i < 3; ++i) cache.EvictOldest();
+  log->EndBatch();
+  EXPECT_EQ(log->Read(1), std::nullopt);
+}
+
 // Whoever applies all events knows exactly the cache's blocks.
 TEST(KvEventLogTest, EventsOfAPrefixCacheGiveItsContent) {
   constexpr int kBlocks = 12;
