@@ -1,5 +1,6 @@
 // The rank loop's side of the coordinator.
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "base/check.h"
@@ -7,6 +8,7 @@
 #include "base/status.h"
 #include "runtime/engine/coordinator_state.h"
 #include "runtime/engine/refusal.h"
+#include "runtime/structured/matcher.h"
 
 namespace bulkhead {
 
@@ -84,12 +86,23 @@ std::optional<Coordinator::EndCause> Coordinator::Start(const std::shared_ptr<Li
   Request& request = live->request;
   auto active = std::make_unique<Active>(live, options_.tokenizer, request);
   const StopRule rule(request.stopping, options_.eos_ids, request.max_model_len);
-  if (!request.emitted.empty()) active->OpenStream(request.prompt);
+  std::unique_ptr<structured::Matcher> form;
+  if (!request.emitted.empty()) {
+    active->OpenStream(request.prompt);
+    if (request.logits.form != nullptr) {
+      form = std::make_unique<structured::Matcher>(request.logits.form, options_.eos_ids);
+    }
+  }
   for (const TokenId token : request.emitted) {
     const auto generated = static_cast<int64_t>(active->num_generated) + 1;
     const auto total = static_cast<int64_t>(request.prompt.size()) + generated;
-    std::optional<EndCause> end =
-        Advance(*active, token, rule.Check(token, generated, total), active->text);
+    std::optional<TokenFinish> finish = rule.Check(token, generated, total);
+    const bool stops = finish.has_value() && finish->stop_token_id.has_value();
+    if (form != nullptr && form->Accept(token).ok() && !stops && form->is_finished() &&
+        form->is_complete()) {
+      finish = TokenFinish{FinishReason::kEos, {}};
+    }
+    std::optional<EndCause> end = Advance(*active, token, finish, active->text);
     if (!end.has_value()) continue;
     text = std::move(active->text);  // it has already ended
     return end;

@@ -9,6 +9,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "runtime/engine/refusal.h"
+#include "runtime/structured/automaton.h"
+#include "runtime/structured/grammar.h"
+#include "runtime/structured/token_trie.h"
 #include "tests/runtime/engine/coordinator_fixture.h"
 
 namespace bulkhead {
@@ -294,6 +297,28 @@ TEST_F(CoordinatorTest, ResumedRequestThatHadEndedEndsAgainTheSameWay) {
   resumed.stopping.stop_token_ids = {resumed.emitted[3]};
   sink = Submit(resumed);
   EXPECT_EQ(sink->WaitForEnd().reason, FinishReason::kStopToken);
+}
+
+TEST_F(CoordinatorTest, AResumedAnswerOfACompleteFormEndsWithoutAnotherToken) {
+  Begin();
+  coordinator_->SetServing();
+  runner_->Allow(kAll);
+  std::vector<std::string> texts = {"", "a", "b"};  // 0 ends a sequence
+  texts.resize(40);
+  const structured::TokenTrie trie(texts);
+  for (const int max_tokens : {2, 9}) {
+    Request resumed = ToyRequest(5, max_tokens);
+    resumed.stopping.min_tokens = max_tokens - 1;
+    resumed.logits.form = std::make_shared<structured::Automaton>(*structured::Grammar::Regex("ab"),
+                                                                  &trie, size_t{1} << 20);
+    resumed.emitted = {1, 2};
+    const auto sink = Submit(resumed);
+    const RequestEnd end = sink->WaitForEnd();
+    EXPECT_TRUE(end.status.ok()) << end.status;
+    EXPECT_EQ(end.reason, FinishReason::kEos);
+    EXPECT_EQ(end.completion_tokens, 2);
+    EXPECT_TRUE(sink->tokens().empty());
+  }
 }
 
 TEST_F(CoordinatorTest, TimingsCountFromSubmission) {
