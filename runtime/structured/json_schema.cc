@@ -1,6 +1,7 @@
 #include "runtime/structured/json_schema.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -26,7 +27,10 @@ std::string Written(const Json& value) {
 bool HasType(const Json& value, absl::string_view type) {
   if (type == "null") return value.is_null();
   if (type == "boolean") return value.is_boolean();
-  if (type == "integer") return value.is_number_integer();
+  if (type == "integer") {
+    return value.is_number_integer() ||
+           (value.is_number_float() && std::trunc(value.get<double>()) == value.get<double>());
+  }
   if (type == "number") return value.is_number();
   if (type == "string") return value.is_string();
   if (type == "array") return value.is_array();

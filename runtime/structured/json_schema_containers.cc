@@ -65,7 +65,7 @@ absl::StatusOr<int32_t> JsonSchemaCompiler::ObjectRule(const Place& place) {
     }
   }
   const auto fields = schema.find("properties");
-  const bool open = fields == schema.end() || fields->empty();
+  const bool open = fields == schema.end();
   int32_t other = -1;
   if (schema.contains("additionalProperties")) {
     const Json& additional = schema["additionalProperties"];

@@ -48,7 +48,8 @@ TEST(GrammarTest, RefusesSchemasThatAllowNoAnswer) {
                            R"({"type":"integer","exclusiveMinimum":1,"exclusiveMaximum":2})",
                            R"({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]})",
                            R"({"type":"object","properties":{"a":false},"required":["a"]})",
-                           R"({"type":"object","required":["a"],"additionalProperties":false})"}) {
+                           R"({"type":"object","required":["a"],"additionalProperties":false})",
+                           R"({"type":"integer","const":1.5})"}) {
     EXPECT_EQ(Schema(text).code(), absl::StatusCode::kInvalidArgument) << text;
   }
 }
