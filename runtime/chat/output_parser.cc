@@ -162,6 +162,12 @@ struct OutputParser::State {
     }
   }
 
+  void DropContent(std::vector<ParsedDelta>* out) const {
+    if (!options.calls_alone) return;
+    std::erase_if(
+        *out, [](const ParsedDelta& delta) { return delta.kind == ParsedDelta::Kind::kContent; });
+  }
+
   OutputParserOptions options;
   ToolCallParser calls;
   ReasoningParser reasoning;
@@ -186,6 +192,7 @@ std::vector<ParsedDelta> OutputParser::Append(string_view text) {
     state_->Feed(state_->Visible(/*last=*/false), &out);
     text.remove_prefix(bytes);
   }
+  state_->DropContent(&out);
   return out;
 }
 
@@ -198,6 +205,7 @@ std::vector<ParsedDelta> OutputParser::Finish() {
     state_->calls.Append(state_->reasoning.Finish(&out), &out);
     state_->calls.Finish(&out);
   }
+  state_->DropContent(&out);
   return out;
 }
 

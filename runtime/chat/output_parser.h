@@ -49,6 +49,8 @@ struct OutputParserOptions {
   OutputFormat format;
   // False where the request has no tools, or tool_choice "none": what looks like a call is content.
   bool parse_tool_calls = true;
+  // The output has the form of a call: the rest of one that was cut off is no content.
+  bool calls_alone = false;
   // The request's tools, by whose schemas qwen3_coder and glm45 tell strings from other values; or
   // null.
   nlohmann::ordered_json tools;

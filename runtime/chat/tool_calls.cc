@@ -64,8 +64,8 @@ void ToolCallParser::Finish(std::vector<ParsedDelta>* out) {
     std::string rest;
     if (state_ == State::kTagged) tagged_->Finish(buffer_, &rest);
     AddArguments(rest, out);
-  } else {
-    if (state_ != State::kAfter) content_.Write(raw_, out);
+  } else if (state_ != State::kAfter) {  // there it is the beginning of the end marker
+    content_.Write(raw_, out);
     content_.Write(buffer_, out);
   }
   raw_.clear();

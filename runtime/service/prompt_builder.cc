@@ -48,7 +48,7 @@ absl::StatusOr<std::vector<TokenId>> EncodeText(const v1::GenerateRequest& reque
                                                 const RequestRules& rules) {
   if (rules.tokenizer == nullptr) {
     return InvalidField("prompt.text",
-                        "the model has no tokenizer.json, so text is not supported; send token_ids",
+                        "the model has no tokenizer.json, so text is not supported; send token ids",
                         reason::kTextNotSupported);
   }
   const bool add_special = !request.has_add_special_tokens() || request.add_special_tokens();

@@ -55,7 +55,10 @@ std::string FinishReasonJson(const v1::Finished& finished) {
 
 std::string StopReasonJson(const v1::Finished& finished) {
   if (finished.has_stop_string()) return JsonString(finished.stop_string());
-  if (finished.has_stop_token_id()) return absl::StrCat(finished.stop_token_id());
+  // As vLLM: null for the model's own end of sequence.
+  if (finished.reason() == v1::FINISH_REASON_STOP_TOKEN) {
+    return absl::StrCat(finished.stop_token_id());
+  }
   return "null";
 }
 

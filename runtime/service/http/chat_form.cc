@@ -11,17 +11,28 @@
 namespace bulkhead {
 namespace {
 
-// References into a schema that now stands at `place` of another one.
-void MoveReferences(const std::string& place, Json* schema) {
-  if (schema->is_object()) {
-    const auto reference = schema->find("$ref");
-    if (reference != schema->end() && reference->is_string()) {
-      const std::string old = reference->get<std::string>();
-      if (absl::StartsWith(old, "#")) *reference = absl::StrCat(place, old.substr(1));
-    }
-  }
+// References into a schema that now stands at `place` of another one. `by_name`: its members are
+// schemas, whatever their names.
+void MoveReferences(const std::string& place, bool by_name, Json* schema) {
   if (!schema->is_structured()) return;
-  for (Json& part : *schema) MoveReferences(place, &part);
+  for (auto& [key, part] : schema->items()) {
+    if (!by_name && key == "$ref" && part.is_string()) {
+      const std::string old = part.get<std::string>();
+      if (absl::StartsWith(old, "#")) part = absl::StrCat(place, old.substr(1));
+    }
+    const bool is_data = key == "enum" || key == "const" || key == "default" || key == "examples";
+    if (!by_name && is_data) continue;
+    const bool has_names = key == "properties" || key == "$defs" || key == "definitions";
+    MoveReferences(place, !by_name && has_names, &part);
+  }
+}
+
+// What a tool is called with: an object, without parameters an empty one.
+Json ParametersOf(const Json& function) {
+  Json parameters = function.value("parameters", Json());
+  if (parameters.is_null() || parameters.empty()) parameters = {{"properties", Json::object()}};
+  if (!parameters.contains("$ref")) parameters["type"] = "object";
+  return parameters;
 }
 
 // {"name": ..., `arguments`: ...} of any of the tools, or of the one that is named.
@@ -30,11 +41,10 @@ Json CallSchema(const Json& tools, const std::string& name, const char* argument
   for (const Json& tool : tools) {
     const Json& function = tool.at("function");
     if (!name.empty() && function.at("name") != name) continue;
-    Json parameters = function.value("parameters", Json());
-    if (parameters.is_null()) parameters = Json{{"type", "object"}};
+    Json parameters = ParametersOf(function);
     const std::string key = absl::StrCat(calls.size());
     const std::string place = absl::StrCat("#/$defs/", key);
-    MoveReferences(place, &parameters);
+    MoveReferences(place, /*by_name=*/false, &parameters);
     definitions[key] = std::move(parameters);
     Json properties;
     properties["name"] = Json{{"const", function.at("name")}};

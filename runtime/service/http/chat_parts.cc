@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "runtime/service/refusal.h"
@@ -17,7 +18,8 @@ absl::StatusOr<ChatParts> MakeChatParts(ChatTemplate chat_template, const std::s
   BH_ASSIGN_OR_RETURN(
       const OutputFormat with_tools,
       ChooseOutputFormat(tool_parser, reasoning_parser, chat_template.text(/*has_tools=*/true)));
-  return ChatParts{std::move(chat_template), plain, with_tools};
+  const bool takes_tools = absl::StrContains(chat_template.text(/*has_tools=*/true), "tools");
+  return ChatParts{std::move(chat_template), plain, with_tools, takes_tools};
 }
 
 absl::Status NoChats(absl::string_view why) {

@@ -17,6 +17,7 @@ struct ChatParts {
   ChatTemplate chat_template;
   OutputFormat format;             // without tools
   OutputFormat format_with_tools;  // of the template for them
+  bool takes_tools = false;        // the template writes them into the prompt
 };
 
 // INVALID_ARGUMENT for a parser that there is not.

@@ -52,8 +52,14 @@ absl::Status ReadTools(JsonFields& fields, Json* out) {
     }
     const auto function = tool.find("function");
     if (function == tool.end() || !function->is_object() || !function->contains("name") ||
-        !function->at("name").is_string()) {
+        !function->at("name").is_string() || function->at("name") == "") {
       return InvalidField(absl::StrCat(field, ".function.name"), "is missing");
+    }
+    const Json parameters = function->value("parameters", Json::object());
+    if (!parameters.is_null() &&
+        (!parameters.is_object() || parameters.value("type", "object") != "object")) {
+      return InvalidField(absl::StrCat(field, ".function.parameters"),
+                          "is not the schema of an object");
     }
   }
   if (!tools->empty()) *out = *tools;

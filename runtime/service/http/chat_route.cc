@@ -10,6 +10,7 @@
 #include "runtime/service/http/chat_form.h"
 #include "runtime/service/http/chat_format.h"
 #include "runtime/service/http/chat_parts.h"
+#include "runtime/service/http/openai_error.h"
 #include "runtime/service/http/routes.h"
 #include "runtime/service/prompt_builder.h"
 #include "runtime/service/refusal.h"
@@ -53,10 +54,20 @@ absl::StatusOr<ChatJob> MakeChatJob(const HttpContext& context, absl::string_vie
                                     const ReadChatBody& read, ParsedRequest& parsed) {
   BH_ASSIGN_OR_RETURN(const auto parts, context.core->state.ForNewRequest());
   BH_ASSIGN_OR_RETURN(const std::shared_ptr<const ChatParts> chats, context.chats);
-  if (parts->rules.tokenizer == nullptr) return NoChats("the model has no tokenizer.json");
+  if (parts->rules.tokenizer == nullptr) {
+    return WithReason(
+        absl::FailedPreconditionError("the model has no tokenizer.json; add it to the model's "
+                                      "folder, or send token ids to /v1/completions"),
+        reason::kTextNotSupported);
+  }
   RequestRules rules = parts->rules;
   rules.max_model_len = parts->control->Limits().max_model_len;
   BH_ASSIGN_OR_RETURN(ChatCompletionRequest request, read(std::move(parsed.body), rules));
+  if (request.parses_tool_calls && !request.wanted_tool.has_value() && !chats->takes_tools) {
+    return NotSupported("tools",
+                        "the model's chat template does not take any; leave them out, or start the "
+                        "server with a --chat-template that does");
+  }
   // Before the work of rendering.
   BH_RETURN_IF_ERROR(CheckNames(request.common, rules));
   BH_ASSIGN_OR_RETURN(
@@ -76,6 +87,7 @@ absl::StatusOr<ChatJob> MakeChatJob(const HttpContext& context, absl::string_vie
     chat.parser.emplace();
     chat.parser->format = format;
     chat.parser->parse_tool_calls = parses_calls;
+    chat.parser->calls_alone = request.wanted_tool.has_value();
     constexpr size_t kPromptEnd = 4096;  // what is left open at its end is there
     chat.parser->prompt =
         prompt.size() > kPromptEnd ? prompt.substr(prompt.size() - kPromptEnd) : prompt;
@@ -93,6 +105,7 @@ absl::StatusOr<ChatJob> MakeChatJob(const HttpContext& context, absl::string_vie
   job.options = request.options;
   request.common.set_text(prompt);
   job.prompts.push_back(std::move(request.common));
+  BH_RETURN_IF_ERROR(CheckChoices(parts->control->Limits(), job));
   BH_RETURN_IF_ERROR(EncodeOnce(rules, &job));
   job.claim = std::move(parsed.claim);
   made.model = job.options.model.empty() ? rules.served_model_names.front() : job.options.model;

@@ -267,6 +267,18 @@ UsageCounts GenerationRun::TotalUsage() const {
 
 }  // namespace
 
+absl::Status CheckChoices(const SchedulerLimits& limits, const GenerationJob& job) {
+  const int64_t most = int64_t{limits.max_num_seqs} + limits.max_num_queued_reqs;
+  if (job.num_choices() <= most) return absl::OkStatus();
+  return InvalidField(
+      job.options.n > 1 ? "n" : "prompt",
+      absl::StrCat(job.num_choices(), " answers are more than may run (max_num_seqs ",
+                   limits.max_num_seqs, ") and wait (max_num_queued_reqs ",
+                   limits.max_num_queued_reqs, "); ask for fewer at once"),
+      reason::kInvalidValue,
+      {{"value", absl::StrCat(job.num_choices())}, {"limit", absl::StrCat(most)}});
+}
+
 absl::Status EncodeOnce(const RequestRules& rules, GenerationJob* job) {
   if (job->options.n == 1) return absl::OkStatus();
   for (v1::GenerateRequest& request : job->prompts) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/engine/scheduler_limits.h"
 #include "runtime/service/http/answer_format.h"
 #include "runtime/service/http/http_exchange.h"
 #include "runtime/service/http/routes.h"
@@ -25,6 +26,9 @@ struct GenerationJob {
 
   int num_choices() const { return static_cast<int>(prompts.size()) * options.n; }
 };
+
+// INVALID_ARGUMENT for more choices than may ever run and wait at once.
+absl::Status CheckChoices(const SchedulerLimits& limits, const GenerationJob& job);
 
 // Before RunGeneration: where n choices share a text, its tokens in its place.
 absl::Status EncodeOnce(const RequestRules& rules, GenerationJob* job);

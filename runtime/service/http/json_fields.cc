@@ -19,11 +19,15 @@ absl::StatusOr<Json> ParseBody(absl::string_view body) {
 }
 
 absl::Status WrongValue(absl::string_view field, const Json& value, absl::string_view wanted) {
-  std::string text = value.is_array() || value.is_object()
-                         ? absl::StrCat("a value of type ", value.type_name())
-                         : value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (text.size() > 64) text = absl::StrCat(text.substr(0, 64), "...");
-  return InvalidField(field, absl::StrCat(Quoted(text, 80), " is not ", wanted));
+  std::string text;
+  if (value.is_string()) {
+    text = Quoted(value.get_ref<const std::string&>(), 64);
+  } else if (value.is_structured() && !value.empty()) {
+    text = absl::StrCat("a value of type ", value.type_name());
+  } else {
+    text = value.dump();
+  }
+  return InvalidField(field, absl::StrCat(text, " is not ", wanted));
 }
 
 JsonFields::JsonFields(const Json& object, std::string path)

@@ -222,13 +222,13 @@ absl::Status Scored(const HttpContext& context, const ExchangePointer& exchange,
   BH_RETURN_IF_ERROR(fields.Read("add_special_tokens", &add_special));
   if (add_special.has_value()) message.set_add_special_tokens(*add_special);
   BH_RETURN_IF_ERROR(fields.Finish());
+  BH_ASSIGN_OR_RETURN(const auto parts, context.core->state.ForNewRequest());
   const std::string id = absl::StrCat("score-", context.core->NextRequestId());
   message.set_request_id(id);
   return RunOne(
       context, exchange, std::move(message), parsed.on_text_worker,
-      [id, name = model.value_or("")](const std::shared_ptr<const std::string>& answer) {
-        return ScoreJson(id, name, answer);
-      },
+      [id, name = model.value_or(parts->rules.served_model_names.front())](
+          const std::shared_ptr<const std::string>& answer) { return ScoreJson(id, name, answer); },
       [core = context.core](CallTransport* transport) {
         return std::make_shared<ScoreCall>(core, transport);
       });

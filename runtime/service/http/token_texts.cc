@@ -71,7 +71,12 @@ void CompletionLogprobs::Add(const v1::Token& token, TokenTexts& texts, size_t* 
     if (!seen.insert(key).second) continue;
     absl::StrAppend(&top, top.empty() ? "" : ",", key, ":", Number(one.logprob()));
   }
-  absl::StrAppend(&top_logprobs, comma, token.top().empty() ? "null" : absl::StrCat("{", top, "}"));
+  // The drawn one is there in any case.
+  const std::string drawn = JsonString(texts.Alone(token.id()));
+  if (token.has_logprob() && !seen.contains(drawn)) {
+    absl::StrAppend(&top, top.empty() ? "" : ",", drawn, ":", Number(token.logprob()));
+  }
+  absl::StrAppend(&top_logprobs, comma, top.empty() ? "null" : absl::StrCat("{", top, "}"));
 }
 
 std::string CompletionLogprobs::Json() const {

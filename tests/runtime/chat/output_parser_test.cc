@@ -44,6 +44,15 @@ TEST(OutputParser, TakesReasoningContentAndCallsOfHermesApart) {
   EXPECT_EQ(parsed.tool_calls[0].id.substr(0, 5), "call_");
 }
 
+TEST(OutputParser, WhereCallsAreAloneTheRestOfOneIsNoContent) {
+  OutputParserOptions options = With("hermes", "");
+  options.calls_alone = true;
+  for (const std::string text : {"<tool_", "<tool_call>\n", "<tool_call>\n{\"name\": \"f"}) {
+    EXPECT_EQ(ParseOutput(options, text).content, "") << text;
+    EXPECT_THAT(ParseOutput(options, text).tool_calls, IsEmpty());
+  }
+}
+
 TEST(OutputParser, GivesWhatIsNoCallAsContentWithNothingLost) {
   for (const std::string text :
        {"a < b <tool_call> is a tag, <tool_call>{\"x\": 1}</tool_call> too ",

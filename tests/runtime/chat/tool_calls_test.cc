@@ -43,6 +43,15 @@ TEST(ToolCallParserTest, ReadsEachFormat) {
   EXPECT_EQ(ToolCallId("s", 0, /*short_form=*/true).size(), 9u);
 }
 
+TEST(ToolCallParserTest, TheBeginningOfAnEndMarkerIsNoContent) {
+  const std::string whole = R"(<tool_call>{"name": "f", "arguments": {}}</tool_call>)";
+  for (size_t bytes = whole.find("</"); bytes <= whole.size(); ++bytes) {
+    const ParsedOutput parsed = ParseOutput(With("hermes", ""), whole.substr(0, bytes));
+    EXPECT_EQ(parsed.content, "") << bytes;
+    EXPECT_THAT(CallsOf(parsed), ElementsAre(Pair("f", "{}")));
+  }
+}
+
 TEST(ToolCallParserTest, ReadsCallsOfGlm) {
   OutputParserOptions options = With("glm45", "glm45");
   ParsedOutput parsed = ParseOutput(options, kGlmText);

@@ -267,7 +267,7 @@ TEST(RequestBuilderTest, TooManyStopTokenIdsAreRefused) {
 TEST(RequestBuilderTest, WithoutATokenizerOnlyIdsAreServed) {
   RequestRules rules = Rules();
   rules.tokenizer = nullptr;
-  ExpectRefused(Text("ab"), "prompt.text", {"tokenizer.json", "token_ids"}, rules);
+  ExpectRefused(Text("ab"), "prompt.text", {"tokenizer.json", "token ids"}, rules);
   EXPECT_FALSE(Built(Ids({1}), rules).wants_text);
   v1::GenerateRequest message = Ids({1});
   message.mutable_stopping()->add_stop("x");

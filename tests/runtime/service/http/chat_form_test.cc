@@ -53,8 +53,21 @@ TEST(ChatFormTest, ARequiredCallIsOneOfTheToolsInTheModelsFormat) {
   ASSERT_EQ(schema["anyOf"].size(), 2U);
   EXPECT_EQ(schema["anyOf"][0]["properties"]["name"]["const"], "add");
   EXPECT_EQ(schema["$defs"]["0"]["properties"]["a"]["$ref"], "#/$defs/0/$defs/n");
-  EXPECT_EQ(schema["$defs"]["1"], Json::parse(R"({"type": "object"})"));
+  EXPECT_EQ(schema["$defs"]["1"], Json::parse(R"({"properties": {}, "type": "object"})"))
+      << "a tool without parameters is called with {}";
   EXPECT_TRUE(structured::Grammar::Of(SpecOf(form)).ok());
+}
+
+TEST(ChatFormTest, ReferencesAreMovedAndDataAndNamesAreNot) {
+  ChatCompletionRequest request = ChatWith(R"("tool_choice": "required", "tools": [{"type":
+      "function", "function": {"name": "f", "parameters": {"properties": {
+      "enum": {"$ref": "#/$defs/n"}, "x": {"enum": [{"$ref": "#/x"}]}},
+      "$defs": {"n": {"type": "integer"}}}}}])");
+  ASSERT_TRUE(AddForm({.tool = ToolFormat::kHermes}, "prompt", &request).ok());
+  const Json moved = Json::parse(request.common.structured().json_schema())["$defs"]["0"];
+  EXPECT_EQ(moved["type"], "object");
+  EXPECT_EQ(moved["properties"]["enum"]["$ref"], "#/$defs/0/$defs/n");
+  EXPECT_EQ(moved["properties"]["x"]["enum"][0]["$ref"], "#/x");
 }
 
 TEST(ChatFormTest, ANamedCallIsOfThatToolAlone) {

@@ -104,6 +104,29 @@ TEST_F(HttpServerTest, LogprobsAreOfEachToken) {
   EXPECT_EQ(logprobs["text_offset"], json({0, 1}));
 }
 
+TEST_F(HttpServerTest, TopLogprobsHaveTheDrawnToken) {
+  const auto client = Connect();
+  client->Post("/v1/completions", R"({"prompt": "ab", "logprobs": 1})");
+  const Submitted submitted = engine_.Next();
+  OutputDelta delta;
+  delta.tokens = {{'c', -2.5F, {{'e', -0.5F}}}, {'d', -0.25F, {}}};
+  delta.text = "cd";
+  submitted.sink->OnDelta(delta);
+  submitted.Finish(FinishReason::kMaxTokens, 2);
+  const json logprobs = Answered(*client).second["choices"][0]["logprobs"];
+  EXPECT_EQ(logprobs["top_logprobs"], json({{{"c", -2.5}, {"e", -0.5}}, {{"d", -0.25}}}));
+}
+
+TEST_F(HttpServerTest, MoreChoicesThanMayEverRunAndWaitAreRefused) {
+  const SchedulerLimits limits = engine_.Limits();
+  const int most = limits.max_num_seqs + limits.max_num_queued_reqs;
+  const auto [status, answer] =
+      Ask("/v1/completions", absl::StrCat(R"({"prompt": "ab", "n": )", most + 1, "}"));
+  EXPECT_EQ(status, 400);
+  EXPECT_EQ(answer["error"]["param"], "n");
+  EXPECT_THAT(answer["error"]["message"].get<std::string>(), HasSubstr("max_num_seqs"));
+}
+
 TEST_F(HttpServerTest, EchoBeginsWithThePrompt) {
   for (const bool stream : {false, true}) {
     const auto client = Connect();

@@ -290,6 +290,17 @@ TEST(ChatCompletionRequest, ToolsMayBeCalledOrNot) {
   EXPECT_FALSE(none->parses_tool_calls);
   EXPECT_TRUE(none->chat.tools.is_null());
   EXPECT_EQ(Chat(ChatWith(tools + R"(, "tool_choice": "required")"))->wanted_tool, "");
+  const auto tool = [](const char* function) {
+    return Chat(
+        ChatWith(absl::StrCat(R"("tools": [{"type": "function", "function": )", function, "}]")));
+  };
+  EXPECT_TRUE(tool(R"({"name": "f", "parameters": {}})").ok());
+  ExpectRefused(tool(R"({"name": ""})").status(), "tools[0].function.name", reason::kInvalidValue);
+  for (const char* parameters : {"true", "[]", R"({"type": "string"})"}) {
+    ExpectRefused(
+        tool(absl::StrCat(R"({"name": "f", "parameters": )", parameters, "}").c_str()).status(),
+        "tools[0].function.parameters", reason::kInvalidValue);
+  }
   const auto choice = [&](const char* value) {
     return Chat(ChatWith(absl::StrCat(tools, ", \"tool_choice\": ", value)));
   };

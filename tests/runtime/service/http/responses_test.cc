@@ -159,7 +159,8 @@ class ResponsesTest : public HttpServerTest {
   ResponsesTest() {
     core_->Stop(absl::ZeroDuration());
     server_->Shutdown(absl::Seconds(1));
-    auto parsed = ChatTemplate::Parse("{{ messages[0].content }}", "a test");
+    auto parsed =
+        ChatTemplate::Parse("{% if tools %}{% endif %}{{ messages[0].content }}", "a test");
     EXPECT_TRUE(parsed.ok()) << parsed.status();
     auto parts = MakeChatParts(*std::move(parsed), "hermes", "qwen3");
     EXPECT_TRUE(parts.ok()) << parts.status();
