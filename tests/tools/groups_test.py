@@ -52,6 +52,14 @@ class ChildTest(unittest.TestCase):
         self.assertRegex(self.failure("it", End(1, "", "ssh: no host nan\n" + advice + advice))[1],
                          "code 1: ssh: no host nan$")
 
+    def test_a_launchers_own_code_is_none_of_ours(self):
+        refusal = (FRAME + "mpirun has detected an attempt to run as root.\n\nYou can override this protection by adding "
+                   "the --allow-run-as-root option to the\ncommand line.\n" + FRAME)
+        self.assertEqual(self.failure("the group of 2", End(1, "", refusal)),
+                         (5, "the group of 2 ended with code 1: mpirun does not run as root; add --launcher "
+                             "'mpirun --allow-run-as-root --bind-to none'"))
+        self.assertEqual(self.failure("it", End(1, "", "no such host\n"))[0], 5)
+
     def test_a_group_is_named_with_its_hosts(self):
         self.assertEqual(groups.name(Launch("mpirun", ["nan", "b"]), 2), "the group of 2 on hosts nan, b")
         self.assertEqual(groups.name(Launch("mpirun", ["nan", "b"]), 1), "the group of 1")

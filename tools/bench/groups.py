@@ -55,14 +55,15 @@ def run(argv, errors=subprocess.PIPE):
 
 
 def check(what, end):
-    """Fails with the last line that the child said (of a launcher's framed explanation, where there is nothing else, its
-    first paragraph), and its exit code where it is one of ours."""
+    """Fails with what the child, else its launcher, said last, and its exit code where the child chose it."""
     if end.exit_code == 0:
         return
     ours = [line for line in end.errors.splitlines() if line.startswith("bulkhead: ")]
     lines = [ours[-1].removeprefix("bulkhead: ")] if ours else _gist(end.errors)
+    if not ours and "--allow-run-as-root" in end.errors:
+        lines = ["mpirun does not run as root; add --launcher 'mpirun --allow-run-as-root --bind-to none'"]
     code = end.exit_code
-    is_ours = code == BUG or 0 < code <= CANNOT_BIND or code in (BY_SIGNAL + signal.SIGINT, BY_SIGNAL + signal.SIGTERM)
+    is_ours = code == BUG or ours and 0 < code <= CANNOT_BIND or code - BY_SIGNAL in (signal.SIGINT, signal.SIGTERM)
     raise Failure(f"{what} ended with code {code}{': ' if lines else ''}{' | '.join(lines)}",
                   code if is_ours else GROUP_NOT_UP)
 
@@ -101,8 +102,7 @@ def launch_of(options, rest):
     if not all(hosts):
         raise Failure("--hosts: give names, as in a,b", USAGE)
     if hosts and "mpirun" not in options.launcher:
-        raise Failure(f"--hosts is for mpirun; with --launcher '{options.launcher}' say there which hosts it is to use",
-                      USAGE)
+        raise Failure(f"--hosts is for mpirun; with --launcher '{options.launcher}' say there which hosts to use", USAGE)
     if any(word.startswith("--tensor-parallel-size") for word in rest):
         raise Failure("give the sizes with --tp, as in --tp 1,2,4,8", USAGE)
     return Launch(options.launcher, hosts)
