@@ -22,8 +22,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int64_t kOtherRuleBytes = int64_t{2} << 30;
-
 // A text being scored.
 class TextScore final : public RequestSink {
  public:
@@ -66,9 +64,9 @@ class ScoreJob final : public BatchJob {
 
   absl::Status Prepare(const RankEngine& engine) override {
     const int vocab_size = engine.source.config.model.vocab_size;
-    BH_LOG(kInfo) << absl::StrFormat(
-        "scoring in tiles of %d rows = %s of logits (2 GiB / 4V would be %d rows)", kLogitTileRows,
-        FormatBytes(int64_t{kLogitTileRows} * vocab_size * 4), kOtherRuleBytes / 4 / vocab_size);
+    BH_LOG(kInfo) << absl::StrFormat("scoring: logits are computed in tiles of %d rows, %s each",
+                                     kLogitTileRows,
+                                     FormatBytes(int64_t{kLogitTileRows} * vocab_size * 4));
     results_.Expect(lines_.size());
     for (size_t i = 0; i < lines_.size(); ++i) {
       absl::StatusOr<std::vector<TokenId>> tokens = TokensOf(lines_[i], engine);
@@ -110,7 +108,7 @@ class ScoreJob final : public BatchJob {
   size_t size() const override { return lines_.size(); }
 
  private:
-  // Truncated to the model's length: no room for an answer is needed.
+  // It may have max_model_len tokens: no room for an answer is needed.
   static absl::StatusOr<std::vector<TokenId>> TokensOf(const PromptLine& line,
                                                        const RankEngine& engine) {
     BH_RETURN_IF_ERROR(line.request.status());
@@ -134,9 +132,16 @@ class ScoreJob final : public BatchJob {
                                   "prompt_token_ids"));
     }
     if (tokens.empty()) return absl::InvalidArgumentError("the text has no tokens");
-    tokens.resize(std::min<size_t>(tokens.size(), engine.limits.max_model_len));
+    const ParsedConfig& config = engine.source.config;
+    if (static_cast<int64_t>(tokens.size()) > engine.limits.max_model_len) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          tokens.size(), " tokens are more than max_model_len ", engine.limits.max_model_len,
+          "; split the text, or give a larger "
+          "--max-model-len: the model takes up to ",
+          config.model.max_position_embeddings));
+    }
     for (const TokenId id : tokens) {
-      if (id >= engine.source.config.model.vocab_size) {
+      if (id >= config.model.vocab_size) {
         return absl::InvalidArgumentError(
             absl::StrCat("the tokenizer gave id ", id, ", which the model does not have"));
       }

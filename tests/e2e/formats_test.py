@@ -56,6 +56,18 @@ class FormatsTest(unittest.TestCase):
         self.assertAlmostEqual(nll("--kv-cache-dtype", "fp8"), expected, delta=5e-3 * expected)
         self.assertAlmostEqual(nll("--kv-cache-dtype", "int4"), expected, delta=2e-2 * expected)
 
+    def test_a_text_longer_than_the_limit_is_refused_and_not_cut(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as texts:
+            for count in (32, 33):
+                texts.write(json.dumps({"prompt_token_ids": [5] * count}) + "\n")
+            texts.flush()
+            done = subprocess.run(
+                [*group.front(), group.BINARY, "score", "--model", group.MODEL, "--texts", texts.name,
+                 "--max-model-len", "32"], capture_output=True, text=True, timeout=group.LIMIT_S, env=group.ENVIRONMENT)
+        fits, refused = map(json.loads, done.stdout.splitlines())
+        self.assertEqual((done.returncode, fits["tokens"]), (1, 32), done.stderr)
+        self.assertIn("33 tokens are more than max_model_len 32; split the text, or", refused["error"]["message"])
+
     def test_the_quant_policy_is_another_name(self):
         for policy, name in (("8", "int8"), ("4", "int4"), ("0", "auto")):
             self.assertEqual(nll("--quant-policy", policy), nll("--kv-cache-dtype", name))
