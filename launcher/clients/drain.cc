@@ -25,6 +25,15 @@ void PrintCounts(const char* what, uint32_t running, uint32_t waiting) {
   std::fflush(stdout);
 }
 
+// Where requests were left when it last answered: those that ended since, or that its timeout cut.
+void PrintLeft(uint32_t running, uint32_t waiting) {
+  if (running + waiting == 0) return;
+  std::printf(
+      "%u running and %u waiting were left when it last answered: what its drain timeout "
+      "cut got UNAVAILABLE, and its log says how many (\"requests were cut\")\n",
+      running, waiting);
+}
+
 // Waits until the server stops answering: its listener is closed last. DEADLINE_EXCEEDED if it
 // exceeds its timeout, has been idle for `patience`, or has not answered for that long.
 absl::Status WaitUntilGone(v1::Control::Stub* control, const DrainOptions& options,
@@ -55,7 +64,10 @@ absl::Status WaitUntilGone(v1::Control::Stub* control, const DrainOptions& optio
     v1::LoadInfo load;
     const grpc::Status status = control->GetLoad(&context, v1::GetLoadRequest(), &load);
     if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) continue;  // busy, not gone
-    if (!status.ok()) return absl::OkStatus();
+    if (!status.ok()) {
+      PrintLeft(running, waiting);
+      return absl::OkStatus();
+    }
     heard = absl::Now();
     if (load.num_requests_running() + load.num_requests_waiting() > 0) busy = heard;
     if (load.num_requests_running() != running || load.num_requests_waiting() != waiting) {

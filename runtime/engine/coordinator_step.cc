@@ -291,12 +291,16 @@ void Coordinator::Deliver(std::vector<Delivery> deliveries) {
 // Whether every accepted request has ended; ends the remaining ones when the timeout has passed.
 bool Coordinator::DrainIsOver() {
   const uint64_t now = options_.now_ns();
+  size_t num_cut = 0;
   {
     const absl::MutexLock lock(&mutex_);
     if (state_ != GroupState::kDraining) return false;
     if (live_.empty()) return true;
     if (now < *drain_deadline_ns_) return false;
+    num_cut = live_.size();
   }
+  BH_LOG(kWarning) << "the drain timeout has passed: " << num_cut
+                   << (num_cut == 1 ? " request was cut" : " requests were cut");
   EndAll(absl::UnavailableError("the drain timeout has passed"), reason::kDraining);
   return true;
 }

@@ -199,8 +199,10 @@ TEST_F(CoordinatorTest, DrainEndsTheRestWhenItsTimeIsOver) {
   coordinator_->BeginDrain(absl::Seconds(5));
   coordinator_->BeginDrain(absl::Seconds(100));
   now_ns_ += 6'000'000'000;
+  testing::internal::CaptureStderr();
   runner_->Allow(kAll);
   loop_.join();
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("1 request was cut"));
   EXPECT_TRUE(status_.ok());
   EXPECT_EQ(sink->WaitForEnd().status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(sink->tokens().size(), 3);
