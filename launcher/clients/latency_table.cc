@@ -33,10 +33,9 @@ double QuantileOf(const v1::Histogram& histogram, double q) {
   double below = 0;
   for (int i = 0; i < histogram.bounds_size(); ++i) {
     const auto count = static_cast<double>(histogram.counts(i));
-    const double low = i == 0 ? 0 : histogram.bounds(i - 1);
-    if (count > 0 && below + count >= rank) {
-      return low + (histogram.bounds(i) - low) * (rank - below) / count;
-    }
+    const double high = histogram.bounds(i);
+    const double low = i == 0 ? high : histogram.bounds(i - 1);
+    if (count > 0 && below + count >= rank) return low + (high - low) * (rank - below) / count;
     below += count;
   }
   return histogram.bounds(histogram.bounds_size() - 1);
@@ -64,11 +63,15 @@ std::string LatencyTable(const v1::RequestHistograms& histograms) {
     cells.push_back({row.name, FormatCount(static_cast<int64_t>(count)),
                      row.text(row.histogram.sum() / static_cast<double>(count))});
     for (const double q : {0.5, 0.9, 0.99}) {
-      // Above the last bound no more is known.
+      // Below the first bound and above the last one no more is known.
+      const double rank = q * static_cast<double>(count);
       const uint64_t above = row.histogram.counts(row.histogram.bounds_size());
-      const bool is_above = q * static_cast<double>(count) > static_cast<double>(count - above);
-      cells.back().push_back(
-          absl::StrCat(is_above ? "> " : "", row.text(QuantileOf(row.histogram, q))));
+      const bool is_below = rank <= static_cast<double>(row.histogram.counts(0));
+      const bool is_above = rank > static_cast<double>(count - above);
+      cells.back().push_back(absl::StrCat(is_below   ? "<= "
+                                          : is_above ? "> "
+                                                     : "",
+                                          row.text(QuantileOf(row.histogram, q))));
     }
   }
   return cells.size() == 1 ? "" : TextTable(cells);

@@ -106,7 +106,7 @@ void AddRanks(const MetricsReading& reading, Json* json) {
 double QuantileOf(const FixedHistogram& histogram, double quantile) {
   if (histogram.count() == 0) return std::numeric_limits<double>::quiet_NaN();
   const double rank = quantile * static_cast<double>(histogram.count());
-  double up_to = 0, low = 0;
+  double up_to = 0, low = histogram.bounds()[0];
   for (size_t i = 0; i < histogram.bounds().size(); ++i) {
     const auto count = static_cast<double>(histogram.count(i));
     const double high = histogram.bounds()[i];

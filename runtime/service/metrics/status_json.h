@@ -16,8 +16,8 @@ namespace bulkhead {
 // /metrics.
 absl::StatusOr<std::string> StatusJson(ServiceCore& core, int64_t started_unix_s, bool has_chats);
 
-// Linear within a bucket, as Prometheus' histogram_quantile; the last bound above all of them.
-// NaN without a value.
+// Linear within a bucket, as Prometheus' histogram_quantile; the first bound within or below it,
+// since that bucket is wide, and the last bound above all of them. NaN without a value.
 double QuantileOf(const FixedHistogram& histogram, double quantile);
 
 }  // namespace bulkhead

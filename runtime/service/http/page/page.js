@@ -59,7 +59,7 @@ function quantile(bounds, counts, q) {
   const all = counts.reduce((sum, n) => sum + n, 0);
   if (all === 0) return null;
   let upTo = 0;
-  let low = 0;
+  let low = bounds[0];  // the first bucket is wide: its bound is all that is known
   for (let i = 0; i < bounds.length; ++i) {
     if (counts[i] > 0 && upTo + counts[i] >= q * all) {
       return low + (bounds[i] - low) * (q * all - upTo) / counts[i];
@@ -124,9 +124,10 @@ function showNow(status) {
   $('rate_of').textContent = `mean of ${WINDOW_S} s; ${count.format(status.totals.generation_tokens)} in all`;
   const recent = point.p50 !== null;
   const first = status.first_token_seconds;
-  $('ttft').textContent = seconds(recent ? point.p50 : first.p50);
+  const atMost = (value) => (value !== null && value <= first.bounds[0] ? '<= ' : '') + seconds(value);
+  $('ttft').textContent = atMost(recent ? point.p50 : first.p50);
   $('ttft_of').textContent = first.count === 0 ? 'no request yet'
-      : `median ${recent ? `of ${WINDOW_S} s` : 'since READY'}; 95 %: ${seconds(recent ? point.p95 : first.p95)}`;
+      : `median ${recent ? `of ${WINDOW_S} s` : 'since READY'}; 95 %: ${atMost(recent ? point.p95 : first.p95)}`;
   const causes = [];
   if (status.steps.short_of_blocks > 0) causes.push(`KV blocks in ${count.format(status.steps.short_of_blocks)} steps`);
   if (status.steps.short_of_slots > 0) causes.push(`slots (max_num_seqs) in ${count.format(status.steps.short_of_slots)} steps`);

@@ -121,7 +121,7 @@ TEST_F(PageTest, AStatusBeyondItsShareOfMemoryIsRefused) {
   EXPECT_EQ(status["error"]["code"], "HOST_MEMORY");
 }
 
-TEST(QuantileOf, IsLinearWithinABucket) {
+TEST(QuantileOf, IsLinearWithinABucketButTheFirst) {
   static constexpr double kBounds[] = {1, 2, 4};
   FixedHistogram histogram(kBounds);
   EXPECT_TRUE(std::isnan(QuantileOf(histogram, 0.5)));
@@ -131,6 +131,8 @@ TEST(QuantileOf, IsLinearWithinABucket) {
   EXPECT_DOUBLE_EQ(QuantileOf(histogram, 0.75), 3);
   for (int i = 0; i < 100; ++i) histogram.Observe(9);
   EXPECT_DOUBLE_EQ(QuantileOf(histogram, 0.99), 4) << "the last bound";
+  for (int i = 0; i < 1000; ++i) histogram.Observe(1e-3);
+  EXPECT_DOUBLE_EQ(QuantileOf(histogram, 0.5), 1) << "the first bound";
 }
 
 }  // namespace
