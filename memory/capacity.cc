@@ -104,9 +104,11 @@ class RankFitter {
         const std::string available = absl::StrCat(
             shared ? "half of " : "", FormatBytes(left), " left after all other arenas",
             shared ? " (but no less than one sequence)" : "");
+        const int64_t wanted = Product(wanted_blocks_, block);
         if (wanted_blocks_ == kMaxBlocks) return available;
-        return absl::StrCat(available, ", at most ", FormatBytes(Product(wanted_blocks_, block)),
-                            " for max_num_seqs full sequences");
+        if (RuleBytes(budget, left) < wanted) return available;
+        return absl::StrCat("max_num_seqs x max_model_len takes ", FormatBytes(wanted), " of ",
+                            available);
       }
       case KvRule::Kind::kUtilization: {
         const int64_t free = budget.free_bytes() - budget.reserve_bytes;
@@ -126,7 +128,7 @@ class RankFitter {
                             rule_.count == 1 ? " block of " : " blocks of ", FormatBytes(block),
                             " = ", FormatBytes(Product(rule_.count, block)));
       case KvRule::Kind::kBytes:
-        return absl::StrCat(FormatBytes(rule_.count), " as requested");
+        return absl::StrCat(FormatBytes(rule_.count), " by --kv-cache-bytes");
     }
     return "";
   }

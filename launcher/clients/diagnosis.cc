@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "base/bytes.h"
 #include "launcher/text_table.h"
+#include "nlohmann/json.hpp"
 
 namespace bulkhead {
 namespace {
@@ -181,6 +182,21 @@ void AddSlots(const ServerSnapshot& seen, std::vector<Finding>& findings) {
   }
 }
 
+// Whether --max-model-len can be larger, by the model's config.json.
+std::string LongerLength(const ServerSnapshot& seen) {
+  const auto config = nlohmann::json::parse(seen.model.config_json(), nullptr, false);
+  int64_t longest = 0;
+  for (const auto* place : {"/max_position_embeddings", "/text_config/max_position_embeddings"}) {
+    const nlohmann::json::json_pointer pointer(place);
+    if (!config.is_object() || !config.contains(pointer)) continue;
+    if (config[pointer].is_number_unsigned()) longest = config[pointer].get<int64_t>();
+  }
+  if (longest == 0) return "--max-model-len, where the model allows more";
+  return longest > seen.sealed.max_model_len()
+             ? absl::StrCat("--max-model-len, up to the model's ", longest)
+             : absl::StrCat("shorter prompts: the model takes at most ", longest, " tokens");
+}
+
 void AddRefusals(const ServerSnapshot& seen, std::vector<Finding>& findings) {
   if (const uint64_t full = ErrorsOf(seen.load, "QUEUE_FULL"); full > 0) {
     const bool tightened = seen.now.max_num_queued_reqs() < seen.sealed.max_num_queued_reqs();
@@ -194,11 +210,11 @@ void AddRefusals(const ServerSnapshot& seen, std::vector<Finding>& findings) {
   if (const uint64_t longer = ErrorsOf(seen.load, "PROMPT_TOO_LONG"); longer > 0) {
     const bool tightened = seen.now.max_model_len() < seen.sealed.max_model_len();
     findings.push_back(
-        {absl::StrCat(longer, " prompts were longer than max_model_len ", seen.now.max_model_len(),
-                      " leaves room for"),
+        {absl::StrCat(longer, longer == 1 ? " prompt was" : " prompts were",
+                      " longer than max_model_len ", seen.now.max_model_len(), " leaves room for"),
          tightened ? absl::StrCat("bulkhead limits --max-model-len ", seen.sealed.max_model_len(),
                                   " (an operator tightened it)")
-                   : "--max-model-len, where the model allows more"});
+                   : LongerLength(seen)});
   }
 }
 

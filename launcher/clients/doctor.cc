@@ -5,10 +5,12 @@
 #include <csignal>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -97,12 +99,16 @@ std::string SummaryOf(const std::string& target, const ServerSnapshot& seen) {
   const v1::RankRow& binding = seen.ranks.ranks(static_cast<int>(seen.ranks.binding_rank()));
   std::string text = absl::StrFormat(
       "%s: %s, %d %s, bulkhead %s, up %s%s\n"
-      "rank %d%s is the bottleneck (%s)\n\n",
+      "%srank %d%s is the bottleneck (%s)\n\n",
       target, seen.model.served_model_name(), seen.server.tensor_parallel_size(),
       seen.server.tensor_parallel_size() == 1 ? "rank" : "ranks", seen.server.version(),
       absl::FormatDuration(absl::Seconds(static_cast<int64_t>(load.uptime_s()))),
-      load.draining() ? ", draining" : "", binding.rank(),
-      binding.host().empty() ? "" : absl::StrCat(" on ", binding.host()),
+      load.draining() ? ", draining" : "",
+      absl::StartsWith(binding.kv_rule(), "max_num_seqs x ")
+          ? "the KV cache holds max_num_seqs x max_model_len: no rank's memory limits it; of a "
+            "larger one "
+          : "",
+      binding.rank(), binding.host().empty() ? "" : absl::StrCat(" on ", binding.host()),
       seen.ranks.binding_term());
   absl::StrAppend(&text, ConsumersTable(seen.ranks, &seen));
   absl::StrAppendFormat(
@@ -133,16 +139,16 @@ std::string SummaryOf(const std::string& target, const ServerSnapshot& seen) {
   return text;
 }
 
-// One line per interval, and finally the trend of each metric.
-absl::Status Watch(const DoctorOptions& options, Control* control, const ServerSnapshot& seen) {
-  CallsInFlight calls;
-  SignalThread signals({SIGINT, SIGTERM}, [&](const ReceivedSignal&) { calls.CancelAll(); });
+// One line per interval until `calls` are cancelled, and finally the trend of each metric.
+absl::Status Watch(const DoctorOptions& options, Control* control, const ServerSnapshot& seen,
+                   CallsInFlight& calls) {
   const absl::Time begin = absl::Now();
   std::vector<Sample> kv;
   std::vector<Sample> slots;
   std::vector<Sample> resident;
   std::printf("%8s %8s %8s %7s %12s %12s\n", "seconds", "running", "waiting", "KV", "tokens/s",
               "rank 0");
+  BH_RETURN_IF_ERROR(FlushStandardOutput());
   uint64_t tokens = seen.load.generation_tokens_total();
   absl::Time last = begin;
   while (!calls.SleepUnlessCancelled(*options.watch)) {
@@ -165,6 +171,11 @@ absl::Status Watch(const DoctorOptions& options, Control* control, const ServerS
     last = now;
     if (options.watch_for.has_value() && now - begin >= *options.watch_for) break;
   }
+  if (kv.size() < kMinSamples) {
+    std::printf("%d of the %d samples that a verdict needs: watch for at least %s (--for)\n",
+                static_cast<int>(kv.size()), kMinSamples,
+                absl::FormatDuration(kMinSamples * *options.watch).c_str());
+  }
   // Relative to the start: a process with arenas is always "high".
   const double base = resident.empty() ? 0 : resident.front().level;
   const uint64_t bound = std::max(uint64_t{1}, HostGrowthBytes(seen.ranks.host()));
@@ -184,6 +195,13 @@ absl::Status RunDoctor(const DoctorOptions& options) {
     std::fputs(ExplainReport(report).c_str(), stdout);
     return FlushStandardOutput();
   }
+  CallsInFlight calls;
+  // Before gRPC starts its threads, which would take the signals otherwise.
+  std::optional<SignalThread> signals;
+  if (options.watch.has_value()) {
+    signals.emplace(std::vector<int>{SIGINT, SIGTERM},
+                    [&](const ReceivedSignal&) { calls.CancelAll(); });
+  }
   BH_ASSIGN_OR_RETURN(const auto channel,
                       Connect(options.target, options.credentials, kConnectLimit));
   const std::unique_ptr<Control> control = v1::Control::NewStub(channel);
@@ -196,7 +214,8 @@ absl::Status RunDoctor(const DoctorOptions& options) {
                         WriteCapture(*options.capture, options.target, seen, summary));
     for (const std::string& path : paths) std::printf("wrote %s\n", path.c_str());
   }
-  return options.watch.has_value() ? Watch(options, control.get(), seen) : FlushStandardOutput();
+  return options.watch.has_value() ? Watch(options, control.get(), seen, calls)
+                                   : FlushStandardOutput();
 }
 
 }  // namespace bulkhead

@@ -57,7 +57,7 @@ Trend FitTrend(const std::vector<Sample>& samples, double limit) {
 std::string TrendText(Trend trend) {
   switch (trend) {
     case Trend::kTooShort:
-      return "observed too briefly to tell";
+      return "too few samples to tell";
     case Trend::kQuiet:
       return "always low";
     case Trend::kHighFromStart:

@@ -1,5 +1,6 @@
 #include "launcher/planning/capacity_report.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/bytes.h"
@@ -151,16 +152,20 @@ std::string ShortageText(const Capacity& capacity, const std::optional<HostBudge
   if (!capacity.shortage.has_value()) return HostShortageText(capacity, *host);
   const Shortage& shortage = *capacity.shortage;
   const DeviceBudget& budget = capacity.ranks[shortage.rank].budget;
+  // What a KV rule gives is no lack of the device.
+  const std::string& rule = capacity.ranks[shortage.rank].rule_text;
+  const std::string left = FormatBytes(shortage.left_bytes);
+  const bool is_ruled = shortage.category == MemoryCategory::kKv && absl::StrContains(rule, left) &&
+                        !absl::StrContains(rule, " left after ");
   const bool holds_host = host.has_value() && budget.probed && budget.on_cpu();
   return absl::StrFormat(
-      "does not fit: rank %d%s lacks %s (%d bytes) for %s, which needs %s where %s left of "
-      "%s%s%s%s",
+      "does not fit: rank %d%s lacks %s (%d bytes) for %s, which needs %s where %s%s%s%s",
       shortage.rank, budget.host.empty() ? "" : absl::StrCat(" on ", budget.host),
       FormatBytes(shortage.bytes), shortage.bytes, MemoryCategoryName(shortage.category),
       FormatBytes(shortage.needed_bytes),
-      shortage.left_bytes > 0 ? absl::StrCat(FormatBytes(shortage.left_bytes), " are")
-                              : "nothing is",
-      FormatBytes(budget.total_bytes),
+      is_ruled ? absl::StrCat("the KV rule gives ", left, " (", rule, ")")
+               : absl::StrCat(shortage.left_bytes > 0 ? absl::StrCat(left, " are") : "nothing is",
+                              " left of ", FormatBytes(budget.total_bytes)),
       budget.others_bytes > 0
           ? absl::StrCat(" (others use ", FormatBytes(budget.others_bytes),
                          budget.driver_bytes > 0
@@ -171,7 +176,9 @@ std::string ShortageText(const Capacity& capacity, const std::optional<HostBudge
       holds_host ? absl::StrCat(" beside a reserve of ", FormatBytes(budget.reserve_bytes),
                                 "; clients on rank 0's host need ",
                                 FormatBytes(host->total_bytes()), " of the ranks' reserves (host)")
-                 : "",
+      : budget.reserve_bytes > 0 && !is_ruled
+          ? absl::StrCat(" beside a reserve of ", FormatBytes(budget.reserve_bytes))
+          : "",
       host.has_value() && LacksGiven(*host)
           ? absl::StrCat("; nor does --host-memory (", FormatBytes(*host->given_bytes),
                          ") hold what clients need (host): give at least --host-memory ",

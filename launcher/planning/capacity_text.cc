@@ -40,6 +40,11 @@ std::string DriverText(const Capacity& capacity) {
                       " for what libraries take beside our arenas\n");
 }
 
+// Whether the limits size the pool, and no rank's memory: more blocks would have no use.
+bool HoldsAllSequences(const Capacity& capacity) {
+  return absl::StartsWith(capacity.ranks[capacity.binding_rank].rule_text, "max_num_seqs x ");
+}
+
 // "KV cache: ..., limited by rank 1 on b (...); holds 12 sequences of max_model_len".
 std::string KvText(const Capacity& capacity) {
   const RankCapacity& binding = capacity.ranks[capacity.binding_rank];
@@ -47,7 +52,9 @@ std::string KvText(const Capacity& capacity) {
   return absl::StrCat(
       "KV cache: ", FormatCount(capacity.limits.num_kv_blocks), " blocks of ",
       capacity.limits.block_tokens, " = ", FormatCount(capacity.limits.kv_tokens()),
-      " tokens, limited by rank ", capacity.binding_rank,
+      " tokens, limited by ",
+      HoldsAllSequences(capacity) ? "max_num_seqs x max_model_len; least memory: " : "", "rank ",
+      capacity.binding_rank,
       binding.budget.host.empty() ? "" : absl::StrCat(" on ", binding.budget.host), " (",
       binding.rule_text, "); holds ", FormatCount(capacity.full_sequences),
       capacity.full_sequences == 1 ? " sequence" : " sequences", " of max_model_len",

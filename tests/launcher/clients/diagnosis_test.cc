@@ -144,6 +144,17 @@ TEST(DiagnosisTest, WhatAnOperatorTightenedIsToBeWidenedFirst) {
   EXPECT_THAT(findings[2].setting, HasSubstr("bulkhead limits --max-model-len 2048"));
 }
 
+TEST(DiagnosisTest, ALargerLengthIsAdvisedUpToTheModelsOwn) {
+  ServerSnapshot seen = Calm();
+  (*seen.load.mutable_num_errors_by_reason())["PROMPT_TOO_LONG"] = 1;
+  EXPECT_THAT(Diagnose(seen)[0].what, HasSubstr("1 prompt was longer"));
+  EXPECT_THAT(Diagnose(seen)[0].setting, HasSubstr("where the model allows more"));
+  seen.model.set_config_json(R"({"max_position_embeddings": 4096})");
+  EXPECT_EQ(Diagnose(seen)[0].setting, "--max-model-len, up to the model's 4096");
+  seen.model.set_config_json(R"({"text_config": {"max_position_embeddings": 2048}})");
+  EXPECT_EQ(Diagnose(seen)[0].setting, "shorter prompts: the model takes at most 2048 tokens");
+}
+
 TEST(DiagnosisTest, WhatWasWaitedForMoreOftenComesFirst) {
   ServerSnapshot seen = Calm();
   seen.load.set_num_steps_short_of_slots(9);

@@ -51,6 +51,12 @@ TEST(CapacityReportTest, TheBindingRankAndWhatItStrandsAreNamed) {
   EXPECT_THAT(table, HasSubstr("unused: 34.0 MiB"));
 }
 
+TEST(CapacityReportTest, LimitsThatNeedNoMoreMemoryAreNamedInPlaceOfTheRank) {
+  EXPECT_THAT(CapacityText(Planned(90 * kMiB)),
+              HasSubstr("limited by max_num_seqs x max_model_len; least memory: rank 1 on host1 "
+                        "(max_num_seqs x max_model_len takes 64.0 MiB of 80.0 MiB left after"));
+}
+
 TEST(CapacityReportTest, NumaNodesHaveAColumnWhereRanksHaveDifferentOnesOrSeveral) {
   Capacity capacity = Planned(40 * kMiB);
   const auto table = [&](const char* first, const char* second) {
