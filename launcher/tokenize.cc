@@ -48,6 +48,11 @@ absl::StatusOr<json> Answer(const Tokenizer& tokenizer, const std::string& text)
     if (!id.is_number_unsigned() || id.get<uint64_t>() > INT32_MAX) {
       return absl::InvalidArgumentError(absl::StrCat("\"ids\" has no token id in ", id.dump()));
     }
+    if (id.get<int64_t>() >= tokenizer.vocab_size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(id.dump(), " is not an id of the tokenizer, which has ",
+                       tokenizer.vocab_size(), " (0 to ", tokenizer.vocab_size() - 1, ")"));
+    }
     tokens.push_back(id.get<int32_t>());
   }
   BH_ASSIGN_OR_RETURN(const bool skip, Flag(line, "skip_special_tokens"));

@@ -68,7 +68,7 @@ absl::StatusOr<std::vector<NumaNode>> ListedNodes(absl::Span<const NumaNode> hos
     if (node == host.end()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "--numa: ", id, " is not a NUMA node with memory for this process; ",
-          host.empty() ? "the kernel reports none" : "there are " + CoreListText(IdsOf(host)),
+          host.empty() ? "the kernel reports none" : "it has nodes " + CoreListText(IdsOf(host)),
           "; leave it out for all"));
     }
     listed.push_back(*node);

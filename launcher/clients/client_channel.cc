@@ -25,7 +25,8 @@ constexpr int kMaxMessageBytes = 32 << 20;
 constexpr absl::Duration kPlainConnectLimit = absl::Seconds(1);
 
 // Whether a TCP connection to "HOST:PORT" can be made. False for any other kind of target.
-bool AcceptsTcpConnection(const std::string& target) {
+// `unresolved`: why the host has no address.
+bool AcceptsTcpConnection(const std::string& target, std::string* unresolved) {
   const size_t colon = target.rfind(':');
   if (colon == std::string::npos) return false;
   std::string host = target.substr(0, colon);
@@ -33,7 +34,9 @@ bool AcceptsTcpConnection(const std::string& target) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), target.substr(colon + 1).c_str(), &hints, &found) != 0) {
+  const int error = getaddrinfo(host.c_str(), target.substr(colon + 1).c_str(), &hints, &found);
+  if (error != 0) {
+    *unresolved = gai_strerror(error);
     return false;
   }
   bool answers = false;
@@ -42,11 +45,11 @@ bool AcceptsTcpConnection(const std::string& target) {
     if (fd < 0) continue;
     answers = connect(fd, one->ai_addr, one->ai_addrlen) == 0;
     pollfd waited = {fd, POLLOUT, 0};
-    int error = 0;
-    socklen_t size = sizeof(error);
+    int refusal = 0;
+    socklen_t size = sizeof(refusal);
     if (!answers && errno == EINPROGRESS &&
         poll(&waited, 1, static_cast<int>(absl::ToInt64Milliseconds(kPlainConnectLimit))) == 1) {
-      answers = getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0;
+      answers = getsockopt(fd, SOL_SOCKET, SO_ERROR, &refusal, &size) == 0 && refusal == 0;
     }
     close(fd);
   }
@@ -55,16 +58,21 @@ bool AcceptsTcpConnection(const std::string& target) {
 }
 
 absl::Status NoServer(const std::string& target, bool is_tls) {
+  std::string unresolved;
   return WithExitCode(
       absl::UnavailableError(
-          AcceptsTcpConnection(target)
+          AcceptsTcpConnection(target, &unresolved)
               ? absl::StrCat("the program at ", target,
                              is_tls ? " made no TLS connection with these certificates: it speaks "
                                       "no TLS, its certificate is of another authority or host, "
                                       "or it wants a client's (--ssl-certfile, --ssl-keyfile)"
                                     : " does not speak gRPC (over plain HTTP/2): it is not a "
                                       "Bulkhead server, or has TLS, which needs --ssl-ca-certs; "
-                                      "give the server's port with --target")
+                                      "give the address behind grpc= in the server's line READY "
+                                      "with --target (http= is for 'bulkhead chat')")
+          : !unresolved.empty()
+              ? absl::StrCat("the host of ", target, " is not known (", unresolved,
+                             "); give the server's with --target")
               : absl::StrCat("no server answers at ", target,
                              "; start one with 'bulkhead serve', or give another with --target")),
       ExitCode::kClientError);
@@ -102,6 +110,9 @@ absl::Status StatusOf(const grpc::Status& status, const std::string& target) {
   const auto code = static_cast<absl::StatusCode>(status.error_code());
   std::string message = status.error_message();
   const std::string of_grpc = absl::StrCat(" (", message, ")");
+  if (code == absl::StatusCode::kUnauthenticated) {
+    absl::StrAppend(&message, "; give the key with --api-key-file FILE or BULKHEAD_API_KEY");
+  }
   if (!status.error_details().empty()) return absl::Status(code, message);
   if (code == absl::StatusCode::kUnavailable) {
     message = absl::StrCat("the server at ", target, " can no longer be reached", of_grpc,

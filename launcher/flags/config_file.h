@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace bulkhead {
 
@@ -16,10 +17,17 @@ struct ConfigEntry {
   std::vector<std::string> values;  // a list of TOML is several
 };
 
-// INVALID_ARGUMENT naming `path` when it cannot be read, is no TOML, or has sections.
+// INVALID_ARGUMENT naming `path` when it cannot be read, is no TOML, has sections, or a key twice.
 absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(const std::string& path);
 
 // The environment variable of a flag: BULKHEAD_MAX_NUM_SEQS of "--max-num-seqs".
 std::string EnvironmentNameOf(const std::string& flag);
+
+// Logs a warning for each variable BULKHEAD_... that is one letter or two from that of a flag in
+// `names` and nobody's.
+void WarnOfMisspeltEnvironment(const std::vector<std::string>& names);
+
+// How many letters must be put in, taken out or replaced.
+size_t EditDistance(absl::string_view a, absl::string_view b);
 
 }  // namespace bulkhead

@@ -245,6 +245,13 @@ absl::StatusOr<EngineOptions> CompleteEngine(const RawEngineFlags& raw, const Fl
     return absl::InvalidArgumentError(
         absl::StrCat("--block-size: ", options.block_size, " is not a power of two"));
   }
+  const int longest = options.limits.max_model_len.value_or(kMaxInt);
+  if (options.default_max_tokens != EngineOptions().default_max_tokens &&
+      options.default_max_tokens > longest) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--default-max-tokens: ", options.default_max_tokens, " is more than --max-model-len ",
+        longest, ", which holds prompt and answer; give less, or a larger --max-model-len"));
+  }
   if (raw.quant_policy.has_value()) {
     if (options.kv_cache_dtype.value_or(*raw.quant_policy) != *raw.quant_policy) {
       return absl::InvalidArgumentError(

@@ -20,6 +20,7 @@
 #include "base/status.h"
 #include "launcher/exit_status.h"
 #include "launcher/flags/config_file.h"
+#include "launcher/flags/vllm_flags.h"
 #include "nlohmann/json.hpp"
 
 namespace bulkhead {
@@ -40,19 +41,6 @@ std::string Normalized(const std::string& arg) {
 bool LooksLikeFlag(absl::string_view arg) {
   if (arg.size() < 2 || arg[0] != '-') return false;
   return arg[1] == '-' || absl::ascii_isalpha(arg[1]);
-}
-
-size_t EditDistance(absl::string_view a, absl::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replaced}));
-    }
-  }
-  return row.back();
 }
 
 // Appends `text` wrapped at kHelpColumn; the first line's indentation is already there.
@@ -157,15 +145,33 @@ std::vector<std::string> Flags::Names() const {
 
 absl::Status Flags::CheckNames(absl::Span<const std::string> args) const {
   const std::vector<std::string> names = Names();
-  for (const std::string& arg : args) {
-    if (arg == "--") break;
+  std::vector<std::string> with_value = {"--config"};
+  for (const Flag& flag : flags_) {
+    if (flag.value_name.empty()) continue;
+    for (const absl::string_view name : NamesOf(flag.names)) with_value.emplace_back(name);
+  }
+  const auto is_in = [](const std::vector<std::string>& all, const std::string& arg) {
+    return std::find(all.begin(), all.end(), arg.substr(0, arg.find('='))) != all.end();
+  };
+  for (size_t i = 0; i < args.size() && args[i] != "--"; ++i) {
+    const std::string& arg = args[i];
     if (!LooksLikeFlag(arg)) continue;
     const std::string name = arg.substr(0, arg.find('='));
-    if (std::find(names.begin(), names.end(), name) != names.end()) {
+    if (is_in(names, name)) {
       // CLI11 would take the next argument as the value.
       if (arg.size() == name.size() + 1)
         return absl::InvalidArgumentError(absl::StrCat(name, ": the value is empty"));
-      continue;
+      const bool is_last = i + 1 == args.size();
+      if (!is_in(with_value, arg) || arg != name || !(is_last || is_in(names, args[i + 1])))
+        continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          name, ": the value is missing",
+          is_last ? "" : absl::StrCat(" before ", args[i + 1], "; write ", name, "=VALUE")));
+    }
+    const absl::string_view hint = HintOfVllmFlag(name);
+    if (!hint.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("unknown flag ", name, " of 'bulkhead ", command_, "': ", hint));
     }
     const std::string nearest = Nearest(name, names);
     return absl::InvalidArgumentError(
@@ -235,6 +241,7 @@ void Flags::AddEnvironment() {
     const char* value = std::getenv(variable.c_str());
     if (given_[i].values.empty() && value != nullptr) given_[i] = {{value}, variable};
   }
+  if (!follows_rank0()) WarnOfMisspeltEnvironment(Names());
 }
 
 absl::Status Flags::AddFile(const std::string& path, const CLI::App& app,

@@ -33,7 +33,9 @@ std::optional<GpuModel> FindGpu(absl::string_view name) {
 
 std::vector<std::string> GpuNames() {
   std::vector<std::string> names;
-  for (const GpuModel& gpu : kGpus) names.emplace_back(gpu.name);
+  for (const GpuModel& gpu : kGpus) {
+    if (gpu.compute_capability >= kMinComputeCapability) names.emplace_back(gpu.name);
+  }
   return names;
 }
 

@@ -18,9 +18,9 @@ struct GpuModel {
 
 // In upper or lower case; nullopt for an unknown name.
 std::optional<GpuModel> FindGpu(absl::string_view name);
-std::vector<std::string> GpuNames();
+std::vector<std::string> GpuNames();  // of those that can be used
 
-// Older ones can be planned for, but not used.
+// Older ones are known, to be refused with the reason.
 inline constexpr int kMinComputeCapability = 80;
 
 }  // namespace bulkhead

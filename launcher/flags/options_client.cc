@@ -2,6 +2,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/file.h"
@@ -45,6 +46,10 @@ Flags::Apply TokenIdListValue(std::vector<uint32_t>* out) {
 Flags::Apply LogitBiasValue(std::vector<std::pair<uint32_t, float>>* out) {
   return [=](const std::string& text) -> absl::Status {
     const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits('=', 1));
+    if (!absl::StrContains(text, '=')) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", text, "' is not ID=BIAS, a token id and what is added to its logit"));
+    }
     BH_ASSIGN_OR_RETURN(const int64_t id, ParseInteger(parts.first, 0, kMaxInt32));
     BH_ASSIGN_OR_RETURN(const double bias, ParseReal(parts.second, -100, 100, Border::kIncluded));
     out->emplace_back(static_cast<uint32_t>(id), static_cast<float>(bias));
@@ -205,6 +210,12 @@ absl::StatusOr<Command> ParseGenerate(CommandArgs args) {
     return absl::InvalidArgumentError(absl::StrCat("--prompts ", *options.prompts_file,
                                                    " and the prompt '", options.prompts[0],
                                                    "' exclude each other"));
+  }
+  for (const auto& [flag, value] : {std::pair("--logprobs", options.request.logprobs),
+                                    {"--prompt-logprobs", options.request.prompt_logprobs}}) {
+    if (!value.has_value() || options.json) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, ": log probabilities are printed with --json alone; add it"));
   }
   return options;
 }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
@@ -34,6 +35,18 @@ Flags::Apply HostMemoryValue(std::optional<int64_t>* out) {
 
 // The control port is on 127.0.0.1; --port may have the same number on other addresses.
 absl::Status CheckPorts(const ServeOptions& options) {
+  const std::pair<const char*, int> of_host[] = {
+      {"--port", options.port},
+      {"--http-port", options.http_port.value_or(0)},
+      {"--metrics-port", options.metrics_port.value_or(0)}};
+  for (const auto& [flag, port] : of_host) {
+    for (const auto& [other, taken] : of_host) {
+      if (flag == other) break;
+      if (port == 0 || port != taken) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          flag, ": ", port, " is ", other, " already; give another, or 0 for any free one"));
+    }
+  }
   const bool meet = options.host == "127.0.0.1" || options.host == "localhost" ||
                     options.host == "0.0.0.0" || options.host == "::" || options.host == "[::]";
   if (!meet || options.port == 0 || options.control_port != options.port) return absl::OkStatus();
@@ -179,6 +192,11 @@ absl::StatusOr<Command> ParsePlan(CommandArgs args) {
                 [&options](const std::string& text) -> absl::Status {
                   const std::optional<GpuModel> gpu = FindGpu(text);
                   if (!gpu.has_value()) return NotOneOf(text, GpuNames());
+                  if (gpu->compute_capability < kMinComputeCapability) {
+                    return absl::InvalidArgumentError(absl::StrFormat(
+                        "%s has compute capability %.1f, and kernels need %.1f or later", gpu->name,
+                        gpu->compute_capability / 10.0, kMinComputeCapability / 10.0));
+                  }
                   options.gpu = gpu->name;
                   return absl::OkStatus();
                 },
@@ -254,7 +272,7 @@ absl::StatusOr<Command> ParseScore(CommandArgs args) {
               "Computes the log probability of given texts: the sum of -ln p over their tokens. No "
               "server; also under mpirun.",
               "bulkhead score --model DIR --texts texts.jsonl --out scores.jsonl\n"
-              "bulkhead score --model DIR --texts texts.jsonl --kv-cache-dtype bf16");
+              "bulkhead score --model DIR --texts texts.jsonl --kv-cache-dtype bfloat16");
   ScoreOptions options;
   RawEngineFlags raw;
   flags.Group("Files");

@@ -14,6 +14,7 @@
 #include "base/exit_code.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/whole_file.h"
 #include "launcher/group/batch.h"
 #include "launcher/group/grammars.h"
 #include "launcher/group/logits_file.h"
@@ -109,6 +110,7 @@ class RunJob final : public BatchJob {
     BH_RETURN_IF_ERROR(CheckApart("--out", options_.out, "--prompts", prompts));
     BH_RETURN_IF_ERROR(CheckApart("--out", options_.out, "--logits", logits));
     BH_RETURN_IF_ERROR(CheckApart("--logits", logits, "--prompts", prompts));
+    if (options_.logits.has_value()) BH_RETURN_IF_ERROR(CheckCanWrite("--logits", logits));
     return results_.Open(options_.out);
   }
 

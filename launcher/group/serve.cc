@@ -215,8 +215,7 @@ class ServedReport {
  public:
   ServedReport(const ServeOptions& options, const RankEngine& engine)
       : options_(options), engine_(engine), process_(ThisProcess(engine.topology.hosts[0])) {}
-  // A final state is never overwritten. A report that can no longer be written must not stop the
-  // server.
+  // A final state is never overwritten. A failure to write must not stop the server.
   void Write(const std::string& state, absl::string_view lost = "") {
     const absl::MutexLock lock(&mutex_);
     if (!options_.report.has_value() || has_end_) return;
@@ -237,8 +236,8 @@ class ServedReport {
   bool has_end_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// Why a model's own template cannot be used is told to those who chat; that of --chat-template must
-// be usable.
+// Why the model's own template cannot be used is told to those who chat; a given one must be
+// usable.
 absl::StatusOr<ChatsOr> ChatsOf(const ServeOptions& options, const RankEngine& engine) {
   absl::StatusOr<ChatTemplate> read = LoadChatTemplate(engine.source.dir, options.chat_template);
   if (!read.ok() && !options.chat_template.empty()) {
@@ -274,6 +273,12 @@ absl::StatusOr<HttpServers> StartHttp(const ServeOptions& options, const RankEng
                                       ServiceCore* service) {
   HttpServers https;
   HttpServer::Options http = {.host = options.host};
+  const bool has_chat_flags = !options.chat_template.empty() ||
+                              options.tool_call_parser != "auto" ||
+                              options.reasoning_parser != "auto";
+  if (options.http_port.has_value() || has_chat_flags) {  // wrong ones are refused without a port
+    BH_ASSIGN_OR_RETURN(http.chats, ChatsOf(options, engine));
+  }
   if (!options.metrics_port.has_value() && !options.http_port.has_value()) return https;
   BH_ASSIGN_OR_RETURN(http.tls, LoadTls(options.security, kAlpnHttp1));
   if (options.metrics_port.has_value()) {
@@ -284,7 +289,6 @@ absl::StatusOr<HttpServers> StartHttp(const ServeOptions& options, const RankEng
   if (options.http_port.has_value()) {
     http.port = *options.http_port;
     http.metrics_only = false;
-    BH_ASSIGN_OR_RETURN(http.chats, ChatsOf(options, engine));
     BH_ASSIGN_OR_RETURN(https.api, HttpServer::Start(http, service));
   }
   return https;
@@ -297,9 +301,8 @@ void ServeRequests(const ServeOptions& options, RankProcess& process, RankEngine
       engine, SchedulerLimitsOf(engine, options.engine, engine.host->max_num_queued_reqs));
   coordinator_options.log_requests = options.log_requests;
   std::shared_ptr<KvEventLog> kv_events;
-  if (options.enable_kv_cache_events) {
+  if (options.enable_kv_cache_events)
     kv_events = std::make_shared<KvEventLog>(engine.limits.block_tokens);
-  }
   coordinator_options.kv_events = kv_events;
   Coordinator coordinator(std::move(coordinator_options));
   RankFigures figures;
@@ -328,9 +331,8 @@ void ServeRequests(const ServeOptions& options, RankProcess& process, RankEngine
               server.target().c_str(), engine.topology.size, engine.limits.max_num_seqs,
               engine.limits.max_model_len, engine.topology.hosts[0].c_str(),
               server.control_target().c_str(), https.Text().c_str());
-  if (const absl::Status said = FlushStandardOutput(); !said.ok()) {
+  if (const absl::Status said = FlushStandardOutput(); !said.ok())
     BH_LOG(kWarning) << "writing READY failed: " << said.message();
-  }
   process.RunSteps(runner, &coordinator);
   process.SetDrain(nullptr);
   server.Shutdown(kFlush);
@@ -339,8 +341,7 @@ void ServeRequests(const ServeOptions& options, RankProcess& process, RankEngine
   report.Write("ended");
 }
 
-// Every client is a file descriptor: raises the limit to the maximum. gRPC does not survive running
-// out.
+// To the maximum: every client is a file descriptor, and gRPC does not survive running out.
 absl::Status RaiseFileLimit() {
   constexpr rlim_t kMinDescriptors = 64;
   rlimit limit;

@@ -24,6 +24,7 @@
 #include "launcher/planning/host_fit.h"
 #include "launcher/planning/plan_tables.h"
 #include "launcher/python_tool.h"
+#include "launcher/report.h"
 #include "launcher/wire.h"
 #include "memory/host_memory.h"
 #include "memory/kv_format_name.h"
@@ -183,7 +184,7 @@ std::string WeightsText(const Planned& plan) {
   return text;
 }
 
-void PrintTables(const Planned& plan, const PlanOptions& options) {
+void PrintTables(const Planned& plan, const Remedies& remedies) {
   std::cout << CapacityTable(plan.capacity) << WeightsText(plan) << "\n";
   if (plan.kind == DeviceKind::kGpu) {
     std::cout << "arenas are exact " << (UsesCublasLt() ? "with" : "without") << " cuBLASLt\n";
@@ -191,11 +192,7 @@ void PrintTables(const Planned& plan, const PlanOptions& options) {
       std::cout << DriverRangeText(plan.capacity, *range) << "\n";
     }
   }
-  if (options.gpu.has_value() &&
-      FindGpu(*options.gpu)->compute_capability < kMinComputeCapability) {
-    std::cout << *options.gpu << ": planned, not runnable (older than compute capability 8.0)\n";
-  }
-  if (!plan.fits()) std::cout << RemediesText(RemediesOf(plan)) << "\n";
+  if (!plan.fits()) std::cout << RemediesText(remedies) << "\n";
   std::cout << HostText(plan.host) << "\n";
   std::cout << MoreRanksText(plan.source.config.model, static_cast<int>(plan.budgets.size()))
             << "\n";
@@ -321,12 +318,16 @@ absl::Status RunPlan(const PlanOptions& options) {
   const Planned& plan = *made;
   for (const std::string& warning : plan.source.config.warnings) BH_LOG(kWarning) << warning;
   if (options.plot.has_value()) BH_RETURN_IF_ERROR(Draw(plan, *options.plot));
+  const Remedies remedies = RemediesOf(plan);
+  if (options.serve.report.has_value()) {
+    BH_RETURN_IF_ERROR(WriteReport(*options.serve.report, ReportOf(plan, remedies)));
+  }
   if (!options.compare.empty()) return Compare(plan, options);
   const Capacity& capacity = plan.capacity;
   if (options.json) {
-    std::cout << MessageToJsonText(ReportOf(plan, RemediesOf(plan)));
+    std::cout << MessageToJsonText(ReportOf(plan, remedies));
   } else {
-    PrintTables(plan, options);
+    PrintTables(plan, remedies);
   }
   BH_RETURN_IF_ERROR(FlushStandardOutput());
   if (plan.fits()) return absl::OkStatus();

@@ -205,10 +205,26 @@ class PlanTest(unittest.TestCase):
         self.assertRegex(text, r"(?m)^KV bytes/token/rank +12,288 +1,536$")
 
     def test_a_gpu_is_known_by_its_name(self):
-        text = self.table("--gpu", "v100-16")
-        self.assertIn("15.8 GiB", text)
-        self.assertIn("planned, not runnable", text)
-        self.assertNotIn("not runnable", self.table("--gpu", "h200"))
+        self.assertIn("139.8 GiB", self.table("--gpu", "h200"))
+        code, report, errors = plan({"--gpu": "T4"}, 1)
+        self.assertEqual((code, report), (2, None))
+        self.assertIn("--gpu: t4 has compute capability 7.5, and kernels need 8.0 or later", errors)
+
+    def test_a_flag_that_leaves_too_little_is_blamed(self):
+        for flag, size, says in (("--kv-cache-bytes", 1, "where the KV rule gives 1 B (1 B by --kv-cache-bytes)"),
+                                 ("--reserve", "200GiB", "beside a reserve of 200.0 GiB")):
+            code, _, errors = plan({"--gpu": "h100", flag: size}, 1)
+            self.assertEqual(code, 4, errors)
+            self.assertIn(says, errors)
+
+    def test_the_report_is_written_as_a_file_too(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "report.json")
+            for size, expected in (("1GiB", 0), ("20MiB", 4)):
+                code, report, errors = plan({"--device-memory": size, "--report": path}, 1)
+                self.assertEqual(code, expected, errors)
+                with open(path, encoding="utf-8") as file:
+                    self.assertEqual(json.load(file), report)
 
     def test_a_gpu_has_arenas_of_its_own_with_or_without_a_name(self):
         flags = {"--device-memory": "1GiB", "--dtype": "bfloat16", "--kv-cache-dtype": "bfloat16", "--comm": "staged",

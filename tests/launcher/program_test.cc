@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -28,6 +29,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 struct Ended {
@@ -182,6 +184,37 @@ TEST_F(ProgramTest, NobodyAtTheTargetEndsWithOne) {
   ExpectFailure(Run({"drain", "--target", "127.0.0.1:1"}), 1, "127.0.0.1:1");
 }
 
+TEST_F(ProgramTest, AHostWithoutAnAddressIsNamed) {
+  ExpectFailure(Run({"limits", "--target", "no.such.host.invalid:1"}), 1,
+                "the host of no.such.host.invalid:1 is not known (");
+}
+
+TEST_F(ProgramTest, AnIdThatTheTokenizerDoesNotHaveIsRefused) {
+  const Ended ended = Run({"tokenize", "--model", absl::StrCat(BH_TEST_DATA, "/tokenizers/gpt2")},
+                          "{\"ids\": [999999999]}\n");
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.out, HasSubstr("999999999 is not an id of the tokenizer"));
+}
+
+TEST_F(ProgramTest, AFileThatCannotBeWrittenIsRefusedBeforeTheModelIsLoaded) {
+  const Ended ended =
+      Run({"run", "--model", absl::StrCat(BH_TEST_DATA, "/models/llama3_gqa_bf16"), "--prompts",
+           Write("p", "{\"prompt_token_ids\": [1]}\n"), "--logits", "/nonexistent/x"});
+  EXPECT_EQ(ended.exit_code, 2) << ended.err;
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("--logits /nonexistent/x"), Not(HasSubstr("KV cache"))));
+}
+
+TEST_F(ProgramTest, AWrongTemplateOrParserIsRefusedWithoutHttp) {
+  const std::string model = absl::StrCat(BH_TEST_DATA, "/../../examples/models/sample");
+  for (const auto& [flag, value] :
+       {std::pair("--chat-template", "/nonexistent"), {"--tool-call-parser", "foo"}}) {
+    const Ended ended =
+        Run({"serve", "--model", model, "--port", "0", "--max-model-len", "64", flag, value});
+    EXPECT_EQ(ended.exit_code, 2) << ended.err;
+    EXPECT_THAT(ended.err, HasSubstr(value));
+  }
+}
+
 TEST_F(ProgramTest, NoPromptsAreNoFailure) {
   EXPECT_EQ(Run({"generate", "--prompts", "-"}, "\n\n").exit_code, 0);
 }
@@ -219,7 +252,7 @@ class EchoService : public v1::Generation::Service {
   }
 };
 
-// Has one rank and nothing to do.
+// Has one rank and nothing to do, or a request that its drain does not wait for.
 class IdleControl : public v1::Control::Service {
  public:
   grpc::Status GetServerInfo(grpc::ServerContext*, const v1::GetServerInfoRequest*,
@@ -236,8 +269,16 @@ class IdleControl : public v1::Control::Service {
     return grpc::Status::OK;
   }
   grpc::Status GetLoad(grpc::ServerContext*, const v1::GetLoadRequest*, v1::LoadInfo*) override {
+    return has_ended ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone") : grpc::Status::OK;
+  }
+  grpc::Status Drain(grpc::ServerContext*, const v1::DrainRequest* request,
+                     v1::DrainResponse* response) override {
+    has_ended = true;
+    response->set_num_requests_running(request->has_timeout_s() ? 2 : 0);
     return grpc::Status::OK;
   }
+
+  std::atomic<bool> has_ended{false};
   grpc::Status SetLimits(grpc::ServerContext*, const v1::SetLimitsRequest*,
                          v1::SetLimitsResponse*) override {
     return grpc::Status::OK;
@@ -288,6 +329,22 @@ TEST_F(ServedProgramTest, ALostTableEndsWithOne) {
   out_ = "/dev/full";
   ExpectFailure(Run({"limits", "--target", target_}), 1, "standard output");
   ExpectFailure(Run({"doctor", "--target", target_}), 1, "standard output");
+}
+
+TEST_F(ServedProgramTest, ADrainTellsOfRequestsThatWereLeft) {
+  const Ended cut = Run({"drain", "--target", target_, "--timeout", "1"});
+  EXPECT_EQ(cut.exit_code, 0) << cut.err;
+  EXPECT_THAT(cut.out, HasSubstr("2 running and 0 waiting were left"));
+  EXPECT_THAT(Run({"drain", "--target", target_}).out, Not(HasSubstr("left")));
+}
+
+TEST_F(ServedProgramTest, AnInterruptEndsAWatchWithAVerdict) {
+  const pid_t pid = Start({"doctor", "--target", target_, "--watch", "1000s"});
+  while (Read("out").find("seconds") == std::string::npos) std::this_thread::yield();
+  ASSERT_EQ(kill(pid, SIGINT), 0);
+  const Ended ended = Wait(pid);
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("0 of the 5 samples"), HasSubstr("KV blocks: ")));
 }
 
 TEST_F(ServedProgramTest, AnInterruptCancelsAtTheServer) {

@@ -102,7 +102,7 @@ TEST(PlaceRanks, RefusesNodesThatItCannotTake) {
     return std::string(PlaceRanks(kTwo, ranks, option).status().message());
   };
   EXPECT_THAT(why({kAll}, {false, {2}}), HasSubstr("2 is not a NUMA node with memory"));
-  EXPECT_THAT(why({kAll}, {false, {2}}), HasSubstr("there are 0-1"));
+  EXPECT_THAT(why({kAll}, {false, {2}}), HasSubstr("it has nodes 0-1"));
   EXPECT_THAT(why({{0, 1}}, {false, {0, 1}}), HasSubstr("may use a core of NUMA node 1; leave"));
   EXPECT_THAT(why({{0, 1}}, {false, {1}}), HasSubstr("may use the cores 0-1 and none of"));
 }

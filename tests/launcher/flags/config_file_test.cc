@@ -78,6 +78,19 @@ TEST_F(ConfigFileTest, PrintConfigTellsEachValueAndItsOriginAsAFileThatReadsBack
   EXPECT_EQ(again->front().flag, "--max-num-seqs");
 }
 
+TEST_F(ConfigFileTest, AMisspeltVariableIsWarnedOfWithTheNearest) {
+  setenv("BULKHEAD_MAX_NUM_SEQZ", "5", 1);
+  setenv("BULKHEAD_NODE_NAME", "a", 1);
+  testing::internal::CaptureStderr();
+  ASSERT_TRUE(Parse({}).ok());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::AllOf(HasSubstr("BULKHEAD_MAX_NUM_SEQZ is no flag's; did you mean "
+                                       "BULKHEAD_MAX_NUM_SEQS?"),
+                             testing::Not(HasSubstr("NODE_NAME"))));
+  unsetenv("BULKHEAD_MAX_NUM_SEQZ");
+  unsetenv("BULKHEAD_NODE_NAME");
+}
+
 TEST_F(ConfigFileTest, WhatIsWrongIsNamedWithItsOrigin) {
   EXPECT_THAT(Parse({"--config", "/nowhere.toml"}).status().message(), HasSubstr("/nowhere.toml"));
   EXPECT_THAT(Parse({"--config", File("max-num-seq = 4\n")}).status().message(),
@@ -87,6 +100,9 @@ TEST_F(ConfigFileTest, WhatIsWrongIsNamedWithItsOrigin) {
               HasSubstr("sections are not known"));
   EXPECT_THAT(Parse({"--config", File("max-num-seqs = \"many\"\n")}).status().message(),
               HasSubstr("bulkhead.toml: --max-num-seqs: no number"));
+  EXPECT_THAT(
+      Parse({"--config", File("max-num-seqs = 4\n# a = b\nmax_num_seqs = 5\n")}).status().message(),
+      HasSubstr("bulkhead.toml: 'max_num_seqs' is given twice; write several values as"));
   setenv("BULKHEAD_MAX_NUM_SEQS", "few", 1);
   EXPECT_EQ(Parse({}).status().message(), "BULKHEAD_MAX_NUM_SEQS: --max-num-seqs: no number");
 }

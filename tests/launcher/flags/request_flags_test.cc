@@ -31,6 +31,7 @@ TEST(RequestFlagsTest, GenerateTakesWhatChangesLogits) {
                                                 "9",
                                                 "--bad-words",
                                                 "a, b",
+                                                "--json",
                                                 "--prompt-logprobs",
                                                 "2",
                                                 "--truncate-prompt-tokens",

@@ -45,6 +45,32 @@ TEST(ServeOptionsTest, APortThatIsNoneOrTakenIsRefusedWithTheLimitsAndARemedy) {
   }
 }
 
+TEST(ServeOptionsTest, APortIsGivenOnce) {
+  EXPECT_THAT(Refusal(Serve({"--port", "7", "--http-port", "7"})),
+              HasSubstr("--http-port: 7 is --port already"));
+  EXPECT_THAT(Refusal(Serve({"--http-port", "7", "--metrics-port", "7"})),
+              HasSubstr("--metrics-port: 7 is --http-port already"));
+  Parsed<ServeOptions>(Serve({"--port", "0", "--http-port", "0", "--metrics-port", "0"}));
+}
+
+TEST(ServeOptionsTest, AMissingValueIsNotTheNextFlag) {
+  EXPECT_THAT(Refusal({"serve", "--model", "--startup-timeout", "5"}),
+              HasSubstr("--model: the value is missing before --startup-timeout"));
+}
+
+TEST(ServeOptionsTest, AnAnswersDefaultLengthIsWithinTheLimit) {
+  EXPECT_THAT(Refusal(Serve({"--default-max-tokens", "300", "--max-model-len", "200"})),
+              HasSubstr("--default-max-tokens: 300 is more than --max-model-len 200"));
+  Parsed<ServeOptions>(Serve({"--max-model-len", "200"}));
+}
+
+TEST(ServeOptionsTest, FlagsOfVllmThatAreNotOursSayWhatIs) {
+  EXPECT_THAT(Refusal(Serve({"--api-key", "secret"})), HasSubstr("--api-key-file"));
+  EXPECT_THAT(Refusal(Serve({"--pipeline-parallel-size", "2"})),
+              HasSubstr("--tensor-parallel-size"));
+  EXPECT_THAT(Refusal(Serve({"-m", "DIR"})), HasSubstr("--model"));
+}
+
 TEST(ServeOptionsTest, HttpIsOffUnlessAPortIsGiven) {
   EXPECT_EQ(Parsed<ServeOptions>(Serve({})).http_port, std::nullopt);
   EXPECT_EQ(Parsed<ServeOptions>(Serve({"--http-port", "0"})).http_port, 0);
