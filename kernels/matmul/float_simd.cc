@@ -13,6 +13,7 @@ constexpr int kFewRows = kTileVectors == 2 ? 4 : 2;
 static_assert(kFewRows <= kMaxFewRowsOfAnyIsa);
 constexpr int64_t kPrefetchBytes = 2048;
 constexpr int64_t kWidenedInputs = 256;  // of a quantised panel, at once
+constexpr int64_t kMaxGroupTiles = (kGroupRows + kTileRows - 1) / kTileRows;
 
 struct Kernels {
   int64_t step_bytes;                 // of one k of a panel
@@ -103,8 +104,7 @@ Tile SliceTile(const Product& product, const ProductPart& part, int64_t panel, i
   tile.count = count;
   tile.fresh = count == 0 ? -0.0f : 0.0f;
   tile.columns = ColumnsOf(product, panel);
-  tile.prefetch = tile.weight + kPrefetchBytes;
-  tile.prefetch_step = step_bytes;
+  tile.ahead = {tile.weight + kPrefetchBytes, step_bytes};
   return tile;
 }
 
@@ -157,8 +157,7 @@ void MultiplyCells(const Product& product, const ProductPart& part, int64_t pane
   const Kernels& kernels = KernelsFor(product);
   const int64_t rows = part.row_end - part.row_begin;
   const int joins = tile.num_joins;
-  tile.prefetch = reinterpret_cast<const char*>(weight);
-  tile.prefetch_step = 0;
+  tile.ahead = {reinterpret_cast<const char*>(weight), 0};
   tile.start_stride = tile.dest_stride;
   if (tile.count == 0) return kernels.in_place[rows - 1](tile);
   const float* x = tile.x;
@@ -238,6 +237,7 @@ struct Block {
   int64_t row_begin;
   int64_t num_rows;
   int64_t num_tiles;
+  int64_t tile_begin[kMaxGroupTiles + 1];  // of the block's rows
   int64_t panel_begin;
   int64_t panel_end;
   int slice;
@@ -256,47 +256,42 @@ void MultiplyPanel(const Product& product, const Block& block, int64_t panel) {
   const int64_t count = block.k_end - block.k_begin;
   const bool is_first = block.k_begin == product.k_borders[block.slice];
   const bool is_last = block.k_end == product.k_borders[block.slice + 1];
-  const bool is_last_slice = block.slice + 1 == product.num_slices;
+  const bool is_left = is_last && block.slice + 1 < product.num_slices;
   const int joins = JoinsAfter(block.slice);
   alignas(64) float widened[kWidenedInputs * kPanelColumns];
   Tile tile{};
+  int64_t share = 0;  // of the next panel's block, which each tile fetches
   if (product.quantized != nullptr) {
     for (int64_t i = 0; count > 0 && i < block.num_cells; ++i) {
       const PackedCell& cell = block.cells[i];
       Dequantize(product, panel, cell, widened + (cell.begin - block.k_begin) * kPanelColumns);
     }
     tile.weight = reinterpret_cast<const char*>(widened);
+    tile.ahead = {tile.weight, 0};
   } else {
     tile.weight =
         static_cast<const char*>(product.weight) + (panel * product.inputs + block.k_begin) * step;
+    tile.ahead = {tile.weight + product.inputs * step, step / block.num_tiles};
+    share = count / block.num_tiles * step;
   }
   tile.count = count;
   tile.fresh = count == 0 ? -0.0f : 0.0f;
   tile.columns = ColumnsOf(product, panel);
-  tile.prefetch_step = product.quantized != nullptr ? 0 : step / block.num_tiles;
+  tile.start_stride = product.out_stride;
+  tile.dest_stride = is_left ? kPanelColumns : product.out_stride;
+  tile.num_joins = is_last ? joins : 0;
   for (int64_t t = 0; t < block.num_tiles; ++t) {
-    const int64_t row = PartBegin(block.num_rows, t, block.num_tiles);
-    const int64_t rows = PartBegin(block.num_rows, t + 1, block.num_tiles) - row;
+    const int64_t row = block.tile_begin[t];
+    const int64_t rows = block.tile_begin[t + 1] - row;
     float* out = product.out + (block.row_begin + row) * product.out_stride + panel * kPanelColumns;
     float* subtrees = block.subtrees + ((panel - block.panel_begin) * block.num_rows + row) *
                                            kMaxSliceLevels * kPanelColumns;
     tile.x = block.packed_x + row * XWords(product, count);
     tile.start = is_first ? nullptr : out;
-    tile.start_stride = product.out_stride;
     tile.left = subtrees;
-    tile.num_joins = is_last ? joins : 0;
-    if (is_last && !is_last_slice) {
-      tile.dest = subtrees + joins * rows * kPanelColumns;
-      tile.dest_stride = kPanelColumns;
-    } else {
-      tile.dest = out;
-      tile.dest_stride = product.out_stride;
-    }
-    // Each tile fetches its share of the next panel's block.
-    tile.prefetch = product.quantized != nullptr
-                        ? tile.weight
-                        : tile.weight + (product.inputs + t * count / block.num_tiles) * step;
+    tile.dest = is_left ? subtrees + joins * rows * kPanelColumns : out;
     kernels.packed[rows - 1](tile);
+    tile.ahead.at += share;
   }
 }
 
@@ -319,10 +314,9 @@ void MultiplyGroup(const Product& product, Block block, float* packed_x) {
       }
       const int64_t count = block.k_end - block.k_begin;
       for (int64_t t = 0; t < block.num_tiles; ++t) {
-        const int64_t row = PartBegin(block.num_rows, t, block.num_tiles);
-        const int64_t rows = PartBegin(block.num_rows, t + 1, block.num_tiles) - row;
-        PackRows(product, block.row_begin + row, rows, block.k_begin, count,
-                 packed_x + row * XWords(product, count));
+        const int64_t row = block.tile_begin[t];
+        PackRows(product, block.row_begin + row, block.tile_begin[t + 1] - row, block.k_begin,
+                 count, packed_x + row * XWords(product, count));
       }
       for (int64_t panel = block.panel_begin; panel < block.panel_end; ++panel) {
         MultiplyPanel(product, block, panel);
@@ -385,6 +379,9 @@ void MultiplyMany(const Product& product, const ProductPart& part) {
     block.row_begin = part.row_begin + PartBegin(rows, group, num_groups);
     block.num_rows = part.row_begin + PartBegin(rows, group + 1, num_groups) - block.row_begin;
     block.num_tiles = CeilDiv(block.num_rows, kTileRows);
+    for (int64_t t = 0; t <= block.num_tiles; ++t) {
+      block.tile_begin[t] = PartBegin(block.num_rows, t, block.num_tiles);
+    }
     block.subtrees = part.scratch + block.num_rows * kBlockInputs;
     for (int64_t panel = 0; panel < panels; panel += chunk_panels) {
       block.panel_begin = part.panel_begin + panel;

@@ -88,12 +88,6 @@ BH_INLINE I32x16 Broadcast(const int8_t* p) {
   return SetI1(four);
 }
 
-// Where a tile fetches ahead, and how far that moves per word.
-struct Ahead {
-  const char* at;
-  int64_t step;
-};
-
 // A cell's inputs of the rows of a tile.
 struct TileInputs {
   const int8_t* codes;  // [words][rows][4]

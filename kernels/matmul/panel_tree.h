@@ -1,10 +1,16 @@
-// What the product kernels share: the columns of a panel that exist, and the tree in which slices
-// join. Compiled per instruction set; after simd.h.
+// What the product kernels share: the columns of a panel that exist, the tree in which slices join,
+// and what is fetched. Compiled per instruction set; after simd.h.
 #pragma once
 
 #include "simd.h"
 
 namespace bulkhead::BH_ISA {
+
+// Where a tile fetches ahead, and how far that moves per k, or per word of four.
+struct Ahead {
+  const char* at;
+  int64_t step;
+};
 
 // Of `columns` in a panel, those in vector `vector`.
 BH_INLINE int LanesFrom(int columns, int vector) {

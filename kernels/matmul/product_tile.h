@@ -22,8 +22,7 @@ struct Tile {
   int columns;        // of the panel that exist; the others are neither read nor written
   const float* left;  // [num_joins][rows][32] finished left subtrees to add, the smallest first
   int num_joins;
-  const char* prefetch;   // bytes that will be wanted soon
-  int64_t prefetch_step;  // how far they advance per k
+  Ahead ahead;
 };
 
 struct F32Panel {
@@ -124,19 +123,18 @@ BH_INLINE void PrefetchStep(const char* p) {
 }
 
 template <bool kPackedX, int kRows, int kFirst, int kVectors>
-BH_INLINE void AddPairs(const Tile& tile, Sums<kRows, kVectors>& sums) {
+BH_INLINE void AddPairs(const Tile& tile, Ahead ahead, Sums<kRows, kVectors>& sums) {
   constexpr int64_t kStepBytes = 2 * Bf16Pairs::kStepBytes;
   const int64_t row_stride = kPackedX ? 1 : tile.x_stride;
   constexpr int64_t kWordStride = kPackedX ? kRows : 1;
   const float* x = tile.x;
   const char* w = tile.weight;
-  const char* prefetch = tile.prefetch;
   for (int64_t pair = 0; pair < tile.count / 2; ++pair) {
     AddPair<true, kRows, kFirst, kVectors>(x, row_stride, kWordStride, w, sums);
-    PrefetchStep<kStepBytes, kPackedX>(prefetch);
+    PrefetchStep<kStepBytes, kPackedX>(ahead.at);
     x += kWordsPerPair * kWordStride;
     w += kStepBytes;
-    prefetch += 2 * tile.prefetch_step;
+    ahead.at += 2 * ahead.step;
   }
   if (tile.count % 2 != 0) {
     AddPair<false, kRows, kFirst, kVectors>(x, row_stride, kWordStride, w, sums);
@@ -144,25 +142,23 @@ BH_INLINE void AddPairs(const Tile& tile, Sums<kRows, kVectors>& sums) {
 }
 
 template <bool kPackedX, int kRows, int kFirst, int kVectors>
-void RunPairs(const Tile& tile) {
+void RunPairs(const Tile& tile, Ahead ahead) {
   Sums<kRows, kVectors> sums;
   StartSums<kRows, kFirst, kVectors>(tile, sums);
   // Joins are in the mode of all other sums.
-  InFlushMode(sums, [&]() { AddPairs<kPackedX, kRows, kFirst, kVectors>(tile, sums); });
+  InFlushMode(sums, [&]() { AddPairs<kPackedX, kRows, kFirst, kVectors>(tile, ahead, sums); });
   JoinSums<kRows, kFirst, kVectors>(tile, sums);
   StoreSums<kRows, kFirst, kVectors>(tile, sums);
 }
 
 // Vectors [kFirst, kFirst + kVectors) of the panel.
 template <typename Panel, bool kPackedX, int kRows, int kFirst, int kVectors>
-void RunTile(const Tile& tile) {
+void RunTile(const Tile& tile, Ahead ahead) {
   Sums<kRows, kVectors> sums;
   StartSums<kRows, kFirst, kVectors>(tile, sums);
   const float* x = tile.x;
   const char* w = tile.weight;
-  const char* prefetch = tile.prefetch;
   const int64_t x_stride = tile.x_stride;
-  const int64_t prefetch_step = tile.prefetch_step;
 #pragma GCC unroll 4
   for (int64_t k = 0; k < tile.count; ++k) {
     F32x16 column[2];
@@ -174,21 +170,21 @@ void RunTile(const Tile& tile) {
 #pragma GCC unroll 2
       for (int v = 0; v < kVectors; ++v) sums[r][v] = Fma(input, column[v], sums[r][v]);
     }
-    PrefetchStep<Panel::kStepBytes, kPackedX>(prefetch);
+    PrefetchStep<Panel::kStepBytes, kPackedX>(ahead.at);
     x += kPackedX ? kRows : 1;
     w += Panel::kStepBytes;
-    prefetch += prefetch_step;
+    ahead.at += ahead.step;
   }
   JoinSums<kRows, kFirst, kVectors>(tile, sums);
   StoreSums<kRows, kFirst, kVectors>(tile, sums);
 }
 
 template <typename Panel, bool kPackedX, int kRows, int kFirst, int kVectors>
-BH_INLINE void RunVectors(const Tile& tile) {
+BH_INLINE void RunVectors(const Tile& tile, Ahead ahead) {
   if constexpr (Panel::kInPairs) {
-    RunPairs<kPackedX, kRows, kFirst, kVectors>(tile);
+    RunPairs<kPackedX, kRows, kFirst, kVectors>(tile, ahead);
   } else {
-    RunTile<Panel, kPackedX, kRows, kFirst, kVectors>(tile);
+    RunTile<Panel, kPackedX, kRows, kFirst, kVectors>(tile, ahead);
   }
 }
 
@@ -196,13 +192,12 @@ BH_INLINE void RunVectors(const Tile& tile) {
 template <typename Panel, bool kPackedX, int kRows>
 void RunPanel(const Tile& tile) {
   if constexpr (kTileVectors == 2 || kRows <= 2) {
-    RunVectors<Panel, kPackedX, kRows, 0, 2>(tile);
+    RunVectors<Panel, kPackedX, kRows, 0, 2>(tile, tile.ahead);
   } else {
-    Tile half = tile;  // fetches half of what is wanted soon
-    half.prefetch_step /= 2;
-    RunVectors<Panel, kPackedX, kRows, 0, 1>(half);
-    half.prefetch += half.prefetch_step * tile.count;
-    if (tile.columns > kLanes) RunVectors<Panel, kPackedX, kRows, 1, 1>(half);
+    Ahead half{tile.ahead.at, tile.ahead.step / 2};
+    RunVectors<Panel, kPackedX, kRows, 0, 1>(tile, half);
+    half.at += half.step * tile.count;
+    if (tile.columns > kLanes) RunVectors<Panel, kPackedX, kRows, 1, 1>(tile, half);
   }
 }
 
