@@ -15,7 +15,7 @@ inline constexpr int kMaxSliceLevels = 3;  // of the tree over kMaxSlices
 
 // Blocks of a product of many rows: kBlockInputs inputs of kGroupRows rows of x are packed and stay
 // in L2 while panels pass; with several slices, the unfinished subtrees of kChunkPanels panels stay
-// there too.
+// there too. With one slice an instruction set may take more inputs, in their place.
 inline constexpr int64_t kBlockInputs = 512;
 inline constexpr int64_t kGroupRows = 48;
 inline constexpr int64_t kChunkPanels = 8;
