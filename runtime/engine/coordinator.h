@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -154,8 +155,9 @@ class Coordinator final : public RequestInbox {
   absl::btree_set<std::pair<uint64_t, SequenceId>> time_limits_;
   LoadMeter meter_;
   uint64_t text_ns_ = 0;
-  uint64_t planned_ns_ = 0;   // when the last step was
-  uint64_t step_tokens_ = 0;  // of all steps so far, as the scheduler counts them
+  std::deque<uint64_t> planned_ns_;  // when the steps in flight were
+  uint64_t committed_ns_ = 0;        // when the last step was
+  uint64_t step_tokens_ = 0;         // of all steps so far, as the scheduler counts them
 };
 
 }  // namespace bulkhead

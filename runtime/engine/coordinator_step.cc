@@ -29,8 +29,8 @@ absl::StatusOr<Step> Coordinator::NextStep() {
       BH_CHECK(scheduler_.idle());  // with nothing in flight some request must be runnable
       continue;
     }
-    planned_ns_ = options_.now_ns();
-    meter_.Busy(planned_ns_, scheduler_.load());
+    planned_ns_.push_back(options_.now_ns());
+    meter_.Busy(planned_ns_.back(), scheduler_.load());
     return *std::move(step);
   }
 }
@@ -140,8 +140,12 @@ std::optional<Coordinator::EndCause> Coordinator::Advance(Active& active, TokenI
 
 void Coordinator::Commit(StepResult result) {
   if (state() == GroupState::kLost) return;
-  if (options_.limits.drafts.num_speculative_tokens > 0) {  // one step is in flight
-    scheduler_.RecordStepTime(static_cast<double>(options_.now_ns() - planned_ns_) * 1e-9);
+  // A step begins when the one before it ends.
+  const uint64_t begun_ns = std::max(planned_ns_.front(), committed_ns_);
+  planned_ns_.pop_front();
+  committed_ns_ = options_.now_ns();
+  if (options_.limits.drafts.num_speculative_tokens > 0) {
+    scheduler_.RecordStepTime(static_cast<double>(committed_ns_ - begun_ns) * 1e-9);
   }
   if (scheduler_.commits_drafts()) {
     scheduler_.Commit(std::move(result));

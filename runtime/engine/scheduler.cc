@@ -23,8 +23,8 @@ Scheduler::Scheduler(const SchedulerLimits& limits, std::vector<TokenId> eos_ids
   BH_CHECK((pool.snapshots() != nullptr) == (limits.num_snapshots() > 0));
   const DraftOptions& drafts = limits.drafts;
   BH_CHECK(drafts.num_speculative_tokens == 0 ||
-           (limits.depth == 1 && limits.state_tokens == 0 && !limits.pads_decodes &&
-            drafts.num_speculative_tokens <= kMaxDraftTokens));
+           (limits.state_tokens == 0 && drafts.num_speculative_tokens <= kMaxDraftTokens &&
+            (limits.depth == 1 || !drafts.by_model())));
   BH_CHECK(drafts.num_speculative_tokens == 0 || drafts.by_model() ||
            (drafts.prompt_lookup_min >= 1 && drafts.prompt_lookup_max <= kMaxLookupTokens));
   for (int slot = limits.max_num_seqs - 1; slot >= 0; --slot) free_slots_.push_back(slot);

@@ -18,7 +18,8 @@
 // blocks are released only when no step in flight uses them. A step whose tokens are not all
 // sampled from candidates is committed before the next one is planned: the ranks get its tokens
 // only with the next plan, and a batch without those sequences would cost about as much as a full
-// one.
+// one. So is a step that verifies drafts, and one whose token may be the last of those that a draft
+// is looked up by (AwaitsDrafts); a draft model and an MTP layer need depth 1.
 //
 // With prefix caching a sequence starts after the longest cached run of blocks matching its tokens;
 // at least its last token is computed, and its queue depends on the remaining tokens. A full block
@@ -183,14 +184,15 @@ class Scheduler {
   };
   struct PlannedStep {
     std::vector<PlannedRow> rows;
-    bool samples_on_host = false;  // the ranks do not have its token before it is committed
-    int64_t decode_tokens = 0;     // all of its tokens, where it computes no prompts; else 0
-    bool drafts = false;           // by the draft model
-    bool follows = false;          // the MTP layer's, behind the model's: not paid for
+    bool must_be_committed = false;  // before the next one is planned
+    int64_t decode_tokens = 0;       // all of its tokens, where it computes no prompts; else 0
+    bool drafts = false;             // by the draft model
+    bool follows = false;            // the MTP layer's, behind the model's: not paid for
   };
   struct PrefillBudget;
 
   // Planning: scheduler_plan.cc.
+  void CompletePlan(Step& step);
   int PlanDecodes(int budget, Step& step);
   bool ReadyToDecode(const Sequence& sequence) const;
   void GrowDecodes();
@@ -204,8 +206,6 @@ class Scheduler {
   void ScheduleLongPrompts(PrefillBudget& budget, std::optional<int> above_priority, Step& step);
   int AddChunk(Sequence& sequence, int max_tokens, Step& step);
   void AddRow(Sequence& sequence, int num_tokens, Step& step);
-  void AddSample(const Sequence& sequence, int seq_index, int64_t position, int drafted,
-                 Step& step);
   int64_t NextSnapshot(const Sequence& sequence) const;
   int AddSnapshots(Sequence& sequence, int64_t end, internal::StepPlan& plan);
 
@@ -214,6 +214,9 @@ class Scheduler {
   void RecordSaving(const DraftTotals& before, size_t num_rows);
   int DraftLength(const Sequence& sequence) const;
   int AddDrafts(Sequence& sequence);
+  void AddSample(const Sequence& sequence, int seq_index, int64_t position, int drafted,
+                 Step& step);
+  bool AwaitsDrafts();
   void BeginDraftRound();
   std::optional<Step> PlanDraftStep();
   int AddDraftRow(Sequence& sequence, int left, int& unseen_left, Step& step);

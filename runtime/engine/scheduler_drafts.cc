@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/check.h"
+#include "runtime/engine/candidates.h"
 #include "runtime/engine/scheduler.h"
-#include "runtime/engine/shared_samples.h"
 
 namespace bulkhead {
 namespace {
@@ -89,6 +89,7 @@ int Scheduler::AddDrafts(Sequence& sequence) {
     sequence.drafts.resize(std::min(sequence.drafts.size(), left));
   } else {
     BH_CHECK(sequence.drafts.empty());
+    if (sequence.in_flight > 0) return 0;  // its last token, or a commit, is to come
     const int length = DraftLength(sequence);
     if (length == 0) return 0;
     sequence.drafts = DraftByLookup(sequence.tokens, limits_.drafts, length, lookup_places_left_);
@@ -99,6 +100,37 @@ int Scheduler::AddDrafts(Sequence& sequence) {
   const auto drafted = static_cast<int>(sequence.drafts.size());
   draft_tokens_left_ -= drafted;
   return drafted;
+}
+
+// Of the sequence's next row: what is sampled at `position`, behind its first `drafted` drafts.
+void Scheduler::AddSample(const Sequence& sequence, int seq_index, int64_t position, int drafted,
+                          Step& step) {
+  SampleRow& sample = step.samples.emplace_back();
+  sample.seq_index = seq_index;
+  sample.sampling = sequence.sampling;
+  sample.position = position;
+  sample.drafted = absl::MakeConstSpan(sequence.drafts).first(drafted);
+  if (sequence.stop_rule.Bans(sequence.num_generated() + 1 + drafted)) {
+    sample.banned = sequence.stop_rule.stop_ids();
+  }
+  sample.logits = sequence.logits.get();
+  // It knows all tokens: steps that sample on the host are committed first.
+  BH_CHECK(sample.logits == nullptr || sequence.pending_samples == 0);
+}
+
+// Whether a token of the steps in flight could be the last of those that a draft is looked up by:
+// the ones before it, at least, are found earlier in its sequence.
+bool Scheduler::AwaitsDrafts() {
+  if (limits_.drafts.num_speculative_tokens == 0) return false;
+  BeginDrafts(limits_.max_num_batched_tokens, false);
+  DraftOptions before = limits_.drafts;
+  before.prompt_lookup_max = before.prompt_lookup_min = before.prompt_lookup_min - 1;
+  return std::any_of(running_.begin(), running_.end(), [&](const Sequence* sequence) {
+    if (sequence->pending_samples == 0 || !ReadyToDecode(*sequence)) return false;
+    if (DraftLength(*sequence) == 0) return false;
+    return before.prompt_lookup_min == 0 ||
+           !DraftByLookup(sequence->tokens, before, 1, lookup_places_left_).empty();
+  });
 }
 
 // How long each sequence's next draft is to be: no longer than the draft model's steps are worth
@@ -161,9 +193,7 @@ std::optional<Step> Scheduler::PlanDraftStep() {
   }
   drafts_round_ = !planned_rows_.empty();
   if (!drafts_round_) return std::nullopt;
-  step.plan.set_seq(++plan_seq_);
-  step.plan.set_padded_tokens(step.plan.token_ids_size());
-  if (limits_.shares_samples) AddSharedSamples(step);
+  CompletePlan(step);
   in_flight_.push_back({std::move(planned_rows_), true,
                         only_decodes ? step.plan.token_ids_size() : int64_t{0}, true, follows});
   planned_rows_ = {};
@@ -233,7 +263,7 @@ void Scheduler::PlanDraftRow(Sequence& sequence, int64_t begin, int64_t end, boo
   plan.add_num_tokens(static_cast<int32_t>(end - begin));
   plan.add_start_position(static_cast<int32_t>(begin));
   plan.add_num_logits(samples ? 1 : 0);
-  plan.add_from_candidates(false);
+  plan.add_from_candidates(samples && SamplesFromCandidates(step.samples.back()));
   for (int64_t at = begin + ahead; at < end + ahead; ++at) {
     plan.add_token_ids(at < known ? sequence.tokens[at] : sequence.drafts[at - known]);
   }

@@ -15,9 +15,11 @@ namespace {
 constexpr uint64_t kShortPromptsSeenSteps =
     256;  // short prompts are expected for this many steps after the last one
 
-bool SamplesOnHost(const Step& step) {
+// Whether some token of the step is known to the ranks only when it is committed: it is sampled on
+// the host, or which row of its sequence it is from depends on drafts.
+bool MustBeCommitted(const Step& step) {
   return std::any_of(step.samples.begin(), step.samples.end(), [&](const SampleRow& sample) {
-    return !step.plan.from_candidates(sample.seq_index);
+    return !step.plan.from_candidates(sample.seq_index) || !sample.drafted.empty();
   });
 }
 
@@ -62,7 +64,9 @@ struct Scheduler::PrefillBudget {
 std::optional<Step> Scheduler::PlanStep() {
   newly_admitted_.clear();
   if (num_in_flight() >= limits_.depth || sequences_.empty()) return std::nullopt;
-  if (!in_flight_.empty() && in_flight_.back().samples_on_host) return std::nullopt;
+  if (!in_flight_.empty() && (in_flight_.back().must_be_committed || AwaitsDrafts())) {
+    return std::nullopt;
+  }
   planned_rows_.clear();
   if (std::optional<Step> step = PlanDraftStep(); step.has_value()) return step;
   Step step;
@@ -72,14 +76,18 @@ std::optional<Step> Scheduler::PlanStep() {
   if (left > 0) PlanPrefills(left, step);
   RecordPressure();
   if (planned_rows_.empty()) return std::nullopt;
-  step.plan.set_seq(++plan_seq_);
-  step.plan.set_padded_tokens(PaddedTokens(limits_, step.plan));
-  if (limits_.shares_samples) AddSharedSamples(step);
+  CompletePlan(step);
   const auto tokens = static_cast<size_t>(step.plan.token_ids_size());
-  in_flight_.push_back({std::move(planned_rows_), SamplesOnHost(step),
+  in_flight_.push_back({std::move(planned_rows_), MustBeCommitted(step),
                         tokens == step.samples.size() ? step.plan.token_ids_size() : 0});
   planned_rows_ = {};
   return step;
+}
+
+void Scheduler::CompletePlan(Step& step) {
+  step.plan.set_seq(++plan_seq_);
+  step.plan.set_padded_tokens(PaddedTokens(limits_, step.plan));
+  if (limits_.shares_samples) AddSharedSamples(step);
 }
 
 // Returns the remaining tokens.
@@ -339,28 +347,13 @@ void Scheduler::AddRow(Sequence& sequence, int num_tokens, Step& step) {
     step.samples.back().num_logprobs = sequence.num_logprobs;
   }
   if (samples) ++sequence.pending_samples;
+  const auto first_sample = step.samples.end() - row.num_samples;
   plan.add_from_candidates(samples && !row.has_prompt_logits &&
-                           SamplesFromCandidates(step.samples.back()));
+                           std::all_of(first_sample, step.samples.end(), SamplesFromCandidates));
   prompt_tokens_total_ += std::max<int64_t>(0, std::min(end, sequence.prompt_tokens) - begin);
   sequence.planned_tokens = end;
   ++sequence.in_flight;
   planned_rows_.push_back(row);
-}
-
-// Of the sequence's next row: what is sampled at `position`, behind its first `drafted` drafts.
-void Scheduler::AddSample(const Sequence& sequence, int seq_index, int64_t position, int drafted,
-                          Step& step) {
-  SampleRow& sample = step.samples.emplace_back();
-  sample.seq_index = seq_index;
-  sample.sampling = sequence.sampling;
-  sample.position = position;
-  sample.drafted = absl::MakeConstSpan(sequence.drafts).first(drafted);
-  if (sequence.stop_rule.Bans(sequence.num_generated() + 1 + drafted)) {
-    sample.banned = sequence.stop_rule.stop_ids();
-  }
-  sample.logits = sequence.logits.get();
-  // It knows all tokens: steps that sample on the host are committed first.
-  BH_CHECK(sample.logits == nullptr || sequence.pending_samples == 0);
 }
 
 // The end of the next tokens in a prompt behind which states are kept.

@@ -30,7 +30,7 @@ constexpr absl::Duration kMaxTimeout = absl::Minutes(5);
 struct StepKind {
   int num_tokens = 0;  // of all sequences
   int start_position = 0;
-  bool wants_logits = true;
+  int num_logits = 1;  // of a sequence, at most
   bool from_candidates = false;
 };
 
@@ -45,7 +45,8 @@ Step MakeStep(const SchedulerLimits& limits, int num_seqs, const StepKind& kind,
     plan.add_slot(s);
     plan.add_num_tokens(n);
     plan.add_start_position(kind.start_position);
-    plan.add_num_logits(kind.wants_logits ? 1 : 0);
+    const int num_logits = std::min(n, kind.num_logits);
+    plan.add_num_logits(num_logits);
     plan.add_from_candidates(kind.from_candidates);
     for (int i = 0; i < n; ++i) plan.add_token_ids(0);
     for (int group = 0; group < limits.num_kv_groups(); ++group) {
@@ -56,12 +57,12 @@ Step MakeStep(const SchedulerLimits& limits, int num_seqs, const StepKind& kind,
         plan.add_table_group(group);
       }
     }
-    if (!kind.wants_logits) continue;
-    SampleRow row;
-    row.seq_index = s;
-    row.position = int64_t{kind.start_position} + n;
-    if (kind.from_candidates) row.sampling.temperature = 0;
-    step.samples.push_back(row);
+    for (int left = num_logits; left > 0; --left) {
+      SampleRow& row = step.samples.emplace_back();
+      row.seq_index = s;
+      row.position = int64_t{kind.start_position} + n - left + 1;
+      if (kind.from_candidates) row.sampling.temperature = 0;
+    }
   }
   plan.set_padded_tokens(plan.token_ids_size());
   if (limits.shares_samples) AddSharedSamples(step);
@@ -173,11 +174,10 @@ absl::StatusOr<WarmUpResult> WarmUp(StepRunner& runner, const SchedulerLimits& l
   const int timed_seqs = static_cast<int>(std::clamp<double>(rows_in_time, 1, seqs));
   // Whole rows of logits are the slowest case.
   BH_ASSIGN_OR_RETURN(const Timed rows, run({.num_tokens = timed_seqs}));
-  BH_ASSIGN_OR_RETURN(const Timed no_logits,
-                      run({.num_tokens = timed_seqs, .wants_logits = false}));
+  BH_ASSIGN_OR_RETURN(const Timed no_logits, run({.num_tokens = timed_seqs, .num_logits = 0}));
   BH_ASSIGN_OR_RETURN(const Timed context, run({.num_tokens = timed_seqs,
                                                 .start_position = ContextOf(limits, timed_seqs) - 1,
-                                                .wants_logits = false}));
+                                                .num_logits = 0}));
   WarmUpResult warm_up;
   StepEstimate& estimate = warm_up.estimate;
   estimate.logit_row_s = SlopeOf(no_logits.seconds, rows.seconds, timed_seqs);
@@ -194,8 +194,9 @@ absl::StatusOr<WarmUpResult> WarmUp(StepRunner& runner, const SchedulerLimits& l
     const int next =
         NextChunk(warm_up.chunk_tokens, last, token_s, absl::ToDoubleSeconds(patience));
     if (next == 0) break;
-    BH_ASSIGN_OR_RETURN(const Timed chunk,
-                        run({.num_tokens = next, .wants_logits = next == warm_up.chunk_tokens}));
+    BH_ASSIGN_OR_RETURN(
+        const Timed chunk,
+        run({.num_tokens = next, .num_logits = next == warm_up.chunk_tokens ? 1 : 0}));
     token_s = SlopeOf(last.seconds, of_tokens_s(chunk),
                       static_cast<double>(chunk.shape.tokens - last.shape.tokens));
     last = chunk;
@@ -212,6 +213,15 @@ absl::StatusOr<WarmUpResult> WarmUp(StepRunner& runner, const SchedulerLimits& l
   estimate.fixed_s = of_tokens_s(last) - estimate.token_s * done;
   warm_up.chunk = estimate.Of({.tokens = warm_up.chunk_tokens, .logit_rows = seqs, .context = 0});
   return warm_up;
+}
+
+absl::Status WarmUpDrafts(StepRunner& runner, const SchedulerLimits& limits, bool coordinator) {
+  const int seqs = std::min(limits.max_num_seqs, limits.max_num_batched_tokens);
+  const int rows = 1 + limits.drafts.num_speculative_tokens;
+  const int tokens =
+      static_cast<int>(std::min<int64_t>(limits.max_num_batched_tokens, int64_t{seqs} * rows));
+  const StepKind kind = {.num_tokens = tokens, .num_logits = rows, .from_candidates = true};
+  return RunStep(runner, MakeStep(limits, seqs, kind, coordinator)).status();
 }
 
 }  // namespace bulkhead

@@ -31,6 +31,9 @@ absl::StatusOr<WarmUpResult> WarmUp(StepRunner& runner, const SchedulerLimits& l
                                     absl::Duration patience, GroupExchange& exchange,
                                     absl::Duration timeout, int64_t (*now_ns)());
 
+// Collective, where a device samples and there are drafts: the largest step that verifies them.
+absl::Status WarmUpDrafts(StepRunner& runner, const SchedulerLimits& limits, bool coordinator);
+
 // The resulting step time limits: `given`, or ten times a full chunk, at least 60 s and at most 5
 // min. If not given, a step with a larger estimate, such as a chunk with very long context, may
 // take twice its estimate.

@@ -36,10 +36,11 @@ struct Expected {
 };
 
 using Windows = std::vector<int>;  // of the KV groups after the first
-// In place of a depth: 1, with drafts by prompt lookup or by a draft model.
+// In place of a depth: 1, with drafts by prompt lookup or by a draft model; 2, by prompt lookup.
 constexpr int kDrafting = 0;
 constexpr int kDraftModel = -1;
 constexpr int kMtp = -2;
+constexpr int kDraftingAhead = -3;
 using Configuration = std::tuple<Admission, int, SchedulingPolicy, int, bool, Windows>;
 
 class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
@@ -62,8 +63,10 @@ class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
     limits.prefix_caching = prefix_caching;
     if (!windows.empty()) limits.kv_groups.emplace_back();
     for (const int window : windows) limits.kv_groups.push_back({.window = window});
-    if (depth <= kDrafting) limits.depth = 1;
-    if (depth == kMtp) {
+    if (depth <= kDrafting) limits.depth = depth == kDraftingAhead ? 2 : 1;
+    if (depth == kDraftingAhead) {
+      limits.drafts = {.num_speculative_tokens = 3, .prompt_lookup_max = 3, .prompt_lookup_min = 3};
+    } else if (depth == kMtp) {
       limits.drafts = {
           .num_speculative_tokens = 3, .draft_model_len = limits.max_model_len, .mtp = true};
     } else if (depth == kDraftModel) {
@@ -228,6 +231,7 @@ TEST_P(SchedulerPropertyTest, EveryRequestEndsOnceAndEveryBlockReturns) {
   EXPECT_EQ(load.drafts.accepted_by_position[1] > 0, drafts);
   EXPECT_EQ(load.drafts.accepted_tokens > static_cast<uint64_t>(steps) / 1000, drafts);
   EXPECT_EQ(load.drafts.draft_tokens > load.drafts.accepted_tokens, drafts);
+  EXPECT_EQ(loop_.runner().steps_planned_ahead() > 0, limits_.depth > 1);
   if (limits_.admission == Admission::kReserve) {
     EXPECT_EQ(load.preemptions_total, 0);
   } else {
@@ -238,7 +242,7 @@ TEST_P(SchedulerPropertyTest, EveryRequestEndsOnceAndEveryBlockReturns) {
 INSTANTIATE_TEST_SUITE_P(
     All, SchedulerPropertyTest,
     testing::Combine(testing::Values(Admission::kReserve, Admission::kOptimistic),
-                     testing::Values(1, 2, kDrafting, kDraftModel, kMtp),
+                     testing::Values(1, 2, kDrafting, kDraftModel, kMtp, kDraftingAhead),
                      testing::Values(SchedulingPolicy::kFcfs, SchedulingPolicy::kPriority),
                      testing::Values(12, 16, 25), testing::Bool(), testing::Values(Windows{})));
 
@@ -246,7 +250,7 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Windows, SchedulerPropertyTest,
     testing::Combine(testing::Values(Admission::kReserve, Admission::kOptimistic),
-                     testing::Values(1, 2, kDrafting, kDraftModel, kMtp),
+                     testing::Values(1, 2, kDrafting, kDraftModel, kMtp, kDraftingAhead),
                      testing::Values(SchedulingPolicy::kFcfs), testing::Values(28, 49, 64),
                      testing::Bool(), testing::Values(Windows{3, 9}, Windows{1, 4})));
 
@@ -254,7 +258,7 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     TwoFullGroups, SchedulerPropertyTest,
     testing::Combine(testing::Values(Admission::kReserve, Admission::kOptimistic),
-                     testing::Values(1, 2, kDrafting, kDraftModel, kMtp),
+                     testing::Values(1, 2, kDrafting, kDraftModel, kMtp, kDraftingAhead),
                      testing::Values(SchedulingPolicy::kPriority), testing::Values(40, 49),
                      testing::Bool(), testing::Values(Windows{0, 5})));
 

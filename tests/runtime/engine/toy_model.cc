@@ -261,7 +261,8 @@ absl::Status ToyRunner::Submit(Step step) {
       EXPECT_TRUE(row.logits == nullptr || !plan.from_candidates(i));
       token.id = row.logits == nullptr ? ToyDraw(history, row.banned)
                                        : ToyDraw(history, row.banned, *row.logits, row.drafted);
-      last_sampled_[plan.slot(i)] = plan.from_candidates(i) ? token.id : -1;
+      const bool is_kept = plan.from_candidates(i) && plan.num_logits(i) == 1;
+      last_sampled_[plan.slot(i)] = is_kept ? token.id : -1;
       result.samples.emplace_back(std::move(token));
     }
     if (step.samples.empty() && plan.from_candidates(i))
