@@ -169,7 +169,7 @@ class Backend : public BackendSizes {
   // caller).
   virtual std::unique_ptr<WeightSink> Pack(const Linear& linear) = 0;
 
-  // ---- workspace, taken once before the first op: WorkspaceBytes of it
+  // ---- workspace, WorkspaceBytes of it: before the first op, and of another model between steps
   virtual void SetWorkspace(std::byte* workspace, const StepLimits& limits,
                             const HeadLayout& heads) = 0;
 

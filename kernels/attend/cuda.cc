@@ -104,6 +104,8 @@ void CudaAttention::SetScratch(const CudaAttentionScratch& scratch, const HeadLa
   };
   copy(kv_heads_, scratch_.head_begin);
   if (full_heads.num_heads > 0) copy(full_kv_heads_, scratch_.full_head_begin);
+  if (scratch_.list_bytes <= host_list_bytes_) return;
+  host_list_bytes_ = scratch_.list_bytes;
   for (HostBuffer& list : host_lists_) {
     absl::StatusOr<HostBuffer> memory = device_.AllocateHost(scratch_.list_bytes);
     if (!memory.ok()) return driver_.ReportFault(memory.status());

@@ -19,7 +19,7 @@ class CudaAttention {
   // Both outlive this.
   CudaAttention(Device& device, CudaDriver& driver) : device_(device), driver_(driver) {}
 
-  // `full_heads`: of layers whose heads are others; without heads: there are none.
+  // `full_heads`: of layers with other heads; without heads: none. Again: with nothing in flight.
   void SetScratch(const CudaAttentionScratch& scratch, const HeadLayout& heads,
                   const HeadLayout& full_heads);
 
@@ -54,6 +54,7 @@ class CudaAttention {
   KvHeads kv_heads_;
   KvHeads full_kv_heads_;
   HostBuffer host_lists_[kStepsInFlight];
+  int64_t host_list_bytes_ = 0;  // of each
   int next_list_ = 0;
   AttendList list_;  // of the step that has begun
   bool listed_ = false;

@@ -122,7 +122,7 @@ absl::Status TakeKvLast(const EngineOptions& options, Group& group,
   EngineOptions fixed = options;  // arenas of these limits already exist
   fixed.limits = GivenLimits(engine.limits);
   const ModelCapacity model(engine.source.config.model, engine.source.formats, fixed,
-                            *engine.backend, DeviceKind::kGpu);
+                            *engine.backend, DeviceKind::kGpu, engine.source.draft_shape());
   std::vector<DeviceBudget> guessed;
   for (const RankCapacity& rank : engine.capacity.ranks) guessed.push_back(rank.budget);
   absl::StatusOr<Capacity> capacity = model.Plan(budgets);
@@ -148,7 +148,8 @@ absl::Status TakeKvLast(const EngineOptions& options, Group& group,
   }
   const int64_t blocks = engine.capacity.limits.num_kv_blocks;
   BH_RETURN_IF_ERROR(RunPhase(exchange, "KV pool", timeout, [&]() -> absl::Status {
-    absl::Status grown = engine.runner->GrowKv(blocks, *engine.ledger);
+    ModelRunner* const draft = engine.draft != nullptr ? engine.draft->runner.get() : nullptr;
+    absl::Status grown = engine.runner->GrowKv(blocks, *engine.ledger, draft);
     if (grown.ok()) grown = engine.device->Synchronize();
     return WithExitCode(std::move(grown), ExitCode::kDoesNotFit);
   }));

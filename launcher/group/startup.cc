@@ -84,6 +84,7 @@ absl::Status CreateDeviceAndBackend(const EngineOptions& options, const DeviceBu
                         MakeBackend(options, engine.threads, formats.activation, *engine.device));
     return absl::OkStatus();
   }
+  BH_RETURN_IF_ERROR(CheckDraftOnGpu(engine.source));
   BH_ASSIGN_OR_RETURN(engine.device, MakeDevice(budget, *engine.driver));
   BH_ASSIGN_OR_RETURN(engine.backend,
                       MakeBackend(formats, engine.source.config.model, *engine.device,
@@ -128,6 +129,7 @@ absl::Status PlanMemory(const EngineOptions& options, Group& group, const ServeO
   }
   if (DefersKvAllocation(engine)) {
     engine.limits.num_kv_blocks = WarmUpBlocks(SchedulerLimitsOf(engine, options, 1));
+    if (draft.has_value()) engine.draft->limits.num_kv_blocks = engine.limits.num_kv_blocks;
   }
   return absl::OkStatus();
 }
@@ -158,23 +160,24 @@ absl::Status AllocateArenas(Group& group, absl::Duration timeout, RankEngine& en
       std::unique_ptr<Communicator> comm,
       ConnectRanks(group, comm_limits, *engine.device, engine.driver.get(), ledger, timeout));
   engine.comm = std::make_unique<TimedCommunicator>(std::move(comm));
-  std::optional<ModelArenas> arenas, draft_arenas;
+  ArenasOfBoth arenas;
   const auto take = [&]() -> absl::Status {
-    BH_ASSIGN_OR_RETURN(arenas, TakeArenas(needs, blocks, ledger));
-    if (draft == nullptr) return absl::OkStatus();
-    BH_ASSIGN_OR_RETURN(draft_arenas,
-                        TakeArenas(of_draft, blocks, ledger, MemoryCategory::kDraftModel));
+    if (draft == nullptr) {
+      BH_ASSIGN_OR_RETURN(arenas.model, TakeArenas(needs, blocks, ledger));
+    } else {
+      BH_ASSIGN_OR_RETURN(arenas, TakeArenas(needs, of_draft, blocks, ledger));
+    }
     return absl::OkStatus();
   };
   BH_RETURN_IF_ERROR(RunPhase(group.exchange(), "arenas", timeout, [&] {
     const absl::Status taken = take();
     return taken.ok() ? taken : WithExitCode(taken, ExitCode::kDoesNotFit);
   }));
-  engine.runner = std::make_unique<ModelRunner>(*engine.plan, rank, engine.limits,
-                                                *std::move(arenas), *engine.backend, *engine.comm);
+  engine.runner = std::make_unique<ModelRunner>(
+      *engine.plan, rank, engine.limits, std::move(arenas.model), *engine.backend, *engine.comm);
   if (draft == nullptr) return absl::OkStatus();
   draft->runner = std::make_unique<ModelRunner>(
-      draft->plan, rank, draft->limits, *std::move(draft_arenas), *engine.backend, *engine.comm);
+      draft->plan, rank, draft->limits, std::move(arenas.draft), *engine.backend, *engine.comm);
   draft->steps = std::make_unique<SpeculativeRunner>(*engine.runner, *draft->runner);
   return absl::OkStatus();
 }
@@ -207,6 +210,9 @@ absl::StatusOr<WarmUpResult> WarmUpModel(ModelRunner& runner, const SchedulerLim
   absl::StatusOr<WarmUpResult> warm_up = WarmUp(
       runner, limits, on_gpu ? kGpuWarmUpTime : kCpuWarmUpTime, exchange, timeout, &MonotonicNanos);
   absl::Status status = warm_up.status();
+  if (status.ok() && on_gpu && limits.drafts.num_speculative_tokens > 0) {
+    status = WarmUpDrafts(runner, limits, exchange.topology().coordinator());
+  }
   if (status.ok()) status = runner.WarmUpDecodes();
   BH_RETURN_IF_ERROR(Agree(exchange, absl::StrCat("warm-up", whose), status, timeout));
   if (exchange.topology().coordinator()) {
@@ -328,7 +334,7 @@ SchedulerLimits SchedulerLimitsOf(const RankEngine& engine, const EngineOptions&
     limits.state_tokens = std::max(kStateBlock, limits.block_tokens);  // both powers of two
   }
   if (engine.runner != nullptr) {  // otherwise nothing runs yet
-    limits.depth = engine.runner->depth();
+    limits.depth = engine.draft != nullptr ? engine.draft->steps->depth() : engine.runner->depth();
     limits.pads_decodes = engine.runner->has_decode_graphs();
     limits.shares_samples = engine.runner->shares_samples();
   }

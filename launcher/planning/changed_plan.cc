@@ -24,6 +24,9 @@ absl::StatusOr<GroupPlan> FitOn(const EngineOptions& options, const ModelSource&
   std::optional<ModelShape> draft;
   if (source.draft != nullptr && options.speculative.by_model()) {
     BH_ASSIGN_OR_RETURN(ModelLimits own, DraftFormatsOf(options, *source.draft, formats));
+    if (kind == DeviceKind::kGpu) {
+      BH_RETURN_IF_ERROR(MakeGpuSizes(own, source.draft->config.model, false).status());
+    }
     draft.emplace(source.draft->config.model, std::move(own));
   }
   const ModelCapacity model(config, formats, options, sizes, kind, std::move(draft));

@@ -27,9 +27,10 @@ Transport GpuTransport(CommOption comm, int size) {
   return comm == CommOption::kStaged ? Transport::kStaged : Transport::kNccl;
 }
 
-ModelLimits DraftLimitsOf(const ModelShape& draft, const Limits& limits) {
+ModelLimits DraftLimitsOf(const ModelShape& draft, const ModelLimits& limits) {
   ModelLimits own = draft.formats;
   own.Limits::operator=(limits);
+  own.transport = limits.transport;
   own.kv_groups.clear();  // all of its layers are in blocks of group 0
   own.kv_group_of_layer.clear();
   own.max_model_len = std::min(limits.max_model_len, draft.config.max_position_embeddings);
@@ -146,7 +147,7 @@ absl::StatusOr<Capacity> ModelCapacity::PlanAt(absl::Span<const DeviceBudget> bu
     limits.Limits::operator=(fitted);
     RankNeeds needs = FootprintOf(plan, rank, limits, sizes_, weights[rank]);
     if (!draft_plan.has_value()) return needs;
-    const ModelLimits own = DraftLimitsOf(*draft_, fitted);
+    const ModelLimits own = DraftLimitsOf(*draft_, limits);
     return WithDraftModel(
         std::move(needs),
         FootprintOf(*draft_plan, rank, own, sizes_, weighed_draft_->weights[rank]),

@@ -30,7 +30,7 @@ struct ModelShape {
 };
 
 // The limits of a draft model, or of an MTP layer, beside a model with `limits`.
-ModelLimits DraftLimitsOf(const ModelShape& draft, const Limits& limits);
+ModelLimits DraftLimitsOf(const ModelShape& draft, const ModelLimits& limits);
 // Equal parts. INVALID_ARGUMENT if it cannot be split that way.
 absl::StatusOr<ShardPlan> SplitDraft(const ModelShape& draft, int size);
 
@@ -38,7 +38,7 @@ class ModelCapacity {
  public:
   // `config`, `options` and `sizes` (of the ranks' backend) outlive this. Of `formats`, weights,
   // activation, kv_format, block_tokens are used and, for a group of the size it was found for,
-  // transport. `draft`: beside it, on CPUs.
+  // transport. `draft`: beside it.
   ModelCapacity(const ModelConfig& config, const ModelLimits& formats, const EngineOptions& options,
                 const BackendSizes& sizes, DeviceKind kind = DeviceKind::kCpu,
                 std::optional<ModelShape> draft = std::nullopt);

@@ -6,6 +6,7 @@
 #include "base/exit_code.h"
 #include "base/status.h"
 #include "launcher/model_path.h"
+#include "launcher/wire.h"
 #include "memory/kv_format_name.h"
 #include "runtime/model/family.h"
 
@@ -142,6 +143,7 @@ absl::Status ReadMtpLayer(ModelSource& source) {
   layer.config.model = MtpConfigOf(model);
   layer.checkpoint = source.checkpoint;
   layer.formats = source.formats;
+  layer.formats.max_drafts = 0;
   if (layer.checkpoint == nullptr) return absl::OkStatus();
   const absl::Status found = layer.checkpoint->CheckAgainst(layer.config.model);
   if (found.ok()) return found;
@@ -165,17 +167,22 @@ void WarnOfDType(const EngineOptions& options, ModelSource& source) {
 }  // namespace
 
 absl::Status CheckFlagsOnGpu(const EngineOptions& options) {
-  if (!options.numa.nodes.empty()) {
-    return WithExitCode(
-        absl::InvalidArgumentError("--numa: a list is for CPUs alone, since a rank with a GPU runs "
-                                   "on the cores beside it; leave it out, or add --device cpu"),
-        ExitCode::kUsage);
-  }
-  if (options.speculative.drafts.num_speculative_tokens == 0) return absl::OkStatus();
+  if (options.numa.nodes.empty()) return absl::OkStatus();
   return WithExitCode(
-      absl::InvalidArgumentError("--speculative-config: on CPUs alone, since GPUs sample one token "
-                                 "of a sequence in a step; leave it out, or add --device cpu"),
+      absl::InvalidArgumentError("--numa: a list is for CPUs alone, since a rank with a GPU runs "
+                                 "on the cores beside it; leave it out, or add --device cpu"),
       ExitCode::kUsage);
+}
+
+absl::Status CheckDraftOnGpu(const ModelSource& source) {
+  if (source.draft == nullptr) return absl::OkStatus();
+  const absl::Status known =
+      MakeGpuSizes(source.draft->formats, source.draft->config.model, false).status();
+  if (known.ok()) return known;
+  return WithExitCode(
+      absl::Status(known.code(), absl::StrCat("--speculative-config: the draft model ",
+                                              source.draft->dir, ": ", known.message())),
+      ExitCodeOf(known));
 }
 
 ActivationDType ActivationOf(const EngineOptions& options, const WeightFormats& weights) {
@@ -217,7 +224,11 @@ std::optional<ModelShape> ModelSource::draft_shape() const {
 
 absl::StatusOr<ModelLimits> DraftFormatsOf(const EngineOptions& options, const ModelSource& draft,
                                            const ModelLimits& beside) {
-  if (draft.config.model.mtp_layer > 0) return beside;
+  if (draft.config.model.mtp_layer > 0) {
+    ModelLimits formats = beside;
+    formats.max_drafts = 0;
+    return formats;
+  }
   BH_ASSIGN_OR_RETURN(ModelLimits formats, FormatsOf(DraftOptionsOf(options), draft));
   formats.activation = beside.activation;
   return formats;
@@ -246,6 +257,7 @@ absl::StatusOr<ModelLimits> FormatsOf(const EngineOptions& options, const ModelS
       model.quantization.fp8_kv ? KvFormat::kFP8 : KvFormatOf(stated));
   formats.block_tokens = options.block_size;
   formats.caches_states = options.enable_prefix_caching && model.keeps_states();
+  formats.max_drafts = options.speculative.drafts.num_speculative_tokens;
   return formats;
 }
 

@@ -36,8 +36,10 @@ ActivationDType ActivationOf(const EngineOptions& options, const WeightFormats& 
 // states, a draft model with another vocabulary, no MTP layer where one is to draft) or 3.
 absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weights weights);
 
-// Where the device is a GPU: it has no drafts, and no list of NUMA nodes. Exit code 2.
+// Where the device is a GPU: it has no list of NUMA nodes. Exit code 2.
 absl::Status CheckFlagsOnGpu(const EngineOptions& options);
+// And it computes with the formats of the draft model, if there is one. Exit code 2.
+absl::Status CheckDraftOnGpu(const ModelSource& source);
 
 // The formats that other flags select for an already read model; its `formats` are ignored. The
 // same errors.

@@ -270,6 +270,7 @@ absl::StatusOr<std::unique_ptr<Planned>> MakePlan(const EngineOptions& engine,
   if (plan->kind == DeviceKind::kGpu) {
     BH_ASSIGN_OR_RETURN(
         plan->sizes, MakeGpuSizes(plan->source.formats, plan->source.config.model, UsesCublasLt()));
+    BH_RETURN_IF_ERROR(CheckDraftOnGpu(plan->source));
   } else {
     plan->device = MakeDevice(plan->budgets[0]);
     BH_ASSIGN_OR_RETURN(plan->sizes,

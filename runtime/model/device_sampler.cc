@@ -1,6 +1,7 @@
 #include "runtime/model/device_sampler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/status.h"
@@ -13,21 +14,23 @@ constexpr int64_t kIdBytes = sizeof(int32_t);
 
 }  // namespace
 
-DeviceSampler::Staging DeviceSampler::LayOut(int64_t max_num_seqs, BumpAllocator& allocator) {
+DeviceSampler::Staging DeviceSampler::LayOut(BumpAllocator& allocator) const {
   Staging staging;
   staging.params = reinterpret_cast<TokenSampling*>(
-      allocator.Next(max_num_seqs * static_cast<int64_t>(sizeof(TokenSampling))));
+      allocator.Next(max_rows_ * static_cast<int64_t>(sizeof(TokenSampling))));
   staging.banned =
-      reinterpret_cast<int32_t*>(allocator.Next(max_num_seqs * kCandidates * kIdBytes));
-  staging.sampled = reinterpret_cast<int32_t*>(allocator.Next(max_num_seqs * kIdBytes));
+      reinterpret_cast<int32_t*>(allocator.Next(max_num_seqs_ * kCandidates * kIdBytes));
+  staging.sampled = reinterpret_cast<int32_t*>(allocator.Next(max_rows_ * kIdBytes));
   return staging;
 }
 
-DeviceSampler::DeviceSampler(const SamplingBuffers& buffers, int64_t first_id, int max_num_seqs,
-                             Device& device, Backend& backend, Communicator& comm)
+DeviceSampler::DeviceSampler(const SamplingBuffers& buffers, int64_t first_id,
+                             const ModelLimits& limits, Device& device, Backend& backend,
+                             Communicator& comm)
     : buffers_(buffers),
       first_id_(first_id),
-      max_num_seqs_(max_num_seqs),
+      max_num_seqs_(limits.max_num_seqs),
+      max_rows_(MaxSampledRows(limits)),
       device_(device),
       backend_(backend),
       comm_(comm),
@@ -35,11 +38,11 @@ DeviceSampler::DeviceSampler(const SamplingBuffers& buffers, int64_t first_id, i
       memory_(HostBuffer()) {
   if (comm_.rank() != 0) return;
   BumpAllocator sizes;
-  for (size_t i = 0; i < staging_.size(); ++i) LayOut(max_num_seqs_, sizes);
+  for (size_t i = 0; i < staging_.size(); ++i) LayOut(sizes);
   memory_ = device_.AllocateHost(sizes.used_bytes());
   if (!memory_.ok()) return;
   BumpAllocator allocator(memory_->get());
-  for (Staging& staging : staging_) staging = LayOut(max_num_seqs_, allocator);
+  for (Staging& staging : staging_) staging = LayOut(allocator);
 }
 
 absl::Status DeviceSampler::Upload(const Step& step, int64_t rows) {
@@ -49,13 +52,23 @@ absl::Status DeviceSampler::Upload(const Step& step, int64_t rows) {
   Staging& staging = staging_[uploads_++ % staging_.size()];
   staging.rows = 0;
   int banned = 0;
+  int banned_of = -1;  // the sequence that has the last ones: the same for all of its rows
+  int banned_begin = 0;
   for (const SampleRow& row : step.samples) {
     if (!Samples(step.plan, row.seq_index)) continue;
-    staging.params[staging.rows++] = TokenSamplingOf(row, step.plan.slot(row.seq_index), banned);
-    std::copy(row.banned.begin(), row.banned.end(), staging.banned + banned);
-    banned += static_cast<int>(row.banned.size());
+    if (!row.banned.empty() && row.seq_index != banned_of) {
+      banned_of = row.seq_index;
+      banned_begin = banned;
+      std::copy(row.banned.begin(), row.banned.end(), staging.banned + banned);
+      banned += static_cast<int>(row.banned.size());
+    }
+    // Of several rows only the commit knows which one the last token is from.
+    const int slot = step.plan.num_logits(row.seq_index) == 1
+                         ? step.plan.slot(row.seq_index)
+                         : static_cast<int>(max_num_seqs_ + staging.rows);
+    staging.params[staging.rows++] = TokenSamplingOf(row, slot, banned_begin);
   }
-  BH_CHECK(staging.rows <= rows && rows <= max_num_seqs_);
+  BH_CHECK(staging.rows <= rows && rows <= max_rows_);
   std::fill(staging.params + staging.rows, staging.params + rows, TokenSampling());
   const auto copy = [&](const void* host, void* device, int64_t bytes) {
     if (bytes > 0) device_.CopyFromHost(host, static_cast<std::byte*>(device), bytes);
@@ -69,30 +82,37 @@ void DeviceSampler::FillIn(const StepIndex& index, int32_t* token_ids) {
   backend_.FillInSampled(index, buffers_.last_sampled, token_ids);
 }
 
-void DeviceSampler::Select(int64_t first_row, ConstMatrixView logits) {
-  backend_.SelectCandidates(logits, first_id_, buffers_.lists.Rows(first_row, logits.rows()));
+void DeviceSampler::Select(ConstMatrixView logits) {
+  backend_.SelectCandidates(logits, first_id_, buffers_.lists.Rows(selected_, logits.rows()));
+  selected_ += logits.rows();
 }
 
-absl::Status DeviceSampler::Sample(int64_t rows) {
+absl::Status DeviceSampler::Sample() {
   const bool first = comm_.rank() == 0;
+  const int64_t rows = std::exchange(selected_, 0);
   const MatrixView lists = buffers_.lists.Rows(0, rows);
   MatrixView all_lists;  // on rank 0
   if (first) all_lists = buffers_.all_lists.Rows(0, rows);
   if (comm_.size() > 1) BH_RETURN_IF_ERROR(comm_.GatherCols(lists, cols_of_rank_, all_lists));
   if (first) {
-    backend_.Sample(all_lists, buffers_.params, buffers_.banned, buffers_.sampled,
-                    buffers_.last_sampled);
+    backend_.Sample(all_lists, buffers_.params + sampled_, buffers_.banned,
+                    buffers_.sampled + sampled_, buffers_.last_sampled);
   }
-  if (comm_.size() == 1) return absl::OkStatus();
-  return comm_.Broadcast(buffers_.last_sampled, max_num_seqs_);
+  sampled_ += rows;
+  return absl::OkStatus();
 }
 
-void DeviceSampler::Download() {
-  if (comm_.rank() != 0) return;
+absl::Status DeviceSampler::Finish() {
+  sampled_ = 0;
+  if (comm_.size() > 1) {
+    BH_RETURN_IF_ERROR(comm_.Broadcast(buffers_.last_sampled, max_num_seqs_));
+  }
+  if (comm_.rank() != 0) return absl::OkStatus();
   const Staging& staging = staging_[(uploads_ - 1) % staging_.size()];
-  if (staging.rows == 0) return;
+  if (staging.rows == 0) return absl::OkStatus();
   device_.CopyToHost(reinterpret_cast<const std::byte*>(buffers_.sampled), staging.sampled,
                      staging.rows * kIdBytes);
+  return absl::OkStatus();
 }
 
 void DeviceSampler::Collect(const Step& step, StepResult& result) {

@@ -24,8 +24,8 @@ class DeviceSampler {
  public:
   // What is passed in outlives it. `first_id`: of this rank's columns. Takes pinned host memory on
   // rank 0; where there is none, the first Upload says so.
-  DeviceSampler(const SamplingBuffers& buffers, int64_t first_id, int max_num_seqs, Device& device,
-                Backend& backend, Communicator& comm);
+  DeviceSampler(const SamplingBuffers& buffers, int64_t first_id, const ModelLimits& limits,
+                Device& device, Backend& backend, Communicator& comm);
 
   // Whether a sequence of the plan is sampled here.
   static bool Samples(const internal::StepPlan& plan, int seq_index) {
@@ -37,11 +37,14 @@ class DeviceSampler {
   absl::Status Upload(const Step& step, int64_t rows);
   // Puts ids that are on the device into the step's tokens where the plan did not know them.
   void FillIn(const StepIndex& index, int32_t* token_ids);
-  // Logits of sampled rows, this rank's columns; rows in the order of the plan.
-  void Select(int64_t first_row, ConstMatrixView logits);
-  absl::Status Sample(int64_t rows);
-  // Rank 0: the ids on their way to the host.
-  void Download();
+  // Of at most SampledAtOnce rows, until all of them are sampled: logits of the next ones, this
+  // rank's columns; rows in the order of the plan.
+  void Select(ConstMatrixView logits);
+  int64_t room() const { return buffers_.lists.rows() - selected_; }
+  // Samples what was selected since the last call.
+  absl::Status Sample();
+  // Behind all rows of a step: the ids to every rank's device, and on their way to rank 0's host.
+  absl::Status Finish();
   // Rank 0: the tokens of the oldest step that was not collected, into result.samples, which has
   // one for each of step.samples.
   void Collect(const Step& step, StepResult& result);
@@ -54,11 +57,12 @@ class DeviceSampler {
     int32_t* sampled = nullptr;
     int64_t rows = 0;
   };
-  static Staging LayOut(int64_t max_num_seqs, BumpAllocator& allocator);
+  Staging LayOut(BumpAllocator& allocator) const;
 
   const SamplingBuffers buffers_;
   const int64_t first_id_;
   const int64_t max_num_seqs_;
+  const int64_t max_rows_;
   Device& device_;
   Backend& backend_;
   Communicator& comm_;
@@ -67,6 +71,8 @@ class DeviceSampler {
   std::array<Staging, 2> staging_;
   uint64_t uploads_ = 0;
   uint64_t collects_ = 0;
+  int64_t selected_ = 0;  // rows, since the last Sample
+  int64_t sampled_ = 0;   // rows of the step
 };
 
 }  // namespace bulkhead

@@ -39,6 +39,18 @@ int64_t ListCols(const ShardPlan& plan) {
 
 }  // namespace
 
+int64_t MaxSampledRows(const ModelLimits& limits) {
+  const int64_t seqs = limits.max_num_seqs;
+  return std::max<int64_t>(
+      seqs, std::min<int64_t>(limits.max_num_batched_tokens, seqs * (1 + limits.max_drafts)));
+}
+
+// No fewer than a tile of logits has, for whose sake one is as large.
+int64_t SampledAtOnce(const ModelLimits& limits) {
+  return std::max<int64_t>(limits.max_num_seqs,
+                           std::min<int64_t>(kSampledTileRows, MaxSampledRows(limits)));
+}
+
 bool SharesSamples(const ShardPlan& plan, const BackendSizes& sizes) {
   return plan.size() > 1 && !sizes.samples_tokens();
 }
@@ -139,7 +151,8 @@ std::vector<LayerPlace> LayerPlacesOf(const RankShard& shard, const ModelLimits&
   return KvLayoutOf(shard, limits).places;
 }
 
-StepArrays LayOutStepArrays(const ModelLimits& limits, BumpAllocator& allocator) {
+StepArrays LayOutStepArrays(const ModelConfig& config, const ModelLimits& limits,
+                            BumpAllocator& allocator) {
   const int64_t seqs = limits.max_num_seqs;
   const int64_t tokens = limits.max_num_batched_tokens;
   StepArrays arrays;
@@ -151,6 +164,7 @@ StepArrays LayOutStepArrays(const ModelLimits& limits, BumpAllocator& allocator)
   arrays.token_seq = Int32Array(allocator, tokens);
   arrays.token_ids = Int32Array(allocator, tokens);
   arrays.logit_rows = Int32Array(allocator, tokens);
+  if (config.mtp_layer > 0) arrays.hidden_rows = Int32Array(allocator, tokens);
   return arrays;
 }
 
@@ -159,7 +173,7 @@ LogitBuffers LayOutLogits(const ShardPlan& plan, int rank, const ModelLimits& li
   const int64_t host_rows = TileRows(limits);
   const int64_t rows =
       sizes.samples_tokens()
-          ? std::max<int64_t>(host_rows, std::min(kSampledTileRows, limits.max_num_seqs))
+          ? std::max(host_rows, std::min<int64_t>(kSampledTileRows, MaxSampledRows(limits)))
           : host_rows;
   LogitBuffers logits;
   if (!plan.rank(rank).last_stage()) return logits;
@@ -185,15 +199,18 @@ SamplingBuffers LayOutSampling(const ShardPlan& plan, int rank, const ModelLimit
                                const BackendSizes& sizes, BumpAllocator& allocator) {
   SamplingBuffers buffers;
   if (!sizes.samples_tokens() || !plan.rank(rank).last_stage()) return buffers;
-  const int64_t rows = limits.max_num_seqs;
-  buffers.last_sampled = Int32Array(allocator, rows);
-  buffers.lists = F32Matrix(allocator, rows, ListCols(plan));
+  const int64_t seqs = limits.max_num_seqs;
+  const int64_t rows = MaxSampledRows(limits);
+  const int64_t at_once = SampledAtOnce(limits);
+  buffers.last_sampled = Int32Array(allocator, limits.max_drafts > 0 ? seqs + rows : seqs);
+  buffers.lists = F32Matrix(allocator, at_once, ListCols(plan));
   if (rank != 0) return buffers;
-  buffers.all_lists =
-      plan.size() == 1 ? buffers.lists : F32Matrix(allocator, rows, plan.size() * ListCols(plan));
+  buffers.all_lists = plan.size() == 1
+                          ? buffers.lists
+                          : F32Matrix(allocator, at_once, plan.size() * ListCols(plan));
   buffers.params = reinterpret_cast<TokenSampling*>(
       allocator.Next(rows * static_cast<int64_t>(sizeof(TokenSampling))));
-  buffers.banned = Int32Array(allocator, rows * kCandidates);
+  buffers.banned = Int32Array(allocator, seqs * kCandidates);
   buffers.sampled = Int32Array(allocator, rows);
   return buffers;
 }
@@ -288,7 +305,7 @@ CommLimits CommLimitsOf(const ShardPlan& plan, const ModelLimits& limits) {
   comm.max_gather_elements = TileRows(limits) * *std::max_element(cols.begin(), cols.end());
   if (limits.transport != Transport::kShared) {  // devices, which sample from candidates
     comm.max_gather_elements =
-        std::max(comm.max_gather_elements, limits.max_num_seqs * ListCols(plan));
+        std::max(comm.max_gather_elements, SampledAtOnce(limits) * ListCols(plan));
   } else if (plan.size() > 1) {
     comm.max_gather_elements =
         std::max(comm.max_gather_elements,
@@ -338,7 +355,7 @@ RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits
   LayOutActivations(plan, rank, limits, sizes, activations);
   set(MemoryCategory::kActivations, activations.used_bytes());
   BumpAllocator arrays;
-  LayOutStepArrays(limits, arrays);
+  LayOutStepArrays(plan.config(), limits, arrays);
   set(MemoryCategory::kBlockTables, arrays.used_bytes());
   BumpAllocator logits;
   LayOutLogits(plan, rank, limits, sizes, logits);

@@ -25,6 +25,9 @@ struct ModelLimits : Limits {
   Transport transport = Transport::kShared;
   // Of a model with states: there are as many snapshots of them as max_num_seqs.
   bool caches_states = false;
+  // Of speculative decoding: tokens that a step computes of a sequence behind the one that it would
+  // compute anyhow, at most. 0 of a draft model.
+  int max_drafts = 0;
 
   int num_snapshots() const { return caches_states ? max_num_seqs : 0; }
   // Rows of a group's block tables: one for each slot, and that of padding.
@@ -59,8 +62,14 @@ struct StepArrays {
   int32_t* token_seq = nullptr;     // [T]
   int32_t* token_ids = nullptr;     // [T]
   int32_t* logit_rows = nullptr;    // [T]
+  int32_t* hidden_rows = nullptr;   // [T] of an MTP layer
 };
-StepArrays LayOutStepArrays(const ModelLimits& limits, BumpAllocator& allocator);
+StepArrays LayOutStepArrays(const ModelConfig& config, const ModelLimits& limits,
+                            BumpAllocator& allocator);
+
+// Rows that the device samples from in a step at most, and in one go.
+int64_t MaxSampledRows(const ModelLimits& limits);
+int64_t SampledAtOnce(const ModelLimits& limits);
 
 // Whether every rank samples some of a tile's rows.
 bool SharesSamples(const ShardPlan& plan, const BackendSizes& sizes);
@@ -81,15 +90,16 @@ LogitBuffers LayOutLogits(const ShardPlan& plan, int rank, const ModelLimits& li
                           const BackendSizes& sizes, BumpAllocator& allocator);
 
 // What sampling on the device takes (kernels/sample/op.h); nothing where the host samples. S =
-// max_num_seqs.
+// max_num_seqs, R = MaxSampledRows, L = SampledAtOnce.
 struct SamplingBuffers {
-  int32_t* last_sampled = nullptr;  // [S] by slot
-  MatrixView lists;                 // [S, slices x kCandidateCols] this rank's candidates
+  // [S] by slot; behind them [R], which nothing reads, of the rows of sequences with several.
+  int32_t* last_sampled = nullptr;
+  MatrixView lists;  // [L, slices x kCandidateCols] this rank's candidates
   // Rank 0:
-  MatrixView all_lists;             // [S, ranks x lists' columns]; the rank's own in a group of one
-  TokenSampling* params = nullptr;  // [S]
+  MatrixView all_lists;             // [L, ranks x lists' columns]; the rank's own in a group of one
+  TokenSampling* params = nullptr;  // [R]
   int32_t* banned = nullptr;        // [S x kCandidates]
-  int32_t* sampled = nullptr;       // [S]
+  int32_t* sampled = nullptr;       // [R]
 };
 SamplingBuffers LayOutSampling(const ShardPlan& plan, int rank, const ModelLimits& limits,
                                const BackendSizes& sizes, BumpAllocator& allocator);

@@ -29,8 +29,11 @@ void ClaimArenas(const RankNeeds& needs, int64_t num_kv_blocks, MemoryLedger& le
   ledger.Claim(MemoryCategory::kKv, num_kv_blocks * needs.kv_block_bytes);
 }
 
-absl::StatusOr<ModelArenas> TakeArenas(const RankNeeds& needs, int64_t num_kv_blocks,
-                                       MemoryLedger& ledger, std::optional<MemoryCategory> draft) {
+namespace {
+
+// All but KV; of a draft model in the category `draft`.
+absl::StatusOr<ModelArenas> TakeFixedArenas(const RankNeeds& needs, MemoryLedger& ledger,
+                                            std::optional<MemoryCategory> draft) {
   const auto take = [&](MemoryCategory term, int64_t less) {
     return ledger.Take(draft.value_or(term), needs.category_bytes[static_cast<int>(term)] - less);
   };
@@ -41,10 +44,35 @@ absl::StatusOr<ModelArenas> TakeArenas(const RankNeeds& needs, int64_t num_kv_bl
   BH_ASSIGN_OR_RETURN(arenas.logits, take(MemoryCategory::kLogits, 0));
   BH_ASSIGN_OR_RETURN(arenas.state, take(MemoryCategory::kState, 0));
   BH_ASSIGN_OR_RETURN(arenas.workspace, take(MemoryCategory::kWorkspace, needs.kv_block_bytes));
-  BH_ASSIGN_OR_RETURN(arenas.kv, ledger.TakeTogether(draft.value_or(MemoryCategory::kWorkspace),
-                                                     needs.kv_block_bytes, MemoryCategory::kKv,
-                                                     num_kv_blocks * needs.kv_block_bytes));
   return arenas;
+}
+
+absl::StatusOr<Buffer> TakeKv(const RankNeeds& needs, int64_t num_kv_blocks, MemoryLedger& ledger,
+                              MemoryCategory block0) {
+  return ledger.TakeTogether(block0, needs.kv_block_bytes, MemoryCategory::kKv,
+                             num_kv_blocks * needs.kv_block_bytes);
+}
+
+}  // namespace
+
+absl::StatusOr<ModelArenas> TakeArenas(const RankNeeds& needs, int64_t num_kv_blocks,
+                                       MemoryLedger& ledger) {
+  BH_ASSIGN_OR_RETURN(ModelArenas arenas, TakeFixedArenas(needs, ledger, std::nullopt));
+  BH_ASSIGN_OR_RETURN(arenas.kv, TakeKv(needs, num_kv_blocks, ledger, MemoryCategory::kWorkspace));
+  return arenas;
+}
+
+absl::StatusOr<ArenasOfBoth> TakeArenas(const RankNeeds& needs, const RankNeeds& draft_needs,
+                                        int64_t num_kv_blocks, MemoryLedger& ledger) {
+  ArenasOfBoth both;
+  BH_ASSIGN_OR_RETURN(both.model, TakeFixedArenas(needs, ledger, std::nullopt));
+  BH_ASSIGN_OR_RETURN(both.draft,
+                      TakeFixedArenas(draft_needs, ledger, MemoryCategory::kDraftModel));
+  BH_ASSIGN_OR_RETURN(both.model.kv,
+                      TakeKv(needs, num_kv_blocks, ledger, MemoryCategory::kWorkspace));
+  BH_ASSIGN_OR_RETURN(both.draft.kv,
+                      TakeKv(draft_needs, num_kv_blocks, ledger, MemoryCategory::kDraftModel));
+  return both;
 }
 
 ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& limits,
@@ -60,11 +88,11 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
       vocab_cols_(plan.vocab_cols()),
       host_logits_(HostBuffer()) {
   BumpAllocator arrays(arenas_.block_tables.data());
-  arrays_ = LayOutStepArrays(limits_, arrays);
+  arrays_ = LayOutStepArrays(plan_.config(), limits_, arrays);
   host_steps_ = backend_.device().AllocateHost(arrays.used_bytes());
   if (host_steps_.ok()) {  // else the first step says so
     BumpAllocator host_arrays(host_steps_->get());
-    host_arrays_ = LayOutStepArrays(limits_, host_arrays);
+    host_arrays_ = LayOutStepArrays(plan_.config(), limits_, host_arrays);
   }
   table_ranges_.resize(int64_t{limits_.num_kv_groups()} * limits_.table_rows());
   BumpAllocator logits(arenas_.logits.data());
@@ -72,7 +100,7 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
   const SamplingBuffers sampling_buffers = LayOutSampling(plan_, rank_, limits_, backend_, logits);
   const bool last_stage = plan_.rank(rank_).last_stage();
   if (last_stage && backend_.samples_tokens()) {
-    device_sampler_.emplace(sampling_buffers, plan_.rank(rank_).vocab.begin, limits_.max_num_seqs,
+    device_sampler_.emplace(sampling_buffers, plan_.rank(rank_).vocab.begin, limits_,
                             backend_.device(), backend_, comm_);
   }
   if (last_stage && rank_ == 0) {
@@ -143,15 +171,34 @@ void ModelRunner::CopyTable(MatrixView table,
   }
 }
 
-absl::Status ModelRunner::GrowKv(int64_t num_kv_blocks, MemoryLedger& ledger) {
+absl::Status ModelRunner::GrowKv(int64_t num_kv_blocks, MemoryLedger& ledger, ModelRunner* draft) {
   const int64_t more = num_kv_blocks - limits_.num_kv_blocks;
   BH_CHECK(more >= 0);
-  const int64_t bytes = more * kv().block_bytes;
+  int64_t bytes = more * kv().block_bytes;
+  Buffer* last = &arenas_.kv;
+  if (draft != nullptr) {
+    BH_CHECK(draft->limits_.num_kv_blocks == limits_.num_kv_blocks &&
+             draft->arenas_.kv.data() >= arenas_.kv.data() + arenas_.kv.bytes());
+    // What was keys and values of another model must be finite numbers.
+    const KvArena before = draft->kv();
+    backend_.Fill(0.0F, MatrixView(before.base, DType::kF32, 1 + before.num_blocks,
+                                   before.block_bytes / static_cast<int64_t>(sizeof(float))));
+    draft->kv_offset_ += bytes;
+    bytes += more * draft->kv().block_bytes;
+    last = &draft->arenas_.kv;
+  }
   ledger.Claim(MemoryCategory::kKv, bytes);
-  if (bytes > 0) BH_RETURN_IF_ERROR(ledger.Extend(MemoryCategory::kKv, arenas_.kv, bytes));
+  if (bytes > 0) BH_RETURN_IF_ERROR(ledger.Extend(MemoryCategory::kKv, *last, bytes));
+  if (draft != nullptr) BH_RETURN_IF_ERROR(draft->UseGrownKv(num_kv_blocks));
+  return UseGrownKv(num_kv_blocks);
+}
+
+absl::Status ModelRunner::UseGrownKv(int64_t num_kv_blocks) {
   limits_.num_kv_blocks = num_kv_blocks;
   decoder_->SetKv(kv());
-  return graphs_ == nullptr ? absl::OkStatus() : graphs_->RecordAgain();
+  if (graphs_ == nullptr) return absl::OkStatus();
+  UseWorkspace();
+  return graphs_->RecordAgain();
 }
 
 absl::Status ModelRunner::WarmUpDecodes() {
@@ -178,9 +225,15 @@ void ModelRunner::UseWorkspace() {
   backend_.SetWorkspace(scratch_, step_limits_, HeadLayoutOf(plan_, rank_));
 }
 
-void ModelRunner::SetMtpHidden(const ModelRunner& from, absl::Span<const int32_t> rows) {
+absl::Status ModelRunner::SetMtpHidden(const ModelRunner& from, absl::Span<const int32_t> rows) {
+  BH_RETURN_IF_ERROR(host_steps_.status());
   const auto count = static_cast<int64_t>(rows.size());
-  from.decoder_->SelectHidden(rows.data(), !from.is_mtp(), decoder_->MtpHidden(count));
+  std::copy(rows.begin(), rows.end(), host_arrays_.hidden_rows);
+  backend_.device().CopyFromHost(host_arrays_.hidden_rows,
+                                 reinterpret_cast<std::byte*>(arrays_.hidden_rows),
+                                 count * static_cast<int64_t>(sizeof(int32_t)));
+  from.decoder_->SelectHidden(arrays_.hidden_rows, !from.is_mtp(), decoder_->MtpHidden(count));
+  return absl::OkStatus();
 }
 
 // Of a plan that a runner with as many slots has checked.

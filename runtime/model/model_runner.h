@@ -36,11 +36,18 @@ struct ModelArenas {
 
 // Claims every arena of this rank.
 void ClaimArenas(const RankNeeds& needs, int64_t num_kv_blocks, MemoryLedger& ledger);
-// Takes what ClaimArenas claimed but for communication, which the group takes. RESOURCE_EXHAUSTED
-// names the term. Of a draft model's needs all but KV is in the one category `draft`.
+// Takes what ClaimArenas claimed but for communication, which the group takes, the KV pool last.
+// RESOURCE_EXHAUSTED names the term.
 absl::StatusOr<ModelArenas> TakeArenas(const RankNeeds& needs, int64_t num_kv_blocks,
-                                       MemoryLedger& ledger,
-                                       std::optional<MemoryCategory> draft = std::nullopt);
+                                       MemoryLedger& ledger);
+// The same of a model and its draft model, of which all but KV is in one category. The draft
+// model's KV pool lies behind the model's.
+struct ArenasOfBoth {
+  ModelArenas model;
+  ModelArenas draft;
+};
+absl::StatusOr<ArenasOfBoth> TakeArenas(const RankNeeds& needs, const RankNeeds& draft_needs,
+                                        int64_t num_kv_blocks, MemoryLedger& ledger);
 
 class ModelRunner final : public StepRunner {
  public:
@@ -55,11 +62,12 @@ class ModelRunner final : public StepRunner {
   MatrixView hidden(int64_t rows) { return decoder_->Hidden(rows); }
   // The cache as it lies in memory (memory/kv_block_copy.h): blocks that no step in flight writes
   // may be read, and blocks that no step uses may be written.
-  KvArena kv() const { return KvArenaOf(plan_, rank_, limits_, arenas_.kv.data()); }
+  KvArena kv() const { return KvArenaOf(plan_, rank_, limits_, arenas_.kv.data() + kv_offset_); }
   // Makes the pool `num_kv_blocks` large, by claiming and taking from `ledger` what that is more.
   // What the cache holds is lost. Collective where decoding has been recorded. RESOURCE_EXHAUSTED
-  // when the device has no more.
-  absl::Status GrowKv(int64_t num_kv_blocks, MemoryLedger& ledger);
+  // when the device has no more. `draft`: the draft model's runner, whose pool lies behind this
+  // one, moves to make room, and becomes as large.
+  absl::Status GrowKv(int64_t num_kv_blocks, MemoryLedger& ledger, ModelRunner* draft = nullptr);
   // Once, when weights are loaded and before the first step: what products load at first use.
   absl::Status WarmUpProducts() { return decoder_->WarmUpProducts(logits_.selected, logits_.part); }
   // Whether steps of one token for each sequence may be launched as graphs: their plans are then
@@ -77,8 +85,8 @@ class ModelRunner final : public StepRunner {
   // warm-up.
   bool is_mtp() const { return plan_.config().mtp_layer > 0; }
   // The hidden states before the next step's tokens: rows of the last step of `from`, which is this
-  // or the model, whose final norm they are.
-  void SetMtpHidden(const ModelRunner& from, absl::Span<const int32_t> rows);
+  // or the model, whose final norm they are. No step is in flight.
+  absl::Status SetMtpHidden(const ModelRunner& from, absl::Span<const int32_t> rows);
   // What a plan must keep to: INTERNAL with exit code 70.
   absl::Status Check(const internal::StepPlan& plan) const;
   // 2 where the device samples tokens and no sum waits on the host.
@@ -92,6 +100,7 @@ class ModelRunner final : public StepRunner {
   uint64_t sampling_ns() const { return host_sampler_->sampling_ns(); }
 
  private:
+  absl::Status UseGrownKv(int64_t num_kv_blocks);
   absl::Status CheckSnapshots(const internal::StepPlan& plan) const;
   absl::Status Overstep(const internal::StepPlan& plan, const char* what, int64_t value,
                         int64_t limit) const;
@@ -129,6 +138,7 @@ class ModelRunner final : public StepRunner {
   const int rank_;
   ModelLimits limits_;
   ModelArenas arenas_;
+  int64_t kv_offset_ = 0;  // bytes: where the pool begins in its arena
   Backend& backend_;
   Communicator& comm_;
   ModelWeights weights_;

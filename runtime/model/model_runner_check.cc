@@ -72,8 +72,9 @@ absl::Status ModelRunner::Check(const StepPlan& plan) const {
     }
     if (plan.num_logits(s) < 0 || plan.num_logits(s) > n)
       return overstep("logits", plan.num_logits(s), n);
-    if (SampledOnDevice(plan, s) && plan.num_logits(s) != 1)
-      return overstep("logits to sample from", plan.num_logits(s), 1);
+    const int most_sampled = 1 + limits_.max_drafts;
+    if (SampledOnDevice(plan, s) && (plan.num_logits(s) < 1 || plan.num_logits(s) > most_sampled))
+      return overstep("logits to sample from", plan.num_logits(s), most_sampled);
     sum += n;
   }
   if (sum != tokens) return overstep("tokens of the sequences", sum, tokens);

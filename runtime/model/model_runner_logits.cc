@@ -36,8 +36,9 @@ absl::Status ModelRunner::RunLogits(const Step& step, ConstMatrixView hidden, St
   const int64_t host_rows = rows - num_sampled_rows_;
   int64_t n = 0;  // of a tile: rows of one kind
   for (int64_t first = 0; first < rows; first += n) {
-    n = first < host_rows ? std::min<int64_t>(kLogitTileRows, host_rows - first)
-                          : std::min(logits_.selected.rows(), rows - first);
+    n = first < host_rows
+            ? std::min<int64_t>(kLogitTileRows, host_rows - first)
+            : std::min({logits_.selected.rows(), rows - first, device_sampler_->room()});
     const MatrixView selected = logits_.selected.Rows(0, n);  // [R, D]
     const MatrixView part = logits_.part.Rows(0, n);          // [R, v]
     backend_.SelectRows(hidden, arrays_.logit_rows + first, selected);
@@ -46,13 +47,12 @@ absl::Status ModelRunner::RunLogits(const Step& step, ConstMatrixView hidden, St
     if (first < host_rows) {
       BH_RETURN_IF_ERROR(GatherTile(step, first, part, result));
     } else {
-      device_sampler_->Select(first - host_rows, part);
+      device_sampler_->Select(part);
+      const bool ends = first + n == rows || device_sampler_->room() == 0;
+      if (ends) BH_RETURN_IF_ERROR(device_sampler_->Sample());
     }
   }
-  if (num_sampled_rows_ == 0) return absl::OkStatus();
-  BH_RETURN_IF_ERROR(device_sampler_->Sample(num_sampled_rows_));
-  device_sampler_->Download();
-  return absl::OkStatus();
+  return num_sampled_rows_ > 0 ? device_sampler_->Finish() : absl::OkStatus();
 }
 
 // A whole copy for each: few requests want one.

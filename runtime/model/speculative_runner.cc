@@ -47,8 +47,7 @@ absl::Status SpeculativeRunner::GiveHidden(const StepPlan& plan) {
       hidden_rows_.push_back(static_cast<int32_t>(rows.first + begin - rows.begin + i));
     }
   }
-  draft_.SetMtpHidden(*running_, hidden_rows_);
-  return absl::OkStatus();
+  return draft_.SetMtpHidden(*running_, hidden_rows_);
 }
 
 void SpeculativeRunner::RecordRows(const StepPlan& plan) {

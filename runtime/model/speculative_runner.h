@@ -14,7 +14,7 @@ namespace bulkhead {
 
 class SpeculativeRunner final : public StepRunner {
  public:
-  // Both compute in host memory, one step at a time, and outlive this. A block of the draft model's
+  // Both compute on one backend, one step at a time, and outlive this. A block of the draft model's
   // has the id of the model's block of KV group 0 with the same tokens. An MTP layer reads the
   // hidden states of the step before: the model's at its tokens' positions, or its own before them.
   SpeculativeRunner(ModelRunner& model, ModelRunner& draft) : model_(model), draft_(draft) {}

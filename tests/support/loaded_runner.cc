@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "comm/staged/staged_communicator.h"
 #include "runtime/model/family.h"
 #include "shard/weight_loader.h"
 
@@ -15,6 +16,13 @@ T OrDie(absl::StatusOr<T> value) {
   if (!value.ok()) std::fprintf(stderr, "%s\n", value.status().ToString().c_str());
   BH_CHECK(value.ok());
   return *std::move(value);
+}
+
+RigDevice HostRig() {
+  RigDevice host;
+  host.device = NewHostDevice(0);
+  host.backend = OrDie(NewCpuBackend(*host.device, {.may_spin = false}));
+  return host;
 }
 
 }  // namespace
@@ -35,35 +43,51 @@ ModelLimits LoadedRunner::Limits(const ModelConfig& config) {
 }
 
 LoadedRunner::LoadedRunner(const std::string& model_dir, const ShardPlan& plan,
-                           const ModelLimits& limits, Group& group, std::optional<Draft> draft)
+                           const ModelLimits& limits, Group& group, std::optional<Draft> draft,
+                           const std::function<RigDevice()>& make_device)
     : plan_(plan),
       draft_(std::move(draft)),
-      device_(NewHostDevice(0)),
-      backend_(OrDie(NewCpuBackend(*device_, {.may_spin = false}))),
-      ledger_(*device_) {
+      rig_(make_device ? make_device() : HostRig()),
+      ledger_(*rig_.device) {
+  Backend& backend = *rig_.backend;
   const int rank = group.exchange().topology().rank;
-  const int64_t blocks = limits.num_kv_blocks;
-  needs_ = FootprintOf(plan_, rank, limits, *backend_);
+  ModelLimits first = limits;
+  if (draft_.has_value() && draft_->blocks_at_first > 0) {
+    first.num_kv_blocks = draft_->blocks_at_first;
+  }
+  const int64_t blocks = first.num_kv_blocks;
+  needs_ = FootprintOf(plan_, rank, limits, backend);
   CommLimits comm_limits = CommLimitsOf(plan_, limits);
   RankNeeds all = needs_;
   RankNeeds of_draft;
   if (draft_.has_value()) {
-    of_draft = FootprintOf(draft_->plan, rank, draft_->limits, *backend_);
+    of_draft = FootprintOf(draft_->plan, rank, draft_->limits, backend);
     comm_limits = Larger(comm_limits, CommLimitsOf(draft_->plan, draft_->limits));
     all = WithDraftModel(needs_, of_draft, comm_limits, plan_.size());
   }
   ClaimArenas(all, blocks, ledger_);
-  comm_ = OrDie(group.Connect(comm_limits, ledger_));
-  runner_ = std::make_unique<ModelRunner>(
-      plan_, rank, limits, OrDie(TakeArenas(needs_, blocks, ledger_)), *backend_, *comm_);
+  comm_ = OrDie(limits.transport == Transport::kStaged
+                    ? ConnectStaged(group, comm_limits, *rig_.device, ledger_)
+                    : group.Connect(comm_limits, ledger_));
+  ArenasOfBoth arenas;
+  if (draft_.has_value()) {
+    arenas = OrDie(TakeArenas(needs_, of_draft, blocks, ledger_));
+  } else {
+    arenas.model = OrDie(TakeArenas(needs_, blocks, ledger_));
+  }
+  runner_ =
+      std::make_unique<ModelRunner>(plan_, rank, first, std::move(arenas.model), backend, *comm_);
   Load(model_dir, plan_, rank, *runner_);
   if (draft_.has_value()) {
-    draft_runner_ = std::make_unique<ModelRunner>(
-        draft_->plan, rank, draft_->limits,
-        OrDie(TakeArenas(of_draft, blocks, ledger_, MemoryCategory::kDraftModel)), *backend_,
-        *comm_);
+    ModelLimits draft_first = draft_->limits;
+    draft_first.num_kv_blocks = blocks;
+    draft_runner_ = std::make_unique<ModelRunner>(draft_->plan, rank, draft_first,
+                                                  std::move(arenas.draft), backend, *comm_);
     Load(draft_->model_dir, draft_->plan, rank, *draft_runner_);
     both_ = std::make_unique<SpeculativeRunner>(*runner_, *draft_runner_);
+    if (blocks < limits.num_kv_blocks) {
+      BH_CHECK(runner_->GrowKv(limits.num_kv_blocks, ledger_, draft_runner_.get()).ok());
+    }
   }
   ledger_.Seal();  // dies unless planned == taken
 }
@@ -72,8 +96,8 @@ void LoadedRunner::Load(const std::string& model_dir, const ShardPlan& plan, int
                         ModelRunner& runner) {
   LoadProgress progress;
   const absl::Status loaded =
-      LoadWeights(*OrDie(Checkpoint::Open(model_dir)), plan.rank(rank), runner.weights(), *backend_,
-                  1, &progress, [] { return false; });
+      LoadWeights(*OrDie(Checkpoint::Open(model_dir)), plan.rank(rank), runner.weights(),
+                  *rig_.backend, 1, &progress, [] { return false; });
   BH_CHECK(loaded.ok() && progress.done_bytes == progress.total_bytes);
   BH_CHECK(runner.WarmUpProducts().ok() && runner.WarmUpDecodes().ok());
 }
@@ -81,9 +105,9 @@ void LoadedRunner::Load(const std::string& model_dir, const ShardPlan& plan, int
 std::vector<float> LoadedRunner::Embeddings(absl::Span<const int32_t> ids) {
   const int64_t width = plan_.config().hidden_size;
   std::vector<float> rows(ids.size() * width);
-  backend_->Embed(ids.data(), runner_->weights().model[kEmbedding].parts[0], 0,
-                  MatrixView(reinterpret_cast<std::byte*>(rows.data()), DType::kF32,
-                             static_cast<int64_t>(ids.size()), width));
+  rig_.backend->Embed(ids.data(), runner_->weights().model[kEmbedding].parts[0], 0,
+                      MatrixView(reinterpret_cast<std::byte*>(rows.data()), DType::kF32,
+                                 static_cast<int64_t>(ids.size()), width));
   return rows;
 }
 

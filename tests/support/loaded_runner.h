@@ -1,6 +1,7 @@
 // One rank's model of a checkpoint, loaded and sealed, for tests that write step plans by hand.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 #include "comm/group.h"
 #include "runtime/model/model_runner.h"
 #include "runtime/model/speculative_runner.h"
+#include "tests/support/model_rig.h"
 
 namespace bulkhead {
 
@@ -35,16 +37,19 @@ class LoadedRunner {
     std::string model_dir;
     ShardPlan plan;
     ModelLimits limits;
+    int64_t blocks_at_first = 0;  // > 0: both pools have as many, and grow when all is loaded
   };
+  // `make_device`: instead of the host. Its limits say whether sums are staged.
   LoadedRunner(const std::string& model_dir, const ShardPlan& plan, const ModelLimits& limits,
-               Group& group, std::optional<Draft> draft = std::nullopt);
+               Group& group, std::optional<Draft> draft = std::nullopt,
+               const std::function<RigDevice()>& make_device = nullptr);
 
   ModelRunner& operator*() { return *runner_; }
   ModelRunner* operator->() { return runner_.get(); }
   // Of the model, and of the draft model.
   StepRunner& steps() { return both_ != nullptr ? static_cast<StepRunner&>(*both_) : *runner_; }
   const RankNeeds& needs() const { return needs_; }
-  Backend& backend() { return *backend_; }
+  Backend& backend() { return *rig_.backend; }
   // [ids, D]: the embedding's rows. Of a rank that has them all.
   std::vector<float> Embeddings(absl::Span<const int32_t> ids);
 
@@ -53,8 +58,7 @@ class LoadedRunner {
 
   const ShardPlan plan_;
   const std::optional<Draft> draft_;
-  const std::unique_ptr<Device> device_;
-  const std::unique_ptr<Backend> backend_;
+  const RigDevice rig_;
   MemoryLedger ledger_;
   RankNeeds needs_;
   std::unique_ptr<Communicator> comm_;

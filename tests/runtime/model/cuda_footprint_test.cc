@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <optional>
 
 #include "comm/staged/staged_communicator.h"
 #include "kernels/cuda/cuda_backend.h"
@@ -10,6 +11,7 @@
 #include "kernels/cuda/gemm_library.h"
 #include "memory/capacity.h"
 #include "memory/cuda_device.h"
+#include "runtime/engine/drafts.h"
 #include "runtime/model/family.h"
 #include "runtime/model/model_runner.h"
 #include "shard/model_config.h"
@@ -29,6 +31,8 @@ struct PlannedCase {
   KvFormat kv_format = KvFormat::kBF16;
   int64_t gpu_bytes = 24 * kMiB;
   bool gemm_library = false;
+  int max_drafts = 0;
+  const char* draft = nullptr;  // a draft model's folder
 };
 // Nothing is computed here: a library is what takes memory.
 class IdleLibrary final : public GemmLibrary {
@@ -57,9 +61,37 @@ class CudaFootprint : public testing::TestWithParam<PlannedCase> {
     limits_.block_tokens = 16;
     limits_.caches_states = config->model.keeps_states();
     limits_.transport = c.size > 1 ? Transport::kStaged : Transport::kShared;
+    limits_.max_drafts = c.max_drafts;
     auto split = ShardPlan::Create(config->model, c.size, std::max(limits_.weights.group_size, 1));
     ASSERT_TRUE(split.ok()) << split.status();
     split_ = std::make_unique<ShardPlan>(*std::move(split));
+    if (c.draft == nullptr) return;
+    auto draft = ReadModelConfig(std::string(BH_TEST_DATA) + "/" + c.draft, UnknownFields::kWarn,
+                                 AllFamilySpecs());
+    ASSERT_TRUE(draft.ok()) << draft.status();
+    draft_weights_ = WeightFormats::StoredBy(draft->model, *draft->model.dtype);
+    draft_split_ = std::make_unique<ShardPlan>(*ShardPlan::Create(draft->model, c.size));
+  }
+
+  ModelLimits DraftLimits() const {
+    ModelLimits own = limits_;
+    own.weights = draft_weights_;
+    own.max_drafts = 0;
+    own.max_num_batched_tokens = DraftStepTokens(limits_);
+    return own;
+  }
+
+  CommLimits SumLimits() const {
+    const CommLimits own = CommLimitsOf(*split_, limits_);
+    if (draft_split_ == nullptr) return own;
+    return Larger(own, CommLimitsOf(*draft_split_, DraftLimits()));
+  }
+
+  RankNeeds NeedsOf(int rank, const BackendSizes& sizes) const {
+    RankNeeds needs = FootprintOf(*split_, rank, limits_, sizes);
+    if (draft_split_ == nullptr) return needs;
+    return WithDraftModel(std::move(needs), FootprintOf(*draft_split_, rank, DraftLimits(), sizes),
+                          SumLimits(), split_->size());
   }
 
   // With no device: every GPU has gpu_bytes, and KV what the other arenas leave.
@@ -75,7 +107,7 @@ class CudaFootprint : public testing::TestWithParam<PlannedCase> {
     const std::unique_ptr<BackendSizes> sizes = NewCudaSizes(GetParam().gemm_library);
     return PlanCapacity(budgets, request, [&](int rank, const Limits& fitted) {
       limits_.Limits::operator=(fitted);
-      return FootprintOf(*split_, rank, limits_, *sizes);
+      return NeedsOf(rank, *sizes);
     });
   }
 
@@ -86,15 +118,24 @@ class CudaFootprint : public testing::TestWithParam<PlannedCase> {
     const std::unique_ptr<Backend> backend = NewCudaBackend(
         *device, driver, GetParam().gemm_library ? std::make_unique<IdleLibrary>() : nullptr);
     MemoryLedger ledger(*device);
-    const RankNeeds needs = FootprintOf(*split_, rank, limits_, *backend);
-    ClaimArenas(needs, limits_.num_kv_blocks, ledger);
-    const CommLimits comm_limits = CommLimitsOf(*split_, limits_);
-    auto comm = split_->size() > 1 ? ConnectStaged(group, comm_limits, *device, ledger)
-                                   : group.Connect(comm_limits, ledger);
+    const int64_t blocks = limits_.num_kv_blocks;
+    ClaimArenas(NeedsOf(rank, *backend), blocks, ledger);
+    auto comm = split_->size() > 1 ? ConnectStaged(group, SumLimits(), *device, ledger)
+                                   : group.Connect(SumLimits(), ledger);
     ASSERT_TRUE(comm.ok()) << comm.status();
-    auto arenas = TakeArenas(needs, limits_.num_kv_blocks, ledger);
-    ASSERT_TRUE(arenas.ok()) << arenas.status();
-    const ModelRunner runner(*split_, rank, limits_, *std::move(arenas), *backend, **comm);
+    const RankNeeds needs = FootprintOf(*split_, rank, limits_, *backend);
+    std::optional<ModelRunner> runner, draft;
+    if (draft_split_ == nullptr) {
+      auto arenas = TakeArenas(needs, blocks, ledger);
+      ASSERT_TRUE(arenas.ok()) << arenas.status();
+      runner.emplace(*split_, rank, limits_, *std::move(arenas), *backend, **comm);
+    } else {
+      const RankNeeds of_draft = FootprintOf(*draft_split_, rank, DraftLimits(), *backend);
+      auto both = TakeArenas(needs, of_draft, blocks, ledger);
+      ASSERT_TRUE(both.ok()) << both.status();
+      runner.emplace(*split_, rank, limits_, std::move(both->model), *backend, **comm);
+      draft.emplace(*draft_split_, rank, DraftLimits(), std::move(both->draft), *backend, **comm);
+    }
     ledger.Seal();
     for (int i = 0; i < kNumMemoryCategories; ++i) {
       EXPECT_EQ(ledger.taken(static_cast<MemoryCategory>(i)), planned.arena_bytes[i])
@@ -106,6 +147,8 @@ class CudaFootprint : public testing::TestWithParam<PlannedCase> {
 
   ModelLimits limits_;
   std::unique_ptr<ShardPlan> split_;
+  WeightFormats draft_weights_;
+  std::unique_ptr<ShardPlan> draft_split_;  // null: no draft model
 };
 
 TEST_P(CudaFootprint, PlannedWithNoDeviceIsWhatTheDeviceGives) {
@@ -125,6 +168,17 @@ INSTANTIATE_TEST_SUITE_P(
                     PlannedCase{"models/qwen2_14h_bf16", 3, WeightFormat::kInt8, KvFormat::kInt4},
                     PlannedCase{"models/llama2_mha_f16", 2, std::nullopt, KvFormat::kF16},
                     PlannedCase{"models/llama3_gqa_bf16", 2, std::nullopt, KvFormat::kFP8},
+                    PlannedCase{.model = "models/llama3_gqa_bf16", .size = 1, .max_drafts = 16},
+                    PlannedCase{.model = "models/qwen2_14h_bf16", .size = 3, .max_drafts = 5},
+                    PlannedCase{.model = "models/llama3_gqa_bf16",
+                                .size = 1,
+                                .max_drafts = 3,
+                                .draft = "models/qwen2_14h_bf16"},
+                    PlannedCase{.model = "models/glm4_moe_bf16",
+                                .size = 2,
+                                .kv_format = KvFormat::kInt8,
+                                .max_drafts = 4,
+                                .draft = "models/llama3_gqa_bf16"},
                     PlannedCase{"models/mixtral_bf16", 1},
                     PlannedCase{"models/glm4_moe_bf16", 2, WeightFormat::kInt4},
                     PlannedCase{"models/qwen2_moe_bf16", 3},
