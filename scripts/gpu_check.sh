@@ -40,6 +40,11 @@ gpu_step "the program, one rank" 60 "${run[@]}" --device cuda --out "$out/cuda.j
 gpu_step "the same with kernels one by one" 60 env BULKHEAD_EARLY_LAUNCH=0 bash -c '
   out=$1 && shift && "$@" --out "$out/late.jsonl" && cmp "$out/cuda.jsonl" "$out/late.jsonl"' _ "$out" "${run[@]}" --device cuda
 gpu_step "the program, under a cap" 60 "${run[@]}" --device cuda --device-memory 1GiB --out "$out/capped.jsonl"
+gpu_step "drafts by prompt lookup" 60 "${run[@]}" --device cuda --out "$out/lookup.jsonl" --speculative-config \
+  '{"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 2, "prompt_lookup_min": 1}'
+# Its own drafts: nearly all are accepted.
+gpu_step "drafts by a draft model" 90 "${run[@]}" --device cuda --out "$out/drafts.jsonl" --speculative-config \
+  "{\"model\": \"$models/llama3_gqa_bf16\", \"num_speculative_tokens\": 4}"
 
 # More than available: refused with the numbers, nothing left behind.
 # shellcheck disable=SC2016

@@ -205,11 +205,11 @@ void AddSchedulingFlags(RawEngineFlags* raw, Flags* flags) {
                  {{"fcfs", SchedulingPolicy::kFcfs}, {"priority", SchedulingPolicy::kPriority}}));
   flags->Add(
       "--speculative-config", "JSON",
-      "speculative decoding on CPUs, by prompt lookup: {\"method\": \"ngram\", "
+      "speculative decoding, by prompt lookup: {\"method\": \"ngram\", "
       "\"num_speculative_tokens\": 5, \"prompt_lookup_max\": 4, \"prompt_lookup_min\": 2}, "
       "by a draft model: {\"model\": \"DIR\", \"num_speculative_tokens\": 5}, or by the model's "
       "layer for multi-token prediction: {\"method\": \"mtp\", \"num_speculative_tokens\": 1}; "
-      "answers are those without it (default: null)",
+      "answers are those without it, on GPUs up to rounding (default: null)",
       ParsedValue(&options.speculative, ParseSpeculativeConfig));
 }
 

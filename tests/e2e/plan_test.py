@@ -98,6 +98,18 @@ class PlanTest(unittest.TestCase):
             self.assertEqual(code, 0)
         self.expect_same_bytes(planned, served, flags)
 
+    def test_drafts_are_planned_for_a_gpu(self):
+        arenas = []
+        for config in (None, {"method": "ngram", "num_speculative_tokens": 5}, {"model": group.MODEL, "num_speculative_tokens": 5}):
+            code, planned, errors = plan({"--gpu": "h100", "--speculative-config": json.dumps(config)}, group.RANKS)
+            self.assertEqual(code, 0, errors)
+            arenas.append(planned["ranks"][0]["arenas"])
+        plain, lookup, draft = arenas
+        self.assertGreater(lookup["logits"], plain["logits"])  # parameters and ids of rows behind drafts
+        self.assertEqual({**lookup, "logits": 0, "kv": 0}, {**plain, "logits": 0, "kv": 0})
+        self.assertEqual(draft["logits"], lookup["logits"])
+        self.assertGreater(draft["draft_model"], 0)
+
     def test_host_memory_gives_plan_and_serve_the_same_host_budget(self):
         flags = {"--device-memory": "110MiB", "--max-num-seqs": 4, "--host-memory": "400MiB"}
         code, planned, errors = plan(flags, group.RANKS)

@@ -75,7 +75,7 @@ def with_mtp_layer(folder, layers=range(6)):
                        rope_parameters={"rope_theta": 10000.0, "rope_type": "default", "partial_rotary_factor": 1.0})
 
 
-def with_layers(folder, layers):
+def with_layers(folder, layers, **config):
     """The sample with these of its layers; in place of None one that adds nothing to what comes in. Returns `folder`."""
     sample, tensors = tensors_of_sample(), {}
     for name, (entry, values) in sample.items():
@@ -89,4 +89,4 @@ def with_layers(folder, layers):
             adds = name.endswith(("o_proj.weight", "down_proj.weight"))
             tensors[f"model.layers.{i}." + name[len(prefix):]] = (entry, bytes(len(values)) if adds and layer is None else values)
     os.mkdir(folder)
-    return write_model(folder, tensors, num_hidden_layers=len(layers))
+    return write_model(folder, tensors, num_hidden_layers=len(layers), **config)

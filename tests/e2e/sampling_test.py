@@ -158,13 +158,14 @@ class RunTest(unittest.TestCase):
         prompts = os.path.join(self.folder.name, "prompts.jsonl")
         with open(prompts, "w", encoding="utf-8") as f:
             f.write('{"prompt": "x"}\n')
+        wide = with_layers(os.path.join(self.folder.name, "wide"), range(1), dtype="float32")
         run, plan = ("run", "--prompts", prompts), ("plan", "--gpu", "h100")
         small = os.path.join(group.SOURCE, "tests", "data", "models", "llama3_gqa_bf16")
         for command, draft, code, says in (
                 (run, other, 2, f"the draft model's tokenizer {path} has another token for id 300 than the model's"),
                 (run, small, 2, f"the draft model {small}: its vocab_size is 384, and the model's 2048"),
                 (run, "/nowhere", 3, "the draft model /nowhere: no such model folder"),
-                (plan, group.MODEL, 2, "--speculative-config: on CPUs alone")):
+                (plan, wide, 2, f"--speculative-config: the draft model {wide}: ")):
             done = subprocess.run([group.BINARY, *command, "--model", group.MODEL, "--speculative-config",
                                    json.dumps({"model": draft, "num_speculative_tokens": 2})],
                                   capture_output=True, text=True, timeout=group.LIMIT_S, env=group.ENVIRONMENT)
