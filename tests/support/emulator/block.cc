@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -63,6 +64,7 @@ absl::Status Block::Launch(const CudaKernel& kernel, const LaunchShape& shape,
   shared_ = static_cast<std::byte*>(shared);
   fault_.clear();
   memory_.BeginLaunch();
+  peer_clock_.BeginLaunch();
   const bool backwards =
       schedule == Schedule::kDescending || schedule == Schedule::kWarpGreedyDescending;
   const int64_t blocks = int64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2];
@@ -132,6 +134,10 @@ void Block::BeginOrder() {
 void Block::RunTurn() {
   if (schedule_ == Schedule::kShuffled) {
     for (int i = threads_ - 1; i > 0; --i) std::swap(order_[i], order_[NextRandom() % (i + 1)]);
+  }
+  if (std::exchange(any_waits_, false)) {
+    ++turns_.generation;
+    std::this_thread::yield();
   }
   next_ = 0;
   stretch_end_ = IsGreedy() ? kWarpLanes : threads_;
@@ -322,6 +328,32 @@ void Block::Access(const void* at, size_t bytes, AccessKind kind, const void* co
   // For addr2line.
   Fault(absl::StrCat(wrong, where, ", in code at 0x",
                      absl::Hex(static_cast<const char*>(code) - __executable_start)));
+}
+
+void Block::WaitTurn() {
+  any_waits_ = true;
+  running_->at = "WaitTurn";
+  running_->waits_for = &turns_;
+  running_->waits_until = turns_.generation + 1;
+  Yield();
+}
+
+void Block::CheckPeerAccess(const char* what, const char* wrong) {
+  running_->at = what;
+  if (!running_->awaited_previous) wrong = "it has not waited for the kernel before";
+  if (wrong != nullptr) Fault(wrong);
+}
+
+void Block::SendWords(uint32_t* to, const uint32_t (&words)[4]) {
+  CheckPeerAccess("SendWords", PeerMemory::Get().Send(to, words, peer_clock_));
+}
+
+void Block::ReadWords(const uint32_t* at, uint32_t (&words)[4]) {
+  CheckPeerAccess("ReceivedWords", PeerMemory::Get().Read(at, words, peer_clock_));
+}
+
+void Block::ClearWords(uint32_t* at, uint32_t nothing) {
+  CheckPeerAccess("ClearWords", PeerMemory::Get().Clear(at, nothing, peer_clock_));
 }
 
 void Block::CheckShared(const void* address, size_t bytes, const char* what) {

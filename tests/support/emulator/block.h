@@ -21,6 +21,7 @@
 #include "memory/cuda_kernel.h"
 #include "tests/support/emulator/bank_conflicts.h"
 #include "tests/support/emulator/fiber.h"
+#include "tests/support/emulator/peer_memory.h"
 #include "tests/support/emulator/shadow_memory.h"
 
 namespace bulkhead::emulator {
@@ -98,6 +99,7 @@ class Block {
                       Schedule schedule, uint32_t seed);
 
   ShadowMemory& memory() { return memory_; }
+  PeerClock& peer_clock() { return peer_clock_; }
   // From now on gets the most turns of each kernel (bank_conflicts.h), of the first block of its
   // launches; null: counts nothing.
   void set_bank_turns(std::map<std::string, int>* turns) { bank_turns_ = turns; }
@@ -131,6 +133,12 @@ class Block {
   void CheckShared(const void* address, size_t bytes, const char* what);
   // `bytes`: a power of two.
   void CheckAligned(const void* address, size_t bytes, const char* what);
+  // Until the next turn: the lane waits for another device, whose thread gets the core as well.
+  void WaitTurn();
+  // A fault unless the lane has waited for the kernel before, and peer_memory.h allows it.
+  void SendWords(uint32_t* to, const uint32_t (&words)[4]);
+  void ReadWords(const uint32_t* at, uint32_t (&words)[4]);
+  void ClearWords(uint32_t* at, uint32_t nothing);
   // Ends the launch; does not return. Not marked noreturn: a sanitizer would look at the wrong
   // stack.
   void Fault(const std::string& what);
@@ -145,6 +153,7 @@ class Block {
   void Enter(Lane& lane, Fiber& from);
   void Yield();
   void Meet(Meeting& meeting, int lanes, const char* what);
+  void CheckPeerAccess(const char* what, const char* wrong);
   bool AllDone() const;
   void FindLeftovers();
   std::string Describe(const std::string& what) const;
@@ -168,10 +177,13 @@ class Block {
   Fiber scheduler_;       // what runs the turns
   std::deque<Warp> warps_;
   Meeting meeting_;
+  Meeting turns_;                   // all that wait for the next one
+  bool any_waits_ = false;          // for it
   std::array<int, 2> counts_ = {};  // alternating, like a warp's exchanges
   uint16_t epoch_ = 0;              // number of SyncBlock
   Lane* running_ = nullptr;
   ShadowMemory memory_;
+  PeerClock peer_clock_;
   std::map<std::string, int>* bank_turns_ = nullptr;
   bool counts_conflicts_ = false;  // of this block
   BankConflicts conflicts_;

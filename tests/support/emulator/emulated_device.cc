@@ -18,7 +18,8 @@ constexpr int kUnwritten = 0xFF;  // a NaN in every format
 
 EmulatedCudaDriver::EmulatedCudaDriver(const DeviceOptions& options) : options_(options) {
   properties_.name = "emulated device";
-  properties_.uuid = "GPU-emulated";
+  static std::atomic<int> made = 0;
+  properties_.uuid = absl::StrCat("GPU-emulated-", made++);
   properties_.capability_major = 8;
   properties_.num_sms = options.num_sms;
   properties_.total_bytes = options.total_bytes;
@@ -30,6 +31,7 @@ EmulatedCudaDriver::EmulatedCudaDriver(const DeviceOptions& options) : options_(
 
 EmulatedCudaDriver::~EmulatedCudaDriver() {
   BH_CHECK(mapped_.empty() && reserved_.empty() && pinned_.empty());
+  BH_CHECK(shared_.empty() && opened_.empty());
 }
 
 absl::StatusOr<CudaMemory> EmulatedCudaDriver::Memory() {
@@ -111,7 +113,54 @@ void EmulatedCudaDriver::FreeHost(std::byte* memory) {
   std::free(memory);
 }
 
+absl::StatusOr<std::byte*> EmulatedCudaDriver::AllocateShared(int64_t bytes) {
+  BH_CHECK(bytes > 0 && bytes % (int64_t{1} << 20) == 0);
+  const int64_t left = options_.total_bytes - mapped_bytes_ - others_bytes_;
+  void* memory = nullptr;
+  if (bytes > left || posix_memalign(&memory, 4096, bytes) != 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(bytes, " bytes requested, ", left, " left on the device"));
+  }
+  auto* const at = static_cast<std::byte*>(memory);
+  std::memset(at, kUnwritten, bytes);
+  block_.memory().Map(at, bytes);
+  PeerMemory::Get().Add(at, bytes, block_.peer_clock());
+  shared_[at] = bytes;
+  mapped_bytes_ += bytes;
+  return at;
+}
+
+void EmulatedCudaDriver::FreeShared(std::byte* memory) {
+  const auto shared = shared_.find(memory);
+  BH_CHECK(shared != shared_.end());
+  PeerMemory::Get().Remove(memory);
+  block_.memory().Unmap(memory, shared->second);
+  mapped_bytes_ -= shared->second;
+  shared_.erase(shared);
+  std::free(memory);
+}
+
+// Devices are of one process: an address.
+absl::StatusOr<std::string> EmulatedCudaDriver::HandleOf(std::byte* memory) {
+  BH_CHECK(shared_.contains(memory));
+  return std::string(reinterpret_cast<const char*>(&memory), sizeof(memory));
+}
+
+absl::StatusOr<std::byte*> EmulatedCudaDriver::OpenShared(absl::string_view handle) {
+  std::byte* memory = nullptr;
+  BH_CHECK(handle.size() == sizeof(memory));
+  std::memcpy(&memory, handle.data(), sizeof(memory));
+  if (!options_.peer_access) return absl::UnavailableError("no access from device to device");
+  BH_CHECK(PeerMemory::Get().Has(memory) && opened_.insert(memory).second);
+  return memory;
+}
+
+void EmulatedCudaDriver::CloseShared(std::byte* memory) { BH_CHECK(opened_.erase(memory) == 1); }
+
 bool EmulatedCudaDriver::IsMapped(const std::byte* at, int64_t bytes) const {
+  for (const auto& [begin, size] : shared_) {
+    if (at >= begin && at + bytes <= begin + size) return true;
+  }
   // Adjacent mappings are one piece of memory.
   for (const std::byte* const end = at + bytes; at < end;) {
     auto mapping = mapped_.upper_bound(const_cast<std::byte*>(at));

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "memory/cuda_driver.h"
+#include "memory/peer_driver.h"
 #include "tests/support/emulator/block.h"
 
 namespace bulkhead::emulator {
@@ -27,10 +28,11 @@ struct DeviceOptions {
   bool guarded = false;          // the host faults on access to device memory
   bool late = false;             // work runs when something waits for it, else when enqueued
   Schedule schedule = Schedule::kAscending;
+  bool peer_access = true;                           // to memory of other devices
   std::map<std::string, int>* bank_turns = nullptr;  // as Block::set_bank_turns() has it
 };
 
-class EmulatedCudaDriver final : public CudaDriver {
+class EmulatedCudaDriver final : public CudaDriver, public PeerDriver {
  public:
   explicit EmulatedCudaDriver(const DeviceOptions& options);
   ~EmulatedCudaDriver() override;  // a bug while anything is mapped, reserved or pinned
@@ -43,6 +45,11 @@ class EmulatedCudaDriver final : public CudaDriver {
   void ReleaseRange(std::byte* at, int64_t bytes) override;
   absl::StatusOr<std::byte*> AllocateHost(int64_t bytes) override;
   void FreeHost(std::byte* memory) override;
+  absl::StatusOr<std::byte*> AllocateShared(int64_t bytes) override;
+  void FreeShared(std::byte* memory) override;
+  absl::StatusOr<std::string> HandleOf(std::byte* memory) override;
+  absl::StatusOr<std::byte*> OpenShared(absl::string_view handle) override;
+  void CloseShared(std::byte* memory) override;
   // Once any kernel was loaded explicitly, all launched kernels must have been.
   void Load(const CudaKernel& kernel) override { loaded_.insert(kernel.function); }
   void Launch(const CudaKernel& kernel, const LaunchShape& shape, const void* parameters) override;
@@ -107,6 +114,8 @@ class EmulatedCudaDriver final : public CudaDriver {
   std::map<std::byte*, int64_t> reserved_;
   std::map<std::byte*, int64_t> mapped_;
   std::map<std::byte*, int64_t> pinned_;
+  std::map<std::byte*, int64_t> shared_;  // with other devices, and never guarded
+  std::set<std::byte*> opened_;
   std::atomic<int64_t> mapped_bytes_ = 0;
   std::atomic<int64_t> others_bytes_ = 0;
   std::set<const void*> loaded_;

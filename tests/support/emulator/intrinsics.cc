@@ -1,11 +1,13 @@
 #include "tests/support/emulator/intrinsics.h"
 
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <utility>
 
 #include "kernels/simd/number_format.h"
 #include "tests/support/emulator/block.h"
+#include "tests/support/emulator/peer_intrinsics.h"
 
 namespace bulkhead::cuda {
 namespace {
@@ -197,6 +199,18 @@ void LoadBytes(const void* from, void* to, size_t bytes) {
   TheBlock().CheckAligned(from, bytes, "a vector's load");
   TheBlock().Access(from, bytes, AccessKind::kRead, __builtin_return_address(0));
   std::memcpy(to, from, bytes);
+}
+
+void SendWords(uint32_t* to, const Words4& x) { TheBlock().SendWords(to, x.w); }
+Words4 ReceivedWords(const uint32_t* at) {
+  Words4 x;
+  TheBlock().ReadWords(at, x.w);
+  return x;
+}
+void ClearWords(uint32_t* at, uint32_t nothing) { TheBlock().ClearWords(at, nothing); }
+void WaitTurn() { TheBlock().WaitTurn(); }
+int64_t DeviceNanos() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
 }
 
 void StoreBytes(void* to, const void* from, size_t bytes) {
