@@ -3,6 +3,7 @@
 #include "base/arithmetic.h"
 #include "base/status.h"
 #include "comm/nccl/nccl_communicator.h"
+#include "comm/one_shot/one_shot_communicator.h"
 #include "comm/shm/shm_communicator.h"
 #include "comm/staged/staged_communicator.h"
 
@@ -51,7 +52,7 @@ int64_t CommunicationBytes(const CommLimits& limits, int size) {
     case Transport::kStaged:
       return StagedPartialBytes(limits);
     case Transport::kNccl:
-      return NcclWindow(limits, size).total_bytes;
+      return NcclWindow(limits, size).total_bytes + OneShotLayout(limits, size).total_bytes;
   }
   const CommunicationLayout layout(limits, size);
   return layout.MappedBytes() + layout.private_result_bytes;

@@ -63,7 +63,7 @@ struct CommLimits {
 
 // Device memory per rank for these limits in a group of `size` ranks. kShared: its slots, its
 // private result and its share of the shared one; kStaged: one partial sum, reduced in place;
-// kNccl: a partial sum, a part and all ranks' parts. Equal on every rank and host.
+// kNccl: a partial sum, all ranks' parts, and what one_shot/ takes. Equal on every rank and host.
 int64_t CommunicationBytes(const CommLimits& limits, int size);
 
 }  // namespace bulkhead

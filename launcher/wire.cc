@@ -22,15 +22,18 @@
 #include "comm/local/local_group.h"
 #include "comm/mpi/mpi_group.h"
 #include "comm/nccl/nccl_communicator.h"
+#include "comm/one_shot/one_shot_communicator.h"
 #include "comm/staged/staged_communicator.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_sizes.h"
 #include "kernels/cuda/gemm_library.h"
+#include "kernels/cuda/peer_sum.h"
 #include "kernels/cuda/write_late.h"
 #include "launcher/gather_messages.h"
 #include "memory/cuda_device.h"
 #include "memory/cuda_runtime_driver.h"
+#include "memory/peer_driver.h"
 #include "shard/shard_plan.h"
 #include "shard/tensor_row.h"
 
@@ -193,13 +196,25 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectRanks(Group& group, const C
       break;
     case Transport::kStaged:
       return ConnectStaged(group, limits, device, ledger);
-    case Transport::kNccl:
+    case Transport::kNccl: {
       BH_CHECK(driver != nullptr);
-      return ConnectNccl(
-          group, limits, *driver, ledger, timeout,
-          [driver](float* out, int64_t count, int64_t first, int period, int offset) {
-            WriteLate(*driver, out, count, first, period, offset);
-          });
+      const WritePartialSumLate write_late = [driver](float* out, int64_t count, int64_t first,
+                                                      int period, int offset) {
+        WriteLate(*driver, out, count, first, period, offset);
+      };
+      BH_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> nccl,
+                          ConnectNccl(group, limits, *driver, ledger, timeout, write_late));
+      const char* const asked = std::getenv("BULKHEAD_ONE_SHOT");
+      const bool unwanted = asked != nullptr && absl::string_view(asked) == "0";
+      static PeerDriver* const peers = NewCudaPeerDriver().release();
+      return ConnectOneShot(
+          group, limits, *driver, *peers, ledger, timeout,
+          {.sum = [driver](const PeerSums& sums, float* x,
+                           int64_t count) { PeerSum(*driver, sums, x, count); },
+           .write_late = write_late,
+           .wanted = unwanted ? absl::UnavailableError("BULKHEAD_ONE_SHOT=0") : absl::OkStatus()},
+          std::move(nccl));
+    }
   }
   return group.Connect(limits, ledger);
 }

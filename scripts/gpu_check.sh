@@ -77,10 +77,11 @@ if [[ -n $mpirun ]]; then
   # Sums between two GPUs, after kernels that let the next one start early and after others.
   if (($(timeout 20 nvidia-smi -L 2>/dev/null | grep -c .) > 1)); then
     # shellcheck disable=SC2016
-    gpu_step "tp 2 on two GPUs, NCCL, the same with kernels one by one" 120 bash -c '
+    gpu_step "tp 2 on two GPUs, NCCL, the same with kernels one by one, and without one-shot sums" 150 bash -c '
       out=$1 && shift
       "$@" --out "$out/two.jsonl" && BULKHEAD_EARLY_LAUNCH=0 "$@" --out "$out/two_late.jsonl" &&
-        cmp "$out/two.jsonl" "$out/two_late.jsonl"' _ "$out" "${two[@]}" "${run[@]}" --device cuda --comm nccl
+        cmp "$out/two.jsonl" "$out/two_late.jsonl" && BULKHEAD_ONE_SHOT=0 "$@" --out "$out/two_nccl.jsonl" &&
+        cmp "$out/two.jsonl" "$out/two_nccl.jsonl"' _ "$out" "${two[@]}" "${run[@]}" --device cuda --comm nccl
   fi
 else
   add "tp 2 on one GPU" skipped "no mpirun"

@@ -368,7 +368,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectNccl(Group& group, const Co
     return Agree(exchange, kConnectPhase, WithExitCode(std::move(mine), code), timeout);
   };
   BH_RETURN_IF_ERROR(agree(comm->nccl_rank().Init(id, deadline), ExitCode::kGroupNotUp));
-  const int64_t bytes = CommunicationBytes(limits, comm->size());
+  const int64_t bytes = NcclWindow(limits, comm->size()).total_bytes;
   absl::Status taken = ledger.TakeMapped(MemoryCategory::kCommunication, bytes);
   if (taken.ok()) taken = comm->memory().Allocate(bytes);
   BH_RETURN_IF_ERROR(agree(std::move(taken), ExitCode::kDoesNotFit));

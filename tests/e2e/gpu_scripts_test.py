@@ -115,7 +115,7 @@ class GpuScriptsTest(unittest.TestCase):
     def test_two_gpus_are_compared_with_and_without_early_launches(self):
         code, rows, table = self.run_script("gpu_check.sh", **{"nvidia-smi": A_GPU + "; " + A_GPU})
         self.assertEqual((code, self.states(rows)), (0, {"ok"}), table)
-        self.assertIn("tp 2 on two GPUs, NCCL, the same with kernels one by one", rows)
+        self.assertIn("tp 2 on two GPUs, NCCL, the same with kernels one by one, and without one-shot sums", rows)
 
     def test_without_a_gpu_the_cpus_part_runs_and_the_rest_is_absent(self):
         code, rows, table = self.run_script("gpu_check.sh", **{"nvidia-smi": "echo NVIDIA-SMI has failed; exit 9"})

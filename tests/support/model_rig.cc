@@ -10,7 +10,6 @@
 #include "base/status.h"
 #include "comm/group.h"
 #include "comm/local/local_group.h"
-#include "comm/staged/staged_communicator.h"
 #include "memory/kv_block_pool.h"
 #include "runtime/engine/coordinator.h"
 #include "runtime/engine/decode_rows.h"
@@ -255,15 +254,16 @@ void RunOneRank(const std::string& dir, const ShardPlan& plan, const RigOptions&
   const int rank = group.exchange().topology().rank;
   const auto [driver, device, backend] = MakeDevice(options);
   MemoryLedger ledger(*device);
-  if (!device->host_memory() && !options.decode_graphs) limits.transport = Transport::kStaged;
+  const bool needs_none = device->host_memory() || (options.size == 1 && options.decode_graphs);
+  if (!needs_none) limits.transport = options.transport;
   const RankNeeds needs = FootprintOf(plan, rank, limits, *backend);
   const CommLimits comm_limits = CommLimitsOf(plan, limits);
   ModelLimits first = limits;
   if (options.blocks_at_first > 0) first.num_kv_blocks = options.blocks_at_first;
   ClaimArenas(needs, first.num_kv_blocks, ledger);
-  const std::unique_ptr<Communicator> comm = OrDie(
-      limits.transport == Transport::kShared ? group.Connect(comm_limits, ledger)
-                                             : ConnectStaged(group, comm_limits, *device, ledger));
+  const auto comm = OrDie(limits.transport == Transport::kShared
+                              ? group.Connect(comm_limits, ledger)
+                              : options.connect(group, comm_limits, *device, ledger));
   ModelRunner runner(plan, rank, first, OrDie(TakeArenas(needs, first.num_kv_blocks, ledger)),
                      *backend, *comm);
   const auto checkpoint = OrDie(Checkpoint::Open(dir));
@@ -340,9 +340,9 @@ Rig MakeRig(const std::string& model_dir, const RigOptions& options) {
 
 void RunEveryRank(const std::string& model_dir, const Rig& rig, const RigOptions& options,
                   const Drive& drive) {
-  BH_CHECK(!options.decode_graphs || options.size == 1);
+  BH_CHECK(!options.decode_graphs || options.size == 1 || options.transport == Transport::kNccl);
   std::vector<std::unique_ptr<Group>> groups = NewLocalGroups(options.size);
-  if (options.decode_graphs) groups[0] = NewSingleGroup();
+  if (options.decode_graphs && options.size == 1) groups[0] = NewSingleGroup();
   RunRanksOf(groups, [&](Group& group) {
     RunOneRank(model_dir, rig.plan, options, rig.limits, group, drive);
   });

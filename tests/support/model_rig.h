@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/staged/staged_communicator.h"
 #include "kernels/backend.h"
 #include "memory/kv_format.h"
 #include "memory/weight_format.h"
@@ -44,14 +45,19 @@ struct RigOptions {
   bool decode_logits = false;  // the logits of decode steps follow the prompt's
   // Decode-only steps are padded to PaddedDecodeRows.
   bool pads_decodes = false;
-  // On a CUDA device in a group of one: nothing is staged, and decode graphs are warmed up and
-  // captured before the pool grows to its size.
+  // On a CUDA device in a group of one, or by NCCL: nothing is staged, and decode graphs are warmed
+  // up and captured before the pool grows to its size.
   bool decode_graphs = false;
   // >= 0: afterwards everything is run again starting after the full blocks left in the cache, as
   // if this many of the greedy tokens were part of the prompt. The second turn's results replace
   // those of the first.
   int second_turn_tokens = -1;
   int second_chunk_tokens = 512;
+  // Between CUDA devices, and how they are connected.
+  Transport transport = Transport::kStaged;
+  std::function<absl::StatusOr<std::unique_ptr<Communicator>>(Group&, const CommLimits&, Device&,
+                                                              MemoryLedger&)>
+      connect = &ConnectStaged;
   bool prefix_caching = false;  // RunRequests
   // RunRequests: the model's KV groups, and blocks for one sequence of the full length. Else all
   // layers are one group.

@@ -1,9 +1,5 @@
 #include "comm/nccl/nccl_communicator.h"
 
-#include <dlfcn.h>
-
-#include <cstdlib>
-#include <map>
 #include <memory>
 
 #include "base/exit_code.h"
@@ -12,9 +8,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "memory/cuda_device.h"
-#include "tests/comm/nccl/fake_nccl.h"
+#include "tests/comm/nccl/emulated_nccl.h"
 #include "tests/comm/terms.h"
-#include "tests/support/emulator/emulated_device.h"
 #include "tests/support/emulator/intrinsics.h"
 #include "tests/support/run_ranks.h"
 
@@ -26,55 +21,12 @@ using ::testing::HasSubstr;
 constexpr CommLimits kLimits{
     .max_sum_elements = 20000, .max_gather_elements = 64, .transport = Transport::kNccl};
 
-void EnqueueInEmulator(void* stream, const std::vector<FakeNcclRange>& uses,
-                       std::function<void()> work, bool early) {
-  std::vector<emulator::EmulatedCudaDriver::Range> ranges;
-  for (const FakeNcclRange& use : uses) ranges.push_back({use.begin, use.bytes});
-  static_cast<emulator::EmulatedCudaDriver*>(stream)->EnqueueForLibrary(
-      ranges, [work = std::move(work)] { return work(), absl::OkStatus(); }, early);
-}
-
-// The library is opened once per process: set the name before anything uses it.
-FakeNcclControls& Controls() {
-  static FakeNcclControls* const controls = [] {
-    setenv("BULKHEAD_NCCL", BH_FAKE_NCCL, 1);
-    setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);  // as the program does at start
-    void* const library = dlopen(BH_FAKE_NCCL, RTLD_NOW | RTLD_LOCAL);
-    return reinterpret_cast<FakeNcclControls* (*)()>(dlsym(library, "fake_nccl_controls"))();
-  }();
-  return *controls;
-}
-
-// The library allocates from the calling rank's device; a rank is a thread.
-thread_local CudaDriver* rank_driver = nullptr;
-thread_local std::map<void*, int64_t> rank_memory;
-
-void* AllocateOnDevice(size_t bytes) {
-  const auto size = static_cast<int64_t>(bytes);
-  const auto at = rank_driver->Reserve(size);
-  if (!at.ok() || !rank_driver->Map(*at, size).ok()) {
-    if (at.ok()) rank_driver->ReleaseRange(*at, size);
-    return nullptr;
-  }
-  rank_memory[*at] = size;
-  return *at;
-}
-
-void FreeOnDevice(void* memory) {
-  auto* const at = static_cast<std::byte*>(memory);
-  rank_driver->Unmap(at, rank_memory[memory]);
-  rank_driver->ReleaseRange(at, rank_memory[memory]);
-}
-
 class NcclCommunicatorTest : public testing::Test {
  protected:
   void SetUp() override {
     Controls().fault = FakeNcclFault::kNone;
     Controls().fail = false;
     Controls().version = 23007;
-    Controls().enqueue = &EnqueueInEmulator;
-    Controls().allocate = &AllocateOnDevice;
-    Controls().free = &FreeOnDevice;
   }
   void TearDown() override {
     EXPECT_EQ(Controls().windows, 0);
@@ -106,7 +58,7 @@ struct NcclRankOfTest {
         ledger(std::make_unique<MemoryLedger>(*device)) {
     rank_driver = &driver;
     ledger->Claim(MemoryCategory::kCommunication,
-                  CommunicationBytes(kLimits, group.exchange().topology().size));
+                  NcclWindow(kLimits, group.exchange().topology().size).total_bytes);
     comm = ConnectNccl(
         group, kLimits, driver, *ledger, timeout,
         [this](float* out, int64_t count, int64_t first, int period, int offset) {
@@ -202,7 +154,8 @@ TEST_F(NcclCommunicatorTest, TakesExactlyWhatThePlanSays) {
   RunRanks(2, [&](Group& group) {
     const NcclRankOfTest rank(group, absl::Minutes(5));
     ASSERT_TRUE(rank.comm.ok()) << rank.comm.status();
-    EXPECT_EQ(rank.ledger->taken(MemoryCategory::kCommunication), CommunicationBytes(kLimits, 2));
+    EXPECT_EQ(rank.ledger->taken(MemoryCategory::kCommunication),
+              NcclWindow(kLimits, 2).total_bytes);
     rank.ledger->Seal();
   });
 }

@@ -1,0 +1,238 @@
+#include "comm/one_shot/one_shot_communicator.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/arithmetic.h"
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/exit_code.h"
+#include "base/log.h"
+#include "base/status.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int64_t kFloatBytes = sizeof(float);
+constexpr int64_t kStateBytes = kPeerBlocks * 16;
+constexpr int64_t kGranuleBytes = int64_t{2} << 20;
+constexpr char kPhase[] = "one-shot sums";
+constexpr int kLargeRounds = 8;
+constexpr int64_t kSmallElements = 256;
+
+// This rank's memory, and the others' as this device addresses it.
+class SharedPlaces {
+ public:
+  SharedPlaces(CudaDriver& driver, PeerDriver& peers) : driver_(driver), peers_(peers) {}
+  SharedPlaces(const SharedPlaces&) = delete;
+  SharedPlaces& operator=(const SharedPlaces&) = delete;
+  // All that the others send for a sum has come when it ends, so nothing is on its way.
+  ~SharedPlaces() {
+    driver_.Synchronize().IgnoreError();
+    for (std::byte* const peer : opened_) peers_.CloseShared(peer);
+    if (own_ != nullptr) peers_.FreeShared(own_);
+  }
+
+  absl::Status Allocate(const OneShotLayout& layout) {
+    BH_ASSIGN_OR_RETURN(own_, peers_.AllocateShared(layout.total_bytes));
+    driver_.Fill(own_, std::byte{kNothingCame & 0xFF}, layout.state_offset_bytes);
+    driver_.Fill(own_ + layout.state_offset_bytes, std::byte{0}, kStateBytes);
+    return driver_.Synchronize();
+  }
+  absl::StatusOr<std::byte*> Open(absl::string_view handle) {
+    BH_ASSIGN_OR_RETURN(std::byte* const peer, peers_.OpenShared(handle));
+    opened_.push_back(peer);
+    return peer;
+  }
+  std::byte* own() const { return own_; }
+
+ private:
+  CudaDriver& driver_;
+  PeerDriver& peers_;
+  std::byte* own_ = nullptr;
+  std::vector<std::byte*> opened_;
+};
+
+class OneShotCommunicator final : public Communicator {
+ public:
+  OneShotCommunicator(CudaDriver& driver, PeerDriver& peers, OneShotOptions options,
+                      std::unique_ptr<Communicator> inner)
+      : inner_(std::move(inner)),
+        driver_(driver),
+        options_(std::move(options)),
+        places_(driver, peers) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+
+  MatrixView PartialSum(int64_t rows, int64_t cols) override {
+    view_ = inner_->PartialSum(rows, cols);
+    return view_;
+  }
+
+  // In place, as the inner communicator's.
+  absl::StatusOr<ConstMatrixView> AllReduceSum() override {
+    const int64_t elements = view_.rows() * view_.cols();
+    if (elements > sums_.max_elements) return inner_->AllReduceSum();
+    if (elements > 0) options_.sum(sums_, view_.F32(), elements);
+    return ConstMatrixView(view_);
+  }
+
+  absl::Status GatherCols(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
+                          MatrixView out) override {
+    return inner_->GatherCols(part, cols_of_rank, out);
+  }
+  absl::Status GatherRows(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
+                          absl::Span<const int> rank_of_row, MatrixView out) override {
+    return inner_->GatherRows(part, cols_of_rank, rank_of_row, out);
+  }
+  absl::Status Broadcast(int32_t* values, int64_t count) override {
+    return inner_->Broadcast(values, count);
+  }
+
+  SharedPlaces& places() { return places_; }
+
+  // `handles`: by rank.
+  absl::Status Open(const OneShotLayout& layout, absl::Span<const std::string> handles) {
+    PeerSums sums{.rank = rank(), .size = size(), .max_elements = layout.max_elements};
+    for (int r = 0; r < size(); ++r) {
+      std::byte* memory = places_.own();
+      if (r != rank()) {
+        BH_ASSIGN_OR_RETURN(memory, places_.Open(handles[r]));
+      }
+      sums.received[r] = reinterpret_cast<uint32_t*>(memory);
+    }
+    sums.own = sums.received[rank()];
+    sums.state = reinterpret_cast<uint32_t*>(places_.own() + layout.state_offset_bytes);
+    sums_ = sums;
+    return absl::OkStatus();
+  }
+  // From now on only the inner communicator sums.
+  void GiveUp() { sums_ = PeerSums(); }
+
+  // Sums known numbers, each right behind the kernel that writes them, and checks every result. A
+  // rank that does not come to a sum, or whose numbers do not, is an error after the limit.
+  absl::Status Check(absl::Time deadline) {
+    sums_.limit_ns = absl::ToInt64Nanoseconds(options_.check_limit);
+    const int64_t most = sums_.max_elements;
+    const int64_t few = std::min(most, kSmallElements);
+    for (int round = 1; round <= options_.check_rounds; ++round) {
+      // The large ones among small ones, whose places they then clear.
+      const bool large = round % 4 == 2 && round / 4 < kLargeRounds;
+      BH_RETURN_IF_ERROR(CheckSum(large ? most : few, round));
+      if (absl::Now() > deadline) {
+        return absl::DeadlineExceededError("the check of sums timed out");
+      }
+    }
+    sums_.limit_ns = 0;
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status CheckSum(int64_t elements, int64_t round) {
+    std::vector<float> numbers(elements);
+    options_.write_late(PartialSum(1, elements).F32(), elements, /*first=*/round, kKnownPeriod,
+                        KnownOffset(rank()));
+    BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, AllReduceSum());
+    driver_.CopyToHost(sum.data(), reinterpret_cast<std::byte*>(numbers.data()),
+                       elements * kFloatBytes);
+    BH_RETURN_IF_ERROR(driver_.Synchronize());
+    for (int64_t i = 0; i < elements; ++i) {
+      const auto expected = static_cast<float>(KnownSum(round + i, size()));
+      if (numbers[i] == expected) continue;
+      return absl::InternalError(absl::StrCat("element ", i, " of ", elements, " of sum ", round,
+                                              " is ", numbers[i],
+                                              " (nan: it did not come) and "
+                                              "should be ",
+                                              expected));
+    }
+    return absl::OkStatus();
+  }
+
+  const std::unique_ptr<Communicator> inner_;
+  CudaDriver& driver_;
+  const OneShotOptions options_;
+  SharedPlaces places_;
+  PeerSums sums_;    // of no elements: without
+  MatrixView view_;  // of the partial sum
+};
+
+// Every rank's handle, by rank, if all of them can and want to; the same error on every rank else.
+absl::StatusOr<std::vector<std::string>> ShareHandles(Group& group, CudaDriver& driver,
+                                                      PeerDriver& peers, const absl::Status& wanted,
+                                                      std::byte* own, absl::Duration timeout) {
+  GroupExchange& exchange = group.exchange();
+  absl::Status mine = wanted;
+  if (!exchange.topology().one_host()) mine = absl::UnavailableError("ranks are on several hosts");
+  std::string handle;
+  if (mine.ok()) {
+    absl::StatusOr<std::string> given = peers.HandleOf(own);
+    mine = given.status();
+    if (given.ok()) handle = *std::move(given);
+  }
+  BH_RETURN_IF_ERROR(Agree(exchange, kPhase, mine, timeout));
+  const std::string& uuid = driver.properties().uuid;
+  BH_ASSIGN_OR_RETURN(const std::vector<std::string> uuids, exchange.AllGather(uuid, timeout));
+  for (size_t r = 0; r < uuids.size(); ++r) {
+    if (std::count(uuids.begin(), uuids.end(), uuids[r]) == 1) continue;
+    return MarkAgreed(absl::UnavailableError(absl::StrCat("ranks share a GPU (", uuids[r], ")")));
+  }
+  return exchange.AllGather(handle, timeout);
+}
+
+absl::Status ConnectPeers(Group& group, const OneShotLayout& layout, CudaDriver& driver,
+                          PeerDriver& peers, absl::Duration timeout, const absl::Status& wanted,
+                          OneShotCommunicator& comm) {
+  const absl::Time deadline = absl::Now() + timeout;
+  BH_ASSIGN_OR_RETURN(const std::vector<std::string> handles,
+                      ShareHandles(group, driver, peers, wanted, comm.places().own(), timeout));
+  BH_RETURN_IF_ERROR(Agree(group.exchange(), kPhase, comm.Open(layout, handles), timeout));
+  return Agree(group.exchange(), kPhase, comm.Check(deadline), timeout);
+}
+
+}  // namespace
+
+OneShotLayout::OneShotLayout(const CommLimits& limits, int size) {
+  if (size < 2 || size > kMaxPeers) return;
+  max_elements = std::min(kMaxPeerSumElements, RoundUp(limits.max_sum_elements, 4));
+  state_offset_bytes = kPeerBuffers * (size - 1) * max_elements * kFloatBytes;
+  total_bytes = RoundUp(state_offset_bytes + kStateBytes, kGranuleBytes);
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> ConnectOneShot(Group& group, const CommLimits& limits,
+                                                             CudaDriver& driver, PeerDriver& peers,
+                                                             MemoryLedger& ledger,
+                                                             absl::Duration timeout,
+                                                             OneShotOptions options,
+                                                             std::unique_ptr<Communicator> inner) {
+  const OneShotLayout layout(limits, inner->size());
+  if (layout.total_bytes == 0) return inner;
+  const absl::Status wanted = options.wanted;
+  const int rounds = options.check_rounds;
+  auto comm =
+      std::make_unique<OneShotCommunicator>(driver, peers, std::move(options), std::move(inner));
+  absl::Status taken = ledger.TakeMapped(MemoryCategory::kCommunication, layout.total_bytes);
+  if (taken.ok()) taken = comm->places().Allocate(layout);
+  BH_RETURN_IF_ERROR(
+      Agree(group.exchange(), kPhase, WithExitCode(taken, ExitCode::kDoesNotFit), timeout));
+  const absl::Status connected = ConnectPeers(group, layout, driver, peers, timeout, wanted, *comm);
+  if (connected.ok()) {
+    BH_LOG(kInfo) << "sums up to " << FormatBytes(layout.max_elements * kFloatBytes)
+                  << " are one-shot over peer memory (" << rounds << " checked)";
+    return comm;
+  }
+  if (!IsAgreed(connected)) return connected;
+  comm->GiveUp();
+  constexpr char kWithout[] = "no sums are one-shot over peer memory: ";
+  if (absl::IsUnavailable(connected)) {
+    BH_LOG(kInfo) << kWithout << connected.message();
+  } else {
+    BH_LOG(kWarning) << kWithout << connected.message();
+  }
+  return comm;
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,54 @@
+// Small sums between the GPUs of one host by kernels of ours, in one step (memory/peer_sums.h);
+// everything else by another communicator.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "comm/communicator.h"
+#include "comm/group.h"
+#include "comm/known_sums.h"
+#include "memory/cuda_driver.h"
+#include "memory/ledger.h"
+#include "memory/peer_driver.h"
+#include "memory/peer_sums.h"
+
+namespace bulkhead {
+
+// A rank's memory that the others write to; nothing in groups of one or of more than kMaxPeers.
+// Taken wherever the group has so few ranks, also where the sums cannot be made, so that the plan
+// need not know.
+struct OneShotLayout {
+  OneShotLayout(const CommLimits& limits, int size);
+  int64_t max_elements = 0;  // of a sum
+  int64_t state_offset_bytes = 0;
+  int64_t total_bytes = 0;
+};
+
+struct OneShotOptions {
+  // The kernels. Enqueues the sum of `x` [count], in place.
+  std::function<void(const PeerSums& sums, float* x, int64_t count)> sum;
+  WritePartialSumLate write_late;
+  // Why this rank does without; ok: it does not.
+  absl::Status wanted;
+  int check_rounds = 1000;                         // sums at start, few of them large
+  absl::Duration check_limit = absl::Seconds(10);  // for each
+};
+
+// Collective, as Group::Connect; takes OneShotLayout::total_bytes from `ledger`. Where all ranks
+// are on one host, each on a GPU of its own with access to the others', and all want it, sums known
+// numbers behind kernels that write them late. If any of this fails on a rank, all ranks log why
+// and sum by `inner` alone. `driver`, `peers` and `group` outlive the communicator.
+// RESOURCE_EXHAUSTED when a rank lacks the memory; errors of the exchange.
+absl::StatusOr<std::unique_ptr<Communicator>> ConnectOneShot(Group& group, const CommLimits& limits,
+                                                             CudaDriver& driver, PeerDriver& peers,
+                                                             MemoryLedger& ledger,
+                                                             absl::Duration timeout,
+                                                             OneShotOptions options,
+                                                             std::unique_ptr<Communicator> inner);
+
+}  // namespace bulkhead

@@ -1,0 +1,135 @@
+// How kernels sum partial sums of the devices of a host. Each device sends its partial sum to all
+// others, into a place of its own in their memory, and waits until theirs have come to its own. A
+// word is there when it is no longer kNothingCame: there are no flags, and so no fence between
+// numbers and flag, and no order of the 4 words of a vector is relied on. A thread waits for the
+// numbers that it adds, and for nothing else; blocks do not wait for each other, and block b of one
+// device needs of the others but their block b, so that it does not matter which run at a time.
+//
+// Places are used in turn, three buffers of them. In sum n a device sends to buffer n % 3, reads
+// its own buffer n % 3, and clears its own buffer (n - 1) % 3 = (n + 2) % 3, for sum n + 2.
+// * The clearing destroys nothing: what came for sum n - 1 was read by kernel n - 1, which ended
+//   before kernel n clears or sends (GridDependencySynchronize). Nobody sends to it meanwhile: a
+//   device sends for sum n + 2 when its kernel n + 1 has ended, so it has what this device sends
+//   for sum n + 1, in kernel n + 1, which begins to send when kernel n has ended.
+// * For the same reason what is sent for sum n + 2 comes to a place that is cleared.
+// With two buffers a device would clear, in sum n, what a faster one sends to for sum n + 1.
+//
+// Kernels between two sums (products, sums by NCCL) change nothing of that: they only order more.
+// The count of sums is in device memory, one for each block, since graphs are replayed: every
+// kernel has kPeerBlocks blocks, also those that have nothing to add.
+#pragma once
+
+#include "kernels/cuda/out_rows.cuh"
+#include "memory/peer_sums.h"
+#include "peer_intrinsics.h"
+
+namespace bulkhead::cuda {
+
+// Of a block: what the next sum does.
+struct alignas(16) PeerState {
+  uint32_t buffer = 0;
+  uint32_t last_count = 0;  // elements of the sum before, rounded up to 4
+  uint32_t unused[2] = {};
+};
+
+BH_DEVICE PeerState PeerStateOfBlock(const PeerSums& sums) {
+  return LoadVector<PeerState>(sums.state + int(blockIdx.x) * 4);
+}
+
+// Where the owner of `received` gets what the sender of that number sends it.
+template <int kRanks>
+BH_DEVICE uint32_t* PeerPlace(const PeerSums& sums, uint32_t* received, uint32_t buffer,
+                              int sender) {
+  return received + (int64_t{buffer} * (kRanks - 1) + sender) * sums.max_elements;
+}
+
+BH_DEVICE uint32_t Sendable(float x) {
+  const uint32_t bits = __float_as_uint(x);
+  return bits == kNothingCame ? 0x7FFFFFFFU : bits;
+}
+
+// Sends elements [at, at + 4) to all others.
+template <int kRanks>
+BH_DEVICE void SendToPeers(const PeerSums& sums, const PeerState& state, int at, const Floats4& x) {
+  const Words4 words = {{Sendable(x.v[0]), Sendable(x.v[1]), Sendable(x.v[2]), Sendable(x.v[3])}};
+  BH_UNROLL
+  for (int peer = 0; peer < kRanks; ++peer) {
+    if (peer == sums.rank) continue;
+    const int sender = sums.rank < peer ? sums.rank : sums.rank - 1;
+    SendWords(PeerPlace<kRanks>(sums, sums.received[peer], state.buffer, sender) + at, words);
+  }
+}
+
+// This thread's part of what the sum before has read; behind its own sends, so that they leave
+// first.
+template <int kRanks>
+BH_DEVICE void ClearLastSum(const PeerSums& sums, const PeerState& state) {
+  static_assert(kPeerBuffers == 3);
+  const int at = (int(blockIdx.x) * kPeerThreads + int(threadIdx.x)) * 4;
+  if (at >= int(state.last_count)) return;
+  const uint32_t last = state.buffer == 0 ? 2 : state.buffer - 1;
+  BH_UNROLL
+  for (int sender = 0; sender < kRanks - 1; ++sender) {
+    ClearWords(PeerPlace<kRanks>(sums, sums.own, last, sender) + at, kNothingCame);
+  }
+}
+
+// The sum of ranks [kBegin, kEnd): a binary tree, the larger half first.
+template <int kBegin, int kEnd, int kRanks>
+BH_DEVICE float TreeSum(const float (&x)[kRanks]) {
+  if constexpr (kEnd - kBegin == 1) {
+    return x[kBegin];
+  } else {
+    constexpr int kMiddle = kBegin + (kEnd - kBegin + 1) / 2;
+    return TreeSum<kBegin, kMiddle>(x) + TreeSum<kMiddle, kEnd>(x);
+  }
+}
+
+// Elements [at, at + 4) of the sum, `own` being this rank's: waits for the others'. NaN when it has
+// given up, which is said in `late`.
+template <int kRanks>
+BH_DEVICE Floats4 SumOfPeers(const PeerSums& sums, const PeerState& state, int at,
+                             const Floats4& own, bool& late) {
+  Words4 words[kRanks] = {};
+  const int64_t began = sums.limit_ns > 0 ? DeviceNanos() : 0;
+  while (true) {
+    bool complete = true;
+    BH_UNROLL
+    for (int peer = 0; peer < kRanks; ++peer) {
+      if (peer == sums.rank) continue;
+      const int sender = peer < sums.rank ? peer : peer - 1;
+      words[peer] = ReceivedWords(PeerPlace<kRanks>(sums, sums.own, state.buffer, sender) + at);
+    }
+    BH_UNROLL
+    for (int peer = 0; peer < kRanks; ++peer) {
+      if (peer == sums.rank) continue;
+      BH_UNROLL
+      for (int i = 0; i < 4; ++i) complete = complete && words[peer].w[i] != kNothingCame;
+    }
+    if (complete || late) break;
+    if (sums.limit_ns > 0 && DeviceNanos() - began > sums.limit_ns) late = true;
+    WaitTurn();
+  }
+  Floats4 sum;
+  BH_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    float x[kRanks];
+    BH_UNROLL
+    for (int peer = 0; peer < kRanks; ++peer) {
+      x[peer] = __uint_as_float(peer == sums.rank ? Sendable(own.v[i]) : words[peer].w[i]);
+    }
+    sum.v[i] = TreeSum<0, kRanks>(x);
+  }
+  return sum;
+}
+
+// The block's last act.
+BH_DEVICE void EndPeerSum(const PeerSums& sums, PeerState state, int count) {
+  __syncthreads();  // all have read the state
+  if (int(threadIdx.x) != 0) return;
+  state.buffer = state.buffer == 2 ? 0 : state.buffer + 1;
+  state.last_count = static_cast<uint32_t>(count + 3) / 4 * 4;
+  StoreVector(sums.state + int(blockIdx.x) * 4, state);
+}
+
+}  // namespace bulkhead::cuda

@@ -1,0 +1,30 @@
+// Sums between the devices of a host by a kernel of ours (memory/peer_sums.h): one launch, of up to
+// kMaxPeerSumElements.
+#pragma once
+
+#include <stdint.h>
+
+#include "memory/cuda_kernel.h"
+#include "memory/peer_sums.h"
+
+namespace bulkhead {
+
+class CudaDriver;
+
+namespace cuda {
+
+struct PeerSumParameters {
+  PeerSums sums;
+  float* x = nullptr;  // [count], 16-byte aligned: this rank's partial sum, then the sum
+  int count = 0;
+};
+// For 2 to kMaxPeers devices.
+CudaKernelOf<PeerSumParameters> PeerSumKernel(int size);
+
+}  // namespace cuda
+
+// Adds the ranks' `count` elements in the order of comm/communicator.h, in place. Every rank of the
+// group must call it, in the same order, with as many.
+void PeerSum(CudaDriver& driver, const PeerSums& sums, float* x, int64_t count);
+
+}  // namespace bulkhead

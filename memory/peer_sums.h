@@ -1,0 +1,37 @@
+// PeerSums: sums between the devices of one host that their own kernels make. Every device has
+// memory that the others write their partial sums to (kernels/cuda/peer_sum.cuh says how).
+// comm/one_shot/ connects the devices; kernels get this struct. Plain C++: .cu files include it.
+#pragma once
+
+#include <stdint.h>
+
+namespace bulkhead {
+
+inline constexpr int kMaxPeers = 8;  // devices
+// Every kernel has as many blocks, which keep their own count of sums.
+inline constexpr int kPeerBlocks = 32;
+inline constexpr int kPeerThreads = 512;
+inline constexpr int64_t kMaxPeerSumElements = int64_t{kPeerBlocks} * kPeerThreads * 4;
+// In turn: one that is written, one that is read, one that is cleared.
+inline constexpr int kPeerBuffers = 3;
+
+// What a place holds that nothing has come to: a NaN that no arithmetic makes.
+inline constexpr uint32_t kNothingCame = 0xFFFFFFFFU;
+
+struct PeerSums {
+  int rank = 0;
+  int size = 0;
+  // Elements of the largest sum: a multiple of 4, at most kMaxPeerSumElements.
+  int64_t max_elements = 0;
+  // By rank: its memory, at this device's address of it: [kPeerBuffers][size - 1][max_elements].
+  // Senders are in ascending order of their ranks, the owner left out.
+  uint32_t* received[kMaxPeers] = {};
+  uint32_t* own = nullptr;  // received[rank]
+  // On this device: [kPeerBlocks] of 4 words, zero at first.
+  uint32_t* state = nullptr;
+  // > 0: a kernel gives up when a sum takes longer than this; its result is NaN, and no further sum
+  // is possible.
+  int64_t limit_ns = 0;
+};
+
+}  // namespace bulkhead
