@@ -9,9 +9,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "runtime/engine/refusal.h"
-#include "runtime/structured/automaton.h"
-#include "runtime/structured/grammar.h"
-#include "runtime/structured/token_trie.h"
 #include "tests/runtime/engine/coordinator_fixture.h"
 
 namespace bulkhead {
@@ -265,62 +262,6 @@ TEST_F(CoordinatorTest, StepThatFailsEndsEveryRequestWithItsStatus) {
   EXPECT_EQ(sink->WaitForEnd().status.code(), absl::StatusCode::kInternal);
   loop_.join();
   EXPECT_EQ(status_.code(), absl::StatusCode::kInternal);
-}
-
-TEST_F(CoordinatorTest, ResumedRequestGoesOnWhereItsClientStopped) {
-  Begin();
-  coordinator_->SetServing();
-  runner_->Allow(kAll);
-  const Request whole = ToyRequest(5, 9);
-  const std::vector<TokenId> tokens = Want(whole).tokens;
-  Request resumed = whole;
-  resumed.emitted.assign(tokens.begin(), tokens.begin() + 4);
-  resumed.text_bytes_sent = 3;
-  const auto sink = Submit(resumed);
-  const RequestEnd end = sink->WaitForEnd();
-  EXPECT_EQ(end.completion_tokens, 9);
-  EXPECT_EQ(sink->first_position(), 4);
-  EXPECT_EQ(sink->tokens(), std::vector<TokenId>(tokens.begin() + 4, tokens.end()));
-  EXPECT_EQ(sink->text(), LetterTokenizer::Text(tokens).substr(3));
-}
-
-TEST_F(CoordinatorTest, ResumedRequestThatHadEndedEndsAgainTheSameWay) {
-  Begin();
-  coordinator_->SetServing();
-  runner_->Allow(kAll);
-  Request resumed = ToyRequest(5, 4);
-  resumed.emitted = Want(resumed).tokens;
-  resumed.text_bytes_sent = 2;
-  auto sink = Submit(resumed);
-  EXPECT_EQ(sink->WaitForEnd().reason, FinishReason::kMaxTokens);
-  EXPECT_EQ(sink->text(), LetterTokenizer::Text(resumed.emitted).substr(2));
-  EXPECT_TRUE(sink->tokens().empty());
-  resumed.stopping.max_tokens = 40;
-  resumed.stopping.stop_token_ids = {resumed.emitted[3]};
-  sink = Submit(resumed);
-  EXPECT_EQ(sink->WaitForEnd().reason, FinishReason::kStopToken);
-}
-
-TEST_F(CoordinatorTest, AResumedAnswerOfACompleteFormEndsWithoutAnotherToken) {
-  Begin();
-  coordinator_->SetServing();
-  runner_->Allow(kAll);
-  std::vector<std::string> texts = {"", "a", "b"};  // 0 ends a sequence
-  texts.resize(40);
-  const structured::TokenTrie trie(texts);
-  for (const int max_tokens : {2, 9}) {
-    Request resumed = ToyRequest(5, max_tokens);
-    resumed.stopping.min_tokens = max_tokens - 1;
-    resumed.logits.form = std::make_shared<structured::Automaton>(*structured::Grammar::Regex("ab"),
-                                                                  &trie, size_t{1} << 20);
-    resumed.emitted = {1, 2};
-    const auto sink = Submit(resumed);
-    const RequestEnd end = sink->WaitForEnd();
-    EXPECT_TRUE(end.status.ok()) << end.status;
-    EXPECT_EQ(end.reason, FinishReason::kEos);
-    EXPECT_EQ(end.completion_tokens, 2);
-    EXPECT_TRUE(sink->tokens().empty());
-  }
 }
 
 TEST_F(CoordinatorTest, TimingsCountFromSubmission) {
