@@ -42,7 +42,10 @@ TEST(ModelSource, ADraftModelHasTheFlagsThatAreForBothAndItsOwnLength) {
   EXPECT_EQ(draft.weights.layers, WeightFormat::kBF16);
   EXPECT_EQ(draft.kv_format, KvFormat::kInt8);
   EXPECT_EQ(draft.activation, ActivationDType::kInt8);  // one backend computes for both
-  Limits limits = {.max_num_seqs = 4, .max_model_len = 4096, .max_num_batched_tokens = 2048};
+  ModelLimits limits;
+  limits.max_num_seqs = 4;
+  limits.max_model_len = 4096;
+  limits.max_num_batched_tokens = 2048;
   limits.kv_groups = {{.num_layers = 3}, {.num_layers = 3, .window = 64}};
   const ModelLimits own = DraftLimitsOf(*source->draft_shape(), limits);
   EXPECT_EQ(own.max_model_len, 2048);
