@@ -187,6 +187,27 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ModelLimits& formats,
   return NewCudaBackend(device, driver, *std::move(library));
 }
 
+namespace {
+
+// UNAVAILABLE where the operator does without sums over peer memory, or lets NCCL do without it:
+// links that are known not to work.
+absl::Status WantsOneShot() {
+  const auto is = [](const char* name, absl::string_view value) {
+    const char* const set = std::getenv(name);
+    return set != nullptr && value == set;
+  };
+  if (is("BULKHEAD_ONE_SHOT", "0")) return absl::UnavailableError("BULKHEAD_ONE_SHOT=0");
+  if (is("NCCL_P2P_DISABLE", "1")) return absl::UnavailableError("NCCL_P2P_DISABLE=1");
+  for (const char* const level : {"LOC", "0"}) {
+    if (is("NCCL_P2P_LEVEL", level)) {
+      return absl::UnavailableError(absl::StrCat("NCCL_P2P_LEVEL=", level));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<Communicator>> ConnectRanks(Group& group, const CommLimits& limits,
                                                            Device& device, CudaDriver* driver,
                                                            MemoryLedger& ledger,
@@ -204,16 +225,13 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectRanks(Group& group, const C
       };
       BH_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> nccl,
                           ConnectNccl(group, limits, *driver, ledger, timeout, write_late));
-      const char* const asked = std::getenv("BULKHEAD_ONE_SHOT");
-      const bool unwanted = asked != nullptr && absl::string_view(asked) == "0";
       static PeerDriver* const peers = NewCudaPeerDriver().release();
-      return ConnectOneShot(
-          group, limits, *driver, *peers, ledger, timeout,
-          {.sum = [driver](const PeerSums& sums, float* x,
-                           int64_t count) { PeerSum(*driver, sums, x, count); },
-           .write_late = write_late,
-           .wanted = unwanted ? absl::UnavailableError("BULKHEAD_ONE_SHOT=0") : absl::OkStatus()},
-          std::move(nccl));
+      return ConnectOneShot(group, limits, *driver, *peers, ledger, timeout,
+                            {.sum = [driver](const PeerSums& sums, float* x,
+                                             int64_t count) { PeerSum(*driver, sums, x, count); },
+                             .write_late = write_late,
+                             .wanted = WantsOneShot()},
+                            std::move(nccl));
     }
   }
   return group.Connect(limits, ledger);

@@ -60,7 +60,7 @@ SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
-LINE_BUDGETS = {"base": 2366, "memory": 4991, "comm": 6737, "kernels": 20854, "shard": 5814, "runtime": 46902, "launcher": 20315,
+LINE_BUDGETS = {"base": 2366, "memory": 4993, "comm": 6755, "kernels": 20854, "shard": 5814, "runtime": 46903, "launcher": 20333,
                 "proto": 973, "tools": 2450}
 
 LONGEST_FILE = 400

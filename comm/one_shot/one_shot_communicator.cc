@@ -23,6 +23,7 @@ constexpr int64_t kGranuleBytes = int64_t{2} << 20;
 constexpr char kPhase[] = "one-shot sums";
 constexpr int kLargeRounds = 8;
 constexpr int64_t kSmallElements = 256;
+constexpr int kMaxSumsInTurn = 4;  // f32 has the numbers of 4 sums of kMaxPeers ranks exactly
 
 // This rank's memory, and the others' as this device addresses it.
 class SharedPlaces {
@@ -115,14 +116,14 @@ class OneShotCommunicator final : public Communicator {
 
   // Sums known numbers, each right behind the kernel that writes them, and checks every result. A
   // rank that does not come to a sum, or whose numbers do not, is an error after the limit.
-  absl::Status Check(absl::Time deadline) {
+  absl::Status Check(int64_t max_sum_elements, absl::Time deadline) {
     sums_.limit_ns = absl::ToInt64Nanoseconds(options_.check_limit);
-    const int64_t most = sums_.max_elements;
+    const int64_t most = std::min(sums_.max_elements, max_sum_elements);
     const int64_t few = std::min(most, kSmallElements);
     for (int round = 1; round <= options_.check_rounds; ++round) {
       // The large ones among small ones, whose places they then clear.
       const bool large = round % 4 == 2 && round / 4 < kLargeRounds;
-      BH_RETURN_IF_ERROR(CheckSum(large ? most : few, round));
+      BH_RETURN_IF_ERROR(CheckSum(large ? most : few, round, 1 + round % kMaxSumsInTurn));
       if (absl::Now() > deadline) {
         return absl::DeadlineExceededError("the check of sums timed out");
       }
@@ -132,16 +133,21 @@ class OneShotCommunicator final : public Communicator {
   }
 
  private:
-  absl::Status CheckSum(int64_t elements, int64_t round) {
+  // `sums` of them, each of what the one before it gave, without waiting in between.
+  absl::Status CheckSum(int64_t elements, int64_t round, int sums) {
     std::vector<float> numbers(elements);
     options_.write_late(PartialSum(1, elements).F32(), elements, /*first=*/round, kKnownPeriod,
                         KnownOffset(rank()));
-    BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, AllReduceSum());
-    driver_.CopyToHost(sum.data(), reinterpret_cast<std::byte*>(numbers.data()),
+    int64_t factor = 1;
+    for (int i = 0; i < sums; ++i) {
+      BH_RETURN_IF_ERROR(AllReduceSum().status());
+      if (i > 0) factor *= size();
+    }
+    driver_.CopyToHost(view_.data(), reinterpret_cast<std::byte*>(numbers.data()),
                        elements * kFloatBytes);
     BH_RETURN_IF_ERROR(driver_.Synchronize());
     for (int64_t i = 0; i < elements; ++i) {
-      const auto expected = static_cast<float>(KnownSum(round + i, size()));
+      const auto expected = static_cast<float>(KnownSum(round + i, size()) * factor);
       if (numbers[i] == expected) continue;
       return absl::InternalError(absl::StrCat("element ", i, " of ", elements, " of sum ", round,
                                               " is ", numbers[i],
@@ -183,14 +189,14 @@ absl::StatusOr<std::vector<std::string>> ShareHandles(Group& group, CudaDriver& 
   return exchange.AllGather(handle, timeout);
 }
 
-absl::Status ConnectPeers(Group& group, const OneShotLayout& layout, CudaDriver& driver,
-                          PeerDriver& peers, absl::Duration timeout, const absl::Status& wanted,
-                          OneShotCommunicator& comm) {
+absl::Status ConnectPeers(Group& group, const OneShotLayout& layout, int64_t max_sum_elements,
+                          CudaDriver& driver, PeerDriver& peers, absl::Duration timeout,
+                          const absl::Status& wanted, OneShotCommunicator& comm) {
   const absl::Time deadline = absl::Now() + timeout;
   BH_ASSIGN_OR_RETURN(const std::vector<std::string> handles,
                       ShareHandles(group, driver, peers, wanted, comm.places().own(), timeout));
   BH_RETURN_IF_ERROR(Agree(group.exchange(), kPhase, comm.Open(layout, handles), timeout));
-  return Agree(group.exchange(), kPhase, comm.Check(deadline), timeout);
+  return Agree(group.exchange(), kPhase, comm.Check(max_sum_elements, deadline), timeout);
 }
 
 }  // namespace
@@ -216,15 +222,27 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectOneShot(Group& group, const
       std::make_unique<OneShotCommunicator>(driver, peers, std::move(options), std::move(inner));
   absl::Status taken = ledger.TakeMapped(MemoryCategory::kCommunication, layout.total_bytes);
   if (taken.ok()) taken = comm->places().Allocate(layout);
-  BH_RETURN_IF_ERROR(
-      Agree(group.exchange(), kPhase, WithExitCode(taken, ExitCode::kDoesNotFit), timeout));
-  const absl::Status connected = ConnectPeers(group, layout, driver, peers, timeout, wanted, *comm);
+  const ExitCode code =
+      absl::IsResourceExhausted(taken) ? ExitCode::kDoesNotFit : ExitCode::kGroupNotUp;
+  BH_RETURN_IF_ERROR(Agree(group.exchange(), kPhase, WithExitCode(taken, code), timeout));
+  const absl::Status connected =
+      ConnectPeers(group, layout, limits.max_sum_elements, driver, peers, timeout, wanted, *comm);
   if (connected.ok()) {
     BH_LOG(kInfo) << "sums up to " << FormatBytes(layout.max_elements * kFloatBytes)
                   << " are one-shot over peer memory (" << rounds << " checked)";
     return comm;
   }
   if (!IsAgreed(connected)) return connected;
+  // A device that a kernel of the check has lost cannot go on with NCCL either.
+  absl::Status usable = driver.Synchronize();
+  if (!usable.ok()) {
+    usable =
+        WithExitCode(absl::Status(usable.code(), absl::StrCat(usable.message(),
+                                                              "; BULKHEAD_ONE_SHOT=0 goes "
+                                                              "without sums over peer memory")),
+                     ExitCode::kGroupNotUp);
+  }
+  BH_RETURN_IF_ERROR(Agree(group.exchange(), kPhase, usable, timeout));
   comm->GiveUp();
   constexpr char kWithout[] = "no sums are one-shot over peer memory: ";
   if (absl::IsUnavailable(connected)) {

@@ -35,8 +35,8 @@ struct OneShotOptions {
   WritePartialSumLate write_late;
   // Why this rank does without; ok: it does not.
   absl::Status wanted;
-  int check_rounds = 1000;                         // sums at start, few of them large
-  absl::Duration check_limit = absl::Seconds(10);  // for each
+  int check_rounds = 1000;                        // of one to four sums; few of them large
+  absl::Duration check_limit = absl::Seconds(3);  // for each
 };
 
 // Collective, as Group::Connect; takes OneShotLayout::total_bytes from `ledger`. Where all ranks

@@ -176,7 +176,8 @@ absl::Status ModelRunner::GrowKv(int64_t num_kv_blocks, MemoryLedger& ledger, Mo
   BH_CHECK(more >= 0);
   int64_t bytes = more * kv().block_bytes;
   Buffer* last = &arenas_.kv;
-  if (draft != nullptr) {
+  // A rank without heads of the draft model has no memory for it.
+  if (draft != nullptr && draft->arenas_.kv.bytes() > 0) {
     BH_CHECK(draft->limits_.num_kv_blocks == limits_.num_kv_blocks &&
              draft->arenas_.kv.data() >= arenas_.kv.data() + arenas_.kv.bytes());
     // What was keys and values of another model must be finite numbers.
