@@ -8,7 +8,7 @@
 // Places are used in turn, three buffers of them. In sum n a device sends to buffer n % 3, reads
 // its own buffer n % 3, and clears its own buffer (n - 1) % 3 = (n + 2) % 3, for sum n + 2.
 // * The clearing destroys nothing: what came for sum n - 1 was read by kernel n - 1, which ended
-//   before kernel n clears or sends (GridDependencySynchronize). Nobody sends to it meanwhile: a
+//   before kernel n clears or sends (GridDependencySynchronize). No device sends to it meanwhile: a
 //   device sends for sum n + 2 when its kernel n + 1 has ended, so it has what this device sends
 //   for sum n + 1, in kernel n + 1, which begins to send when kernel n has ended.
 // * For the same reason what is sent for sum n + 2 comes to a place that is cleared.

@@ -27,7 +27,7 @@ namespace {
 constexpr size_t kMinName = 6;
 // Variables that are no flags.
 constexpr absl::string_view kVariables[] = {"API_KEY", "CONFIG",    "CUBLASLT", "EARLY_LAUNCH",
-                                            "NCCL",    "NODE_NAME", "PYTHON"};
+                                            "NCCL",    "NODE_NAME", "ONE_SHOT", "PYTHON"};
 
 // TOML allows a key once; CLI11 would join the values of lines that follow each other.
 absl::Status RefuseKeysGivenTwice(const std::string& path, const std::string& text) {

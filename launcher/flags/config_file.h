@@ -24,7 +24,7 @@ absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(const std::string& path)
 std::string EnvironmentNameOf(const std::string& flag);
 
 // Logs a warning for each variable BULKHEAD_... that is one letter or two from that of a flag in
-// `names` and nobody's.
+// `names`, and not one that the program reads.
 void WarnOfMisspeltEnvironment(const std::vector<std::string>& names);
 
 // How many letters must be put in, taken out or replaced.

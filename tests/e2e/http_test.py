@@ -152,6 +152,7 @@ class HttpTest(unittest.TestCase):
         self.assertTrue(echoed["text"].startswith(PROMPT))
         self.assertIsNone(echoed["logprobs"]["token_logprobs"][0])
         score = self.ask("/v1/score", {"prompt": PROMPT})[1]
+        self.assertEqual(score["model"], self.ask("/v1/models")[1]["data"][0]["id"])
         for a, b in zip(echoed["logprobs"]["token_logprobs"][1:], score["token_logprobs"]):
             self.assertAlmostEqual(a, b, places=4)
 

@@ -9,8 +9,8 @@
 #include "gtest/gtest.h"
 #include "memory/cuda_device.h"
 #include "tests/comm/nccl/emulated_nccl.h"
+#include "tests/comm/ramp.h"
 #include "tests/comm/terms.h"
-#include "tests/support/emulator/intrinsics.h"
 #include "tests/support/run_ranks.h"
 
 namespace bulkhead {
@@ -34,21 +34,6 @@ class NcclCommunicatorTest : public testing::Test {
   }
 };
 
-constexpr int kRampThreads = 256;
-struct Ramp {
-  float* out = nullptr;
-  int64_t count = 0;
-  int64_t first = 0;
-  int period = 1;
-  int offset = 0;
-};
-
-void WriteRamp(Ramp p) {
-  cuda::GridDependencySynchronize();
-  const int64_t i = int64_t{blockIdx.x} * kRampThreads + threadIdx.x;
-  if (i < p.count) p.out[i] = static_cast<float>((p.first + i) % p.period + p.offset);
-}
-
 // A rank with an emulated device that tries to connect.
 struct NcclRankOfTest {
   NcclRankOfTest(Group& group, absl::Duration timeout, int64_t device_bytes = int64_t{64} << 20,
@@ -59,14 +44,7 @@ struct NcclRankOfTest {
     rank_driver = &driver;
     ledger->Claim(MemoryCategory::kCommunication,
                   NcclWindow(kLimits, group.exchange().topology().size).total_bytes);
-    comm = ConnectNccl(
-        group, kLimits, driver, *ledger, timeout,
-        [this](float* out, int64_t count, int64_t first, int period, int offset) {
-          Enqueue(driver, cuda::KernelOf<1024>("ramp", &WriteRamp),
-                  {.grid = {static_cast<int>((count + kRampThreads - 1) / kRampThreads), 1, 1},
-                   .block = {kRampThreads, 1, 1}},
-                  Ramp{out, count, first, period, offset});
-        });
+    comm = ConnectNccl(group, kLimits, driver, *ledger, timeout, RampWriter(driver));
   }
 
   emulator::EmulatedCudaDriver driver;
@@ -213,8 +191,7 @@ float SumBehindAKernel() {
     constexpr int kThreads = 32;
     const MatrixView partial = (*rank.comm)->PartialSum(1, kThreads);
     rank.driver.Fill(partial.data(), std::byte{0}, kThreads * sizeof(float));
-    Enqueue(rank.driver, cuda::KernelOf<1024>("ramp", &WriteRamp), {.block = {kRampThreads, 1, 1}},
-            Ramp{reinterpret_cast<float*>(partial.data()), kThreads, 0, 1, 1 + r});
+    EnqueueRamp(rank.driver, {reinterpret_cast<float*>(partial.data()), kThreads, 0, 1, 1 + r});
     const auto sum = (*rank.comm)->AllReduceSum();
     ASSERT_TRUE(sum.ok()) << sum.status();
     rank.driver.CopyToHost(sum->data(), &sums[r], sizeof(float));

@@ -11,9 +11,8 @@
 #include "gtest/gtest.h"
 #include "kernels/cuda/peer_sum.h"
 #include "memory/cuda_device.h"
+#include "tests/comm/ramp.h"
 #include "tests/comm/terms.h"
-#include "tests/support/emulator/emulated_device.h"
-#include "tests/support/emulator/intrinsics.h"
 #include "tests/support/run_ranks.h"
 
 namespace bulkhead {
@@ -23,20 +22,6 @@ using emulator::Schedule;
 
 constexpr CommLimits kLimits{
     .max_sum_elements = 3000, .max_gather_elements = 64, .transport = Transport::kStaged};
-
-struct Ramp {
-  float* out = nullptr;
-  int64_t count = 0;
-  int64_t first = 0;
-  int period = 1;
-  int offset = 0;
-};
-
-void WriteRamp(Ramp p) {
-  cuda::GridDependencySynchronize();
-  const int64_t i = int64_t{blockIdx.x} * 256 + threadIdx.x;
-  if (i < p.count) p.out[i] = static_cast<float>((p.first + i) % p.period + p.offset);
-}
 
 struct RankOptions {
   CommLimits limits = kLimits;
@@ -68,11 +53,7 @@ class OneShotRank {
         driver_.Fill(reinterpret_cast<std::byte*>(x), std::byte{1}, 4);
       }
     };
-    one_shot.write_late = [this](float* out, int64_t count, int64_t first, int period, int offset) {
-      Enqueue(driver_, cuda::KernelOf<256>("ramp", &WriteRamp),
-              {.grid = {static_cast<int>((count + 255) / 256), 1, 1}, .block = {256, 1, 1}},
-              Ramp{out, count, first, period, offset});
-    };
+    one_shot.write_late = RampWriter(driver_);
     std::unique_ptr<Communicator> staged = *ConnectStaged(group, options.limits, *device_, ledger_);
     comm_ = ConnectOneShot(group, options.limits, driver_, driver_, ledger_, absl::Minutes(5),
                            std::move(one_shot), std::move(staged));
@@ -187,9 +168,7 @@ TEST(OneShotCommunicatorTest, GraphsMayHoldAnyNumberOfSums) {
     driver.BeginCapture();
     for (const int64_t count : {8, 500, 8}) {
       partial = comm.PartialSum(1, count).F32();
-      Enqueue(driver, cuda::KernelOf<256>("ramp", &WriteRamp),
-              {.grid = {2, 1, 1}, .block = {256, 1, 1}},
-              Ramp{partial, count, 0, 1000, comm.rank()});
+      EnqueueRamp(driver, {partial, count, 0, 1000, comm.rank()});
       ASSERT_TRUE(comm.AllReduceSum().ok());
     }
     const auto graph = driver.EndCapture();

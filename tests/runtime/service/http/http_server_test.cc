@@ -203,5 +203,19 @@ TEST_F(HttpServerTest, ScoresATextsTokens) {
   EXPECT_EQ(answer["error"]["code"], "INTERNAL");
 }
 
+TEST_F(HttpServerTest, TheStopReasonIsNullAtTheModelsOwnEnd) {
+  for (const FinishReason reason : {FinishReason::kEos, FinishReason::kStopToken}) {
+    const auto client = Connect();
+    client->Post("/v1/completions", R"({"prompt": "ab"})");
+    RequestEnd end;
+    end.reason = reason;
+    end.stop_token_id = 7;
+    engine_.Next().sink->OnEnd(std::move(end));
+    const json choice = Answered(*client).second["choices"][0];
+    EXPECT_EQ(choice["finish_reason"], "stop");
+    EXPECT_EQ(choice["stop_reason"], reason == FinishReason::kEos ? json() : json(7));
+  }
+}
+
 }  // namespace
 }  // namespace bulkhead

@@ -156,11 +156,12 @@ TEST(ResponsesRequest, WrongValuesAreNamedAsTheClientNamesThem) {
 // Prompts of one letter; answers with reasoning and calls.
 class ResponsesTest : public HttpServerTest {
  protected:
-  ResponsesTest() {
+  ResponsesTest() { BeginWith("{% if tools %}{% endif %}{{ messages[0].content }}"); }
+
+  void BeginWith(const std::string& chat_template) {
     core_->Stop(absl::ZeroDuration());
     server_->Shutdown(absl::Seconds(1));
-    auto parsed =
-        ChatTemplate::Parse("{% if tools %}{% endif %}{{ messages[0].content }}", "a test");
+    auto parsed = ChatTemplate::Parse(chat_template, "a test");
     EXPECT_TRUE(parsed.ok()) << parsed.status();
     auto parts = MakeChatParts(*std::move(parsed), "hermes", "qwen3");
     EXPECT_TRUE(parts.ok()) << parts.status();
@@ -327,6 +328,19 @@ TEST_F(ResponsesTest, ARefusalIsAnErrorOfTheClientsField) {
   const auto [status, answer] = Ask("/v1/responses", R"({"input": "a", "background": true})");
   EXPECT_EQ(status, 400);
   EXPECT_EQ(answer["error"]["param"], "background");
+}
+
+TEST_F(ResponsesTest, ToolsThatTheTemplateDoesNotTakeAreRefused) {
+  BeginWith("{{ messages[0].content }}");
+  const auto [status, answer] =
+      Ask("/v1/responses", absl::StrCat(R"({"input": "a", )", kTools, "}"));
+  EXPECT_EQ(status, 400);
+  EXPECT_EQ(answer["error"]["param"], "tools");
+  const auto client = Connect();
+  client->Post("/v1/responses",
+               absl::StrCat(R"({"input": "a", "tool_choice": "none", )", kTools, "}"));
+  engine_.Next().Finish(FinishReason::kEos, 1);
+  EXPECT_EQ(Answered(*client).first, 200);
 }
 
 }  // namespace
