@@ -257,6 +257,22 @@ TEST(MatcherTest, MatchersInSeveralThreadsShareAnAutomaton) {
   for (std::thread& thread : threads) thread.join();
 }
 
+TEST(MatcherTest, AnObjectOfEmptyPropertiesHasNone) {
+  const Vocabulary words({"{", "}", "\"", "1.0"});
+  const auto inside = [&](const char* schema) {
+    Matcher matcher = words.NewMatcher(words.NewAutomaton(
+        Grammar::Of({.form = GrammarSpec::Form::kJsonSchema, .texts = {schema}})));
+    EXPECT_TRUE(words.Accept(matcher, "{"));
+    return words.Allowed(matcher);
+  };
+  EXPECT_THAT(inside(R"({"type": "object", "properties": {}})"), ElementsAre("}"));
+  EXPECT_THAT(inside(R"({"type": "object"})"), ElementsAre("}", "\""));
+  Matcher one = words.NewMatcher(
+      words.NewAutomaton(Grammar::Of({.form = GrammarSpec::Form::kJsonSchema,
+                                      .texts = {R"({"type": "integer", "const": 1.0})"}})));
+  EXPECT_THAT(words.Allowed(one), ElementsAre("1.0"));
+}
+
 TEST(MatcherTest, TextsBeforeAndBehindAFormAreGiven) {
   const Vocabulary words({"<t>", "<", "t>", "yes", "no", "</t>", "x"});
   Matcher matcher =
