@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "runtime/service/http/openai_error.h"
@@ -39,6 +40,13 @@ absl::Status ReadMessages(JsonFields& fields, Json* out) {
   return absl::OkStatus();
 }
 
+// A schema may name several types.
+bool IsOfObjects(const Json& schema) {
+  if (!schema.is_object()) return false;
+  const Json type = schema.value("type", Json("object"));
+  return type.is_array() ? absl::c_linear_search(type, "object") : type == "object";
+}
+
 absl::Status ReadTools(JsonFields& fields, Json* out) {
   const Json* tools = fields.Find("tools");
   if (tools == nullptr) return absl::OkStatus();
@@ -56,8 +64,7 @@ absl::Status ReadTools(JsonFields& fields, Json* out) {
       return InvalidField(absl::StrCat(field, ".function.name"), "is missing");
     }
     const Json parameters = function->value("parameters", Json::object());
-    if (!parameters.is_null() &&
-        (!parameters.is_object() || parameters.value("type", "object") != "object")) {
+    if (!parameters.is_null() && !IsOfObjects(parameters)) {
       return InvalidField(absl::StrCat(field, ".function.parameters"),
                           "is not the schema of an object");
     }

@@ -296,7 +296,9 @@ TEST(ChatCompletionRequest, ToolsMayBeCalledOrNot) {
   };
   EXPECT_TRUE(tool(R"({"name": "f", "parameters": {}})").ok());
   ExpectRefused(tool(R"({"name": ""})").status(), "tools[0].function.name", reason::kInvalidValue);
-  for (const char* parameters : {"true", "[]", R"({"type": "string"})"}) {
+  EXPECT_TRUE(tool(R"({"name": "f", "parameters": {"type": ["object", "null"]}})").ok());
+  for (const char* parameters : {"true", "[]", R"({"type": "string"})", R"({"type": ["null"]})",
+                                 R"({"type": 1})", R"({"type": null})"}) {
     ExpectRefused(
         tool(absl::StrCat(R"({"name": "f", "parameters": )", parameters, "}").c_str()).status(),
         "tools[0].function.parameters", reason::kInvalidValue);

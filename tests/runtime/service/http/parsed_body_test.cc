@@ -1,0 +1,61 @@
+#include "runtime/service/http/parsed_body.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/synchronization/notification.h"
+#include "runtime/service/service_core.h"
+
+namespace bulkhead {
+namespace {
+
+using testing::HasSubstr;
+
+// Keeps the answer; runs work at once.
+class FakeExchange final : public HttpExchange {
+ public:
+  void Post(std::function<void()> work) override { work(); }
+  std::function<bool()> Dropper() override { return nullptr; }
+  void WhenGone(std::function<void()> /*gone*/) override {}
+  void Answer(HttpAnswer answer, Written /*written*/) override {
+    status = answer.status;
+    while (!answer.body.Produce(&text)) {
+    }
+    answered.Notify();
+  }
+  void BeginEvents() override {}
+  void Send(BodyParts /*parts*/, Written /*written*/) override {}
+  void Finish(Written /*written*/) override {}
+
+  int status = 0;
+  std::string text;
+  absl::Notification answered;
+};
+
+TEST(ServeParsedTest, AnExceptionOfTheJsonLibraryEndsItsRequestAlone) {
+  ServiceCore core((HostQuotas()));
+  const HttpContext context{.core = &core,
+                            .chats = absl::UnimplementedError("no chats"),
+                            .started_unix_s = 0,
+                            .metrics = MetricsPage(&core)};
+  for (const size_t bytes : {size_t{16}, 2 * TextWorker::kLongTextBytes}) {
+    const auto exchange = std::make_shared<FakeExchange>();
+    HttpRequest request;
+    request.path = "/v1/completions";
+    request.body = R"({"model": 1})" + std::string(bytes, ' ');
+    ServeParsed(context, std::move(request), exchange, [](ParsedRequest parsed) {
+      return absl::UnknownError(parsed.body.at("model").get<std::string>());
+    });
+    exchange->answered.WaitForNotification();
+    EXPECT_EQ(exchange->status, 500);
+    EXPECT_THAT(exchange->text, HasSubstr("a bug in reading /v1/completions"));
+  }
+}
+
+}  // namespace
+}  // namespace bulkhead
