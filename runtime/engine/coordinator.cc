@@ -96,10 +96,11 @@ absl::Status Coordinator::Submit(Request request, std::shared_ptr<RequestSink> s
   return absl::OkStatus();
 }
 
-void Coordinator::Cancel(absl::string_view request_id, absl::Status why) {
+void Coordinator::Cancel(absl::string_view request_id, absl::Status why, const RequestSink* sink) {
   const absl::MutexLock lock(&mutex_);
   const auto found = live_.find(request_id);
   if (found == live_.end() || found->second->cancel.has_value()) return;
+  if (sink != nullptr && found->second->sink.get() != sink) return;
   found->second->cancel = std::move(why);
   cancels_.push_back(found->second);
   work_.Signal();

@@ -68,7 +68,7 @@ class Coordinator final : public RequestInbox {
 
   // RequestInbox: any thread.
   absl::Status Submit(Request request, std::shared_ptr<RequestSink> sink) override;
-  void Cancel(absl::string_view request_id, absl::Status why) override;
+  void Cancel(absl::string_view request_id, absl::Status why, const RequestSink* sink) override;
 
   // Any thread. INVALID_ARGUMENT above the sealed limits. `before`, which may be null, receives the
   // previous limits.

@@ -176,8 +176,9 @@ class RequestInbox {
   // (DUPLICATE_REQUEST_ID), UNAVAILABLE (STARTING, DRAINING, RANK_LOST).
   virtual absl::Status Submit(Request request, std::shared_ptr<RequestSink> sink) = 0;
   // Unknown ids are ignored. The request ends with `why` (CANCELLED, DEADLINE_EXCEEDED) and its
-  // blocks are freed at the next step.
-  virtual void Cancel(absl::string_view request_id, absl::Status why) = 0;
+  // blocks are freed at the next step. `sink`, if not null, is the request's: once that one has
+  // ended, its id may be another's.
+  virtual void Cancel(absl::string_view request_id, absl::Status why, const RequestSink* sink) = 0;
 };
 
 }  // namespace bulkhead

@@ -95,8 +95,10 @@ absl::Status ControlAnswers::Abort(const v1::AbortRequest& request, const std::s
   uint32_t aborted = 0;
   for (const std::string& id : ids) {
     if (!core_->calls.IsRunning(id)) continue;
-    (*parts)->inbox->Cancel(id, WithReason(absl::CancelledError("aborted by an operator"),
-                                           reason::kAborted, {{"request_id", id}}));
+    (*parts)->inbox->Cancel(id,
+                            WithReason(absl::CancelledError("aborted by an operator"),
+                                       reason::kAborted, {{"request_id", id}}),
+                            nullptr);
     ++aborted;
   }
   response->set_aborted(aborted);

@@ -149,7 +149,7 @@ void EngineCall::CancelInEngine(absl::Status why) {
     inbox = inbox_;
     request_id = request_id_;
   }
-  inbox->Cancel(request_id, std::move(why));
+  inbox->Cancel(request_id, std::move(why), this);
 }
 
 void EngineCall::OnCancelled(bool deadline_passed) {

@@ -105,15 +105,17 @@ TEST_F(CoordinatorTest, CancelMidStreamEndsWithItsReasonAndFreesBlocksWithinASte
   const auto sink = Submit(ToyRequest(4, 50));
   runner_->Allow(3);
   runner_->WaitUntilBegun(4);
-  coordinator_->Cancel("r0", absl::DeadlineExceededError("too slow"));
-  coordinator_->Cancel("r0", absl::CancelledError("later"));
-  coordinator_->Cancel("nobody", absl::CancelledError(""));
+  const RecordingSink owner_before;
+  coordinator_->Cancel("r0", absl::CancelledError("it had ended"), &owner_before);
+  coordinator_->Cancel("r0", absl::DeadlineExceededError("too slow"), sink.get());
+  coordinator_->Cancel("r0", absl::CancelledError("later"), nullptr);
+  coordinator_->Cancel("nobody", absl::CancelledError(""), nullptr);
   runner_->Allow(kAll);
   const RequestEnd end = sink->WaitForEnd();
   EXPECT_EQ(end.status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(sink->tokens().size(), 4);
   const auto next = Submit(ToyRequest(4, 2));  // its id is free again
-  next->WaitForEnd();
+  EXPECT_TRUE(next->WaitForEnd().status.ok());
   coordinator_->BeginDrain(absl::InfiniteDuration());
   loop_.join();
   EXPECT_EQ(coordinator_->Load().scheduler.num_blocks_used, 0);
@@ -126,7 +128,8 @@ TEST_F(CoordinatorTest, CancelInTheQueueEndsBeforeAnythingRuns) {
   runner_->WaitUntilBegun(1);
   const auto second = Submit(ToyRequest(4, 3, 2));
   EXPECT_EQ(coordinator_->Load().scheduler.num_waiting, 1);
-  for (const char* id : {"r1", "r2"}) coordinator_->Cancel(id, absl::CancelledError("all"));
+  for (const char* id : {"r1", "r2"})
+    coordinator_->Cancel(id, absl::CancelledError("all"), nullptr);
   runner_->Allow(kAll);
   EXPECT_EQ(first->WaitForEnd().status.code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(second->WaitForEnd().status.code(), absl::StatusCode::kCancelled);
@@ -330,7 +333,8 @@ TEST_F(CoordinatorTest, ManyThreadsSubmitAndCancel) {
       for (int i = 0; i < 40; ++i) {
         Request request = ToyRequest(1 + i % 20, 1 + i % 11, 100 * t + i);
         const auto sink = Submit(request);
-        if (i % 4 == 3) coordinator_->Cancel(request.request_id, absl::CancelledError("enough"));
+        if (i % 4 == 3)
+          coordinator_->Cancel(request.request_id, absl::CancelledError("enough"), nullptr);
         const RequestEnd end = sink->WaitForEnd();
         if (end.status.ok()) {
           EXPECT_EQ(sink->tokens(), Want(request).tokens);

@@ -175,7 +175,7 @@ TEST_F(DepthTwoLoopTest, TheNextStepIsSubmittedWhileTheFirstLasts) {
 TEST_F(DepthTwoLoopTest, ACancelEndsTheRequestWhileItsLastStepIsInFlight) {
   const auto sink = Submit(ToyRequest(4, 50));
   runner_.WaitUntilBegun(2);
-  coordinator_.Cancel("r0", absl::CancelledError("enough"));
+  coordinator_.Cancel("r0", absl::CancelledError("enough"), nullptr);
   runner_.Allow(1);
   EXPECT_EQ(sink->WaitForEnd().status.code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(sink->tokens().size(), 1);

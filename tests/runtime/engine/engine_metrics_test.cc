@@ -126,7 +126,7 @@ TEST_F(CoordinatorMetricsTest, ACancelledRequestIsNoFinishedOne) {
   coordinator_->SetServing();
   const Request request = ToyRequest(4, 9);
   const auto sink = Submit(request);
-  coordinator_->Cancel(request.request_id, absl::CancelledError("gone"));
+  coordinator_->Cancel(request.request_id, absl::CancelledError("gone"), nullptr);
   runner_->Allow(kAll);
   EXPECT_TRUE(absl::IsCancelled(sink->WaitForEnd().status));
   const EngineMetrics metrics = coordinator_->Metrics();

@@ -50,13 +50,13 @@ absl::Status FakeEngine::Submit(Request request, std::shared_ptr<RequestSink> si
   return absl::OkStatus();
 }
 
-void FakeEngine::Cancel(absl::string_view request_id, absl::Status why) {
+void FakeEngine::Cancel(absl::string_view request_id, absl::Status why, const RequestSink* of) {
   std::shared_ptr<RequestSink> sink;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     cancelled_.emplace(request_id, why);
     const auto found = running_.find(std::string(request_id));
-    if (found != running_.end()) {
+    if (found != running_.end() && (of == nullptr || of == found->second.get())) {
       sink = std::move(found->second);
       running_.erase(found);
     }

@@ -41,7 +41,7 @@ class FakeEngine final : public RequestInbox, public EngineControl {
  public:
   absl::Status Submit(Request request, std::shared_ptr<RequestSink> sink) override;
   // Records it and ends the request with `why`, as a real engine does at its next step.
-  void Cancel(absl::string_view request_id, absl::Status why) override;
+  void Cancel(absl::string_view request_id, absl::Status why, const RequestSink* of) override;
   v1::LoadInfo Load() override;
   EngineMetrics Metrics() override;
   SchedulerLimits Limits() override;
