@@ -64,6 +64,7 @@ struct StepLimits {
   int64_t max_int8_inputs = 0;  // K at most of a product with a quantised weight; 0: there is none
   int64_t max_inputs = 0;       // K at most of any product
   bool bf16_inputs = false;     // ActivationDType::kBf16
+  bool bf16_tiles = false;      // ActivationDType::kBf16Amx
   bool quantized_weights = false;  // whether any product has one
   int num_experts = 0;             // of a layer at most; 0: the model has none
   int experts_per_token = 0;
@@ -78,13 +79,20 @@ struct StepLimits {
 // in bf16 round their inputs to bf16, and the chain takes the inputs of a slice in pairs from its
 // begin on, the second of a pair first: acc = fma(x[k], w[k], fma(x[k + 1], w[k + 1], acc)), where
 // denormal inputs and results are 0 and what a last half pair lacks counts as 0. That is what
-// vdpbf16ps computes. kInt8: of products with quantised weights inputs are quantised too, row by
-// row and cell by cell (kernels/matmul/input_quantizer.h), a cell's sum is exact, and the chain of
-// an output is acc = fma(float(sum of (q - z) x), weight scale * input scale, acc) over ascending
-// cells. Linears with an index, and tables that are only looked up, stay in f32.
-enum class ActivationDType { kF32, kBf16, kInt8 };
+// vdpbf16ps computes. kBf16Amx: inputs and weights are those of kBf16, and a slice's inputs are
+// taken in 32s from its begin on, what the last one lacks as 0: of each, a chain of fused
+// multiply-adds over the even inputs from +0, and one over the odd ones; acc = acc + (even + odd),
+// with denormals as 0, too. That is what tdpbf16ps of AMX computes (Intel's manual). Only CPUs with
+// it, and their emulation, have this. kInt8: of products with quantised weights inputs are
+// quantised too, row by row and cell by cell (kernels/matmul/input_quantizer.h), a cell's sum is
+// exact, and the chain of an output is acc = fma(float(sum of (q - z) x), weight scale * input
+// scale, acc) over ascending cells. Linears with an index, and tables that are only looked up, stay
+// in f32.
+enum class ActivationDType { kF32, kBf16, kBf16Amx, kInt8 };
+inline constexpr int kNumActivationDTypes = 4;
 constexpr const char* ActivationDTypeName(ActivationDType activation) {
   if (activation == ActivationDType::kInt8) return "int8";
+  if (activation == ActivationDType::kBf16Amx) return "bf16-amx";
   return activation == ActivationDType::kBf16 ? "bfloat16" : "float32";
 }
 
@@ -210,7 +218,8 @@ std::unique_ptr<Backend> NewOrderedBackend(Device& device);  // f32 activations
 std::unique_ptr<Backend> NewOrderedBackend(Device& device, ActivationDType activation);
 
 // SIMD. `isa`: "auto" (the best that this CPU has), "avx512", "avx2" or "plain". `num_threads` in
-// [1, kMaxThreads]. The calling thread works too. INVALID_ARGUMENT for an unknown or absent isa.
+// [1, kMaxThreads]. The calling thread works too. INVALID_ARGUMENT for an unknown or absent isa,
+// and for kBf16Amx with one without its instruction.
 struct CpuBackendOptions {
   int num_threads = 1;
   const char* isa = "auto";

@@ -19,7 +19,8 @@ absl::Status MeasureKernels(const KernelsBenchOptions& options,
                          .max_model_len = 1024,
                          .max_int8_inputs = 2816,
                          .max_inputs = 2816,
-                         .bf16_inputs = true},
+                         .bf16_inputs = true,
+                         .bf16_tiles = true},
                         {1, 1, 64, &head});
   MeasureProducts(*machine, options, on_result);
   MeasureAttention(*machine, options, on_result);

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/status.h"
+#include "kernels/simd/tile_shapes.h"
 
 namespace bulkhead {
 namespace {
@@ -75,7 +76,33 @@ constexpr int64_t kFmaLoops = 2000000;
 BH_DOT_LOOP(DotVnni, "vpdpbusd")
 BH_DOT_LOOP(DotBf16, "vdpbf16ps")
 
+constexpr int64_t kTileLoops = 200000;
+constexpr int kTileSums = 6;
+
+// As many sums as hide an instruction's latency, of one tile of inputs and one of weights.
+void DotBf16InTiles() {
+  TileShapes shapes;
+  for (int i = 0; i < kTiles; ++i) {
+    shapes.rows[i] = kTileRegisterRows;
+    shapes.row_bytes[i] = kTileRegisterBytes;
+  }
+  asm volatile("ldtilecfg %0" : : "m"(shapes));  // tiles are zero
+  for (int64_t i = 0; i < kTileLoops; ++i) {
+    asm volatile(
+        "tdpbf16ps %tmm7, %tmm6, %tmm0\n\ttdpbf16ps %tmm7, %tmm6, %tmm1\n\t"
+        "tdpbf16ps %tmm7, %tmm6, %tmm2\n\ttdpbf16ps %tmm7, %tmm6, %tmm3\n\t"
+        "tdpbf16ps %tmm7, %tmm6, %tmm4\n\ttdpbf16ps %tmm7, %tmm6, %tmm5");
+  }
+  asm volatile("tilerelease");
+}
+
 }  // namespace
+
+double Machine::Bf16TilePeak() {
+  if (isa != Isa::kAvx512Amx) return 0;
+  const double seconds = Seconds([&] { pool->Run([](int) { DotBf16InTiles(); }); });
+  return 2.0 * kTileSums * 16 * 16 * 32 * kTileLoops * pool->num_threads() / seconds * 1e-9;
+}
 
 double Machine::Int8Peak() {
   if (isa < Isa::kAvx512Vnni) return 0;
@@ -114,13 +141,14 @@ absl::StatusOr<std::unique_ptr<Machine>> Machine::Create(int num_threads, const 
   CpuBackendOptions options;
   options.num_threads = num_threads;
   options.isa = isa;
-  for (const auto activation :
-       {ActivationDType::kF32, ActivationDType::kBf16, ActivationDType::kInt8}) {
+  BH_ASSIGN_OR_RETURN(machine->isa, ParseIsa(isa));
+  for (const auto activation : {ActivationDType::kF32, ActivationDType::kBf16,
+                                ActivationDType::kBf16Amx, ActivationDType::kInt8}) {
+    if (activation == ActivationDType::kBf16Amx && !CheckBf16Tiles(machine->isa).ok()) continue;
     options.activation = activation;
     BH_ASSIGN_OR_RETURN(machine->backends[static_cast<int>(activation)],
                         NewCpuBackend(*machine->device, options));
   }
-  BH_ASSIGN_OR_RETURN(machine->isa, ParseIsa(isa));
   BH_ASSIGN_OR_RETURN(machine->pool, ThreadPool::Create(num_threads, true));
   BH_ASSIGN_OR_RETURN(machine->read_buffer, machine->device->Allocate(kReadBytes));
   std::memset(machine->read_buffer.data(), 0, kReadBytes);
@@ -128,7 +156,8 @@ absl::StatusOr<std::unique_ptr<Machine>> Machine::Create(int num_threads, const 
 }
 
 void Machine::SetWorkspace(const StepLimits& limits, const HeadLayout& heads) {
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < kNumActivationDTypes; ++i) {
+    if (backends[i] == nullptr) continue;
     workspaces[i] = std::move(device->Allocate(backends[i]->WorkspaceBytes(limits, heads))).value();
     backends[i]->SetWorkspace(workspaces[i].data(), limits, heads);
   }

@@ -26,19 +26,26 @@ struct Machine {
   double FmaPeak();
   // The same of products of bf16; 0 where the CPU has no vdpbf16ps.
   double Bf16Peak();
+  // And of products of bf16 in tiles; 0 without AMX.
+  double Bf16TilePeak();
   // Giga-operations per second of products of bytes; 0 where the CPU has no vpdpbusd.
   double Int8Peak();
 
   std::unique_ptr<Device> device = NewHostDevice(0);
   std::unique_ptr<ThreadPool> pool;
+  // Whether there is a backend for it.
+  bool Has(ActivationDType activation) const {
+    return backends[static_cast<int>(activation)] != nullptr;
+  }
   Backend& BackendOf(ActivationDType activation) { return *backends[static_cast<int>(activation)]; }
   double PeakOf(ActivationDType activation) {
     if (activation == ActivationDType::kInt8) return Int8Peak();
+    if (activation == ActivationDType::kBf16Amx) return Bf16TilePeak();
     return activation == ActivationDType::kBf16 ? Bf16Peak() : FmaPeak();
   }
 
-  std::unique_ptr<Backend> backends[3];  // by ActivationDType
-  Buffer workspaces[3];
+  std::unique_ptr<Backend> backends[kNumActivationDTypes];  // by ActivationDType
+  Buffer workspaces[kNumActivationDTypes];
   Isa isa = Isa::kPlain;
   Buffer read_buffer;
 };

@@ -44,6 +44,7 @@ struct Activation {
 };
 constexpr Activation kActivations[] = {{ActivationDType::kInt8, "int8"},
                                        {ActivationDType::kBf16, "bf16"},
+                                       {ActivationDType::kBf16Amx, "bf16-amx"},
                                        {ActivationDType::kF32, "f32"}};
 
 // Copies of one weight, used in turn, so that each comes from memory.
@@ -129,8 +130,10 @@ void MeasureProducts(Machine& machine, const KernelsBenchOptions& options,
         if (options.quick && rows > 8) continue;
         for (const auto& [activation, name] : kActivations) {
           if (activation == ActivationDType::kInt8 && !IsQuantized(format.format)) continue;
-          if (activation == ActivationDType::kBf16 && format.format != WeightFormat::kBF16)
-            continue;
+          const bool in_bf16 =
+              activation == ActivationDType::kBf16 || activation == ActivationDType::kBf16Amx;
+          if (in_bf16 && format.format != WeightFormat::kBF16) continue;
+          if (!machine.Has(activation)) continue;
           KernelResult result;
           result.name = absl::StrCat("product/", shape.name, "/", shape.inputs, "x", shape.outputs,
                                      "/", rows);

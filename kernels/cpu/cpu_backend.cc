@@ -64,6 +64,7 @@ absl::StatusOr<std::unique_ptr<Backend>> NewCpuBackend(Device& device,
                                                    "; it must lie in [1, ", kMaxThreads, "]"));
   }
   BH_ASSIGN_OR_RETURN(const Isa isa, ParseIsa(options.isa));
+  if (options.activation == ActivationDType::kBf16Amx) BH_RETURN_IF_ERROR(CheckBf16Tiles(isa));
   BH_ASSIGN_OR_RETURN(std::unique_ptr<ThreadPool> pool,
                       ThreadPool::Create(options.num_threads, options.may_spin));
   return std::make_unique<CpuBackend>(device, isa, options.activation, std::move(pool));

@@ -1,8 +1,12 @@
 #include "kernels/cpu/isa.h"
 
+#include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cstring>
+
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/matmul/bf16_check.h"
 
@@ -19,6 +23,32 @@ bool AskForTiles() {
   constexpr int kXfeatureTileData = 18;
   static const bool granted = syscall(SYS_arch_prctl, kArchReqXcompPerm, kXfeatureTileData) == 0;
   return granted;
+}
+
+// The brand string of CPUID.
+std::string CpuName() {
+  constexpr unsigned kFirstLeaf = 0x80000002;
+  char name[3 * 16 + 1] = {};
+  for (unsigned i = 0; i < 3; ++i) {
+    unsigned words[4] = {};
+    __get_cpuid(kFirstLeaf + i, &words[0], &words[1], &words[2], &words[3]);
+    std::memcpy(name + i * sizeof(words), words, sizeof(words));
+  }
+  return std::string(absl::StripAsciiWhitespace(name));
+}
+
+bool HasTileInstructions() {
+  return IsaPresent(Isa::kAvx512Bf16) && __builtin_cpu_supports("amx-tile") &&
+         __builtin_cpu_supports("amx-int8");
+}
+
+Bf16TilesFound FindBf16Tiles() {
+  Bf16TilesFound found;
+  found.amx = HasTileInstructions();
+  found.amx_bf16 = found.amx && __builtin_cpu_supports("amx-bf16");
+  found.permitted = found.amx_bf16 && AskForTiles();
+  found.as_defined = found.permitted && Bf16TilesAreEmulated();
+  return found;
 }
 
 }  // namespace
@@ -64,8 +94,7 @@ bool IsaPresent(Isa isa) {
       return IsaPresent(Isa::kAvx512Vnni) && __builtin_cpu_supports("avx512bf16") &&
              Bf16DotsAreFmas();
     case Isa::kAvx512Amx:
-      return IsaPresent(Isa::kAvx512Bf16) && __builtin_cpu_supports("amx-tile") &&
-             __builtin_cpu_supports("amx-int8") && AskForTiles();
+      return HasTileInstructions() && AskForTiles();
   }
   return false;
 }
@@ -76,6 +105,33 @@ std::vector<Isa> PresentIsas() {
     if (isa != Isa::kPlainAmx && IsaPresent(isa)) present.push_back(isa);
   }
   return present;
+}
+
+absl::Status CheckBf16Tiles(Isa isa) {
+  if (isa == Isa::kPlainAmx) return absl::OkStatus();
+  return CheckBf16Tiles(isa, FindBf16Tiles(), CpuName());
+}
+
+absl::Status CheckBf16Tiles(Isa isa, const Bf16TilesFound& found, const std::string& cpu) {
+  const auto refuse = [&](const auto&... why) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--activation-dtype bf16-amx: ", why...,
+        "; --activation-dtype bf16 has products in bf16 on every CPU, with bits of its own"));
+  };
+  if (!found.amx) {
+    return refuse("this CPU (", cpu, ") has no AMX (amx_tile and amx_int8 in CPUID, tile state in ",
+                  "XCR0, beside avx512_bf16)");
+  }
+  if (!found.amx_bf16) return refuse("this CPU (", cpu, ") has no amx_bf16");
+  if (!found.permitted) {
+    return refuse("the kernel refuses this process the state of tile registers ",
+                  "(arch_prctl ARCH_REQ_XCOMP_PERM)");
+  }
+  if (!found.as_defined) {
+    return refuse("tdpbf16ps of this CPU (", cpu, ") computes other sums than Intel's manual says");
+  }
+  if (!HasAmx(isa)) return refuse("--cpu-isa ", IsaName(isa), " has no tiles; leave it out");
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Isa> ParseIsa(absl::string_view name) {

@@ -2,8 +2,10 @@
 // alone.
 #pragma once
 
+#include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "kernels/simd/per_isa.h"
@@ -20,6 +22,19 @@ bool IsaPresent(Isa isa);
 
 // All that are present, the slowest (plain) first; without plain_amx, an emulation for tests.
 std::vector<Isa> PresentIsas();
+
+// What products in bf16 in tiles need, as found on this machine.
+struct Bf16TilesFound {
+  bool amx = false;         // CPUID and XCR0: amx_tile and amx_int8, beside avx512bf16
+  bool amx_bf16 = false;    // CPUID
+  bool permitted = false;   // the kernel saves the process's tiles
+  bool as_defined = false;  // tdpbf16ps gives the bits of ActivationDType::kBf16Amx
+};
+
+// INVALID_ARGUMENT unless products in bf16 in tiles run on `isa`; names what is missing.
+absl::Status CheckBf16Tiles(Isa isa);
+// The same of what was found on a CPU of this name.
+absl::Status CheckBf16Tiles(Isa isa, const Bf16TilesFound& found, const std::string& cpu);
 
 // "auto" is the best one present. INVALID_ARGUMENT for an unknown name or one that is absent here.
 absl::StatusOr<Isa> ParseIsa(absl::string_view name);

@@ -118,7 +118,8 @@ void ReferenceBackend::MatMulExperts(ConstMatrixView x, absl::Span<const Linear>
                                      const ExpertRouting& routing, MatrixView out) {
   for (int e = 0; e < routing.num_experts; ++e) {
     for (int32_t pair = routing.expert_begin[e]; pair < routing.expert_begin[e + 1]; ++pair) {
-      Multiply(x.Rows(routing.pair_token[pair], 1), experts[e], out.Rows(pair, 1), false);
+      Multiply(x.Rows(routing.pair_token[pair], 1), experts[e], out.Rows(pair, 1),
+               ActivationDType::kF32);
     }
   }
 }

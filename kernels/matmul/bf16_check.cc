@@ -5,6 +5,7 @@
 #include <random>
 
 #include "base/log.h"
+#include "kernels/matmul/bf16_amx.h"
 #include "kernels/matmul/op.h"
 
 namespace bulkhead {
@@ -25,15 +26,19 @@ bool Equal(float a, float b) {
   return std::memcmp(&a, &b, sizeof(a)) == 0 || (std::isnan(a) && std::isnan(b));
 }
 
-bool Compare() {
+float F32Of(uint16_t number) {
+  const uint32_t bits = uint32_t{number} << 16;
+  float wide;
+  std::memcpy(&wide, &bits, sizeof(wide));
+  return wide;
+}
+
+bool CompareDots() {
   std::mt19937 random(20);
   for (int i = 0; i < kProducts; ++i) {
     float x[kRows * kInputs];
     uint16_t weight[kInputs * kPanelColumns];
-    for (float& input : x) {
-      const uint32_t bits = uint32_t{Draw(random)} << 16;
-      std::memcpy(&input, &bits, sizeof(input));
-    }
+    for (float& input : x) input = F32Of(Draw(random));
     for (uint16_t& number : weight) number = Draw(random);
     const int64_t k_borders[] = {0, kInputs};
     float pairs[kRows * PairFloats(kInputs)];
@@ -64,11 +69,71 @@ bool Compare() {
   return true;
 }
 
+// Of three tiles of inputs, the last one in part.
+constexpr int64_t kTileInputs = 2 * kBf16TileInputs + 7;
+constexpr int kTileProducts = 50;
+
+// Numbers near 1, so that sums cancel and each bit shows; of every fourth product any number, of
+// every fourth weights that are denormal or whose products are.
+uint16_t DrawInput(std::mt19937& random, int product) {
+  const auto any = static_cast<uint16_t>(random());
+  return product % 4 == 0 ? any : static_cast<uint16_t>((any & 0x80FF) | 0x3F00);
+}
+
+uint16_t DrawWeight(std::mt19937& random, int product) {
+  const uint16_t number = DrawInput(random, product);
+  return product % 4 == 1 ? static_cast<uint16_t>(number & 0x80FF) : number;
+}
+
 }  // namespace
+
+bool AreSumsOfEmulation(void (*multiply)(const Product& product, const uint16_t* inputs,
+                                         const ProductPart& part)) {
+  std::mt19937 random(21);
+  for (int i = 0; i < kTileProducts; ++i) {
+    float x[kBf16TileRows * kTileInputs];
+    uint16_t weight[kTileInputs * kPanelColumns];
+    for (float& input : x) input = F32Of(DrawInput(random, i));
+    for (uint16_t& number : weight) number = DrawWeight(random, i);
+    const int64_t k_borders[] = {0, kTileInputs};
+    alignas(64) uint16_t inputs[Bf16TileInputsOf(kBf16TileRows, kTileInputs)];
+    alignas(64) float scratch[kBf16TileScratchFloats];
+    float sums[2][kBf16TileRows * kPanelColumns];
+    for (const bool emulated : {false, true}) {
+      const Product product{.x = x,
+                            .x_stride = kTileInputs,
+                            .x_rows = nullptr,
+                            .weight = weight,
+                            .format = PanelFormat::kBf16,
+                            .in_bf16 = false,
+                            .outputs = kPanelColumns,
+                            .inputs = kTileInputs,
+                            .k_borders = k_borders,
+                            .num_slices = 1,
+                            .out = sums[emulated],
+                            .out_stride = kPanelColumns,
+                            .quantized = nullptr};
+      for (int64_t row = 0; row < kBf16TileRows; ++row) {
+        plain::RoundRowToTiles(product, row, inputs);
+      }
+      const ProductPart part{0, 1, 0, kBf16TileRows, scratch};
+      (emulated ? plain::MultiplyBf16InTiles : multiply)(product, inputs, part);
+    }
+    for (int64_t at = 0; at < kBf16TileRows * kPanelColumns; ++at) {
+      if (!Equal(sums[0][at], sums[1][at])) return false;
+    }
+  }
+  return true;
+}
+
+bool Bf16TilesAreEmulated() {
+  static const bool are = AreSumsOfEmulation(&avx512vnni::MultiplyBf16InTiles);
+  return are;
+}
 
 bool Bf16DotsAreFmas() {
   static const bool are = [] {
-    const bool equal = Compare();
+    const bool equal = CompareDots();
     if (!equal) {
       BH_LOG(kWarning)
           << "this CPU's vdpbf16ps rounds otherwise than fused multiply-adds: products "

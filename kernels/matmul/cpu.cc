@@ -5,6 +5,7 @@
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/matmul/bf16_amx.h"
 #include "kernels/matmul/op.h"
 #include "kernels/packing/packing.h"
 #include "kernels/packing/quantized_packing.h"
@@ -93,6 +94,27 @@ void MatMulInInt8(ThreadPool& pool, Isa isa, const CpuMatMulScratch& scratch, Co
           });
 }
 
+// Any number of rows: all sums pair as those of tiles.
+void MatMulInBf16Tiles(ThreadPool& pool, Isa isa, const CpuMatMulScratch& scratch,
+                       const Product& product, int64_t rows) {
+  BH_CHECK(scratch.bf16_tiles != nullptr && rows <= scratch.max_rows);
+  const auto round = BH_OF_AMX(isa, RoundRowToTiles);
+  pool.ParallelForWork(rows, rows * product.inputs, [&](int, int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) round(product, row, scratch.bf16_tiles);
+  });
+  const auto multiply = BH_OF_AMX(isa, MultiplyBf16InTiles);
+  static_assert(kMaxBf16GroupRows * kBf16TileScratchPerRow <= kGroupRows * kScratchFloatsPerRow &&
+                kBf16TileScratchFloats <= 2 * kScratchFloatsPerRow);
+  const int64_t tiles = CeilDiv(rows, kBf16TileRows);
+  ForGrid(pool, CeilDiv(product.outputs, kPanelColumns), tiles, tiles,
+          rows * product.outputs * product.inputs,
+          [&](int thread, int64_t panel_begin, int64_t panel_end, int64_t begin, int64_t end) {
+            multiply(product, scratch.bf16_tiles,
+                     {panel_begin, panel_end, begin * kBf16TileRows,
+                      std::min(end * kBf16TileRows, rows), scratch.Of(thread)});
+          });
+}
+
 // Fewer panels than threads: each (panel, slice) on its own, then the slices of each output join.
 void MultiplySlices(ThreadPool& pool, Isa isa, const CpuMatMulScratch& scratch,
                     const Product& product, int64_t rows, int64_t panels) {
@@ -170,11 +192,16 @@ CpuMatMulScratch::CpuMatMulScratch(const StepLimits& limits, BumpAllocator& allo
     thread_floats = std::max(
         {thread_floats, kExpertSumFloats, limits.max_expert_inputs * int64_t{kMaxFewRowsOfAnyIsa}});
   }
+  if (limits.bf16_tiles) thread_floats = std::max(thread_floats, kBf16TileScratchFloats);
   floats = reinterpret_cast<float*>(
       allocator.Next(kMaxThreads * thread_floats * int64_t{sizeof(float)}));
   if (limits.bf16_inputs) {
     bf16_rows = reinterpret_cast<float*>(allocator.Next(
         kMaxFewRowsOfAnyIsa * PairFloats(limits.max_inputs) * int64_t{sizeof(float)}));
+  }
+  if (limits.bf16_tiles) {
+    bf16_tiles = reinterpret_cast<uint16_t*>(
+        allocator.Next(Bf16TileInputsOf(max_rows, limits.max_inputs) * int64_t{sizeof(uint16_t)}));
   }
   if (max_inputs == 0) return;
   const int64_t rows = limits.max_num_batched_tokens;
@@ -215,6 +242,9 @@ void CpuBackend::MatMul(ConstMatrixView x, const Linear& weight, MatrixView out)
   Product product = ProductOf(x, weight, out, quantized_panels);
   product.in_bf16 = activation_ == ActivationDType::kBf16 && shape.format == WeightFormat::kBF16;
   const int64_t rows = x.rows();
+  if (activation_ == ActivationDType::kBf16Amx && shape.format == WeightFormat::kBF16) {
+    return MatMulInBf16Tiles(*pool_, isa_, mat_mul_scratch_, product, rows);
+  }
   const int64_t panels = CeilDiv(shape.rows, kPanelColumns);
   const int64_t work = rows * shape.rows * shape.cols;
   const bool few = rows <= BH_OF_ISA_OR_BF16(isa_, kMaxFewRows);

@@ -22,8 +22,9 @@ struct CpuMatMulScratch {
   // Where quantised inputs of a weight of these panels lie.
   QuantizedInputs InputsFor(const QuantizedPanels& panels) const;
 
-  float* bf16_rows = nullptr;  // inputs of few rows in bf16
-  float* floats = nullptr;     // blocks of x and unfinished sums, for each of kMaxThreads threads
+  float* bf16_rows = nullptr;      // inputs of few rows in bf16
+  uint16_t* bf16_tiles = nullptr;  // of all rows, as MultiplyBf16InTiles takes them
+  float* floats = nullptr;  // blocks of x and unfinished sums, for each of kMaxThreads threads
   int64_t thread_floats = 0;
   int max_rows = 0;
   // Quantised inputs: the most that one product of all tokens has.

@@ -6,8 +6,8 @@
 namespace bulkhead {
 
 // kAvx512Vnni is kAvx512 but for the products in int8, kAvx512Bf16 is that but for float products,
-// kAvx512Amx is that but for products in int8 of many rows. kPlainAmx is kPlain with AMX's tiles
-// emulated, for tests.
+// kAvx512Amx is that but for products in int8 of many rows and, where asked for, in bf16. kPlainAmx
+// is kPlain with AMX's tiles emulated, for tests.
 enum class Isa { kPlain, kPlainAmx, kAvx2, kAvx512, kAvx512Vnni, kAvx512Bf16, kAvx512Amx };
 
 constexpr bool HasAmx(Isa isa) { return isa == Isa::kPlainAmx || isa == Isa::kAvx512Amx; }

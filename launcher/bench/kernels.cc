@@ -44,7 +44,7 @@ class Results {
                      {"share_of_peak", result.share_of_peak}});
     if (!prints_) return;
     if (list_.size() == 1) {
-      std::printf("%-30s %-9s %-5s %12s %22s %26s\n", "what", "format", "act", "us",
+      std::printf("%-30s %-9s %-8s %12s %22s %26s\n", "what", "format", "act", "us",
                   "GB/s of reading", "Gop/s of peak");
     }
     std::string peak = absl::StrFormat("%.0f", result.gop_per_s);
@@ -52,7 +52,7 @@ class Results {
       absl::StrAppendFormat(&peak, " of %.0f %4.0f %%", result.peak_gop_per_s,
                             100 * result.share_of_peak);
     }
-    std::printf("%-30s %-9s %-5s %12.1f %8.1f of %5.1f %4.0f %% %26s\n", result.name.c_str(),
+    std::printf("%-30s %-9s %-8s %12.1f %8.1f of %5.1f %4.0f %% %26s\n", result.name.c_str(),
                 result.format.c_str(), result.activation.c_str(), result.seconds * 1e6,
                 result.gb_per_s, result.read_gb_per_s, 100 * result.share_of_read, peak.c_str());
     std::fflush(stdout);

@@ -67,11 +67,11 @@ absl::StatusOr<Command> ParseThroughput(CommandArgs args) {
 absl::StatusOr<Command> ParseKernels(CommandArgs args) {
   Flags flags(
       "bench kernels", "[FLAGS]",
-      "Measures the machine's ceilings (reading, f32 fma, int8 dot products) and, in the same "
-      "rounds, products\n"
-      "and attention in every format; on a GPU against reading and cuBLASLt's 8192^3, in the "
-      "shape of Llama 3 8B.\n"
-      "Under mpirun on all ranks at once. Needs no model.",
+      "Measures the machine's ceilings (reading, f32 fma, dot products of int8 and bf16, AMX) and, "
+      "in the\n"
+      "same rounds, products and attention in every format; on a GPU against reading and "
+      "cuBLASLt's 8192^3,\n"
+      "in the shape of Llama 3 8B. Under mpirun on all ranks at once. Needs no model.",
       "bulkhead bench kernels --threads 2\n"
       "bulkhead bench kernels --filter product/gate_up");
   KernelsOptions options;

@@ -221,6 +221,7 @@ StepLimits StepLimitsOf(const RankShard& shard, const ModelLimits& limits, int64
   StepLimits step{limits.max_num_batched_tokens, limits.max_num_seqs, limits.max_model_len};
   step.max_inputs = max_inputs;
   step.bf16_inputs = limits.activation == ActivationDType::kBf16;
+  step.bf16_tiles = limits.activation == ActivationDType::kBf16Amx;
   if (limits.activation == ActivationDType::kInt8) step.max_int8_inputs = max_inputs;
   const ModelConfig& model = *shard.model;
   if (model.moe.num_experts > 0) {

@@ -52,6 +52,7 @@ class CpuFixture {
     StepLimits limits{max_rows, max_rows, 128, max_int8_inputs};
     limits.min_group = 16;
     limits.bf16_inputs = activation == ActivationDType::kBf16;
+    limits.bf16_tiles = activation == ActivationDType::kBf16Amx;
     limits.max_inputs = kMaxInputs;
     const HeadLayout heads{1, 1, 16, &kHead};
     workspace_ = Allocate(backend_->WorkspaceBytes(limits, heads));

@@ -36,5 +36,24 @@ template <int kSums, int kInputs, int kWeights>
 BH_INLINE void DotTiles() {
   asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSums), "i"(kInputs), "i"(kWeights));
 }
+// sums [m][n] += the sum over k of inputs [m][2 k] and weights [k][2 n], a chain of fused
+// multiply-adds from +0, plus the same of odd ones: f32 of bf16, rounded to nearest even, denormal
+// inputs and results as 0, whatever MXCSR says.
+template <int kSums, int kInputs, int kWeights>
+BH_INLINE void DotBf16Tiles() {
+  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0"
+               :
+               : "i"(kSums), "i"(kInputs), "i"(kWeights));
+}
+
+// Of two k's of a panel in bf16 ([16 words]: columns i and 16 + i) the pairs of columns 0 to 15
+// into `low`, of the others into `high`: [16][2], what weights of DotBf16Tiles are.
+BH_INLINE void InterleavePairs(const char* even, const char* odd, char* low, char* high) {
+  constexpr __mmask32 kHigh = 0xAAAAAAAA;  // of each word
+  const __m512i first = _mm512_loadu_si512(even);
+  const __m512i second = _mm512_loadu_si512(odd);
+  _mm512_storeu_si512(low, _mm512_mask_blend_epi16(kHigh, first, _mm512_slli_epi32(second, 16)));
+  _mm512_storeu_si512(high, _mm512_mask_blend_epi16(kHigh, _mm512_srli_epi32(first, 16), second));
+}
 
 }  // namespace bulkhead::BH_ISA

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <stdint.h>
+#include <xmmintrin.h>
 
 #include "kernels/simd/tile_shapes.h"
 #include "simd.h"
@@ -61,15 +62,20 @@ void StoreTile(void* to, int64_t stride) {
   }
 }
 
+void CheckShapes(const TileRegister& sums, const TileRegister& inputs,
+                 const TileRegister& weights) {
+  if (sums.row_bytes % 4 != 0 || inputs.row_bytes % 4 != 0 || sums.rows != inputs.rows ||
+      sums.row_bytes != weights.row_bytes || inputs.row_bytes / 4 != weights.rows) {
+    __builtin_trap();
+  }
+}
+
 template <int kSums, int kInputs, int kWeights>
 void DotTiles() {
   TileRegister& sums = ConfiguredTile(kSums);
   const TileRegister& inputs = ConfiguredTile(kInputs);
   const TileRegister& weights = ConfiguredTile(kWeights);
-  if (sums.row_bytes % 4 != 0 || inputs.row_bytes % 4 != 0 || sums.rows != inputs.rows ||
-      sums.row_bytes != weights.row_bytes || inputs.row_bytes / 4 != weights.rows) {
-    __builtin_trap();
-  }
+  CheckShapes(sums, inputs, weights);
   for (int m = 0; m < sums.rows; ++m) {
     for (int n = 0; n < sums.row_bytes / 4; ++n) {
       uint32_t sum;
@@ -80,6 +86,51 @@ void DotTiles() {
       }
       __builtin_memcpy(sums.at[m] + 4 * n, &sum, sizeof(sum));
     }
+  }
+}
+
+// A row of `sums` goes on by the pairs of `inputs` and `weights`. Not inlined, so that nothing of
+// it leaves the mode of the caller.
+[[gnu::noipa]] void AddBf16Row(const uint8_t* inputs, const TileRegister& weights, uint8_t* sums) {
+  F32x16 of_even = Zero();
+  F32x16 of_odd = Zero();
+  for (int k = 0; k < weights.rows; ++k, inputs += 4) {
+    uint32_t columns[kLanes];
+    uint32_t pair;
+    __builtin_memcpy(columns, weights.at[k], sizeof(columns));
+    __builtin_memcpy(&pair, inputs, sizeof(pair));
+    of_even = Fma(Set1(F32OfBits(pair << 16)), LoadBf16Low(columns), of_even);
+    of_odd = Fma(Set1(F32OfBits(pair & 0xFFFF0000u)), LoadBf16High(columns), of_odd);
+  }
+  F32x16 sum;
+  __builtin_memcpy(&sum, sums, sizeof(sum));
+  sum = Add(sum, Add(of_even, of_odd));
+  __builtin_memcpy(sums, &sum, sizeof(sum));
+}
+
+template <int kSums, int kInputs, int kWeights>
+void DotBf16Tiles() {
+  constexpr unsigned kFlushMode = 0x9FC0;  // to nearest even, denormals as 0, no exceptions
+  TileRegister& sums = ConfiguredTile(kSums);
+  const TileRegister& inputs = ConfiguredTile(kInputs);
+  const TileRegister& weights = ConfiguredTile(kWeights);
+  CheckShapes(sums, inputs, weights);
+  // Columns behind the last one are 0 in all three.
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(kFlushMode);
+  for (int m = 0; m < sums.rows; ++m) AddBf16Row(inputs.at[m], weights, sums.at[m]);
+  _mm_setcsr(before);
+}
+
+BH_INLINE void InterleavePairs(const char* even, const char* odd, char* low, char* high) {
+  for (int i = 0; i < 16; ++i) {
+    uint32_t first, second;
+    __builtin_memcpy(&first, even + 4 * i, 4);
+    __builtin_memcpy(&second, odd + 4 * i, 4);
+    const uint32_t pairs[2] = {(first & 0xFFFF) | second << 16,
+                               first >> 16 | (second & 0xFFFF0000u)};
+    __builtin_memcpy(low + 4 * i, &pairs[0], 4);
+    __builtin_memcpy(high + 4 * i, &pairs[1], 4);
   }
 }
 

@@ -3,6 +3,7 @@
 // activations; and with f32 activations the right ones.
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/isa.h"
@@ -50,6 +51,7 @@ class QuantizedBits : public testing::TestWithParam<std::tuple<Held, ActivationD
   QuantizedBits() {
     base_.weight_dtype = held().weight_dtype;
     base_.activation = std::get<1>(GetParam());
+    if (base_.activation == ActivationDType::kBf16Amx) base_.backend = "plain_amx";
     base_.decode_tokens = kDecodeTokens;
   }
   static const Held& held() { return std::get<0>(GetParam()); }
@@ -73,7 +75,8 @@ TEST_P(QuantizedBits, AreTheSameAtAnyTensorParallelDegree) {
   // token of a mixture may go to another expert.
   const bool stored = !held().weight_dtype.has_value();
   const bool exact = base_.activation == ActivationDType::kF32;
-  const bool in_bf16 = base_.activation == ActivationDType::kBf16;
+  const bool in_bf16 =
+      base_.activation == ActivationDType::kBf16 || base_.activation == ActivationDType::kBf16Amx;
   const double bound = stored && exact                              ? 1e-4
                        : in_bf16                                    ? 0.02
                        : held().weight_dtype == WeightFormat::kInt4 ? 0.6
@@ -94,8 +97,14 @@ TEST_P(QuantizedBits, AreTheSameInAnyBatchChunkingThreadsAndInstructionSet) {
   chunks.threads = 2;
   chunks.size = 2;
   ExpectSameBits(Run(chunks), want);
-  for (const char* backend : {"ordered", "plain", "avx2", "avx512"}) {
-    if (std::string(backend) == "avx512" && !IsaPresent(Isa::kAvx512)) continue;
+  std::vector<std::string> backends = {"ordered"};
+  if (base_.activation == ActivationDType::kBf16Amx) {
+    if (CheckBf16Tiles(Isa::kAvx512Amx).ok()) backends.push_back("avx512amx");
+  } else {
+    backends.insert(backends.end(), {"plain", "avx2"});
+    if (IsaPresent(Isa::kAvx512)) backends.push_back("avx512");
+  }
+  for (const std::string& backend : backends) {
     SCOPED_TRACE(backend);
     RigOptions options = base_;
     options.backend = backend;
@@ -116,8 +125,12 @@ INSTANTIATE_TEST_SUITE_P(Held, QuantizedBits,
 
 INSTANTIATE_TEST_SUITE_P(Bf16, QuantizedBits,
                          testing::Combine(testing::ValuesIn(kInBf16),
-                                          testing::Values(ActivationDType::kBf16)),
-                         [](const auto& info) { return std::get<0>(info.param).name; });
+                                          testing::Values(ActivationDType::kBf16,
+                                                          ActivationDType::kBf16Amx)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param).name) +
+                                  (std::get<1>(info.param) == ActivationDType::kBf16 ? "" : "_amx");
+                         });
 
 TEST(QuantizedBits, ThreeRanksGiveTheGoldenTokens) {
   for (const char* name : {"awq", "gptq", "gptq_act_order", "ct_int4_g32_asym", "ct_mxfp4",

@@ -1,0 +1,43 @@
+// Products in bf16 in AMX's tile registers: what crosses from the CPU backend into bf16_amx.cc.
+// ActivationDType::kBf16Amx (kernels/backend.h) says what is computed.
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/matmul/op.h"
+#include "kernels/simd/per_isa.h"
+
+namespace bulkhead {
+
+inline constexpr int64_t kBf16TileRows = 16;
+inline constexpr int64_t kBf16TileInputs = 32;  // that one instruction takes
+inline constexpr int64_t kBf16TileNumbers = kBf16TileRows * kBf16TileInputs;
+
+// Rows of inputs rounded to bf16: [rows / 16][tiles of a row][16][32]. Each slice begins with a
+// tile, and its last one is padded with 0. What padding rows hold is of no matter.
+constexpr int64_t Bf16TilesOfRow(int64_t inputs, int num_slices) {
+  return inputs / kBf16TileInputs + num_slices;
+}
+// Numbers of `rows` rows of at most `inputs` inputs.
+constexpr int64_t Bf16TileInputsOf(int64_t rows, int64_t inputs) {
+  return (rows + kBf16TileRows - 1) / kBf16TileRows * Bf16TilesOfRow(inputs, kMaxSlices) *
+         kBf16TileNumbers;
+}
+
+// Of a thread's scratch: chains and unfinished subtrees of at least one tile of rows.
+inline constexpr int64_t kBf16TileScratchPerRow = (1 + kMaxSliceLevels) * kPanelColumns;
+inline constexpr int64_t kBf16TileScratchFloats = kBf16TileRows * kBf16TileScratchPerRow;
+inline constexpr int64_t kMaxBf16GroupRows = 192;  // of a part, worked on together
+
+// Row `row` of product.x, into `inputs` of the whole product.
+BH_WITH_AMX(void RoundRowToTiles(const Product& product, int64_t row, uint16_t* inputs))
+// interleaved [tiles][2][16][16 pairs] = `count` k's of a panel, columns 0 to 15 before the others,
+// and 0 behind them up to whole tiles.
+BH_WITH_AMX(void InterleaveForTiles(const void* panel, int64_t count, void* interleaved))
+// Of product.x nothing is read. part.row_begin is a multiple of kBf16TileRows; its scratch is
+// kBf16TileScratchPerRow floats for each row, those of the last tile among them, up to
+// kMaxBf16GroupRows.
+BH_WITH_AMX(void MultiplyBf16InTiles(const Product& product, const uint16_t* inputs,
+                                     const ProductPart& part))
+
+}  // namespace bulkhead
