@@ -110,6 +110,12 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& option
                                             : ExitCode::kUsage);
 }
 
+absl::Status CheckActivation(const EngineOptions& options, ActivationDType activation) {
+  if (activation != ActivationDType::kBf16Amx) return absl::OkStatus();
+  BH_ASSIGN_OR_RETURN(const Isa isa, ParseIsa(IsaNameOf(options.cpu_isa)));
+  return CheckBf16Tiles(isa);
+}
+
 // Whether a layer has matrices in numbers beside quantised ones.
 bool KeepsMatrices(const ModelConfig& config) {
   for (int layer = 0; layer < config.num_hidden_layers; ++layer) {

@@ -35,6 +35,9 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& option
                                                      const ThreadConfig& threads,
                                                      ActivationDType activation, Device& device);
 
+// Whether this machine's CPU computes with such activations, as MakeBackend asks.
+absl::Status CheckActivation(const EngineOptions& options, ActivationDType activation);
+
 // A rank's backend sizes on a GPU, without a GPU: for planning. INVALID_ARGUMENT (exit code 2) for
 // formats that the GPU kernels do not support. `gemm_library`: whether cuBLASLt is used.
 absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(const ModelLimits& formats,

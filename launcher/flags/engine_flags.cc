@@ -54,11 +54,13 @@ void AddModelFlags(RawEngineFlags* raw, Flags* flags) {
   flags->Add(
       "--activation-dtype", "TYPE",
       "inputs of matrix products on CPUs: int8 (fast; the default of quantised weights), bf16 "
-      "(of weights in bf16 but for experts; faster in prefill) or f32 (exact)",
+      "(of weights in bf16 but for experts; faster in prefill), bf16-amx (the same in the tiles of "
+      "CPUs with amx_bf16; bits of its own) or f32 (exact)",
       OptionalChoiceValue<ActivationDType>(&options.activation_dtype,
                                            {{"int8", ActivationDType::kInt8},
                                             {"bf16", ActivationDType::kBf16},
                                             {"bfloat16", ActivationDType::kBf16},
+                                            {"bf16-amx", ActivationDType::kBf16Amx},
                                             {"f32", ActivationDType::kF32},
                                             {"float32", ActivationDType::kF32}}));
   flags->AddSwitch("--strict-config", "refuse a config.json with an unknown field",

@@ -244,12 +244,13 @@ absl::StatusOr<ModelLimits> FormatsOf(const EngineOptions& options, const ModelS
                         ? WeightFormats::AtLoad(*options.weight_dtype, options.weight_group_size)
                         : WeightFormats::StoredBy(model, options.dtype.value_or(stated));
   formats.activation = ActivationOf(options, formats.weights);
-  if (formats.activation == ActivationDType::kBf16 &&
+  const bool in_amx = formats.activation == ActivationDType::kBf16Amx;
+  if ((in_amx || formats.activation == ActivationDType::kBf16) &&
       formats.weights.layers != WeightFormat::kBF16) {
     return WithExitCode(
         absl::InvalidArgumentError(absl::StrCat(
-            "--activation-dtype bf16 is for weights in bfloat16, and these are ",
-            WeightFormatsText(formats.weights), "; ",
+            "--activation-dtype ", in_amx ? "bf16-amx" : "bf16",
+            " is for weights in bfloat16, and these are ", WeightFormatsText(formats.weights), "; ",
             IsQuantized(formats.weights.layers) ? "leave it out" : "add --dtype bfloat16, too")),
         ExitCode::kUsage);
   }

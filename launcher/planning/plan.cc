@@ -272,9 +272,14 @@ absl::StatusOr<std::unique_ptr<Planned>> MakePlan(const EngineOptions& engine,
         plan->sizes, MakeGpuSizes(plan->source.formats, plan->source.config.model, UsesCublasLt()));
     BH_RETURN_IF_ERROR(CheckDraftOnGpu(plan->source));
   } else {
+    const absl::Status computes = CheckActivation(engine, plan->source.formats.activation);
+    if (!computes.ok()) {
+      plan->source.config.warnings.push_back(
+          absl::StrCat("serve would not start on this machine: ", computes.message()));
+    }
     plan->device = MakeDevice(plan->budgets[0]);
-    BH_ASSIGN_OR_RETURN(plan->sizes,
-                        MakeBackend(engine, {}, plan->source.formats.activation, *plan->device));
+    // No size depends on what this CPU computes: the plan may be for another.
+    BH_ASSIGN_OR_RETURN(plan->sizes, MakeBackend(engine, {}, ActivationDType::kF32, *plan->device));
   }
   plan->model =
       std::make_unique<ModelCapacity>(plan->source.config.model, plan->source.formats, plan->engine,

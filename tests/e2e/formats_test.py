@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import group  # noqa: E402
@@ -18,14 +19,14 @@ def heldout():
         return json.load(f)["heldout"][:TEXTS]
 
 
-def nll(*flags):
+def nll(*flags, texts=None):
     """The sum of -ln p over all texts."""
-    with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as texts:
-        for text in heldout():
-            texts.write(json.dumps({"text": text["text"]}) + "\n")
-        texts.flush()
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
+        for text in texts or heldout():
+            file.write(json.dumps({"text": text["text"]}) + "\n")
+        file.flush()
         done = subprocess.run(
-            [*group.front(), group.BINARY, "score", "--model", group.MODEL, "--texts", texts.name, *map(str, flags)],
+            [*group.front(), group.BINARY, "score", "--model", group.MODEL, "--texts", file.name, *map(str, flags)],
             capture_output=True, text=True, timeout=group.LIMIT_S, check=True, env=group.ENVIRONMENT)
     return sum(json.loads(line)["nll"] for line in done.stdout.splitlines())
 
@@ -45,6 +46,34 @@ class FormatsTest(unittest.TestCase):
         loss = nll("--kv-cache-dtype", "f32", "--dtype", "bfloat16", "--activation-dtype", "bf16")
         self.assertAlmostEqual(loss, expected, delta=2e-4 * expected)
         self.assertNotEqual(loss, nll("--kv-cache-dtype", "f32", "--dtype", "bfloat16"))
+
+    def test_bf16_in_emulated_tiles_loses_little_with_the_same_bits_on_one_rank_and_two(self):
+        flags = ("--kv-cache-dtype", "f32", "--activation-dtype", "bf16-amx", "--cpu-isa", "plain_amx")
+        texts = heldout()[:2]
+        expected = sum(text["nll"] for text in texts)
+        alone = nll(*flags, texts=texts)
+        self.assertAlmostEqual(alone, expected, delta=1e-3 * expected)
+        self.assertNotEqual(alone, nll("--kv-cache-dtype", "f32", "--activation-dtype", "bf16", texts=texts))
+        with unittest.mock.patch.object(group, "RANKS", 2):
+            self.assertEqual(nll(*flags, texts=texts), alone)
+
+    def test_bf16_in_tiles_is_refused_on_a_cpu_without_them(self):
+        with open("/proc/cpuinfo", encoding="utf-8") as cpu:
+            if "amx_bf16" in cpu.read():
+                self.skipTest("this CPU has amx_bf16")
+        for ranks in (1, 2):
+            with unittest.mock.patch.object(group, "RANKS", ranks):
+                done = subprocess.run(
+                    [*group.front(), group.BINARY, "score", "--model", group.MODEL, "--texts", os.devnull,
+                     "--activation-dtype", "bf16-amx"], capture_output=True, text=True, timeout=group.LIMIT_S,
+                    env=group.ENVIRONMENT)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertRegex(done.stderr, r"--activation-dtype bf16-amx: this CPU \(.+\) has no (AMX|amx_bf16)")
+            if ranks > 1:
+                self.assertRegex(done.stderr, r"rank [01]")
+        planned = subprocess.run([group.BINARY, "plan", "--model", group.MODEL, "--activation-dtype", "bf16-amx"],
+                                 capture_output=True, text=True, timeout=group.LIMIT_S, check=True)
+        self.assertIn("serve would not start on this machine: --activation-dtype bf16-amx: ", planned.stderr)
 
     def test_f32_keys_and_values_give_the_golden_probabilities(self):
         expected = sum(text["nll"] for text in heldout())

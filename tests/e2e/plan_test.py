@@ -98,6 +98,15 @@ class PlanTest(unittest.TestCase):
             self.assertEqual(code, 0)
         self.expect_same_bytes(planned, served, flags)
 
+    def test_inputs_in_tiles_are_planned_to_the_byte(self):
+        flags = {"--device-memory": "110MiB", "--activation-dtype": "bf16-amx", "--cpu-isa": "plain_amx"}
+        code, planned, errors = plan(flags, group.RANKS)
+        self.assertEqual(code, 0, errors)
+        with tempfile.TemporaryDirectory() as folder:
+            code, served = self.serve(flags, os.path.join(folder, "report.json"))
+        self.assertEqual(code, 0)
+        self.expect_same_bytes(planned, served, flags)
+
     def test_drafts_are_planned_for_a_gpu(self):
         arenas = []
         for config in (None, {"method": "ngram", "num_speculative_tokens": 5}, {"model": group.MODEL, "num_speculative_tokens": 5}):

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 
 namespace bulkhead {
@@ -51,6 +52,30 @@ TEST(ModelSource, ADraftModelHasTheFlagsThatAreForBothAndItsOwnLength) {
   EXPECT_EQ(own.max_model_len, 2048);
   EXPECT_EQ(own.max_num_batched_tokens, 264);
   EXPECT_EQ(own.num_kv_groups(), 1);
+}
+
+TEST(ModelSource, ActivationsInBf16AreForWeightsInBf16) {
+  EngineOptions options;
+  options.model = BH_SOURCE_DIR "/examples/models/sample";
+  const auto refusal = [&] {
+    const absl::Status status = ReadModelSource(options, Weights::kRequired).status();
+    EXPECT_TRUE(status.ok() || ExitCodeOf(status) == ExitCode::kUsage) << status;
+    return std::string(status.message());
+  };
+  for (const auto& [activation, name] :
+       {std::pair(ActivationDType::kBf16, "bf16"), {ActivationDType::kBf16Amx, "bf16-amx"}}) {
+    options.activation_dtype = activation;
+    options.dtype.reset();
+    options.weight_dtype.reset();
+    EXPECT_EQ(refusal(), "");
+    options.dtype = DType::kF32;
+    EXPECT_EQ(refusal(), absl::StrCat("--activation-dtype ", name,
+                                      " is for weights in bfloat16, and these "
+                                      "are float32; add --dtype bfloat16, too"));
+    options.weight_dtype = WeightFormat::kInt8;
+    EXPECT_THAT(refusal(), AllOf(HasSubstr(absl::StrCat("--activation-dtype ", name, " is for")),
+                                 HasSubstr("; leave it out")));
+  }
 }
 
 TEST(ModelSource, AnMtpLayerThatIsNotThereIsRefusedByName) {
