@@ -56,6 +56,11 @@ int DraftAcceptance::NextLength(double worth, int max_tokens) const {
 void DraftAcceptance::Record(int drafted, int accepted, int tokens) {
   BH_CHECK(accepted <= drafted);
   for (int i = 0; i < accepted; ++i) rate_ += (1 - rate_) * rate_step_;
+  if (accepted > 0) {
+    steps_of_wait_ = 1;
+  } else if (drafted > 0) {
+    FoundNone();
+  }
   if (accepted < drafted) {
     rate_ -= rate_ * rate_step_;
     trials_ = std::max(0.0, trials_ - 1);

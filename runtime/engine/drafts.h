@@ -67,10 +67,19 @@ class DraftAcceptance {
   // A step generated `tokens` of the sequence, after `accepted` of `drafted` tokens.
   void Record(int drafted, int accepted, int tokens);
 
+  // Of prompt lookup where steps are planned ahead: whether step `number` may wait for the tokens
+  // that a draft is looked up by. One step in n does, so that sequences wait in the same steps; n
+  // is doubled where nothing was found or accepted, and 1 again where something was.
+  bool Awaits(uint64_t number) const { return number % steps_of_wait_ == 0; }
+  void FoundNone() { steps_of_wait_ = std::min(2 * steps_of_wait_, kMostStepsOfWait); }
+
  private:
+  static constexpr uint64_t kMostStepsOfWait = 16;
+
   double rate_ = 0.5;
   double rate_step_ = 0.25;
   double trials_ = 1;
+  uint64_t steps_of_wait_ = 1;
 };
 
 // What a token costs in steps that compute no prompts: a line through the times of the latest of

@@ -96,6 +96,7 @@ int Scheduler::AddDrafts(Sequence& sequence) {
     if (sequence.logits != nullptr) {
       sequence.drafts.resize(sequence.logits->NumAllowed(sequence.drafts));
     }
+    if (sequence.drafts.empty()) sequence.acceptance.FoundNone();
   }
   const auto drafted = static_cast<int>(sequence.drafts.size());
   draft_tokens_left_ -= drafted;
@@ -119,7 +120,8 @@ void Scheduler::AddSample(const Sequence& sequence, int seq_index, int64_t posit
 }
 
 // Whether a token of the steps in flight could be the last of those that a draft is looked up by:
-// the ones before it, at least, are found earlier in its sequence.
+// the ones before it, at least, are found earlier in its sequence, and waiting for it has been of
+// use.
 bool Scheduler::AwaitsDrafts() {
   if (limits_.drafts.num_speculative_tokens == 0) return false;
   BeginDrafts(limits_.max_num_batched_tokens, false);
@@ -127,6 +129,7 @@ bool Scheduler::AwaitsDrafts() {
   before.prompt_lookup_max = before.prompt_lookup_min = before.prompt_lookup_min - 1;
   return std::any_of(running_.begin(), running_.end(), [&](const Sequence* sequence) {
     if (sequence->pending_samples == 0 || !ReadyToDecode(*sequence)) return false;
+    if (!sequence->acceptance.Awaits(plan_seq_ + 1)) return false;
     if (DraftLength(*sequence) == 0) return false;
     return before.prompt_lookup_min == 0 ||
            !DraftByLookup(sequence->tokens, before, 1, lookup_places_left_).empty();

@@ -87,6 +87,26 @@ TEST(DraftAcceptanceTest, WhereADraftTakesAsLongAsATokenItIsTriedNowAndThen) {
   EXPECT_GT(drafted, 20);
 }
 
+TEST(DraftAcceptanceTest, StepsWaitMoreRarelyUntilADraftIsAccepted) {
+  DraftAcceptance acceptance;
+  const auto waits = [&acceptance] {
+    int count = 0;
+    for (uint64_t step = 1; step <= 64; ++step) count += acceptance.Awaits(step) ? 1 : 0;
+    return count;
+  };
+  EXPECT_EQ(waits(), 64);
+  acceptance.FoundNone();
+  EXPECT_EQ(waits(), 32);
+  acceptance.Record(2, 0, 1);
+  EXPECT_EQ(waits(), 16);
+  acceptance.Record(0, 0, 1);  // there was no draft to accept
+  EXPECT_EQ(waits(), 16);
+  for (int i = 0; i < 10; ++i) acceptance.FoundNone();
+  EXPECT_EQ(waits(), 4);
+  acceptance.Record(2, 1, 2);
+  EXPECT_EQ(waits(), 64);
+}
+
 TEST(DecodeCostTest, ALineThroughTheStepsSaysWhatAnotherTokenCosts) {
   DecodeCost cost;
   const double unknown = cost.OfAnotherEach(1);
