@@ -10,7 +10,6 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -155,9 +154,9 @@ class Coordinator final : public RequestInbox {
   absl::btree_set<std::pair<uint64_t, SequenceId>> time_limits_;
   LoadMeter meter_;
   uint64_t text_ns_ = 0;
-  std::deque<uint64_t> planned_ns_;  // when the steps in flight were
-  uint64_t committed_ns_ = 0;        // when the last step was
-  uint64_t step_tokens_ = 0;         // of all steps so far, as the scheduler counts them
+  uint64_t step_begun_ns_ = 0;  // when the last step was committed, or work came behind it
+  uint64_t answers_ns_ = 0;     // since then, before steps of a draft model, which do not cause it
+  uint64_t step_tokens_ = 0;    // of all steps so far, as the scheduler counts them
 };
 
 }  // namespace bulkhead

@@ -29,21 +29,27 @@ absl::StatusOr<Step> Coordinator::NextStep() {
       BH_CHECK(scheduler_.idle());  // with nothing in flight some request must be runnable
       continue;
     }
-    planned_ns_.push_back(options_.now_ns());
-    meter_.Busy(planned_ns_.back(), scheduler_.load());
+    const uint64_t now = options_.now_ns();
+    meter_.Busy(now, scheduler_.load());
+    if (scheduler_.commits_drafts()) answers_ns_ += now - std::exchange(step_begun_ns_, now);
     return *std::move(step);
   }
 }
 
 // Sleeps while there is nothing to do.
 absl::StatusOr<Coordinator::Arrivals> Coordinator::TakeArrivals() {
-  if (scheduler_.idle()) meter_.Idle();
+  const bool idle = scheduler_.idle();
+  if (idle) meter_.Idle();
   const absl::MutexLock lock(&mutex_);
   while (inbox_.empty() && cancels_.empty() && scheduler_.idle() &&
          state_ != GroupState::kDraining && state_ != GroupState::kLost) {
     work_.Wait(&mutex_);
   }
   if (state_ == GroupState::kLost) return failure_;
+  if (idle) {
+    step_begun_ns_ = options_.now_ns();
+    answers_ns_ = 0;
+  }
   scheduler_.SetMaxNumSeqs(live_limits_.max_num_seqs);
   return Arrivals{std::exchange(inbox_, {}), std::exchange(cancels_, {})};
 }
@@ -140,12 +146,13 @@ std::optional<Coordinator::EndCause> Coordinator::Advance(Active& active, TokenI
 
 void Coordinator::Commit(StepResult result) {
   if (state() == GroupState::kLost) return;
-  // A step begins when the one before it ends.
-  const uint64_t begun_ns = std::max(planned_ns_.front(), committed_ns_);
-  planned_ns_.pop_front();
-  committed_ns_ = options_.now_ns();
+  // A step begins when the one before it ends: one that could not be planned ahead, as it verifies
+  // drafts, has taken the host's time for its plan and for the answers before it, too.
+  const uint64_t begun_ns = std::exchange(step_begun_ns_, options_.now_ns());
+  uint64_t step_ns = step_begun_ns_ - begun_ns;
+  if (!scheduler_.commits_drafts()) step_ns += std::exchange(answers_ns_, 0);
   if (options_.limits.drafts.num_speculative_tokens > 0) {
-    scheduler_.RecordStepTime(static_cast<double>(committed_ns_ - begun_ns) * 1e-9);
+    scheduler_.RecordStepTime(static_cast<double>(step_ns) * 1e-9);
   }
   if (scheduler_.commits_drafts()) {
     scheduler_.Commit(std::move(result));

@@ -1,4 +1,9 @@
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -41,6 +46,63 @@ TEST_F(CoordinatorTest, DraftsChangeNoTokenNoTextAndNoEnd) {
   EXPECT_LT(metrics.drafts.accepted_tokens, metrics.drafts.draft_tokens);
   // Accepted tokens took no steps of their own, nor do any that a stop string cut off.
   EXPECT_LT(metrics.steps, generated - metrics.drafts.accepted_tokens / 2);
+}
+
+// Of a device whose steps take as long as is said, and run beside the host.
+class TimedRunner final : public StepRunner {
+ public:
+  TimedRunner(const SchedulerLimits& limits, uint64_t step_ns, std::atomic<uint64_t>& now_ns)
+      : toy_(limits), step_ns_(step_ns), now_ns_(now_ns) {}
+
+  int depth() const override { return toy_.depth(); }
+  absl::Status Submit(Step step) override {
+    const uint64_t before = ends_ns_.empty() ? 0 : ends_ns_.back();
+    ends_ns_.push_back(std::max(before, now_ns_.load()) + step_ns_);
+    return toy_.Submit(std::move(step));
+  }
+  absl::StatusOr<StepResult> Collect() override {
+    now_ns_ = std::max(now_ns_.load(), ends_ns_.front());
+    ends_ns_.pop_front();
+    return toy_.Collect();
+  }
+
+ private:
+  ToyRunner toy_;
+  const uint64_t step_ns_;
+  std::atomic<uint64_t>& now_ns_;
+  std::deque<uint64_t> ends_ns_;
+};
+
+// Draft tokens in answers of which hardly one is right, while a token's text takes `text_ns` of the
+// host beside steps of 10 ms.
+uint64_t NumDrafted(uint64_t text_ns, int num_requests) {
+  SchedulerLimits limits = ToyLimits();
+  limits.depth = 2;
+  limits.max_num_seqs = 1;
+  limits.drafts = {.num_speculative_tokens = 3, .prompt_lookup_max = 1, .prompt_lookup_min = 1};
+  std::atomic<uint64_t> now_ns{1000};
+  SlowTokenizer tokenizer(now_ns);
+  tokenizer.SetDelay(text_ns);
+  TimedRunner runner(limits, 10'000'000, now_ns);
+  Coordinator::Options options;
+  options.limits = limits;
+  options.eos_ids = {kToyEos};
+  options.tokenizer = &tokenizer;
+  options.now_ns = [&now_ns] { return now_ns.load(); };
+  Coordinator coordinator(std::move(options));
+  coordinator.SetServing();
+  for (int i = 0; i < num_requests; ++i) {
+    EXPECT_TRUE(coordinator.Submit(ToyRequest(20, 40, i), std::make_shared<RecordingSink>()).ok());
+  }
+  coordinator.BeginDrain(absl::InfiniteDuration());
+  EXPECT_TRUE(RunRank(runner, nullptr, &coordinator, nullptr).ok());
+  return coordinator.Metrics().drafts.draft_tokens;
+}
+
+TEST(CoordinatorDraftsTest, AStepThatVerifiesIsChargedTheHostsTimeThatNoStepHides) {
+  constexpr int kRequests = 12;
+  EXPECT_GT(NumDrafted(0, kRequests), 8 * kRequests);
+  EXPECT_LT(NumDrafted(9'000'000, kRequests), 4 * kRequests);
 }
 
 }  // namespace
