@@ -77,8 +77,9 @@ class ModelRunner final : public StepRunner {
   // every size that decoding has and records it where it can be: nothing is loaded or recorded
   // later. Writes to block 0 alone.
   absl::Status WarmUpDecodes();
-  // Where another runner computes on the same backend: before each step of this one, and what the
-  // plans of the other's steps change in the block tables of KV group 0.
+  // Where another runner computes on the same backend: before a step of this one that comes after
+  // one of the other's, or after the start; and what the plans of the other's steps change in the
+  // block tables of KV group 0.
   void UseWorkspace();
   void ApplyTables(const internal::StepPlan& plan);
   // Whether it is an MTP layer, whose steps need SetMtpHidden before them, but those of the

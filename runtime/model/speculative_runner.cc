@@ -24,7 +24,7 @@ absl::Status SpeculativeRunner::Submit(Step step) {
     RecordRows(step.plan);
   }
   running_ = &runner;
-  running_->UseWorkspace();
+  if (std::exchange(workspace_of_, &runner) != &runner) runner.UseWorkspace();
   BH_RETURN_IF_ERROR(running_->Submit(std::move(step)));
   other.ApplyTables(tables);
   return absl::OkStatus();

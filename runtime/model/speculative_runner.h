@@ -30,6 +30,8 @@ class SpeculativeRunner final : public StepRunner {
   ModelRunner& model_;
   ModelRunner& draft_;
   ModelRunner* running_ = &model_;  // that has the step in flight, or had the last one
+  // Whose workspace the backend has; null before the first step. To set it copies to the device.
+  const ModelRunner* workspace_of_ = nullptr;
   // Of a slot in that step: the positions of its rows, and the first of these among all.
   struct Rows {
     int64_t begin = 0;

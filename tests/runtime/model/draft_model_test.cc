@@ -2,10 +2,12 @@
 // that drafts for itself is always right.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "kernels/reference/reference_backend.h"
 #include "tests/runtime/model/draft_rig.h"
 #include "tests/runtime/model/mtp_checkpoint.h"
 #include "tests/support/golden.h"
@@ -50,6 +52,40 @@ TEST(DraftModelTest, ItsOwnDraftsAreAllAcceptedAndTokensAreThoseWithout) {
       EXPECT_GT(run.drafts.accepted_by_position[3], 40) << model << " " << size;
     }
   }
+}
+
+class CountingBackend final : public ReferenceBackend {
+ public:
+  CountingBackend(Device& device, int& workspaces)
+      : ReferenceBackend(device, Order::kDouble, ActivationDType::kF32), workspaces_(workspaces) {}
+  void SetWorkspace(std::byte*, const StepLimits&, const HeadLayout&) override { ++workspaces_; }
+
+ private:
+  int& workspaces_;
+};
+
+TEST(DraftModelTest, TheWorkspaceIsSetWhereTheModelIsAnotherThanInTheStepBefore) {
+  const std::string dir = Dir("llama3_gqa_bf16");
+  const ModelConfig config = LoadedRunner::ReadConfig(dir);
+  const ModelLimits limits = LoadedRunner::Limits(config);
+  const ShardPlan plan = *ShardPlan::Create(config, 1);
+  const auto group = NewSingleGroup();
+  int workspaces = 0;
+  LoadedRunner runner(dir, plan, limits, *group, LoadedRunner::Draft{dir, plan, limits}, [&] {
+    RigDevice rig;
+    rig.device = NewHostDevice(0);
+    rig.backend = std::make_unique<CountingBackend>(*rig.device, workspaces);
+    return rig;
+  });
+  std::vector<int> set;
+  for (const bool draft : {false, true, true, true, false, false, true}) {
+    Step step = MakeStep(limits, set.size() + 1, {{0, 0, {5, 6, 7}, 1}});
+    step.plan.set_draft(draft);
+    const int before = workspaces;
+    EXPECT_TRUE(RunStep(runner.steps(), std::move(step)).ok());
+    set.push_back(workspaces - before);
+  }
+  EXPECT_EQ(set, (std::vector<int>{1, 1, 0, 0, 1, 0, 1}));
 }
 
 TEST(DraftModelTest, AnyOtherChangesNoToken) {
