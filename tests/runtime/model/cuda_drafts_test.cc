@@ -174,6 +174,23 @@ TEST_P(CudaDrafts, OfTheModelItselfAreAcceptedAndOfAnotherNot) {
   }
 }
 
+// One of five ranks has none of the four heads of a draft model, and no memory for its keys and
+// values, which lies behind the model's on all others.
+TEST(CudaDraftPools, GrowOnARankWithoutHeadsOfTheDraftModel) {
+  const std::string draft = "qwen3_tied_f32";
+  DraftSetting setting = On({5, false, false});
+  setting.draft = draft;
+  setting.grows = true;
+  const ModelConfig config = LoadedRunner::ReadConfig(Dir(draft));
+  const ShardPlan plan = *ShardPlan::Create(config, setting.size);
+  const auto has_none = [&](int rank) { return plan.rank(rank).kv_heads.size() == 0; };
+  ASSERT_FALSE(has_none(0));
+  ASSERT_TRUE(has_none(4));
+  const DraftOutcome run = Generate(kModel, setting);
+  ExpectNearTheGreatest(kModel, run);
+  EXPECT_GT(run.drafts.draft_tokens, 20);
+}
+
 TEST_P(CudaDrafts, OfAnMtpLayerThatIsRightAreAccepted) {
   for (const std::string fixture : {"deepseek_v3_bf16", "glm4_moe_bf16"}) {
     const MtpCheckpoint checkpoint(fixture, MtpKind::kRight);

@@ -37,6 +37,7 @@ struct DraftSetting {
   // Instead of the host; then whether nothing is staged, and decodes are graphs (of one rank).
   std::function<RigDevice()> make_device = nullptr;
   bool graphs = false;
+  bool grows = false;  // the KV pools, when all is loaded; with `graphs` they do in any case
   KvFormat kv_format = KvFormat::kF32;
   std::vector<Request> requests = {};
 };
@@ -99,7 +100,7 @@ inline DraftOutcome Generate(const std::string& model, const DraftSetting& setti
     std::optional<LoadedRunner::Draft> draft;
     if (by_model) {
       draft.emplace(LoadedRunner::Draft{Dir(setting.draft), draft_plan, draft_limits,
-                                        setting.graphs ? 3 : 0});
+                                        setting.graphs || setting.grows ? 3 : 0});
     }
     LoadedRunner runner(Dir(model), plan, limits, group, std::move(draft), setting.make_device);
     StepRunner& steps = runner.steps();
