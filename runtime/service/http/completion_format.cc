@@ -75,6 +75,9 @@ BodyParts CompletionFormat::Events(int choice, absl::string_view text, PackedMes
   if (options_.logprobs.has_value() && !place.texts.has_value()) {
     place.texts.emplace(tokenizer_, options_);
   }
+  if (place.texts.has_value() && field == v1::Delta::kTokensFieldNumber) {
+    place.texts->BeginDelta(CountOf(message.bytes, field), text.size());
+  }
   BodyParts parts;
   // In slices: as many events.
   parts.AddPart([this, choice, text, field, tokens = PackedReader(message.bytes), usage, &place,
@@ -121,6 +124,8 @@ void CompletionFormat::AddLogprobs(const PackedMessage& response, BodyParts* out
   for (int list = 0; list < 4; ++list) {
     out->Add(kNames[list]);
     auto texts = std::make_shared<TokenTexts>(tokenizer_, options_);
+    texts->BeginWhole(CountOf(response.bytes, v1::GenerateResponse::kPromptLogprobsFieldNumber) +
+                      CountOf(response.bytes, v1::GenerateResponse::kTokensFieldNumber));
     out->AddPart([list = kLists[list], texts, response, offset = size_t{0}, is_first = true,
                   tokens = PackedReader(response.bytes),
                   field = static_cast<int>(v1::GenerateResponse::kPromptLogprobsFieldNumber)](

@@ -1,6 +1,7 @@
 #include "runtime/service/http/token_texts.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -31,17 +32,35 @@ std::string BytesJson(absl::string_view text) {
 }  // namespace
 
 TokenTexts::TokenTexts(const Tokenizer* tokenizer, const GenerationOptions& options)
-    : tokenizer_(tokenizer), as_ids_(tokenizer == nullptr || options.tokens_as_ids) {
+    : tokenizer_(tokenizer),
+      as_ids_(tokenizer == nullptr || options.tokens_as_ids),
+      skip_special_tokens_(options.skip_special_tokens) {
   if (as_ids_) return;
   const auto before = tokenizer_->Encode("a", false);
   if (before.ok()) before_ = *before;
   before_text_ = tokenizer_->Decode(before_, false);
-  decoder_ = tokenizer_->NewTextDecoder(before_, options.skip_special_tokens);
+  decoder_ = tokenizer_->NewTextDecoder(before_, skip_special_tokens_);
+}
+
+void TokenTexts::BeginDelta(int num_tokens, size_t text_bytes) {
+  num_left_ = num_tokens;
+  bytes_ahead_ += static_cast<int64_t>(text_bytes);
+}
+
+void TokenTexts::BeginWhole(int num_tokens) {
+  num_left_ = num_tokens;
+  bytes_ahead_ = std::numeric_limits<int64_t>::max();
 }
 
 std::string TokenTexts::Next(uint32_t id) {
   if (as_ids_) return absl::StrCat("token_id:", id);
-  return decoder_->Add(static_cast<int32_t>(id));
+  std::string text = decoder_->Add(static_cast<int32_t>(id));
+  if (num_left_ == 0) return text;  // the prompt's
+  bytes_ahead_ -= static_cast<int64_t>(text.size());
+  if (--num_left_ > 0 || bytes_ahead_ <= 0) return text;
+  text += decoder_->Finish();
+  decoder_ = tokenizer_->NewTextDecoder(before_, skip_special_tokens_);
+  return text;
 }
 
 std::string TokenTexts::Alone(uint32_t id) const {

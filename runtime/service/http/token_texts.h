@@ -1,6 +1,8 @@
 // TokenTexts: the texts of tokens beside their log probabilities. Used by one thread.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,8 +18,13 @@ class TokenTexts {
   // `tokenizer` may be null: tokens are then written as ids.
   TokenTexts(const Tokenizer* tokenizer, const GenerationOptions& options);
 
+  // Before the next tokens of a stream's answer: `text_bytes` of text came with them. Where that is
+  // more than theirs in all, nothing follows them.
+  void BeginDelta(int num_tokens, size_t text_bytes);
+  // Before all tokens of an answer: nothing follows them.
+  void BeginWhole(int num_tokens);
   // The text of the next token of the answer: joined, they are the answer's text. A character of
-  // several tokens is the last one's.
+  // several tokens is the last one's; where the answer ends inside it, U+FFFD.
   std::string Next(uint32_t id);
   // Of another token in the place of any.
   std::string Alone(uint32_t id) const;
@@ -25,10 +32,15 @@ class TokenTexts {
  private:
   const Tokenizer* const tokenizer_;
   const bool as_ids_;
+  const bool skip_special_tokens_;
   // What stands before an answer, so that its first token has its space.
   std::vector<int32_t> before_;
   std::string before_text_;
   std::unique_ptr<TextDecoder> decoder_;
+  // Of the tokens begun with, how many are to come, and by how many bytes the answer's text is
+  // longer than theirs so far.
+  int num_left_ = 0;
+  int64_t bytes_ahead_ = 0;
 };
 
 // Log probabilities as completions have them: four lists, tokens one by one. In order of fields.

@@ -9,7 +9,7 @@
 
 namespace bulkhead {
 
-class LetterTokenizer final : public Tokenizer {
+class LetterTokenizer : public Tokenizer {
  public:
   static constexpr int32_t kBegin = 256;
   static constexpr int kVocabSize = 257;

@@ -1,0 +1,141 @@
+// The texts of tokens beside their log probabilities, where a character has several tokens.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "nlohmann/json.hpp"
+#include "runtime/service/http/chat_format.h"
+#include "runtime/service/http/completion_format.h"
+#include "tests/runtime/service/letter_tokenizer.h"
+
+namespace bulkhead {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kEuro[] = "\xE2\x82\xAC";
+constexpr char kReplaced[] = "\xEF\xBF\xBD";
+
+// Ids are bytes; characters of three are final with their last.
+class ByteTokenizer final : public LetterTokenizer {
+ public:
+  std::unique_ptr<TextDecoder> NewTextDecoder(absl::Span<const int32_t>, bool) const override {
+    class Bytes final : public TextDecoder {
+     public:
+      std::string Add(int32_t id) override {
+        begun_.push_back(static_cast<char>(id));
+        const bool is_cut = begun_[0] == kEuro[0] && begun_.size() < 3;
+        return is_cut ? "" : std::exchange(begun_, "");
+      }
+      std::string Finish() override { return std::exchange(begun_, "").empty() ? "" : kReplaced; }
+
+     private:
+      std::string begun_;
+    };
+    return std::make_unique<Bytes>();
+  }
+};
+
+v1::Token TokenOf(char byte) {
+  v1::Token token;
+  token.set_id(static_cast<unsigned char>(byte));
+  token.set_logprob(-1);
+  return token;
+}
+
+std::string Made(BodyParts parts) {
+  std::string out;
+  while (!parts.Produce(&out)) {
+  }
+  return out;
+}
+
+PackedMessage Packed(const google::protobuf::Message& message) {
+  auto bytes = std::make_shared<const std::string>(message.SerializeAsString());
+  return {bytes, *bytes};
+}
+
+std::vector<std::string> TokensOf(const json& logprobs) {
+  std::vector<std::string> texts;
+  if (logprobs.is_null()) return texts;
+  if (logprobs.contains("tokens")) return logprobs["tokens"];
+  for (const json& one : logprobs["content"]) texts.push_back(one["token"]);
+  return texts;
+}
+
+class TokenTextsTest : public testing::TestWithParam<bool> {
+ protected:
+  TokenTextsTest() {
+    options_.logprobs = 0;
+    const AnswerFrame frame("id", "object", 0, "letters", options_);
+    if (GetParam()) {
+      format_ =
+          std::make_unique<ChatFormat>(frame, frame, options_, ChatOutputOptions(), &tokenizer_, 1);
+    } else {
+      format_ = std::make_unique<CompletionFormat>(frame, options_, &tokenizer_, 1);
+    }
+  }
+  // Of an answer of these bytes, whose text is `text`.
+  std::vector<std::string> Whole(const std::string& bytes, const std::string& text) {
+    v1::GenerateResponse response;
+    for (const char byte : bytes) *response.add_tokens() = TokenOf(byte);
+    response.set_text(text);
+    response.mutable_finished()->set_reason(v1::FINISH_REASON_MAX_TOKENS);
+    const json answer = json::parse(Made(format_->Whole({Packed(response)}, {})));
+    return TokensOf(answer["choices"][0]["logprobs"]);
+  }
+  std::vector<std::string> Delta(const std::string& bytes, const std::string& text) {
+    v1::Delta delta;
+    for (const char byte : bytes) *delta.add_tokens() = TokenOf(byte);
+    delta.set_text(text);
+    std::vector<std::string> all;
+    for (absl::string_view event :
+         absl::StrSplit(Made(*format_->Delta(0, Packed(delta), {})), "\n\n", absl::SkipEmpty())) {
+      EXPECT_TRUE(absl::ConsumePrefix(&event, "data: "));
+      for (std::string& token :
+           TokensOf(json::parse(std::string(event))["choices"][0]["logprobs"])) {
+        all.push_back(std::move(token));
+      }
+    }
+    return all;
+  }
+
+  const ByteTokenizer tokenizer_;
+  GenerationOptions options_;
+  std::unique_ptr<AnswerFormat> format_;
+};
+
+using Texts = std::vector<std::string>;
+
+TEST_P(TokenTextsTest, ACharacterIsTheTextOfTheLastOfItsTokens) {
+  const std::string text = std::string("a") + kEuro + "b";
+  EXPECT_EQ(Whole(text, text), (Texts{"a", "", "", kEuro, "b"}));
+  EXPECT_EQ(Delta("a\xE2", "a"), (Texts{"a", ""}));
+  EXPECT_EQ(Delta("\x82", ""), Texts{""});
+  EXPECT_EQ(Delta("\xAC", kEuro), Texts{kEuro});
+  EXPECT_EQ(Delta("b", "b"), Texts{"b"});
+}
+
+TEST_P(TokenTextsTest, ACharacterThatTheAnswerEndsInsideIsReplacedAsInItsText) {
+  const std::string text = std::string("a") + kReplaced;
+  EXPECT_EQ(Whole("a\xE2\x82", text), (Texts{"a", "", kReplaced}));
+  EXPECT_EQ(Delta("a\xE2", "a"), (Texts{"a", ""}));
+  EXPECT_EQ(Delta("\x82", kReplaced), Texts{kReplaced});
+}
+
+TEST_P(TokenTextsTest, TextThatIsHeldBackEndsNoAnswer) {
+  // For a stop string.
+  EXPECT_EQ(Delta("ab", ""), (Texts{"a", "b"}));
+  EXPECT_EQ(Delta("\xE2", "a"), Texts{""});
+  EXPECT_EQ(Delta("\x82\xAC", "b"), (Texts{"", kEuro}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, TokenTextsTest, testing::Bool());
+
+}  // namespace
+}  // namespace bulkhead
