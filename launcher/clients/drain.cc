@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/exit_code.h"
@@ -25,19 +28,80 @@ void PrintCounts(const char* what, uint32_t running, uint32_t waiting) {
   std::fflush(stdout);
 }
 
-// Where requests were left when it last answered: those that ended since, or that its timeout cut.
-void PrintLeft(uint32_t running, uint32_t waiting) {
-  if (running + waiting == 0) return;
-  std::printf(
-      "%u running and %u waiting were left when it last answered: what its drain timeout "
-      "cut got UNAVAILABLE, and its log says how many (\"requests were cut\")\n",
-      running, waiting);
+v1::DrainRequest RequestOf(const DrainOptions& options) {
+  v1::DrainRequest request;
+  request.set_wait(options.wait);
+  if (options.timeout.has_value()) {
+    request.set_timeout_s(static_cast<uint32_t>(
+        absl::ToInt64Seconds(absl::Ceil(*options.timeout, absl::Seconds(1)))));
+  }
+  return request;
 }
 
-// Waits until the server stops answering: its listener is closed last. DEADLINE_EXCEEDED if it
-// exceeds its timeout, has been idle for `patience`, or has not answered for that long.
-absl::Status WaitUntilGone(v1::Control::Stub* control, const DrainOptions& options,
-                           uint32_t running, uint32_t waiting) {
+absl::Status NotBegun(const DrainOptions& options, const grpc::Status& status) {
+  return WithExitCode(
+      absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                   absl::StrCat("the server at ", options.target, " did not begin to drain: ",
+                                StatusOf(status, options.target).message())),
+      ExitCode::kClientError);
+}
+
+// A call of Drain that is answered when all requests have ended.
+class WaitingDrain {
+ public:
+  WaitingDrain(v1::Control::Stub* control, const DrainOptions& options)
+      : request_(RequestOf(options)) {
+    control->async()->Drain(&context_, &request_, &response_, [this](const grpc::Status& status) {
+      status_ = status;
+      answered_.Notify();
+    });
+  }
+  ~WaitingDrain() {
+    context_.TryCancel();
+    answered_.WaitForNotification();
+  }
+  bool IsAnswered(absl::Duration timeout = absl::ZeroDuration()) const {
+    return answered_.WaitForNotificationWithTimeout(timeout);
+  }
+  // Once it is answered.
+  const grpc::Status& status() const { return status_; }
+  const v1::DrainResponse& response() const { return response_; }
+
+ private:
+  grpc::ClientContext context_;
+  const v1::DrainRequest request_;
+  v1::DrainResponse response_;
+  grpc::Status status_;
+  absl::Notification answered_;
+};
+
+// What became of the requests, of a server that no longer answers.
+absl::Status PrintEnd(const WaitingDrain& drain, const DrainOptions& options,
+                      const std::optional<v1::LoadInfo>& last) {
+  if (drain.IsAnswered(kCallLimit) && drain.status().ok()) {
+    const v1::DrainResponse& end = drain.response();
+    if (!last.has_value()) {
+      PrintCounts("draining", end.num_requests_running(), end.num_requests_waiting());
+    }
+    std::printf("drained: %u finished, %u cut by the drain timeout\n", end.num_requests_finished(),
+                end.num_requests_cut());
+    return absl::OkStatus();
+  }
+  if (!last.has_value()) return NotBegun(options, drain.status());
+  const uint32_t running = last->num_requests_running();
+  const uint32_t waiting = last->num_requests_waiting();
+  if (running + waiting > 0) {
+    std::printf("%u running and %u waiting were left when it last answered; its log may say why\n",
+                running, waiting);
+  }
+  return absl::OkStatus();
+}
+
+// Drains and waits until the server stops answering: its listener is closed last. DEADLINE_EXCEEDED
+// if it exceeds its timeout, has been idle for `patience`, or has not answered for that long.
+absl::Status DrainUntilGone(v1::Control::Stub* control, const DrainOptions& options) {
+  const WaitingDrain drain(control, options);
+  std::optional<v1::LoadInfo> last;  // while it drained
   const absl::Time begin = absl::Now();
   absl::Time heard = begin;
   absl::Time busy = begin;
@@ -56,24 +120,28 @@ absl::Status WaitUntilGone(v1::Control::Stub* control, const DrainOptions& optio
           absl::DeadlineExceededError(
               absl::StrCat("the server at ", options.target, " ", late, " (waited ",
                            absl::FormatDuration(absl::Trunc(now - begin, absl::Milliseconds(100))),
-                           ", ", running, " running, ", waiting, " waiting); its log may say why")),
+                           ", ", last.value_or(v1::LoadInfo()).num_requests_running(), " running, ",
+                           last.value_or(v1::LoadInfo()).num_requests_waiting(),
+                           " waiting); its log may say why")),
           ExitCode::kClientError);
+    }
+    if (drain.IsAnswered() && !drain.status().ok() && !last.has_value()) {
+      return NotBegun(options, drain.status());
     }
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(now + std::min(kCallLimit, options.patience)));
     v1::LoadInfo load;
     const grpc::Status status = control->GetLoad(&context, v1::GetLoadRequest(), &load);
     if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) continue;  // busy, not gone
-    if (!status.ok()) {
-      PrintLeft(running, waiting);
-      return absl::OkStatus();
-    }
+    if (!status.ok()) return PrintEnd(drain, options, last);
     heard = absl::Now();
     if (load.num_requests_running() + load.num_requests_waiting() > 0) busy = heard;
-    if (load.num_requests_running() != running || load.num_requests_waiting() != waiting) {
-      running = load.num_requests_running();
-      waiting = load.num_requests_waiting();
-      PrintCounts("draining", running, waiting);
+    if (load.draining()) {
+      if (!last.has_value() || load.num_requests_running() != last->num_requests_running() ||
+          load.num_requests_waiting() != last->num_requests_waiting()) {
+        PrintCounts("draining", load.num_requests_running(), load.num_requests_waiting());
+      }
+      last = std::move(load);
     }
     absl::SleepFor(kPollInterval);
   }
@@ -85,28 +153,17 @@ absl::Status RunDrain(const DrainOptions& options) {
   BH_ASSIGN_OR_RETURN(const auto channel,
                       Connect(options.target, options.credentials, kConnectLimit));
   const auto control = v1::Control::NewStub(channel);
-  v1::DrainRequest request;
-  if (options.timeout.has_value()) {
-    request.set_timeout_s(static_cast<uint32_t>(
-        absl::ToInt64Seconds(absl::Ceil(*options.timeout, absl::Seconds(1)))));
+  if (options.wait) {
+    BH_RETURN_IF_ERROR(DrainUntilGone(control.get(), options));
+    std::printf("the server at %s has ended\n", options.target.c_str());
+    return FlushStandardOutput();
   }
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + kCallLimit));
   v1::DrainResponse response;
-  const grpc::Status status = control->Drain(&context, request, &response);
-  if (!status.ok()) {
-    return WithExitCode(
-        absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                     absl::StrCat("the server at ", options.target, " did not begin to drain: ",
-                                  StatusOf(status, options.target).message())),
-        ExitCode::kClientError);
-  }
+  const grpc::Status status = control->Drain(&context, RequestOf(options), &response);
+  if (!status.ok()) return NotBegun(options, status);
   PrintCounts("draining", response.num_requests_running(), response.num_requests_waiting());
-  if (options.wait) {
-    BH_RETURN_IF_ERROR(WaitUntilGone(control.get(), options, response.num_requests_running(),
-                                     response.num_requests_waiting()));
-    std::printf("the server at %s has ended\n", options.target.c_str());
-  }
   return FlushStandardOutput();
 }
 

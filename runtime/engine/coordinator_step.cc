@@ -18,6 +18,7 @@ absl::StatusOr<Step> Coordinator::NextStep() {
     StartArrivals(std::move(arrivals));
     EndOverdue();
     if (DrainIsOver()) {
+      EndDrain();
       if (options_.kv_events != nullptr) options_.kv_events->Close();
       return scheduler_.num_in_flight() > 0 ? scheduler_.PlanCollect() : scheduler_.PlanStop();
     }
@@ -309,6 +310,7 @@ bool Coordinator::DrainIsOver() {
     if (live_.empty()) return true;
     if (now < *drain_deadline_ns_) return false;
     num_cut = live_.size();
+    drain_ = {.finished = drain_.finished - num_cut, .cut = num_cut};
   }
   BH_LOG(kWarning) << "the drain timeout has passed: " << num_cut
                    << (num_cut == 1 ? " request was cut" : " requests were cut");

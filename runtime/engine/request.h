@@ -131,6 +131,12 @@ struct OutputDelta {
 
 enum class FinishReason { kEos, kStopToken, kStopString, kMaxTokens, kModelLength, kTimeLimit };
 
+// What became of the requests that there were when a drain began.
+struct DrainOutcome {
+  size_t finished = 0;  // or cancelled
+  size_t cut = 0;       // by its timeout
+};
+
 // How rank 0's main thread spent its time.
 struct StepCosts {
   std::optional<uint64_t>

@@ -3,6 +3,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -106,7 +107,7 @@ absl::Status ControlAnswers::Abort(const v1::AbortRequest& request, const std::s
 }
 
 absl::Status ControlAnswers::Drain(const v1::DrainRequest& request, const std::string& client,
-                                   v1::DrainResponse* response) {
+                                   v1::DrainResponse* response, EngineControl::DrainEnd ended) {
   const auto parts = core_->state.ForControl(request);
   if (!parts.ok()) return parts.status();
   std::optional<absl::Duration> timeout;
@@ -123,7 +124,7 @@ absl::Status ControlAnswers::Drain(const v1::DrainRequest& request, const std::s
   const v1::LoadInfo load = (*parts)->control->Load();
   response->set_num_requests_running(load.num_requests_running());
   response->set_num_requests_waiting(load.num_requests_waiting());
-  (*parts)->control->BeginDrain(timeout);
+  (*parts)->control->BeginDrain(timeout, std::move(ended));
   return absl::OkStatus();
 }
 

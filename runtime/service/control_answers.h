@@ -28,8 +28,9 @@ class ControlAnswers {
                          v1::SetLimitsResponse* response);
   absl::Status Abort(const v1::AbortRequest& request, const std::string& client,
                      v1::AbortResponse* response);
+  // `ended`: EngineControl::BeginDrain; the response lacks what it gets.
   absl::Status Drain(const v1::DrainRequest& request, const std::string& client,
-                     v1::DrainResponse* response);
+                     v1::DrainResponse* response, EngineControl::DrainEnd ended = nullptr);
 
  private:
   ServiceCore* const core_;

@@ -2,12 +2,14 @@
 // Implemented where the program is wired together.
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "bulkhead/v1/generation.pb.h"
 #include "runtime/engine/engine_metrics.h"
+#include "runtime/engine/request.h"
 #include "runtime/engine/scheduler_limits.h"
 
 namespace bulkhead {
@@ -25,7 +27,10 @@ class EngineControl {
                                                     SchedulerLimits* before) = 0;
   // Refuses new requests, finishes running ones (within `timeout`; nullopt: the server's default),
   // then ends the group with exit code 0. May be called again: the shorter timeout applies.
-  virtual void BeginDrain(std::optional<absl::Duration> timeout) = 0;
+  // `ended`, if not null, is called when all have ended, on any thread; never where the group is
+  // lost.
+  using DrainEnd = std::function<void(const DrainOutcome& outcome)>;
+  virtual void BeginDrain(std::optional<absl::Duration> timeout, DrainEnd ended) = 0;
 };
 
 }  // namespace bulkhead

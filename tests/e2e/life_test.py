@@ -49,10 +49,15 @@ class LifeTest(unittest.TestCase):
 
     def test_drain_by_call(self):
         with group.Group(*DRAIN_FLAGS) as g:
+            ends = []
+
             def call():
                 answer = g.control.Drain(pb.DrainRequest(), timeout=group.LIMIT_S)
                 self.assertEqual(answer.num_requests_running, 1)
+                ends.append(g.control.Drain.future(pb.DrainRequest(wait=True), timeout=group.LIMIT_S))
             self.drain(g, call)
+            answer = ends[0].result()
+            self.assertEqual((answer.num_requests_finished, answer.num_requests_cut), (1, 0))
 
     def test_drain_by_signal(self):
         with group.Group(*DRAIN_FLAGS) as g:
@@ -63,7 +68,8 @@ class LifeTest(unittest.TestCase):
         with group.Group() as g:
             call = g.generation.GenerateStream(long_request())
             next(iter(call))
-            g.control.Drain(pb.DrainRequest(timeout_s=0), timeout=group.LIMIT_S)
+            end = g.control.Drain(pb.DrainRequest(timeout_s=0, wait=True), timeout=group.LIMIT_S)
+            self.assertEqual((end.num_requests_finished, end.num_requests_cut), (0, 1))
             got = []
             with self.assertRaises(grpc.RpcError) as caught:
                 got.extend(call)

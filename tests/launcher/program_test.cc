@@ -268,17 +268,31 @@ class IdleControl : public v1::Control::Service {
     table->add_ranks();
     return grpc::Status::OK;
   }
-  grpc::Status GetLoad(grpc::ServerContext*, const v1::GetLoadRequest*, v1::LoadInfo*) override {
-    return has_ended ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone") : grpc::Status::OK;
+  grpc::Status GetLoad(grpc::ServerContext*, const v1::GetLoadRequest*,
+                       v1::LoadInfo* load) override {
+    if (has_ended) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone");
+    if (drains) {
+      load->set_draining(true);
+      load->set_num_requests_running(2);
+      if (!was_seen.HasBeenNotified()) was_seen.Notify();
+    }
+    return grpc::Status::OK;
   }
   grpc::Status Drain(grpc::ServerContext*, const v1::DrainRequest* request,
                      v1::DrainResponse* response) override {
+    drains = is_lost;
+    if (is_lost) was_seen.WaitForNotification();
     has_ended = true;
-    response->set_num_requests_running(request->has_timeout_s() ? 2 : 0);
-    return grpc::Status::OK;
+    response->set_num_requests_running(2);
+    response->set_num_requests_finished(request->wait() ? 1 : 0);
+    response->set_num_requests_cut(request->wait() ? 1 : 0);
+    return is_lost ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone") : grpc::Status::OK;
   }
 
+  std::atomic<bool> is_lost{false};  // while it drains
+  std::atomic<bool> drains{false};
   std::atomic<bool> has_ended{false};
+  absl::Notification was_seen;  // that it drains
   grpc::Status SetLimits(grpc::ServerContext*, const v1::SetLimitsRequest*,
                          v1::SetLimitsResponse*) override {
     return grpc::Status::OK;
@@ -331,11 +345,26 @@ TEST_F(ServedProgramTest, ALostTableEndsWithOne) {
   ExpectFailure(Run({"doctor", "--target", target_}), 1, "standard output");
 }
 
-TEST_F(ServedProgramTest, ADrainTellsOfRequestsThatWereLeft) {
-  const Ended cut = Run({"drain", "--target", target_, "--timeout", "1"});
-  EXPECT_EQ(cut.exit_code, 0) << cut.err;
-  EXPECT_THAT(cut.out, HasSubstr("2 running and 0 waiting were left"));
-  EXPECT_THAT(Run({"drain", "--target", target_}).out, Not(HasSubstr("left")));
+TEST_F(ServedProgramTest, ADrainTellsHowManyFinishedAndHowManyWereCut) {
+  const Ended ended = Run({"drain", "--target", target_, "--timeout", "1"});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("draining: 2 running, 0 waiting\n"),
+                               HasSubstr("drained: 1 finished, 1 cut by the drain timeout\n"),
+                               HasSubstr(" has ended\n")));
+}
+
+TEST_F(ServedProgramTest, ADrainOfAServerThatIsLostTellsOfRequestsThatWereLeft) {
+  control_.is_lost = true;
+  const Ended ended = Run({"drain", "--target", target_});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.out,
+              AllOf(HasSubstr("2 running and 0 waiting were left"), Not(HasSubstr("finished"))));
+}
+
+TEST_F(ServedProgramTest, ADrainThatIsNotWaitedForTellsWhatIsRunning) {
+  const Ended ended = Run({"drain", "--target", target_, "--no-wait"});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(ended.out, "draining: 2 running, 0 waiting\n");
 }
 
 TEST_F(ServedProgramTest, AnInterruptEndsAWatchWithAVerdict) {

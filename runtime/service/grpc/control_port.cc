@@ -101,7 +101,12 @@ class ControlPort::Control final : public v1::Control::Service {
   }
   grpc::Status Drain(grpc::ServerContext* context, const v1::DrainRequest* request,
                      v1::DrainResponse* response) override {
-    return Run(context, *request, response, &ControlAnswers::Drain);
+    if (request->wait()) {
+      return ToGrpcStatus(InvalidField("wait",
+                                       "would hold a thread of the control port; poll "
+                                       "GetLoad here, or ask the main port"));
+    }
+    return ToGrpcStatus(answers_.Drain(*request, ClientAddress(context->peer()), response));
   }
 
  private:

@@ -8,6 +8,7 @@
 
 #include "bulkhead/v1/generation.grpc.pb.h"
 #include "runtime/service/control_answers.h"
+#include "runtime/service/drain_call.h"
 #include "runtime/service/grpc/call_reactors.h"
 #include "runtime/service/guard/connection_guard.h"
 #include "runtime/service/local_call.h"
@@ -48,7 +49,9 @@ class ControlService final : public RawControl {
     return Run(context, request, response, &ControlAnswers::Abort);
   }
   Reactor* Drain(Context* context, const Buffer* request, Buffer* response) override {
-    return Run(context, request, response, &ControlAnswers::Drain);
+    return RunUnary(context, request, response, [&](CallTransport* transport) {
+      return std::make_shared<DrainCall>(core_, transport, ClientAddress(context->peer()));
+    });
   }
 
  private:

@@ -208,6 +208,31 @@ TEST_F(CoordinatorTest, DrainEndsTheRestWhenItsTimeIsOver) {
   EXPECT_EQ(sink->tokens().size(), 3);
 }
 
+TEST_F(CoordinatorTest, TheEndOfADrainSaysHowManyFinishedAndHowManyWereCut) {
+  Begin();
+  coordinator_->SetServing();
+  std::vector<DrainOutcome> outcomes;
+  const auto add = [&outcomes](const DrainOutcome& outcome) { outcomes.push_back(outcome); };
+  const auto cut = Submit(ToyRequest(4, 50, 1));
+  runner_->Allow(2);
+  runner_->WaitUntilBegun(3);
+  const auto finished = Submit(ToyRequest(4, 1, 2));
+  coordinator_->BeginDrain(absl::Seconds(100), add);
+  coordinator_->BeginDrain(absl::Seconds(5));
+  runner_->Allow(4);
+  EXPECT_TRUE(finished->WaitForEnd().status.ok());
+  now_ns_ += 6'000'000'000;
+  runner_->Allow(kAll);
+  loop_.join();
+  EXPECT_EQ(cut->WaitForEnd().status.code(), absl::StatusCode::kUnavailable);
+  coordinator_->BeginDrain(absl::Seconds(100), add);  // it is over
+  ASSERT_EQ(outcomes.size(), 2);
+  for (const DrainOutcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.finished, 1);
+    EXPECT_EQ(outcome.cut, 1);
+  }
+}
+
 TEST_F(CoordinatorTest, IdleDrainStopsAtOnce) {
   Begin();
   coordinator_->SetServing();

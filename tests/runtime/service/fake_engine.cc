@@ -91,11 +91,12 @@ absl::StatusOr<SchedulerLimits> FakeEngine::SetLimits(const v1::SetLimitsRequest
   return limits_;
 }
 
-void FakeEngine::BeginDrain(std::optional<absl::Duration> timeout) {
+void FakeEngine::BeginDrain(std::optional<absl::Duration> timeout, DrainEnd ended) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     draining_ = true;
     drain_timeout_ = timeout;
+    drain_end_ = std::move(ended);
   }
   changed_.notify_all();
 }
@@ -143,6 +144,12 @@ std::optional<absl::Duration> FakeEngine::WaitForDrain() {
   std::unique_lock<std::mutex> lock(mutex_);
   changed_.wait(lock, [this] { return draining_; });
   return drain_timeout_;
+}
+
+EngineControl::DrainEnd FakeEngine::TakeDrainEnd() {
+  WaitForDrain();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(drain_end_, nullptr);
 }
 
 }  // namespace bulkhead

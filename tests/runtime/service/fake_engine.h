@@ -47,7 +47,9 @@ class FakeEngine final : public RequestInbox, public EngineControl {
   SchedulerLimits Limits() override;
   absl::StatusOr<SchedulerLimits> SetLimits(const v1::SetLimitsRequest& change,
                                             SchedulerLimits* before) override;
-  void BeginDrain(std::optional<absl::Duration> timeout) override;
+  void BeginDrain(std::optional<absl::Duration> timeout, DrainEnd ended) override;
+  // What the drain was to call, if anything; waits for the drain.
+  DrainEnd TakeDrainEnd();
 
   // The next Submit returns this instead.
   void RefuseWith(absl::Status status);
@@ -74,6 +76,7 @@ class FakeEngine final : public RequestInbox, public EngineControl {
   std::map<std::string, absl::Status> cancelled_;
   bool draining_ = false;
   std::optional<absl::Duration> drain_timeout_;
+  DrainEnd drain_end_;
 };
 
 }  // namespace bulkhead

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include "absl/synchronization/notification.h"
 #include "tests/runtime/service/grpc/service_fixture.h"
 
 namespace bulkhead {
@@ -163,6 +164,44 @@ TEST_F(ControlServiceTest, DrainRefusesTheNewAndFinishesTheOld) {
   while (old->Read(&event)) ++events;
   EXPECT_TRUE(old->Finish().ok());
   EXPECT_EQ(events, 3);
+}
+
+TEST_F(ControlServiceTest, ADrainThatIsWaitedForIsAnsweredWhenAllHaveEnded) {
+  MakeReady();
+  v1::LoadInfo load;
+  load.set_num_requests_running(3);
+  engine_.SetLoad(load);
+  v1::DrainRequest request;
+  request.set_wait(true);
+  grpc::ClientContext context;
+  v1::DrainResponse response;
+  absl::Notification answered;
+  grpc::Status status;
+  control_->async()->Drain(&context, &request, &response, [&](const grpc::Status& answer) {
+    status = answer;
+    answered.Notify();
+  });
+  const EngineControl::DrainEnd ended = engine_.TakeDrainEnd();
+  EXPECT_FALSE(answered.HasBeenNotified());
+  ended({.finished = 2, .cut = 1});
+  answered.WaitForNotification();
+  ASSERT_TRUE(status.ok());
+  EXPECT_EQ(response.num_requests_running(), 3U);
+  EXPECT_EQ(response.num_requests_finished(), 2U);
+  EXPECT_EQ(response.num_requests_cut(), 1U);
+}
+
+TEST_F(ControlServiceTest, TheControlPortHoldsNoThreadForADrain) {
+  MakeReady();
+  const auto control = v1::Control::NewStub(
+      grpc::CreateChannel(server_->control_target(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  v1::DrainRequest request;
+  request.set_wait(true);
+  v1::DrainResponse response;
+  EXPECT_EQ(control->Drain(&context, request, &response).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(core_->state.phase(), ServingPhase::kServing);
 }
 
 TEST_F(ControlServiceTest, ADrainWithoutATimeUsesTheServersOwn) {

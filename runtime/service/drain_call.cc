@@ -1,0 +1,63 @@
+#include "runtime/service/drain_call.h"
+
+#include <optional>
+#include <utility>
+
+#include "base/status.h"
+#include "runtime/service/local_call.h"
+#include "runtime/service/refusal.h"
+
+namespace bulkhead {
+
+void DrainCall::Start(std::unique_ptr<CallRequest> request) {
+  bool waits = false;
+  const absl::Status begun = Begin(*request, &waits);
+  if (!begun.ok() || !waits) End(begun);
+}
+
+// The drain may end before this returns.
+absl::Status DrainCall::Begin(CallRequest& request, bool* waits) {
+  BH_RETURN_IF_ERROR(WhyTooLarge(request.bytes(), LocalCall::kMaxControlBytes));
+  v1::DrainRequest message;
+  BH_RETURN_IF_ERROR(request.Parse(message));
+  *waits = message.wait();
+  EngineControl::DrainEnd ended;
+  if (*waits) {
+    transport_->OnAccepted();
+    ended = [weak = weak_from_this()](const DrainOutcome& outcome) {
+      if (const std::shared_ptr<DrainCall> self = weak.lock()) self->OnDrained(outcome);
+    };
+  }
+  return ControlAnswers(core_).Drain(message, client_, &response_, std::move(ended));
+}
+
+void DrainCall::OnDrained(const DrainOutcome& outcome) {
+  response_.set_num_requests_finished(static_cast<uint32_t>(outcome.finished));
+  response_.set_num_requests_cut(static_cast<uint32_t>(outcome.cut));
+  End(absl::OkStatus());
+}
+
+void DrainCall::End(const absl::Status& status) {
+  if (ended_.exchange(true)) return;
+  std::optional<MessagePieces> answer;
+  if (status.ok()) {
+    answer = {response_.SerializeAsString()};
+  } else {
+    core_->errors.Add(ReasonOf(status));
+  }
+  core_->answers.unread().Add(this, 0, transport_->Dropper());
+  transport_->End(status, std::move(answer));
+}
+
+void DrainCall::OnCancelled(bool deadline_passed) {
+  End(deadline_passed
+          ? absl::DeadlineExceededError("the deadline has passed")
+          : WithReason(absl::CancelledError("cancelled by the client"), reason::kCancelled));
+}
+
+void DrainCall::OnClosed() {
+  core_->answers.unread().Remove(this);
+  core_->pressure.CallEnded();
+}
+
+}  // namespace bulkhead
