@@ -117,6 +117,8 @@ absl::Status PlanMemory(const EngineOptions& options, Group& group, const ServeO
   if (!planned.ok()) return MarkAgreed(planned.status());  // equal inputs: equal on every rank
   BH_RETURN_IF_ERROR(FinalizePlan(options, hosts, PlanAgainOnHosts(hosts, budgets, kind, engine),
                                   report, *planned, engine));
+  BH_RETURN_IF_ERROR(
+      MarkAgreed(CheckDefaultMaxTokens(options, config, engine.capacity.limits.max_model_len)));
   const std::vector<DeviceBudget> held = planned->budgets();
   BH_ASSIGN_OR_RETURN(ShardPlan plan, model.Split(held));
   engine.plan = std::make_unique<ShardPlan>(std::move(plan));

@@ -166,6 +166,21 @@ void WarnOfDType(const EngineOptions& options, ModelSource& source) {
 
 }  // namespace
 
+absl::Status CheckDefaultMaxTokens(const EngineOptions& options, const ModelConfig& model,
+                                   int max_model_len) {
+  const int asked = options.default_max_tokens;
+  if (asked == EngineOptions().default_max_tokens || asked <= max_model_len) {
+    return absl::OkStatus();
+  }
+  return WithExitCode(
+      absl::InvalidArgumentError(absl::StrCat(
+          "--default-max-tokens: ", asked, " is more than max_model_len ", max_model_len, ", ",
+          max_model_len == model.max_position_embeddings ? "the model's own"
+                                                         : "which is what fits in memory",
+          "; it holds prompt and answer: give less")),
+      ExitCode::kUsage);
+}
+
 absl::Status CheckFlagsOnGpu(const EngineOptions& options) {
   if (options.numa.nodes.empty()) return absl::OkStatus();
   return WithExitCode(

@@ -36,6 +36,10 @@ ActivationDType ActivationOf(const EngineOptions& options, const WeightFormats& 
 // states, a draft model with another vocabulary, no MTP layer where one is to draft) or 3.
 absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weights weights);
 
+// An answer's default length, if one is given, is within what was planned. Exit code 2.
+absl::Status CheckDefaultMaxTokens(const EngineOptions& options, const ModelConfig& model,
+                                   int max_model_len);
+
 // Where the device is a GPU: it has no list of NUMA nodes. Exit code 2.
 absl::Status CheckFlagsOnGpu(const EngineOptions& options);
 // And it computes with the formats of the draft model, if there is one. Exit code 2.

@@ -324,6 +324,10 @@ absl::Status RunPlan(const PlanOptions& options) {
   const Planned& plan = *made;
   for (const std::string& warning : plan.source.config.warnings) BH_LOG(kWarning) << warning;
   if (options.plot.has_value()) BH_RETURN_IF_ERROR(Draw(plan, *options.plot));
+  if (plan.fits()) {
+    BH_RETURN_IF_ERROR(CheckDefaultMaxTokens(plan.engine, plan.source.config.model,
+                                             plan.capacity.limits.max_model_len));
+  }
   const Remedies remedies = RemediesOf(plan);
   if (options.serve.report.has_value()) {
     BH_RETURN_IF_ERROR(WriteReport(*options.serve.report, ReportOf(plan, remedies)));

@@ -109,6 +109,15 @@ TEST_F(ProgramTest, BadFlagsEndWithTwo) {
   ExpectFailure(Run({"generate", "--prompts", dir_ + "/no-such-file"}), 2, "no-such-file");
 }
 
+TEST_F(ProgramTest, ADefaultLengthBeyondTheModelsEndsWithTwo) {
+  const std::string model = absl::StrCat(BH_TEST_DATA, "/models/llama3_gqa_bf16");
+  for (const char* command : {"plan", "serve"}) {
+    ExpectFailure(Run({command, "--model", model, "--default-max-tokens", "1000000",
+                       "--device-memory", "1GiB"}),
+                  2, "--default-max-tokens: 1000000 is more than max_model_len ");
+  }
+}
+
 TEST_F(ProgramTest, HelpAndVersionEndWithZero) {
   const Ended version = Run({"--version"});
   EXPECT_EQ(version.exit_code, 0);
