@@ -48,7 +48,7 @@ int64_t LogitsProcessor::MaxBytes(const LogitsParams& params, int64_t max_total_
   }
   bytes += longest * sizeof(TokenId);
   if (params.form != nullptr) bytes += sizeof(structured::Matcher);
-  if (params.penalises()) bytes += static_cast<size_t>(max_total_tokens) * sizeof(Count);
+  if (params.penalises()) bytes += static_cast<size_t>(max_total_tokens) * sizeof(IdCount);
   return static_cast<int64_t>(bytes);
 }
 
@@ -61,15 +61,24 @@ void LogitsProcessor::Begin(absl::Span<const TokenId> tokens, int64_t prompt_tok
     for (const TokenId id : tokens.first(prompt_tokens)) {
       if (id != kGivenRow) counts_.push_back({id, 0});
     }
-    const auto by_id = [](const Count& a, const Count& b) { return a.id < b.id; };
-    const auto same_id = [](const Count& a, const Count& b) { return a.id == b.id; };
+    const auto by_id = [](const IdCount& a, const IdCount& b) { return a.id < b.id; };
+    const auto same_id = [](const IdCount& a, const IdCount& b) { return a.id == b.id; };
     std::sort(counts_.begin(), counts_.end(), by_id);
     counts_.erase(std::unique(counts_.begin(), counts_.end(), same_id), counts_.end());
   }
-  if (params_.form != nullptr) {
+  const bool follows = params_.reached == nullptr;
+  if (!follows) {
+    matcher_ = std::make_unique<structured::Matcher>(*std::exchange(params_.reached, nullptr));
+  } else if (params_.form != nullptr) {
     matcher_ = std::make_unique<structured::Matcher>(params_.form, end_ids_);
   }
-  for (const TokenId id : tokens.subspan(prompt_tokens)) Add(id).IgnoreError();
+  for (const TokenId id : tokens.subspan(prompt_tokens)) {
+    if (follows) {
+      Add(id).IgnoreError();
+    } else {
+      Count(id);
+    }
+  }
 }
 
 bool LogitsProcessor::is_complete() const {
@@ -78,19 +87,24 @@ bool LogitsProcessor::is_complete() const {
 
 absl::Status LogitsProcessor::Add(TokenId generated) {
   if (matcher_ != nullptr && status_.ok()) status_ = FormError(matcher_->Accept(generated));
+  Count(generated);
+  return status_;
+}
+
+// For penalties and bad words.
+void LogitsProcessor::Count(TokenId generated) {
   if (longest_bad_word_ > 1) {
     if (last_.size() + 1 == longest_bad_word_) last_.erase(last_.begin());
     last_.push_back(generated);
   }
-  if (!params_.penalises()) return status_;
+  if (!params_.penalises()) return;
   const auto found = std::lower_bound(counts_.begin(), counts_.end(), generated,
-                                      [](const Count& a, TokenId id) { return a.id < id; });
+                                      [](const IdCount& a, TokenId id) { return a.id < id; });
   if (found != counts_.end() && found->id == generated) {
     ++found->generated;
   } else {
     counts_.insert(found, {generated, 1});
   }
-  return status_;
 }
 
 absl::Status LogitsProcessor::Apply(absl::Span<float> logits,
@@ -162,12 +176,12 @@ void LogitsProcessor::Penalise(absl::Span<float> logits, absl::Span<const TokenI
   const auto ahead = [drafted](TokenId id) {
     return static_cast<int32_t>(std::count(drafted.begin(), drafted.end(), id));
   };
-  for (const Count& count : counts_) penalise(count.id, count.generated + ahead(count.id));
+  for (const IdCount& count : counts_) penalise(count.id, count.generated + ahead(count.id));
   for (size_t i = 0; i < drafted.size(); ++i) {
     const TokenId id = drafted[i];
     const auto before = drafted.first(i);
     const auto found = std::lower_bound(counts_.begin(), counts_.end(), id,
-                                        [](const Count& a, TokenId b) { return a.id < b; });
+                                        [](const IdCount& a, TokenId b) { return a.id < b; });
     const bool counted = found != counts_.end() && found->id == id;
     if (counted || std::find(before.begin(), before.end(), id) != before.end()) continue;
     penalise(id, ahead(id));

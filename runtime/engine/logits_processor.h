@@ -30,9 +30,10 @@ class LogitsProcessor {
   // Bytes of `params` and of all that is kept for a request of at most `max_total_tokens` tokens.
   static int64_t MaxBytes(const LogitsParams& params, int64_t max_total_tokens);
 
-  // Once, before the first row: the prompt, and behind it what was generated already. Later tokens
-  // are added one by one, up to `max_total_tokens` in all. Not ok, from then on: the tokens are not
-  // of the form, INVALID_ARGUMENT (STRUCTURED_OUTPUT), or it takes too much work.
+  // Once, before the first row: the prompt, and behind it what was generated already, which is not
+  // followed along the form again where `params` say where it ends. Later tokens are added one by
+  // one, up to `max_total_tokens` in all. Not ok, from then on: the tokens are not of the form,
+  // INVALID_ARGUMENT (STRUCTURED_OUTPUT), or it takes too much work.
   void Begin(absl::Span<const TokenId> tokens, int64_t prompt_tokens, int64_t max_total_tokens);
   absl::Status Add(TokenId generated);
   // How many of `drafted`, from the first on, the form allows, up to its end; all without a form.
@@ -47,10 +48,11 @@ class LogitsProcessor {
   absl::Status Apply(absl::Span<float> logits, absl::Span<const TokenId> drafted = {}) const;
 
  private:
-  struct Count {
+  struct IdCount {
     TokenId id = 0;
     int32_t generated = 0;  // how often; 0: in the prompt alone
   };
+  void Count(TokenId generated);
   absl::Status KeepForm(absl::Span<float> logits, absl::Span<const TokenId> drafted) const;
   void KeepAllowed(absl::Span<float> logits) const;
   void BanWords(absl::Span<float> logits, absl::Span<const TokenId> drafted) const;
@@ -61,7 +63,7 @@ class LogitsProcessor {
   std::unique_ptr<structured::Matcher> matcher_;  // null: any text; from Begin on
   absl::Status status_;                           // of the matcher
   size_t longest_bad_word_ = 0;                   // in tokens
-  std::vector<Count> counts_;                     // ascending ids; empty without a penalty
+  std::vector<IdCount> counts_;                   // ascending ids; empty without a penalty
   std::vector<TokenId> last_;                     // generated ones, as many as bad words need
 };
 

@@ -17,6 +17,7 @@ namespace bulkhead {
 
 namespace structured {
 class Automaton;
+class Matcher;
 }  // namespace structured
 
 using TokenId = int32_t;
@@ -46,6 +47,8 @@ struct LogitsParams {
   std::vector<std::vector<TokenId>> bad_words;  // none is empty
   // The form of the answer (runtime/structured/); null: any text.
   std::shared_ptr<structured::Automaton> form;
+  // Of a resumed request: where in the form its emitted tokens end; null: they are followed there.
+  std::shared_ptr<const structured::Matcher> reached = nullptr;
 
   bool penalises() const {
     return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0;

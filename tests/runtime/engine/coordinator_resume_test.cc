@@ -47,6 +47,28 @@ TEST_F(CoordinatorTest, ResumedRequestThatHadEndedEndsAgainTheSameWay) {
   EXPECT_EQ(sink->WaitForEnd().reason, FinishReason::kStopToken);
 }
 
+TEST_F(CoordinatorTest, AResumedAnswerGoesOnInItsForm) {
+  Begin();
+  coordinator_->SetServing();
+  runner_->Allow(kAll);
+  std::vector<std::string> texts = {"", "a", "b", "c"};
+  texts.resize(kToyVocab);
+  const structured::TokenTrie trie(texts);
+  Request whole = ToyRequest(5, 20);
+  whole.logits.form = std::make_shared<structured::Automaton>(
+      *structured::Grammar::Regex("([ab]{2}c)*"), &trie, size_t{1} << 20);
+  const auto all = Submit(whole);
+  EXPECT_TRUE(all->WaitForEnd().status.ok());
+  const std::vector<TokenId> tokens = all->tokens();
+  for (const size_t emitted : {1, 5, 19}) {
+    Request resumed = whole;
+    resumed.emitted.assign(tokens.begin(), tokens.begin() + emitted);
+    const auto sink = Submit(resumed);
+    EXPECT_TRUE(sink->WaitForEnd().status.ok());
+    EXPECT_EQ(sink->tokens(), std::vector<TokenId>(tokens.begin() + emitted, tokens.end()));
+  }
+}
+
 TEST_F(CoordinatorTest, AResumedAnswerOfACompleteFormEndsWithoutAnotherToken) {
   Begin();
   coordinator_->SetServing();

@@ -15,6 +15,7 @@
 #include "runtime/engine/step_runner.h"
 #include "runtime/structured/automaton.h"
 #include "runtime/structured/grammar.h"
+#include "runtime/structured/matcher.h"
 #include "runtime/structured/token_trie.h"
 
 namespace bulkhead {
@@ -195,6 +196,20 @@ std::vector<TokenId> Kept(const LogitsProcessor& processor,
     if (logits[id] == 1) kept.push_back(id);
   }
   return kept;
+}
+
+TEST(LogitsProcessorTest, TokensBeforeThePlaceReachedInTheFormAreNotFollowedAgain) {
+  LogitsParams params = FormOf("a+b");
+  const auto reached = std::make_shared<structured::Matcher>(params.form, std::vector<TokenId>{4});
+  ASSERT_TRUE(reached->Accept(0).ok());
+  params.reached = reached;
+  params.bad_words = {{3, 0}};
+  LogitsProcessor processor(params, {4});
+  processor.Begin({7, 3}, 1, 10);  // c, which is not of the form, counts for other rules alone
+  EXPECT_EQ(Kept(processor), (std::vector<TokenId>{1, 2}));
+  ASSERT_TRUE(processor.Add(2).ok());
+  EXPECT_TRUE(processor.is_complete());
+  EXPECT_EQ(Kept(processor), std::vector<TokenId>{4});
 }
 
 TEST(LogitsProcessorTest, OnlyTokensOfTheFormAreLeftAndItsEndWhereItIsComplete) {
