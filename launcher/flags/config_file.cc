@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <map>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -29,6 +30,44 @@ constexpr size_t kMinName = 6;
 constexpr absl::string_view kVariables[] = {"API_KEY", "CONFIG",    "CUBLASLT", "EARLY_LAUNCH",
                                             "NCCL",    "NODE_NAME", "ONE_SHOT", "PYTHON"};
 
+// Replaces strings of several lines by empty ones, which CLI11 reads; `strings` gets their texts,
+// by the keys' names as of flags.
+absl::StatusOr<std::string> TakeLongStrings(const std::string& path, absl::string_view text,
+                                            std::map<std::string, std::string>* strings) {
+  std::string rest;
+  while (!text.empty()) {
+    const absl::string_view line = text.substr(0, text.find('\n'));
+    const size_t equals = line.find('=');
+    const size_t value = line.find_first_not_of(" \t", equals == line.npos ? equals : equals + 1);
+    const absl::string_view quotes = value == line.npos ? "" : line.substr(value, 3);
+    const bool is_long = absl::StripLeadingAsciiWhitespace(line).substr(0, 1) != "#" &&
+                         (quotes == "'''" || quotes == R"(""")");
+    if (!is_long) {
+      absl::StrAppend(&rest, line, "\n");
+      text.remove_prefix(std::min(text.size(), line.size() + 1));
+      continue;
+    }
+    const std::string key(absl::StripAsciiWhitespace(line.substr(0, equals)));
+    text.remove_prefix(value + quotes.size());
+    const size_t end = text.find(quotes);
+    if (end == text.npos) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": '", key, "': its string has no end; close it with ", quotes));
+    }
+    absl::string_view body = text.substr(0, end);
+    if (quotes[0] == '"' && absl::StrContains(body, '\\')) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, ": '", key, "': backslashes are not known in ", quotes, "; write ''' instead"));
+    }
+    absl::ConsumePrefix(&body, "\r");
+    absl::ConsumePrefix(&body, "\n");  // directly behind the quotes it does not count
+    strings->emplace(absl::StrReplaceAll(key, {{"_", "-"}}), body);
+    text.remove_prefix(end + quotes.size());
+    absl::StrAppend(&rest, key, " = \"\"");  // what follows on its line is a comment, or wrong
+  }
+  return rest;
+}
+
 // TOML allows a key once; CLI11 would join the values of lines that follow each other.
 absl::Status RefuseKeysGivenTwice(const std::string& path, const std::string& text) {
   std::set<std::string> seen;
@@ -50,7 +89,9 @@ absl::Status RefuseKeysGivenTwice(const std::string& path, const std::string& te
 }  // namespace
 
 absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(const std::string& path) {
-  BH_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  BH_ASSIGN_OR_RETURN(const std::string whole, ReadWholeFile(path));
+  std::map<std::string, std::string> long_strings;
+  BH_ASSIGN_OR_RETURN(const std::string text, TakeLongStrings(path, whole, &long_strings));
   BH_RETURN_IF_ERROR(RefuseKeysGivenTwice(path, text));
   std::vector<ConfigEntry> entries;
   try {
@@ -60,8 +101,10 @@ absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(const std::string& path)
         return absl::InvalidArgumentError(absl::StrCat(
             path, ": '", item.fullname(), "': sections are not known; write flags as keys"));
       }
-      entries.push_back(
-          {absl::StrCat("--", absl::StrReplaceAll(item.name, {{"_", "-"}})), item.inputs});
+      const std::string name = absl::StrReplaceAll(item.name, {{"_", "-"}});
+      const auto found = long_strings.find(name);
+      entries.push_back({absl::StrCat("--", name),
+                         found == long_strings.end() ? item.inputs : std::vector{found->second}});
     }
   } catch (const CLI::Error& error) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", error.what()));

@@ -2,6 +2,7 @@
 //   model = "org/name"
 //   max-num-seqs = 64        # or max_num_seqs
 //   strict-config = true
+// and with strings of several lines, in three quotation marks, without escapes.
 #pragma once
 
 #include <string>

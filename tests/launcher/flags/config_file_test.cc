@@ -52,6 +52,25 @@ TEST_F(ConfigFileTest, AFileGivesFlagsOfAnySpellingSwitchesAndLists) {
   EXPECT_THAT(hosts_, ElementsAre("a", "b"));
 }
 
+TEST_F(ConfigFileTest, AStringOfSeveralLinesIsOneValue) {
+  ASSERT_TRUE(Parse({"--config", File("host = '''\na = 1\na = 2\n  # \\n = \"x\"\n''' # all\n"
+                                      "max_num_seqs = 4\n")})
+                  .ok());
+  EXPECT_THAT(hosts_, ElementsAre("a = 1\na = 2\n  # \\n = \"x\"\n"));
+  EXPECT_EQ(seqs_, 4);
+  ASSERT_TRUE(Parse({"--config", File("host = \"\"\"b\n\nc, d\"\"\"\n")}).ok());
+  EXPECT_EQ(hosts_.back(), "b\n\nc, d");
+  EXPECT_THAT(Parse({"--config", File("host = '''\na\nmax_num_seqs = 4\n")}).status().message(),
+              HasSubstr("'host': its string has no end; close it with '''"));
+  EXPECT_THAT(Parse({"--config", File("host = \"\"\"\n\\t\"\"\"\n")}).status().message(),
+              HasSubstr("'host': backslashes are not known"));
+  EXPECT_THAT(Parse({"--config", File("host = '''\na'''\nhost = 'b'\n")}).status().message(),
+              HasSubstr("'host' is given twice"));
+  // What looks like one in a comment or in a string is none.
+  EXPECT_TRUE(Parse({"--config", File("# a = '''\nmax_num_seqs = 5 # '''\n")}).ok());
+  EXPECT_EQ(seqs_, 5);
+}
+
 TEST_F(ConfigFileTest, TheCommandLineWinsOverTheEnvironmentAndThatOverTheFile) {
   const std::string path = File("max-batch-size = 4\nhost = \"file\"\n");
   setenv("BULKHEAD_MAX_NUM_SEQS", "5", 1);
