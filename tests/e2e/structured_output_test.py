@@ -200,7 +200,10 @@ class StructuredOutputTest(unittest.TestCase):
             code, _, text = self.refusal(request(form))
             self.assertEqual(code, grpc.StatusCode.INVALID_ARGUMENT)
             self.assertIn(named, text)
-        for body, param in (({"response_format": {"type": "json_schema", "json_schema": {"schema": {"not": {}}}}}, "json_schema"),
+        for body, param in (({"response_format": {"type": "json_schema", "json_schema": {"schema": {"not": {}}}}},
+                             "response_format.json_schema.schema"),
+                            ({"guided_json": {"not": {}}}, "guided_json"),
+                            ({"structured_outputs": {"regex": "a(?=b)"}}, "structured_outputs.regex"),
                             ({"response_format": {"type": "structural_tag"}}, "response_format.type"),
                             ({"guided_grammar": "root ::= 1"}, "guided_grammar"),
                             ({"tool_choice": "required"}, "tool_choice")):

@@ -35,14 +35,15 @@ Json ParametersOf(const Json& function) {
   return parameters;
 }
 
-// {"name": ..., `arguments`: ...} of any of the tools, or of the one that is named.
+// {"name": ..., `arguments`: ...} of any of the tools, or of the one that is named. Their
+// parameters are definitions by their places in the list.
 Json CallSchema(const Json& tools, const std::string& name, const char* arguments) {
   Json calls = Json::array(), definitions = Json::object();
-  for (const Json& tool : tools) {
-    const Json& function = tool.at("function");
+  for (size_t i = 0; i < tools.size(); ++i) {
+    const Json& function = tools[i].at("function");
     if (!name.empty() && function.at("name") != name) continue;
     Json parameters = ParametersOf(function);
-    const std::string key = absl::StrCat(calls.size());
+    const std::string key = absl::StrCat(i);
     const std::string place = absl::StrCat("#/$defs/", key);
     MoveReferences(place, /*by_name=*/false, &parameters);
     definitions[key] = std::move(parameters);
@@ -59,6 +60,7 @@ Json CallSchema(const Json& tools, const std::string& name, const char* argument
 
 absl::Status AddCall(const OutputFormat& format, ChatCompletionRequest* request) {
   v1::StructuredOutput& form = *request->common.mutable_structured();
+  request->options.form_field = kToolsField;
   switch (format.tool) {
     case ToolFormat::kHermes:
     case ToolFormat::kQwen3Coder:  // its parser takes both

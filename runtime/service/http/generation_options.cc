@@ -233,7 +233,7 @@ absl::Status ReadGenerationOptions(JsonFields& fields, GenerationOptions* option
       ReadCount(fields, "truncate_prompt_tokens", std::numeric_limits<int32_t>::max()));
   if (truncate.has_value()) request->set_truncate_prompt_tokens(*truncate);
   BH_RETURN_IF_ERROR(ReadPriority(fields, request));
-  BH_RETURN_IF_ERROR(ReadStructured(fields, request));
+  BH_RETURN_IF_ERROR(ReadStructured(fields, request, &options->form_field));
   std::optional<bool> skip_special, as_ids;
   BH_RETURN_IF_ERROR(fields.Read("skip_special_tokens", &skip_special));
   options->skip_special_tokens = skip_special.value_or(true);

@@ -24,6 +24,7 @@ struct GenerationOptions {
   std::optional<int> logprobs;
   bool tokens_as_ids = false;  // tokens of log probabilities as "token_id:5"
   bool skip_special_tokens = true;
+  std::string form_field;  // of the body: where the form of the answer is from; empty: it has none
 };
 
 // Reads everything but prompt, messages, log probabilities and limits of tokens. `request` gets

@@ -66,7 +66,7 @@ class GenerationRun final : public std::enable_shared_from_this<GenerationRun> {
   void OnEnd(int index, const absl::Status& status,
              const std::shared_ptr<const std::string>& bytes);
   void OnFinished(int index, const v1::Finished& finished);
-  void Fail(const absl::Status& status);
+  void Fail(const absl::Status& why);
   void OnGone();
   void CancelOthers();
   void BeginEvents();
@@ -216,7 +216,8 @@ void GenerationRun::Complete() {
   exchange_->Answer(std::move(answer), answered);
 }
 
-void GenerationRun::Fail(const absl::Status& status) {
+void GenerationRun::Fail(const absl::Status& why) {
+  const absl::Status status = InFormField(why, job_.options.form_field);
   is_over_ = true;
   const auto answered = [run = shared_from_this()](bool) { run->OnAnswered(); };
   if (has_begun_) {

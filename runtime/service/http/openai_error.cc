@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "google/rpc/error_details.pb.h"
 #include "runtime/service/refusal.h"
@@ -160,6 +161,30 @@ absl::Status WithFieldsRenamed(
     return InvalidField(absl::StrCat(to, rest), message, ReasonOf(status));
   }
   return status;
+}
+
+absl::Status InFormField(const absl::Status& status, absl::string_view form_field) {
+  const std::string definition = "#/$defs/";
+  absl::string_view why = status.message();
+  if (form_field.empty() || !absl::ConsumePrefix(&why, "structured.")) return status;
+  const size_t at = why.find(": ");
+  if (at == absl::string_view::npos) return status;
+  why.remove_prefix(at + 2);
+  std::string field(form_field), rest(why);
+  const size_t place = rest.find(definition);
+  if (form_field == kToolsField && place != std::string::npos) {
+    const size_t begin = place + definition.size();
+    const std::string tool =
+        rest.substr(begin, rest.find_first_not_of("0123456789", begin) - begin);
+    field = absl::StrCat("tools[", tool, "].function.parameters");
+    rest = absl::StrReplaceAll(rest, {{absl::StrCat(definition, tool), "#"}});
+  }
+  if (!FieldOf(status).empty()) return InvalidField(field, rest, ReasonOf(status));
+  absl::Status named(status.code(), absl::StrCat(field, ": ", rest));
+  status.ForEachPayload([&named](absl::string_view type, const absl::Cord& payload) {
+    named.SetPayload(type, payload);
+  });
+  return named;
 }
 
 absl::Status NotSupported(absl::string_view field, absl::string_view why) {

@@ -26,6 +26,12 @@ absl::Status WithFieldsRenamed(
     const absl::Status& status,
     std::initializer_list<std::pair<absl::string_view, absl::string_view>> from_to);
 
+// A refusal of the form of an answer, with the field of the body that this is from in place of
+// ours. Of kToolsField it is the schema of all tools' calls, with each one's parameters as "$defs"
+// by its place in the list: the refusal is of that tool's.
+inline constexpr char kToolsField[] = "tools";
+absl::Status InFormField(const absl::Status& status, absl::string_view form_field);
+
 // INVALID_ARGUMENT (UNSUPPORTED_PARAMETER) "`field`: `why`".
 absl::Status NotSupported(absl::string_view field, absl::string_view why);
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/status.h"
 #include "runtime/service/http/body_parts.h"
 #include "runtime/service/http/openai_error.h"
@@ -223,6 +224,11 @@ absl::StatusOr<ResponsesRequest> ReadResponses(Json body, const RequestRules& ru
   absl::StatusOr<ChatCompletionRequest> read = ReadChat(std::move(chat), rules);
   if (!read.ok()) return InResponsesFields(read.status());
   out.chat = *std::move(read);
+  absl::string_view form = out.chat.options.form_field;
+  if (absl::ConsumePrefix(&form, "response_format")) {
+    absl::ConsumePrefix(&form, ".json_schema");
+    out.chat.options.form_field = absl::StrCat("text.format", form);
+  }
   return out;
 }
 

@@ -76,6 +76,17 @@ absl::Status ReadStructuredOutputs(const Json& object, v1::GenerateRequest* requ
       absl::StrCat("has ", num_forms, " forms; send one of json, regex, choice and json_object"));
 }
 
+// Of the body: what a grammar is compiled from.
+std::string FieldOfForm(const std::string& given, const v1::StructuredOutput& form) {
+  if (given == "response_format") {
+    return form.has_json_schema() ? "response_format.json_schema.schema" : given;
+  }
+  if (given != "structured_outputs") return given;
+  if (form.has_json_schema()) return "structured_outputs.json";
+  if (form.has_regex()) return "structured_outputs.regex";
+  return form.has_choice() ? "structured_outputs.choice" : "structured_outputs.json_object";
+}
+
 }  // namespace
 
 absl::Status ReadResponseFormat(const Json& format, const std::string& name,
@@ -107,7 +118,8 @@ absl::Status ReadResponseFormat(const Json& format, const std::string& name,
   return fields.Finish();
 }
 
-absl::Status ReadStructured(JsonFields& fields, v1::GenerateRequest* request) {
+absl::Status ReadStructured(JsonFields& fields, v1::GenerateRequest* request,
+                            std::string* form_field) {
   std::vector<std::string> given;
   const auto take = [&](const char* name) {
     const Json* value = fields.Find(name);
@@ -130,8 +142,11 @@ absl::Status ReadStructured(JsonFields& fields, v1::GenerateRequest* request) {
   if (const Json* value = take("guided_choice"); value != nullptr) {
     BH_RETURN_IF_ERROR(SetChoice(*value, "guided_choice", request));
   }
-  if (given.size() <= 1) return absl::OkStatus();
-  return InvalidField(given[1], absl::StrCat("excludes ", given[0], "; send one of them"));
+  if (given.size() > 1) {
+    return InvalidField(given[1], absl::StrCat("excludes ", given[0], "; send one of them"));
+  }
+  if (!given.empty()) *form_field = FieldOfForm(given[0], request->structured());
+  return absl::OkStatus();
 }
 
 }  // namespace bulkhead

@@ -2,14 +2,18 @@
 // older guided_json, guided_regex, guided_choice. At most one of them.
 #pragma once
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "bulkhead/v1/generation.pb.h"
 #include "runtime/service/http/json_fields.h"
 
 namespace bulkhead {
 
-// INVALID_ARGUMENT naming a field of the body. Grammars are checked with the request.
-absl::Status ReadStructured(JsonFields& fields, v1::GenerateRequest* request);
+// INVALID_ARGUMENT naming a field of the body. Grammars are checked with the request; errors of
+// them are of `form_field`, where there is one.
+absl::Status ReadStructured(JsonFields& fields, v1::GenerateRequest* request,
+                            std::string* form_field);
 
 // {"type": "text"}, {"type": "json_object"} or {"type": "json_schema", "json_schema": {...}}.
 // `name`: of the field, in errors.

@@ -43,6 +43,24 @@ structured::GrammarSpec SpecOf(const v1::StructuredOutput& form) {
           .free_until = form.free_until()};
 }
 
+TEST(ChatFormTest, ASchemaThatIsRefusedIsThatOfItsTool) {
+  for (const char* choice :
+       {R"("required")", R"({"type": "function", "function": {"name": "b"}})"}) {
+    ChatCompletionRequest request = ChatWith(absl::StrCat(
+        R"("tools": [{"type": "function", "function": {"name": "a"}},
+                     {"type": "function", "function": {"name": "b", "parameters":
+                       {"properties": {"x": {"not": {}}}}}}], "tool_choice": )",
+        choice));
+    ASSERT_TRUE(AddForm({.tool = ToolFormat::kHermes}, "prompt", &request).ok());
+    const absl::Status refused =
+        structured::Grammar::Of(SpecOf(request.common.structured())).status();
+    const absl::Status named = InFormField(
+        InvalidField("structured.json_schema", refused.message()), request.options.form_field);
+    EXPECT_THAT(named.message(),
+                testing::StartsWith("tools[1].function.parameters: JSON schema, #/properties/x: "));
+  }
+}
+
 TEST(ChatFormTest, ARequiredCallIsOneOfTheToolsInTheModelsFormat) {
   ChatCompletionRequest request = ChatWith(absl::StrCat(kTools, R"(, "tool_choice": "required")"));
   ASSERT_TRUE(AddForm({.tool = ToolFormat::kHermes}, "prompt", &request).ok());

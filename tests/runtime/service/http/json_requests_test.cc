@@ -201,6 +201,35 @@ TEST(CompletionRequest, FormsOfAnAnswerHaveTheNamesOfOpenAIAndOfVllm) {
                    .has_structured());
 }
 
+TEST(CompletionRequest, AGrammarThatIsRefusedIsOfTheFieldOfTheBody) {
+  const absl::Status refused =
+      InvalidField("structured.json_schema", "JSON schema, #/a: no", reason::kUnsupportedParameter);
+  const std::pair<const char*, const char*> fields[] = {
+      {R"("response_format": {"type": "json_schema", "json_schema": {"schema": {}}})",
+       "response_format.json_schema.schema"},
+      {R"("response_format": {"type": "json_object"})", "response_format"},
+      {R"("structured_outputs": {"json": "{}"})", "structured_outputs.json"},
+      {R"("structured_outputs": {"regex": "a+"})", "structured_outputs.regex"},
+      {R"("structured_outputs": {"choice": ["a"]})", "structured_outputs.choice"},
+      {R"("guided_json": {})", "guided_json"},
+      {R"("guided_regex": "a+")", "guided_regex"},
+      {R"("guided_choice": ["a"])", "guided_choice"}};
+  for (const auto& [body, field] : fields) {
+    const auto read = Completion(absl::StrCat("\"prompt\": \"a\", ", body));
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->options.form_field, field);
+    ExpectRefused(InFormField(refused, read->options.form_field), field,
+                  reason::kUnsupportedParameter);
+  }
+  const absl::Status busy =
+      WithRetryAfter(absl::ResourceExhaustedError("structured.regex: too large"), absl::Seconds(1));
+  const absl::Status named = InFormField(busy, "guided_regex");
+  EXPECT_EQ(named.message(), "guided_regex: too large");
+  EXPECT_EQ(RetryAfter(named), absl::Seconds(1));
+  EXPECT_EQ(InFormField(InvalidField("sampling.seed", "no"), "guided_json").message(),
+            "sampling.seed: no");
+}
+
 TEST(CompletionRequest, WrongFormsAreRefusedByName) {
   const auto refused = [](const std::string& fields, absl::string_view param,
                           absl::string_view why) {
