@@ -22,10 +22,14 @@ absl::Status CheckLength(const EngineOptions& options, const ModelConfig& model)
                         ExitCode::kUsage);
   }
   if (asked >= 2) return absl::OkStatus();
-  return WithExitCode(
-      absl::InvalidArgumentError(
-          "--max-model-len must be at least 2: one token of prompt and one generated"),
-      ExitCode::kUsage);
+  constexpr char kLeast[] = " must be at least 2: one token of prompt and one generated";
+  if (!options.limits.max_model_len.has_value()) {
+    return WithExitCode(absl::InvalidArgumentError(absl::StrCat(
+                            "config.json: max_position_embeddings is ", asked, ", and", kLeast)),
+                        ExitCode::kModelRefused);
+  }
+  return WithExitCode(absl::InvalidArgumentError(absl::StrCat("--max-model-len", kLeast)),
+                      ExitCode::kUsage);
 }
 
 // A state has no way back behind a token that was rejected.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "nlohmann/json.hpp"
 
 namespace bulkhead {
 namespace {
