@@ -24,10 +24,16 @@ constexpr int kMaxQueuedReqs = 1 << 20;
 
 Flags::Apply HostMemoryValue(std::optional<int64_t>* out) {
   return [=](const std::string& text) {
-    if (IntegerValue(out, 1, kMaxHostMemory)(text).ok()) return absl::OkStatus();
+    const absl::Status status = IntegerValue(out, 1, kMaxHostMemory)(text);
+    if (status.ok()) return status;
+    constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
+    const absl::StatusOr<int64_t> bytes = ParseInteger(text, -kAny, kAny);
+    const char* const what = !bytes.ok()               ? "is no such number of bytes"
+                             : *bytes > kMaxHostMemory ? "is more than that"
+                                                       : "is not enough";
     return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' is not enough memory for clients: at least ", kMinHostMiB,
-                     "MiB, the least with any model, at most ", kMaxHostMemory >> 40,
+        absl::StrCat("'", text, "' ", what, ": memory for clients is at least ", kMinHostMiB,
+                     "MiB, the least with any model, and at most ", kMaxHostMemory >> 40,
                      "TiB; leave it out for what is left, or give ", kMinHostMiB,
                      "MiB: if this model needs more, the refusal says how much"));
   };

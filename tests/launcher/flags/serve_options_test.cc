@@ -64,6 +64,20 @@ TEST(ServeOptionsTest, AnAnswersDefaultLengthIsWithinTheLimit) {
   Parsed<ServeOptions>(Serve({"--max-model-len", "200"}));
 }
 
+TEST(ServeOptionsTest, HostMemoryThatCannotBeIsRefusedWithItsLimits) {
+  const std::pair<const char*, const char*> refused[] = {
+      {"8EiB", "'8EiB' is no such number of bytes: "},
+      {"9999999TiB", "'9999999TiB' is no such number of bytes: "},
+      {"2000TiB", "'2000TiB' is more than that: "},
+      {"0", "'0' is not enough: "},
+      {"-1", "'-1' is not enough: "}};
+  for (const auto& [text, what] : refused) {
+    EXPECT_THAT(Refusal(Serve({"--host-memory", text})),
+                AllOf(HasSubstr(what), HasSubstr("at least 180MiB"), HasSubstr("at most 1024TiB"),
+                      HasSubstr("leave it out for what is left")));
+  }
+}
+
 TEST(ServeOptionsTest, FlagsOfVllmThatAreNotOursSayWhatIs) {
   EXPECT_THAT(Refusal(Serve({"--api-key", "secret"})), HasSubstr("--api-key-file"));
   EXPECT_THAT(Refusal(Serve({"--pipeline-parallel-size", "2"})),
