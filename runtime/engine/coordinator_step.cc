@@ -176,11 +176,16 @@ std::vector<Coordinator::Delivery> Coordinator::DeliveriesOf(std::vector<Emissio
   std::vector<Delivery> deliveries;
   deliveries.reserve(emissions.size());
   SequenceId last = 0;
+  uint64_t surplus = 0;  // behind a stop string
   for (Emission& emission : emissions) {
     if (emission.id != std::exchange(last, emission.id)) deliveries.emplace_back();
-    // Behind a stop string tokens are surplus.
-    if (!deliveries.back().end.has_value()) AddTo(deliveries.back(), std::move(emission));
+    if (!deliveries.back().end.has_value()) {
+      AddTo(deliveries.back(), std::move(emission));
+    } else {
+      ++surplus;
+    }
   }
+  scheduler_.DiscountEmissions(surplus);
   return deliveries;
 }
 

@@ -110,7 +110,7 @@ struct SchedulerLoad {
   int64_t num_blocks_used = 0;     // held or reserved
   int64_t num_blocks_cached = 0;   // idle and cached
   uint64_t prompt_tokens_total = 0;      // computed; recomputed ones count again
-  uint64_t generation_tokens_total = 0;  // emitted
+  uint64_t generation_tokens_total = 0;  // emitted, and delivered
   uint64_t preemptions_total = 0;
   // Tokens looked up in the prefix cache at first admissions, and hits.
   uint64_t prefix_queries_total = 0;
@@ -156,6 +156,9 @@ class Scheduler {
   // Takes the result of the oldest uncommitted step. Emissions are in plan order, those of a
   // sequence with accepted drafts one after the other; none of a draft model's step.
   std::vector<Emission> Commit(StepResult result);
+
+  // Of the emissions of the last commit, as many tokens were delivered to nobody: not generated.
+  void DiscountEmissions(uint64_t tokens) { generation_tokens_total_ -= tokens; }
 
   bool commits_drafts() const { return in_flight_.front().drafts; }  // of a draft model
   int num_in_flight() const { return static_cast<int>(in_flight_.size()); }

@@ -44,6 +44,8 @@ TEST_F(CoordinatorTest, DraftsChangeNoTokenNoTextAndNoEnd) {
   EXPECT_EQ(metrics.num_speculative_tokens, 3);
   EXPECT_GT(metrics.drafts.accepted_by_position[2], 20U);
   EXPECT_LT(metrics.drafts.accepted_tokens, metrics.drafts.draft_tokens);
+  // Of those that a stop string cut off none is counted.
+  EXPECT_EQ(coordinator_->Load().scheduler.generation_tokens_total, generated);
   // Accepted tokens took no steps of their own, nor do any that a stop string cut off.
   EXPECT_LT(metrics.steps, generated - metrics.drafts.accepted_tokens / 2);
 }
