@@ -228,15 +228,16 @@ absl::StatusOr<WarmUpResult> WarmUpModel(ModelRunner& runner, const SchedulerLim
 absl::Status WarmUpSteps(const EngineOptions& options, Group& group, RankEngine& engine) {
   const absl::Duration timeout = options.startup_timeout;
   const bool on_gpu = engine.driver != nullptr;
+  std::optional<WarmUpResult> draft;
   if (engine.draft != nullptr) {
-    BH_RETURN_IF_ERROR(WarmUpModel(*engine.draft->runner, SchedulerLimits{engine.draft->limits},
-                                   " of the draft model", on_gpu, timeout, group)
-                           .status());
+    BH_ASSIGN_OR_RETURN(draft,
+                        WarmUpModel(*engine.draft->runner, SchedulerLimits{engine.draft->limits},
+                                    " of the draft model", on_gpu, timeout, group));
   }
   BH_ASSIGN_OR_RETURN(const WarmUpResult warm_up,
                       WarmUpModel(*engine.runner, SchedulerLimitsOf(engine, options, 1), "", on_gpu,
                                   timeout, group));
-  engine.step_limits = StepTimeLimitsFrom(warm_up, options.step_timeout);
+  engine.step_limits = StepTimeLimitsFrom(warm_up, options.step_timeout, draft);
   if (engine.topology.coordinator()) {
     BH_LOG(kVerbose) << "step timeout " << absl::FormatDuration(engine.step_limits.timeout);
   }

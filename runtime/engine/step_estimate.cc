@@ -12,6 +12,7 @@ std::string StepTimeText(absl::Duration time) {
 StepShape ShapeOf(const internal::StepPlan& plan) {
   StepShape shape;
   shape.tokens = plan.padded_tokens();
+  shape.draft = plan.draft();
   for (int s = 0; s < plan.slot_size(); ++s) {
     const double n = plan.num_tokens(s);
     shape.logit_rows += plan.num_logits(s);

@@ -17,6 +17,7 @@ struct StepShape {
   int64_t tokens = 0;      // padding included
   int64_t logit_rows = 0;  // tokens with logits
   double context = 0;      // (token, attended position) pairs
+  bool draft = false;      // of the draft model
 };
 
 StepShape ShapeOf(const internal::StepPlan& plan);

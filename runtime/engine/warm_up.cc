@@ -135,12 +135,17 @@ int ContextOf(const SchedulerLimits& limits, int seqs) {
 
 }  // namespace
 
-StepTimeLimits StepTimeLimitsFrom(const WarmUpResult& warm_up,
-                                  std::optional<absl::Duration> given) {
+StepTimeLimits StepTimeLimitsFrom(const WarmUpResult& warm_up, std::optional<absl::Duration> given,
+                                  const std::optional<WarmUpResult>& draft) {
   StepTimeLimits limits;
   limits.estimate = warm_up.estimate;
+  absl::Duration chunk = warm_up.chunk;
+  if (draft.has_value()) {
+    limits.draft_estimate = draft->estimate;
+    chunk = std::max(chunk, draft->chunk);
+  }
   limits.timeout = given.value_or(
-      std::clamp(absl::Ceil(10 * warm_up.chunk, absl::Seconds(1)), kMinTimeout, kMaxTimeout));
+      std::clamp(absl::Ceil(10 * chunk, absl::Seconds(1)), kMinTimeout, kMaxTimeout));
   if (!given.has_value()) limits.least_estimates = 2;
   return limits;
 }

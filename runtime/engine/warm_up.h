@@ -36,8 +36,9 @@ absl::Status WarmUpDrafts(StepRunner& runner, const SchedulerLimits& limits, boo
 
 // The resulting step time limits: `given`, or ten times a full chunk, at least 60 s and at most 5
 // min. If not given, a step with a larger estimate, such as a chunk with very long context, may
-// take twice its estimate.
-StepTimeLimits StepTimeLimitsFrom(const WarmUpResult& warm_up, std::optional<absl::Duration> given);
+// take twice its estimate. `draft`: of the draft model, whose steps may be the longer ones.
+StepTimeLimits StepTimeLimitsFrom(const WarmUpResult& warm_up, std::optional<absl::Duration> given,
+                                  const std::optional<WarmUpResult>& draft = std::nullopt);
 
 // The minimum number of KV blocks for it.
 int64_t WarmUpBlocks(const SchedulerLimits& limits);

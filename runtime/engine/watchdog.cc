@@ -58,12 +58,11 @@ void WatchdogRules::TimeStep(uint64_t seq, int64_t now_ns) {
   step_seq_ = seq;
   begin_ns_ = now_ns;
   awaited_since_ns_ = 0;
-  estimate_ = limits.estimate.has_value() ? limits.estimate->Of(shapes_[seq % kMaxSteps])
-                                          : absl::InfiniteDuration();
+  const StepShape& shape = shapes_[seq % kMaxSteps];
+  const std::optional<StepEstimate>& estimate = limits.EstimateOf(shape);
+  estimate_ = estimate.has_value() ? estimate->Of(shape) : absl::InfiniteDuration();
   limit_ = limits.timeout;
-  if (limits.estimate.has_value()) {
-    limit_ = std::max(limit_, limits.least_estimates * estimate_);
-  }
+  if (estimate.has_value()) limit_ = std::max(limit_, limits.least_estimates * estimate_);
 }
 
 void WatchdogRules::PhaseBegins(const std::string& name, absl::Duration limit, int64_t now_ns) {

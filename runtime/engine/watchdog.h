@@ -29,6 +29,11 @@ struct StepTimeLimits {
   double least_estimates = 0;
   // Without it no step counts as late before its timeout.
   std::optional<StepEstimate> estimate = std::nullopt;
+  std::optional<StepEstimate> draft_estimate = std::nullopt;  // of the draft model's steps
+
+  const std::optional<StepEstimate>& EstimateOf(const StepShape& shape) const {
+    return shape.draft ? draft_estimate : estimate;
+  }
 };
 
 struct WatchdogLimits {

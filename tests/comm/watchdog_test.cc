@@ -264,6 +264,18 @@ TEST_F(WatchdogRulesTest, AStepOfWhichMuchIsExpectedHasTwiceItsEstimate) {
   EXPECT_THAT(std::string(TickAfter(absl::Seconds(1)).message()), HasSubstr("within 5m"));
 }
 
+TEST_F(WatchdogRulesTest, AStepOfTheDraftModelHasItsOwnEstimate) {
+  StepEstimate of_draft = kEstimate;
+  of_draft.token_s = 0.1;
+  rules_.SetStepLimits({.least_estimates = 2, .estimate = kEstimate, .draft_estimate = of_draft});
+  internal::StepPlan plan = PlanOf(1, 1000);
+  plan.set_draft(true);
+  rules_.StepBegins(plan, now_ns_);  // 100.5 s; as many tokens of the model would take 10.5 s
+  EXPECT_TRUE(TickFor(absl::Seconds(201)).ok());
+  EXPECT_TRUE(warnings_.empty());
+  EXPECT_THAT(std::string(TickAfter(absl::Seconds(1)).message()), HasSubstr("within 3m21s"));
+}
+
 TEST_F(WatchdogRulesTest, AStartUpPhaseHasItsOwnLimitAndExitCode) {
   rules_.PhaseBegins("load weights", absl::Seconds(600), now_ns_);
   EXPECT_TRUE(TickFor(absl::Seconds(600)).ok());

@@ -203,6 +203,18 @@ TEST(StepTimeLimitsTest, TheDefaultIsTenFullChunksWithinAMinuteAndFive) {
   EXPECT_EQ(timeout_of(absl::Minutes(6)), absl::Minutes(5));
 }
 
+TEST(StepTimeLimitsTest, ADraftModelThatIsTheSlowerOneSetsThem) {
+  WarmUpResult model, draft;
+  model.chunk = absl::Seconds(7);
+  draft.chunk = absl::Seconds(9);
+  draft.estimate.least_s = 4;
+  const StepTimeLimits limits = StepTimeLimitsFrom(model, std::nullopt, draft);
+  EXPECT_EQ(limits.timeout, absl::Seconds(90));
+  ASSERT_TRUE(limits.draft_estimate.has_value());
+  EXPECT_EQ(limits.draft_estimate->least_s, 4);
+  EXPECT_EQ(limits.estimate->least_s, 0);
+}
+
 TEST(StepTimeLimitsTest, WhatIsGivenIsTheLimitOfEveryStep) {
   const StepTimeLimits limits = StepTimeLimitsFrom({}, absl::Seconds(8));
   EXPECT_EQ(limits.timeout, absl::Seconds(8));
