@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "nlohmann/json.hpp"
@@ -53,6 +58,42 @@ TEST(ModelSource, ADraftModelHasTheFlagsThatAreForBothAndItsOwnLength) {
   EXPECT_EQ(own.max_model_len, 2048);
   EXPECT_EQ(own.max_num_batched_tokens, 264);
   EXPECT_EQ(own.num_kv_groups(), 1);
+}
+
+TEST(ModelSource, AModelTooShortForAnAnswerIsRefusedByItsOwnField) {
+  const std::string dir = testing::TempDir() + "/short_model";
+  std::filesystem::create_directories(dir);
+  std::ifstream in(BH_SOURCE_DIR "/examples/models/sample/config.json");
+  nlohmann::json config = nlohmann::json::parse(in);
+  config["max_position_embeddings"] = 1;
+  std::ofstream(dir + "/config.json") << config;
+  EngineOptions options;
+  options.model = dir;
+  const absl::Status own = ReadModelSource(options, Weights::kOptional).status();
+  EXPECT_EQ(ExitCodeOf(own), ExitCode::kModelRefused);
+  EXPECT_THAT(std::string(own.message()),
+              HasSubstr("config.json: max_position_embeddings is 1, and must be at least 2"));
+  options.limits.max_model_len = 1;
+  const absl::Status given = ReadModelSource(options, Weights::kOptional).status();
+  EXPECT_EQ(ExitCodeOf(given), ExitCode::kUsage);
+  EXPECT_THAT(std::string(given.message()), HasSubstr("--max-model-len must be at least 2"));
+}
+
+TEST(ModelSource, AnAnswersDefaultLengthIsWithinWhatWasPlanned) {
+  ModelConfig model;
+  model.max_position_embeddings = 100;
+  EngineOptions options;
+  EXPECT_TRUE(CheckDefaultMaxTokens(options, model, 100).ok());  // none is given
+  options.default_max_tokens = 100;
+  EXPECT_TRUE(CheckDefaultMaxTokens(options, model, 100).ok());
+  const absl::Status less = CheckDefaultMaxTokens(options, model, 60);
+  EXPECT_EQ(ExitCodeOf(less), ExitCode::kUsage);
+  EXPECT_EQ(less.message(),
+            "--default-max-tokens: 100 is more than max_model_len 60, which is what fits in "
+            "memory; it holds prompt and answer: give less");
+  options.default_max_tokens = 101;
+  EXPECT_THAT(std::string(CheckDefaultMaxTokens(options, model, 100).message()),
+              HasSubstr("101 is more than max_model_len 100, the model's own; "));
 }
 
 TEST(ModelSource, ActivationsInBf16AreForWeightsInBf16) {
