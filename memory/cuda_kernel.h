@@ -30,6 +30,8 @@ struct LaunchShape {
   int grid[3] = {1, 1, 1};   // blocks; launching 0 blocks does nothing
   int block[3] = {1, 1, 1};  // threads
   int64_t shared_bytes = 0;  // dynamic shared memory per block; may exceed 48 KiB
+  // Blocks wait for what those of lower numbers do on other devices (kernels/cuda/peer_sum.cuh).
+  bool in_order = false;
 
   bool empty() const { return grid[0] == 0 || grid[1] == 0 || grid[2] == 0; }
 };

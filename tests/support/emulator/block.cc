@@ -65,8 +65,8 @@ absl::Status Block::Launch(const CudaKernel& kernel, const LaunchShape& shape,
   fault_.clear();
   memory_.BeginLaunch();
   peer_clock_.BeginLaunch();
-  const bool backwards =
-      schedule == Schedule::kDescending || schedule == Schedule::kWarpGreedyDescending;
+  const bool backwards = !shape.in_order && (schedule == Schedule::kDescending ||
+                                             schedule == Schedule::kWarpGreedyDescending);
   const int64_t blocks = int64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2];
   for (int64_t i = 0; i < blocks && fault_.empty(); ++i) {
     const int64_t block = backwards ? blocks - 1 - i : i;

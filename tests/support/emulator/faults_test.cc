@@ -1,5 +1,6 @@
 // Errors that a device would not tolerate, and that the emulator reports.
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -127,6 +128,22 @@ TEST(LaunchTest, RefusesShapesThatNoDeviceTakes) {
   EXPECT_THAT(fault({.block = {48, 1, 1}}), HasSubstr("48 x 1 x 1 threads"));
   EXPECT_THAT(fault({.block = {32, 2, 1}}), HasSubstr("32 x 2 x 1 threads"));
   EXPECT_THAT(fault({.grid = {1, 65536, 1}, .block = {32, 1, 1}}), HasSubstr("1 x 65536 x 1"));
+}
+
+TEST(LaunchTest, TakesBlocksThatWaitForLowerOnesInOrder) {
+  static std::vector<int> blocks;
+  const auto note = [](Global) {
+    cuda::GridDependencySynchronize();
+    if (int(threadIdx.x) == 0) blocks.push_back(int(blockIdx.x));
+  };
+  const CudaKernel kernel = cuda::KernelOf<1024, Global>("right", note).kernel;
+  const Global parameters;
+  for (const Schedule schedule : kAllSchedules) {
+    blocks.clear();
+    const LaunchShape shape{.grid = {3, 1, 1}, .block = {32, 1, 1}, .in_order = true};
+    ASSERT_TRUE(Block().Launch(kernel, shape, &parameters, schedule, 1).ok());
+    EXPECT_THAT(blocks, testing::ElementsAre(0, 1, 2));
+  }
 }
 
 TEST(LaunchTest, RefusesMoreThreadsThanTheLaunchBounds) {
