@@ -1,6 +1,7 @@
 #include "comm/communicator.h"
 
 #include "base/arithmetic.h"
+#include "base/check.h"
 #include "base/status.h"
 #include "comm/nccl/nccl_communicator.h"
 #include "comm/one_shot/one_shot_communicator.h"
@@ -15,6 +16,8 @@ constexpr int64_t kAlignBytes = 256;
 constexpr int64_t kNcclGranuleBytes = int64_t{2} << 20;
 
 }  // namespace
+
+void Communicator::AllReduceSumNorm(const ResidualNorm& /*norm*/) { BH_CHECK(false); }
 
 absl::Status Communicator::GatherRows(ConstMatrixView /*part*/,
                                       absl::Span<const int64_t> /*cols_of_rank*/,

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "memory/matrix.h"
+#include "memory/residual_norm.h"
 
 namespace bulkhead {
 
@@ -30,6 +31,13 @@ class Communicator {
 
   // The sum of all ranks' partial sums of that shape, valid until the next call of PartialSum.
   virtual absl::StatusOr<ConstMatrixView> AllReduceSum() = 0;
+
+  // Whether AllReduceSumNorm may follow PartialSum(rows, cols) in place of AllReduceSum, which then
+  // does not fail either. Equal on every rank.
+  virtual bool NormsSum(int64_t /*rows*/, int64_t /*cols*/) const { return false; }
+
+  // Adds the sum to a residual stream and norms that in one pass. Every rank must call it, or none.
+  virtual void AllReduceSumNorm(const ResidualNorm& norm);
 
   // Concatenates the ranks' parts along the columns into `out` on rank 0: [rows, sum of the ranks'
   // cols]; other ranks pass an empty `out`. `cols_of_rank` [size] is equal on every rank; `part` is

@@ -232,12 +232,16 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectRanks(Group& group, const C
       BH_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> nccl,
                           ConnectNccl(group, limits, *driver, ledger, timeout, write_late));
       static PeerDriver* const peers = NewCudaPeerDriver().release();
-      return ConnectOneShot(group, limits, *driver, *peers, ledger, timeout,
-                            {.sum = [driver](const PeerSums& sums, float* x,
-                                             int64_t count) { PeerSum(*driver, sums, x, count); },
-                             .write_late = write_late,
-                             .wanted = WantsOneShot()},
-                            std::move(nccl));
+      return ConnectOneShot(
+          group, limits, *driver, *peers, ledger, timeout,
+          {.sum = [driver](const PeerSums& sums, float* x,
+                           int64_t count) { PeerSum(*driver, sums, x, count); },
+           .sum_norm = [driver](
+                           const PeerSums& sums, ConstMatrixView partial,
+                           const ResidualNorm& norm) { PeerSumNorm(*driver, sums, partial, norm); },
+           .write_late = write_late,
+           .wanted = WantsOneShot()},
+          std::move(nccl));
     }
   }
   return group.Connect(limits, ledger);

@@ -8,10 +8,13 @@
 namespace bulkhead {
 
 inline constexpr int kMaxPeers = 8;  // devices
-// Every kernel has as many blocks, which keep their own count of sums.
+// Of every kernel, to send; one that norms rows has up to as many more, one for each row.
 inline constexpr int kPeerBlocks = 32;
+inline constexpr int kPeerStates = 2 * kPeerBlocks;  // each keeps its own count of sums
 inline constexpr int kPeerThreads = 512;
 inline constexpr int64_t kMaxPeerSumElements = int64_t{kPeerBlocks} * kPeerThreads * 4;
+// The widest row that is normed by the kernel that sums it.
+inline constexpr int64_t kMaxPeerNormCols = 8192;
 // In turn: one that is written, one that is read, one that is cleared.
 inline constexpr int kPeerBuffers = 3;
 
@@ -27,11 +30,17 @@ struct PeerSums {
   // Senders are in ascending order of their ranks, the owner left out.
   uint32_t* received[kMaxPeers] = {};
   uint32_t* own = nullptr;  // received[rank]
-  // On this device: [kPeerBlocks] of 4 words, zero at first.
+  // On this device: [kPeerStates] of 4 words, zero at first.
   uint32_t* state = nullptr;
   // > 0: a kernel gives up when a sum takes longer than this; its result is NaN, and no further sum
   // is possible.
   int64_t limit_ns = 0;
+
+  // Whether a kernel may norm the rows of such a sum, too: the same on every device.
+  bool NormsRows(int64_t rows, int64_t cols) const {
+    return rows > 0 && rows <= kPeerBlocks && cols > 0 && cols <= kMaxPeerNormCols &&
+           cols % 4 == 0 && rows * cols <= max_elements;
+  }
 };
 
 }  // namespace bulkhead

@@ -1,6 +1,7 @@
 #include "comm/one_shot/one_shot_communicator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,12 +19,17 @@ namespace bulkhead {
 namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
-constexpr int64_t kStateBytes = kPeerBlocks * 16;
+constexpr int64_t kStateBytes = kPeerStates * 16;
 constexpr int64_t kGranuleBytes = int64_t{2} << 20;
 constexpr char kPhase[] = "one-shot sums";
 constexpr int kLargeRounds = 8;
 constexpr int64_t kSmallElements = 256;
 constexpr int kMaxSumsInTurn = 4;  // f32 has the numbers of 4 sums of kMaxPeers ranks exactly
+constexpr int kMaxNormsInTurn = 3;
+// Of the normed rows of a check: the residual stream, the norms, and the weight.
+constexpr int64_t kMaxNormed = 16384;
+constexpr int64_t kCheckBytes = (2 * kMaxNormed + kMaxPeerNormCols) * kFloatBytes;
+constexpr double kNormTolerance = 1e-5;
 
 // This rank's memory, and the others' as this device addresses it.
 class SharedPlaces {
@@ -41,7 +47,7 @@ class SharedPlaces {
   absl::Status Allocate(const OneShotLayout& layout) {
     BH_ASSIGN_OR_RETURN(own_, peers_.AllocateShared(layout.total_bytes));
     driver_.Fill(own_, std::byte{kNothingCame & 0xFF}, layout.state_offset_bytes);
-    driver_.Fill(own_ + layout.state_offset_bytes, std::byte{0}, kStateBytes);
+    driver_.Fill(own_ + layout.state_offset_bytes, std::byte{0}, kStateBytes + kCheckBytes);
     return driver_.Synchronize();
   }
   absl::StatusOr<std::byte*> Open(absl::string_view handle) {
@@ -82,6 +88,11 @@ class OneShotCommunicator final : public Communicator {
     return ConstMatrixView(view_);
   }
 
+  bool NormsSum(int64_t rows, int64_t cols) const override { return sums_.NormsRows(rows, cols); }
+  void AllReduceSumNorm(const ResidualNorm& norm) override {
+    options_.sum_norm(sums_, ConstMatrixView(view_), norm);
+  }
+
   absl::Status GatherCols(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
                           MatrixView out) override {
     return inner_->GatherCols(part, cols_of_rank, out);
@@ -109,6 +120,7 @@ class OneShotCommunicator final : public Communicator {
     sums.own = sums.received[rank()];
     sums.state = reinterpret_cast<uint32_t*>(places_.own() + layout.state_offset_bytes);
     sums_ = sums;
+    checked_ = reinterpret_cast<float*>(places_.own() + layout.check_offset_bytes);
     return absl::OkStatus();
   }
   // From now on only the inner communicator sums.
@@ -120,10 +132,19 @@ class OneShotCommunicator final : public Communicator {
     sums_.limit_ns = absl::ToInt64Nanoseconds(options_.check_limit);
     const int64_t most = std::min(sums_.max_elements, max_sum_elements);
     const int64_t few = std::min(most, kSmallElements);
+    const std::vector<float> ones(kMaxPeerNormCols, 1.0F);
+    driver_.CopyToDevice(ones.data(), reinterpret_cast<std::byte*>(checked_ + 2 * kMaxNormed),
+                         kMaxPeerNormCols * kFloatBytes);
+    BH_RETURN_IF_ERROR(driver_.Synchronize());
     for (int round = 1; round <= options_.check_rounds; ++round) {
       // The large ones among small ones, whose places they then clear.
       const bool large = round % 4 == 2 && round / 4 < kLargeRounds;
       BH_RETURN_IF_ERROR(CheckSum(large ? most : few, round, 1 + round % kMaxSumsInTurn));
+      // Large: every row that a kernel norms, or the widest.
+      const int64_t most_normed = std::min(most, large ? kMaxNormed : kSmallElements);
+      const int64_t cols = large && round % 8 == 2 ? kMaxNormed / kPeerBlocks : kMaxPeerNormCols;
+      BH_RETURN_IF_ERROR(CheckNorm(std::min(cols, most_normed / 4 * 4), most_normed, round,
+                                   1 + round % kMaxNormsInTurn));
       if (absl::Now() > deadline) {
         return absl::DeadlineExceededError("the check of sums timed out");
       }
@@ -158,12 +179,52 @@ class OneShotCommunicator final : public Communicator {
     return absl::OkStatus();
   }
 
+  // Rows of `cols`, all that there are in `elements`: the same sum is added to each `norms` times.
+  absl::Status CheckNorm(int64_t cols, int64_t elements, int64_t round, int norms) {
+    if (cols == 0) return absl::OkStatus();
+    const int64_t rows = elements / cols;
+    elements = rows * cols;
+    const auto view = [](float* at, int64_t view_rows, int64_t view_cols) {
+      return MatrixView(reinterpret_cast<std::byte*>(at), DType::kF32, view_rows, view_cols);
+    };
+    const ResidualNorm norm{.hidden = view(checked_, rows, cols),
+                            .weight = view(checked_ + 2 * kMaxNormed, 1, cols),
+                            .normed = view(checked_ + kMaxNormed, rows, cols)};
+    options_.write_late(checked_, elements, /*first=*/round, kKnownPeriod, /*offset=*/0);
+    options_.write_late(PartialSum(rows, cols).F32(), elements, /*first=*/round, kKnownPeriod,
+                        KnownOffset(rank()));
+    for (int i = 0; i < norms; ++i) AllReduceSumNorm(norm);
+    std::vector<float> hidden(elements);
+    std::vector<float> normed(elements);
+    driver_.CopyToHost(norm.hidden.data(), hidden.data(), elements * kFloatBytes);
+    driver_.CopyToHost(norm.normed.data(), normed.data(), elements * kFloatBytes);
+    BH_RETURN_IF_ERROR(driver_.Synchronize());
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t begin = row * cols;
+      double squares = 0;
+      for (int64_t i = begin; i < begin + cols; ++i) squares += double{hidden[i]} * hidden[i];
+      const double scale = 1 / std::sqrt(squares / static_cast<double>(cols));
+      for (int64_t i = begin; i < begin + cols; ++i) {
+        const auto expected =
+            static_cast<float>(KnownValue(round + i, 0) + norms * KnownSum(round + i, size()));
+        const double error = std::abs(normed[i] - expected * scale);
+        if (hidden[i] == expected && error <= kNormTolerance * expected * scale) continue;
+        return absl::InternalError(absl::StrCat(
+            "element ", i % cols, " of row ", row, " of ", rows, " of normed sum ", round, " is ",
+            hidden[i], ", normed ", normed[i], " (nan: it did not come) and should be ", expected,
+            ", normed ", expected * scale));
+      }
+    }
+    return absl::OkStatus();
+  }
+
   const std::unique_ptr<Communicator> inner_;
   CudaDriver& driver_;
   const OneShotOptions options_;
   SharedPlaces places_;
-  PeerSums sums_;    // of no elements: without
-  MatrixView view_;  // of the partial sum
+  PeerSums sums_;             // of no elements: without
+  float* checked_ = nullptr;  // kCheckBytes
+  MatrixView view_;           // of the partial sum
 };
 
 // Every rank's handle, by rank, if all of them can and want to; the same error on every rank else.
@@ -173,6 +234,11 @@ absl::StatusOr<std::vector<std::string>> ShareHandles(Group& group, CudaDriver& 
   GroupExchange& exchange = group.exchange();
   absl::Status mine = wanted;
   if (!exchange.topology().one_host()) mine = absl::UnavailableError("ranks are on several hosts");
+  const int num_sms = driver.properties().num_sms;
+  if (num_sms <= kPeerBlocks) {
+    mine = absl::UnavailableError(absl::StrCat("a GPU has ", num_sms, " multiprocessors, and ",
+                                               kPeerBlocks + 1, " are needed"));
+  }
   std::string handle;
   if (mine.ok()) {
     absl::StatusOr<std::string> given = peers.HandleOf(own);
@@ -205,7 +271,8 @@ OneShotLayout::OneShotLayout(const CommLimits& limits, int size) {
   if (size < 2 || size > kMaxPeers) return;
   max_elements = std::min(kMaxPeerSumElements, RoundUp(limits.max_sum_elements, 4));
   state_offset_bytes = kPeerBuffers * (size - 1) * max_elements * kFloatBytes;
-  total_bytes = RoundUp(state_offset_bytes + kStateBytes, kGranuleBytes);
+  check_offset_bytes = state_offset_bytes + kStateBytes;
+  total_bytes = RoundUp(check_offset_bytes + kCheckBytes, kGranuleBytes);
 }
 
 absl::StatusOr<std::unique_ptr<Communicator>> ConnectOneShot(Group& group, const CommLimits& limits,

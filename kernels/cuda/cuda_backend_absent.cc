@@ -13,4 +13,8 @@ void WriteLate(CudaDriver&, float*, int64_t, int64_t, int, int) { BH_CHECK(false
 
 void PeerSum(CudaDriver&, const PeerSums&, float*, int64_t) { BH_CHECK(false); }
 
+void PeerSumNorm(CudaDriver&, const PeerSums&, ConstMatrixView, const ResidualNorm&) {
+  BH_CHECK(false);
+}
+
 }  // namespace bulkhead

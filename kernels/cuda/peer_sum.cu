@@ -17,30 +17,30 @@ SumPeers(PeerSumParameters p) {
   GridDependencySynchronize();
   const int at = (int(blockIdx.x) * kPeerThreads + int(threadIdx.x)) * 4;
   const PeerState state = PeerStateOfBlock(p.sums);
-  Floats4 own = {};
+  Floats4 x[1] = {};
   if (at + 4 <= p.count) {
-    own = LoadFour(p.x + at);
+    x[0] = LoadFour(p.x + at);
   } else {
     BH_UNROLL
     for (int i = 0; i < 4; ++i) {
-      if (at + i < p.count) own.v[i] = p.x[at + i];
+      if (at + i < p.count) x[0].v[i] = p.x[at + i];
     }
   }
-  if (at < p.count) SendToPeers<kRanks>(p.sums, state, at, own);
+  if (at < p.count) SendToPeers<kRanks>(p.sums, state, at, x[0]);
   ClearLastSum<kRanks>(p.sums, state);
   if (at < p.count) {
     bool late = false;
-    const Floats4 sum = SumOfPeers<kRanks>(p.sums, state, at, own, late);
+    SumOfPeers<kRanks>(p.sums, state, {at}, x, late);
     if (at + 4 <= p.count) {
-      StoreFour(p.x + at, sum);
+      StoreFour(p.x + at, x[0]);
     } else {
       BH_UNROLL
       for (int i = 0; i < 4; ++i) {
-        if (at + i < p.count) p.x[at + i] = sum.v[i];
+        if (at + i < p.count) p.x[at + i] = x[0].v[i];
       }
     }
   }
-  EndPeerSum(p.sums, state, p.count);
+  EndPeerSum(p.sums, state, p.count, /*for_row=*/true);
 }
 
 }  // namespace

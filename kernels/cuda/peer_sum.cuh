@@ -2,8 +2,15 @@
 // others, into a place of its own in their memory, and waits until theirs have come to its own. A
 // word is there when it is no longer kNothingCame: there are no flags, and so no fence between
 // numbers and flag, and no order of the 4 words of a vector is relied on. A thread waits for the
-// numbers that it adds, and for nothing else; blocks do not wait for each other, and block b of one
-// device needs of the others but their block b, so that it does not matter which run at a time.
+// numbers that it adds, and for nothing else.
+// * The plain sum (peer_sum.cu): block b of one device needs of the others but their block b, and
+//   each sends before it waits, so that it does not matter which run at a time.
+// * The sum whose rows are normed (peer_sum_norm.cu): kPeerBlocks blocks send and wait for nothing.
+//   Others, one for each row and so kPeerBlocks at the most, wait for what those of the other
+//   devices send. A device with more multiprocessors than that has room for one that sends beside
+//   all that wait, and so for one after the other. No kernel takes that room for good: the one in
+//   front ends by itself, and the one behind begins when all blocks of this one have.
+// All devices run the same kernel for a sum.
 //
 // Places are used in turn, three buffers of them. In sum n a device sends to buffer n % 3, reads
 // its own buffer n % 3, and clears its own buffer (n - 1) % 3 = (n + 2) % 3, for sum n + 2.
@@ -16,7 +23,7 @@
 //
 // Kernels between two sums (products, sums by NCCL) change nothing of that: they only order more.
 // The count of sums is in device memory, one for each block, since graphs are replayed: every
-// kernel has kPeerBlocks blocks, also those that have nothing to add.
+// kernel counts for all kPeerStates blocks, also for those that have nothing to do.
 #pragma once
 
 #include "kernels/cuda/out_rows.cuh"
@@ -85,51 +92,62 @@ BH_DEVICE float TreeSum(const float (&x)[kRanks]) {
   }
 }
 
-// Elements [at, at + 4) of the sum, `own` being this rank's: waits for the others'. NaN when it has
-// given up, which is said in `late`.
-template <int kRanks>
-BH_DEVICE Floats4 SumOfPeers(const PeerSums& sums, const PeerState& state, int at,
-                             const Floats4& own, bool& late) {
-  Words4 words[kRanks] = {};
+// Elements [at[v], at[v] + 4) of the sum for each v, where x[v] has this rank's; at[v] negative:
+// none. Waits for the others'. NaN when it has given up, which is said in `late`.
+template <int kRanks, int kVectors>
+BH_DEVICE void SumOfPeers(const PeerSums& sums, const PeerState& state, const int (&at)[kVectors],
+                          Floats4 (&x)[kVectors], bool& late) {
+  Words4 words[kVectors][kRanks] = {};
   const int64_t began = sums.limit_ns > 0 ? DeviceNanos() : 0;
   while (true) {
     bool complete = true;
     BH_UNROLL
-    for (int peer = 0; peer < kRanks; ++peer) {
-      if (peer == sums.rank) continue;
-      const int sender = peer < sums.rank ? peer : peer - 1;
-      words[peer] = ReceivedWords(PeerPlace<kRanks>(sums, sums.own, state.buffer, sender) + at);
+    for (int v = 0; v < kVectors; ++v) {
+      if (at[v] < 0) continue;
+      BH_UNROLL
+      for (int peer = 0; peer < kRanks; ++peer) {
+        if (peer == sums.rank) continue;
+        const int sender = peer < sums.rank ? peer : peer - 1;
+        words[v][peer] =
+            ReceivedWords(PeerPlace<kRanks>(sums, sums.own, state.buffer, sender) + at[v]);
+      }
     }
     BH_UNROLL
-    for (int peer = 0; peer < kRanks; ++peer) {
-      if (peer == sums.rank) continue;
+    for (int v = 0; v < kVectors; ++v) {
       BH_UNROLL
-      for (int i = 0; i < 4; ++i) complete = complete && words[peer].w[i] != kNothingCame;
+      for (int peer = 0; peer < kRanks; ++peer) {
+        if (peer == sums.rank) continue;
+        BH_UNROLL
+        for (int i = 0; i < 4; ++i) complete = complete && words[v][peer].w[i] != kNothingCame;
+      }
     }
     if (complete || late) break;
     if (sums.limit_ns > 0 && DeviceNanos() - began > sums.limit_ns) late = true;
     WaitTurn();
   }
-  Floats4 sum;
   BH_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    float x[kRanks];
+  for (int v = 0; v < kVectors; ++v) {
     BH_UNROLL
-    for (int peer = 0; peer < kRanks; ++peer) {
-      x[peer] = __uint_as_float(peer == sums.rank ? Sendable(own.v[i]) : words[peer].w[i]);
+    for (int i = 0; i < 4; ++i) {
+      float terms[kRanks];
+      BH_UNROLL
+      for (int peer = 0; peer < kRanks; ++peer) {
+        terms[peer] =
+            __uint_as_float(peer == sums.rank ? Sendable(x[v].v[i]) : words[v][peer].w[i]);
+      }
+      x[v].v[i] = TreeSum<0, kRanks>(terms);
     }
-    sum.v[i] = TreeSum<0, kRanks>(x);
   }
-  return sum;
 }
 
-// The block's last act.
-BH_DEVICE void EndPeerSum(const PeerSums& sums, PeerState state, int count) {
+// The block's last act; `for_row`: also counts for the block that would add row blockIdx.x.
+BH_DEVICE void EndPeerSum(const PeerSums& sums, PeerState state, int count, bool for_row) {
   __syncthreads();  // all have read the state
   if (int(threadIdx.x) != 0) return;
   state.buffer = state.buffer == 2 ? 0 : state.buffer + 1;
   state.last_count = static_cast<uint32_t>(count + 3) / 4 * 4;
   StoreVector(sums.state + int(blockIdx.x) * 4, state);
+  if (for_row) StoreVector(sums.state + (kPeerBlocks + int(blockIdx.x)) * 4, state);
 }
 
 }  // namespace bulkhead::cuda

@@ -5,7 +5,9 @@
 #include <stdint.h>
 
 #include "memory/cuda_kernel.h"
+#include "memory/matrix.h"
 #include "memory/peer_sums.h"
+#include "memory/residual_norm.h"
 
 namespace bulkhead {
 
@@ -26,5 +28,10 @@ CudaKernelOf<PeerSumParameters> PeerSumKernel(int size);
 // Adds the ranks' `count` elements in the order of comm/communicator.h, in place. Every rank of the
 // group must call it, in the same order, with as many.
 void PeerSum(CudaDriver& driver, const PeerSums& sums, float* x, int64_t count);
+
+// Backend::AddResidualNorm of that sum, where sums.NormsRows of it, to the same bits; the sum
+// itself goes nowhere. `partial`: dense; like the other rows 16-byte aligned.
+void PeerSumNorm(CudaDriver& driver, const PeerSums& sums, ConstMatrixView partial,
+                 const ResidualNorm& norm);
 
 }  // namespace bulkhead

@@ -1,74 +1,11 @@
 #include "intrinsics.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/out_rows.cuh"
+#include "kernels/rms_norm/row_norm.cuh"
 
 namespace bulkhead {
 namespace cuda {
-
-// Of x, or of x + factor * (addend (+ bias where there is one)), which goes to `added`.
-inline constexpr int kNormThreads = 512;
-// `vec4`: rows of up to kMaxNormVec4Cols in vectors of 4: width and stride are multiples of 4,
-// 16-byte aligned. Each number is then read once.
-inline constexpr int kNormVec4 = 4;  // vectors of a thread
-inline constexpr int kMaxNormVec4Cols = kNormVec4 * kNormThreads * 4;
-struct RmsNormParameters {
-  ConstRows x;
-  ConstRows addend;  // null: none
-  const float* bias = nullptr;
-  float factor = 1;
-  Rows added;                     // may be x
-  const float* weight = nullptr;  // [D]
-  float epsilon = 0;
-  int width = 0;  // D
-  OutRows out;
-};
-
 namespace {
-
-// The sum over the block, in one fixed order; every thread gets it.
-BH_DEVICE float SumOfBlock(float value) {
-  auto* const sums = reinterpret_cast<float*>(SharedMemory());
-  BH_UNROLL
-  for (int mask = kWarp / 2; mask > 0; mask /= 2) value += __shfl_xor_sync(kFullMask, value, mask);
-  if (LaneIndex() == 0) sums[WarpIndex()] = value;
-  __syncthreads();
-  float sum = 0.0F;
-  BH_UNROLL
-  for (int i = 0; i < kNormThreads / kWarp; ++i) sum += sums[i];
-  return sum;
-}
-
-BH_DEVICE float ScaleOf(float squares, const RmsNormParameters& p) {
-  const float mean = SumOfBlock(squares) / static_cast<float>(p.width);
-  return 1.0F / sqrtf(mean + p.epsilon);
-}
-
-// The first column of a thread's four numbers `j`.
-BH_DEVICE int ColumnOf(int j) { return (j * kNormThreads + int(threadIdx.x)) * 4; }
-
-// rows += addend (+ bias), which goes to `added`, too.
-BH_DEVICE void AddTo(Floats4 (&rows)[kNormVec4], const RmsNormParameters& p) {
-  const float* const addend = p.addend.data + int(blockIdx.x) * p.addend.stride;
-  float* const added = p.added.data + int(blockIdx.x) * p.added.stride;
-  Floats4 addends[kNormVec4] = {};
-  BH_UNROLL
-  for (int j = 0; j < kNormVec4; ++j) {
-    if (ColumnOf(j) < p.width) addends[j] = LoadFour(addend + ColumnOf(j));
-  }
-  BH_UNROLL
-  for (int j = 0; j < kNormVec4; ++j) {
-    if (ColumnOf(j) >= p.width) break;
-    Floats4 bias = {};
-    if (p.bias != nullptr) bias = LoadFour(p.bias + ColumnOf(j));
-    BH_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      rows[j].v[i] +=
-          p.factor * (p.bias == nullptr ? addends[j].v[i] : addends[j].v[i] + bias.v[i]);
-    }
-    StoreFour(added + ColumnOf(j), rows[j]);
-  }
-}
 
 // Every thread reads and writes the same elements, so that outputs may be x.
 template <bool kAdds>
@@ -102,33 +39,18 @@ RmsNorm(RmsNormParameters p) {
 template <bool kAdds>
 BH_KERNEL(kNormThreads)
 RmsNormVec4(RmsNormParameters p) {
-  Floats4 weights[kNormVec4] = {};
-  Floats4 rows[kNormVec4] = {};
-  BH_UNROLL
-  for (int j = 0; j < kNormVec4; ++j) {
-    if (ColumnOf(j) < p.width) weights[j] = LoadFour(p.weight + ColumnOf(j));
-  }
+  const int row = int(blockIdx.x);
+  Floats4 weights[kNormVec4];
+  Floats4 x[kNormVec4];
+  LoadRow(p.weight, p.width, weights);
   GridDependencySynchronize();
-  const float* const x = p.x.data + int(blockIdx.x) * p.x.stride;
-  BH_UNROLL
-  for (int j = 0; j < kNormVec4; ++j) {
-    if (ColumnOf(j) < p.width) rows[j] = LoadFour(x + ColumnOf(j));
+  LoadRow(p.x.data + row * p.x.stride, p.width, x);
+  if constexpr (kAdds) {
+    Floats4 addends[kNormVec4];
+    LoadRow(p.addend.data + row * p.addend.stride, p.width, addends);
+    AddToRow(p, row, addends, x);
   }
-  if constexpr (kAdds) AddTo(rows, p);
-  float squares = 0.0F;
-  BH_UNROLL
-  for (int j = 0; j < kNormVec4; ++j) {
-    BH_UNROLL
-    for (int i = 0; i < 4; ++i) squares = fmaf(rows[j].v[i], rows[j].v[i], squares);
-  }
-  const float scale = ScaleOf(squares, p);
-  BH_UNROLL
-  for (int j = 0; j < kNormVec4; ++j) {
-    if (ColumnOf(j) >= p.width) break;
-    BH_UNROLL
-    for (int i = 0; i < 4; ++i) rows[j].v[i] = rows[j].v[i] * scale * weights[j].v[i];
-    StoreFourOut(p.out, int(blockIdx.x) * p.out.stride + ColumnOf(j), rows[j]);
-  }
+  NormOfRow(p, row, weights, x);
 }
 
 CudaKernelOf<RmsNormParameters> RmsNormKernel(bool adds, bool vec4) {
@@ -153,7 +75,7 @@ void EnqueueNorm(CudaDriver& driver, RmsNormParameters p, bool in_vec4, ConstMat
   const bool vec4 = in_vec4 && IsVec4(weight) && IsVec4(out) && out.cols() <= kMaxNormVec4Cols;
   LaunchShape shape = OneBlockPerRow(out);
   shape.block[0] = kNormThreads;
-  shape.shared_bytes = kNormThreads / 32 * 4;
+  shape.shared_bytes = kNormSharedBytes;
   Enqueue(driver, RmsNormKernel(p.addend.data != nullptr, vec4), shape, p);
 }
 

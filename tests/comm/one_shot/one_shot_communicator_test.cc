@@ -1,17 +1,13 @@
-// One-shot sums between emulated devices, of ranks that are threads; what they are too large for is
-// staged.
+// One-shot sums between emulated devices, of ranks that are threads.
 #include "comm/one_shot/one_shot_communicator.h"
 
 #include <cmath>
 #include <cstring>
-#include <memory>
+#include <functional>
 
-#include "comm/staged/staged_communicator.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/peer_sum.h"
-#include "memory/cuda_device.h"
-#include "tests/comm/ramp.h"
+#include "tests/comm/one_shot/one_shot_rank.h"
 #include "tests/comm/terms.h"
 #include "tests/support/run_ranks.h"
 
@@ -19,75 +15,6 @@ namespace bulkhead {
 namespace {
 
 using emulator::Schedule;
-
-constexpr CommLimits kLimits{
-    .max_sum_elements = 3000, .max_gather_elements = 64, .transport = Transport::kStaged};
-
-struct RankOptions {
-  CommLimits limits = kLimits;
-  emulator::DeviceOptions device = {.total_bytes = int64_t{64} << 20};
-  bool wanted = true;
-  bool sums_wrongly = false;  // one of the sums at start
-  bool misses_a_sum = false;
-};
-
-// A rank with an emulated device.
-class OneShotRank {
- public:
-  OneShotRank(Group& group, const RankOptions& options)
-      : driver_(options.device), device_(*CudaDevice::New(driver_, 0)), ledger_(*device_) {
-    const int size = group.exchange().topology().size;
-    layout_bytes_ = OneShotLayout(options.limits, size).total_bytes;
-    ledger_.Claim(MemoryCategory::kCommunication,
-                  CommunicationBytes(options.limits, size) + layout_bytes_);
-    OneShotOptions one_shot;
-    one_shot.check_rounds = 6;
-    one_shot.check_limit =
-        options.misses_a_sum || options.sums_wrongly ? absl::Milliseconds(200) : absl::Minutes(5);
-    if (!options.wanted) one_shot.wanted = absl::UnavailableError("not wanted");
-    one_shot.sum = [this, options](const PeerSums& sums, float* x, int64_t count) {
-      ++sums_;
-      if (options.misses_a_sum && sums_ == 3 && sums.rank == 1) return;
-      PeerSum(driver_, sums, x, count);
-      if (options.sums_wrongly && sums_ == 4 && sums.rank == 1) {
-        driver_.Fill(reinterpret_cast<std::byte*>(x), std::byte{1}, 4);
-      }
-    };
-    one_shot.write_late = RampWriter(driver_);
-    std::unique_ptr<Communicator> staged = *ConnectStaged(group, options.limits, *device_, ledger_);
-    comm_ = ConnectOneShot(group, options.limits, driver_, driver_, ledger_, absl::Minutes(5),
-                           std::move(one_shot), std::move(staged));
-  }
-
-  emulator::EmulatedCudaDriver& driver() { return driver_; }
-  Communicator& comm() { return **comm_; }
-  const absl::Status& status() const { return comm_.status(); }
-  MemoryLedger& ledger() { return ledger_; }
-  int sums() const { return sums_; }  // that were one-shot, or were to be
-  int64_t layout_bytes() const { return layout_bytes_; }
-
-  // Of partial sums that the host has.
-  std::vector<float> Sum(const std::vector<float>& partial) {
-    const auto bytes = static_cast<int64_t>(partial.size() * sizeof(float));
-    const MatrixView view = comm().PartialSum(1, static_cast<int64_t>(partial.size()));
-    driver_.CopyToDevice(partial.data(), view.data(), bytes);
-    const auto sum = comm().AllReduceSum();
-    std::vector<float> values(partial.size(), -1.0F);
-    EXPECT_TRUE(sum.ok()) << sum.status();
-    if (!sum.ok()) return values;
-    driver_.CopyToHost(sum->data(), values.data(), bytes);
-    EXPECT_TRUE(driver_.Synchronize().ok()) << driver_.Synchronize();
-    return values;
-  }
-
- private:
-  emulator::EmulatedCudaDriver driver_;
-  std::unique_ptr<CudaDevice> device_;
-  MemoryLedger ledger_;
-  int64_t layout_bytes_ = 0;
-  int sums_ = 0;
-  absl::StatusOr<std::unique_ptr<Communicator>> comm_;
-};
 
 class OneShotSchedules : public testing::TestWithParam<Schedule> {};
 INSTANTIATE_TEST_SUITE_P(All, OneShotSchedules, testing::ValuesIn(emulator::kAllSchedules));
@@ -222,6 +149,7 @@ void ExpectWithout(const std::vector<std::unique_ptr<Group>>& groups,
     const std::vector<float> partial = MakePartialSum(1, rank.comm().rank(), 50);
     EXPECT_TRUE(SameBits(rank.Sum(partial).data(), ExpectedSum(1, 2, 50)));
     EXPECT_EQ(rank.sums(), before);
+    EXPECT_FALSE(rank.comm().NormsSum(1, 48));
     EXPECT_EQ(rank.ledger().taken(MemoryCategory::kCommunication),
               CommunicationBytes(kLimits, 2) + rank.layout_bytes());
   });
@@ -234,15 +162,22 @@ TEST(OneShotCommunicatorTest, AllRanksGoWithoutWhereOneCannot) {
     options.device.peer_access = rank == 0;
     return options;
   });
+  ExpectWithout(NewLocalGroups(2), [](int rank) {
+    RankOptions options;
+    if (rank == 1) options.device.num_sms = kPeerBlocks;
+    return options;
+  });
   ExpectWithout(NewLocalNodes({0, 1}), [](int) { return RankOptions(); });
 }
 
 TEST(OneShotCommunicatorTest, AllRanksGoWithoutWhereASumIsWrong) {
   ExpectWithout(NewLocalGroups(2), [](int) { return RankOptions{.sums_wrongly = true}; });
+  ExpectWithout(NewLocalGroups(2), [](int) { return RankOptions{.norms_wrongly = true}; });
 }
 
 TEST(OneShotCommunicatorTest, AllRanksGoWithoutWhereASumNeverEnds) {
   ExpectWithout(NewLocalGroups(2), [](int) { return RankOptions{.misses_a_sum = true}; });
+  ExpectWithout(NewLocalGroups(2), [](int) { return RankOptions{.misses_a_norm = true}; });
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Whole small models in a group of two on emulated devices, whose sums are one-shot: the bits of
-// staged sums. Gathers and broadcasts go through a library that answers as NCCL does.
+// staged sums, with norms in passes of their own. Gathers and broadcasts go through a library that
+// answers as NCCL does.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -18,6 +19,7 @@ namespace {
 
 struct Counts {
   std::atomic<int> sums = 0;
+  std::atomic<int> norms = 0;  // of sums, in one pass; not of the check
 };
 
 // Sooner than WriteLate.
@@ -42,6 +44,10 @@ absl::StatusOr<std::unique_ptr<Communicator>> Connect(Group& group, const CommLi
     ++counts.sums;
     PeerSum(driver, sums, x, count);
   };
+  options.sum_norm = [&](const PeerSums& sums, ConstMatrixView partial, const ResidualNorm& norm) {
+    if (sums.limit_ns == 0) ++counts.norms;
+    PeerSumNorm(driver, sums, partial, norm);
+  };
   auto nccl = ConnectNccl(group, limits, driver, ledger, absl::Minutes(5), options.write_late);
   if (!nccl.ok()) return nccl.status();
   return ConnectOneShot(group, limits, driver, driver, ledger, absl::Minutes(5), std::move(options),
@@ -60,14 +66,17 @@ RigOptions Options(Counts& counts) {
     return Connect(group, limits, device, ledger, counts);
   };
   // At once: a rank's queue runs while the other's host goes on.
-  options.make_device = [] { return EmulatedDevice(emulator::Schedule::kAscending, false); };
+  options.make_device = [] {
+    return EmulatedDevice(emulator::Schedule::kAscending, false, nullptr, kPeerBlocks + 1);
+  };
   return options;
 }
 
 class CudaOneShotOf : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Models, CudaOneShotOf,
                          testing::Values("llama3_gqa_bf16", "qwen2_14h_bf16", "gemma2_bf16",
-                                         "qwen3_moe_bf16", "gemma4_bf16"));
+                                         "qwen3_moe_bf16", "gemma4_bf16", "gemma4_moe_bf16",
+                                         "minimax_m2_bf16", "cohere_bf16"));
 
 TEST_P(CudaOneShotOf, HasTheBitsOfStagedSums) {
   const std::string dir = std::string(BH_TEST_DATA) + "/models/" + GetParam();

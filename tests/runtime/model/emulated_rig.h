@@ -23,9 +23,11 @@ inline constexpr float kClearMargin =
     0.2F;  // of the CPU's greatest logit: then the arg max must agree
 
 inline RigDevice EmulatedDevice(emulator::Schedule schedule, bool late,
-                                std::shared_ptr<emulator::EmulatedCudaDriver>* keep = nullptr) {
+                                std::shared_ptr<emulator::EmulatedCudaDriver>* keep = nullptr,
+                                int num_sms = 4) {
   emulator::DeviceOptions options{.total_bytes = int64_t{64} << 20, .guarded = true};
   options.late = late;
+  options.num_sms = num_sms;
   options.schedule = schedule;
   auto driver = std::make_shared<emulator::EmulatedCudaDriver>(options);
   RigDevice rig;
