@@ -55,6 +55,12 @@ absl::StatusOr<ConstMatrixView> TimedCommunicator::AllReduceSum() {
   return sum;
 }
 
+void TimedCommunicator::AllReduceSumNorm(const ResidualNorm& norm) {
+  const Clock::time_point begin = Clock::now();
+  comm_->AllReduceSumNorm(norm);
+  seconds_ += SecondsSince(begin);
+}
+
 absl::Status TimedCommunicator::GatherCols(ConstMatrixView part,
                                            absl::Span<const int64_t> cols_of_rank, MatrixView out) {
   const Clock::time_point begin = Clock::now();

@@ -1,6 +1,7 @@
 #include "runtime/model/decoder.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/status.h"
@@ -115,9 +116,14 @@ ConstMatrixView Decoder::Norm(const Weight& weight) {
     return hidden;
   }
   if (pending_ && !config_.layer_norm) {
-    backend_.AddResidualNorm(pending_sum_, pending_bias_, pending_factor_, hidden, weight.vector,
-                             config_.rms_norm_eps, normed);
-    pending_ = false;
+    if (pending_is_partial_) {
+      comm_.AllReduceSumNorm(
+          {pending_bias_, pending_factor_, hidden, weight.vector, config_.rms_norm_eps, normed});
+    } else {
+      backend_.AddResidualNorm(pending_sum_, pending_bias_, pending_factor_, hidden, weight.vector,
+                               config_.rms_norm_eps, normed);
+    }
+    pending_ = pending_is_partial_ = false;
     return normed;
   }
   AddPending();
@@ -202,7 +208,7 @@ absl::Status Decoder::AddNormedSum(ConstMatrixView x, const Weight& weight, cons
                                    MatrixView normed) {
   BH_RETURN_IF_ERROR(AddSum(x, weight));
   if (norm.vector.empty() || warming_up_) return absl::OkStatus();
-  ConstMatrixView sum = pending_sum_;
+  ConstMatrixView sum = PendingSum();
   if (!pending_bias_.empty()) {
     backend_.Fill(0.0F, normed);
     backend_.AddResidual(sum, pending_bias_, 1, normed);
@@ -217,7 +223,7 @@ absl::Status Decoder::AddNormedSum(ConstMatrixView x, const Weight& weight, cons
 void Decoder::TakeNormedSum(const Weight& norm, MatrixView out) {
   if (!pending_) return;  // warming up
   BH_CHECK(pending_bias_.empty() && pending_factor_ == 1);
-  NormInto(pending_sum_, norm, out);
+  NormInto(PendingSum(), norm, out);
   pending_ = false;
 }
 
@@ -240,16 +246,29 @@ void Decoder::Multiply(ConstMatrixView x, const std::vector<Linear>& parts, Matr
 }
 
 absl::Status Decoder::SumPartials(ConstMatrixView bias, float factor) {
-  BH_ASSIGN_OR_RETURN(pending_sum_, comm_.AllReduceSum());
+  const MatrixView hidden = RowsOf(parts_.activations.hidden);
+  pending_is_partial_ = !config_.layer_norm && comm_.NormsSum(hidden.rows(), hidden.cols());
+  if (!pending_is_partial_) {
+    BH_ASSIGN_OR_RETURN(pending_sum_, comm_.AllReduceSum());
+  }
   pending_bias_ = bias;
   pending_factor_ = factor;
   pending_ = true;
   return absl::OkStatus();
 }
 
+ConstMatrixView Decoder::PendingSum() {
+  if (std::exchange(pending_is_partial_, false)) {
+    const absl::StatusOr<ConstMatrixView> sum = comm_.AllReduceSum();
+    BH_CHECK(sum.ok());  // as comm_ has said
+    pending_sum_ = *sum;
+  }
+  return pending_sum_;
+}
+
 void Decoder::AddPending() {
   if (pending_) {
-    backend_.AddResidual(pending_sum_, pending_bias_, pending_factor_,
+    backend_.AddResidual(PendingSum(), pending_bias_, pending_factor_,
                          RowsOf(parts_.activations.hidden));
   }
   pending_ = false;

@@ -145,8 +145,11 @@ class Decoder {
   absl::Status RunLayers();
   void Multiply(ConstMatrixView x, const std::vector<Linear>& parts, MatrixView out);
   void NormInto(ConstMatrixView x, const Weight& weight, MatrixView out);
-  // Sums what the ranks have written to PartialSum; factor * (sum + bias) is pending.
+  // Sums what the ranks have written to PartialSum, unless a norm may; factor * (sum + bias) is
+  // pending.
   absl::Status SumPartials(ConstMatrixView bias, float factor);
+  // The sum that a norm may have made, for anything else.
+  ConstMatrixView PendingSum();
   void AddPending();
 
   DecoderParts parts_;
@@ -161,6 +164,7 @@ class Decoder {
   int layer_ = 0;                       // of this rank's layers
   // To be added to the residual stream: the norm that follows does both in one pass.
   bool pending_ = false;
+  bool pending_is_partial_ = false;  // not summed yet
   ConstMatrixView pending_sum_;
   ConstMatrixView pending_bias_;
   float pending_factor_ = 1;

@@ -1,6 +1,7 @@
 #include "launcher/group/step_stats.h"
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
@@ -30,11 +31,17 @@ class SlowCommunicator final : public Communicator {
     Spin(absl::Milliseconds(2));
     return ConstMatrixView();
   }
+  bool NormsSum(int64_t rows, int64_t cols) const override { return rows == 2 && cols == 3; }
+  void AllReduceSumNorm(const ResidualNorm& norm) override {
+    Spin(absl::Milliseconds(2));
+    factor = norm.factor;
+  }
   absl::Status GatherCols(ConstMatrixView /*part*/, absl::Span<const int64_t> /*cols*/,
                           MatrixView /*out*/) override {
     Spin(absl::Milliseconds(2));
     return absl::OkStatus();
   }
+  float factor = 0;
 };
 
 class SummingRunner final : public StepRunner {
@@ -52,6 +59,17 @@ class SummingRunner final : public StepRunner {
  private:
   Communicator& comm_;
 };
+
+TEST(StepStatsTest, SumsAreNormedByTheCommunicatorThatIsMeasured) {
+  auto slow = std::make_unique<SlowCommunicator>();
+  const SlowCommunicator& inner = *slow;
+  TimedCommunicator comm(std::move(slow));
+  EXPECT_TRUE(comm.NormsSum(2, 3));
+  EXPECT_FALSE(comm.NormsSum(3, 2));
+  comm.AllReduceSumNorm({.factor = 5});
+  EXPECT_EQ(inner.factor, 5);
+  EXPECT_GE(comm.seconds(), 0.002);
+}
 
 TEST(StepStatsTest, AStepsTimeIsToldByKindAndTheOtherRanksPartOfIt) {
   TimedCommunicator comm(std::make_unique<SlowCommunicator>());

@@ -59,16 +59,25 @@ class OneRank final : public Communicator {
   int rank() const override { return 0; }
   int size() const override { return 1; }
   MatrixView PartialSum(int64_t rows, int64_t cols) override {
+    EXPECT_EQ(num_sums, num_plain_sums + static_cast<int>(norms.size()));  // else one is lost
     ++num_sums;
     values_.resize(rows * cols);
     sum_ = {reinterpret_cast<std::byte*>(values_.data()), DType::kF32, rows, cols};
     return sum_;
   }
-  absl::StatusOr<ConstMatrixView> AllReduceSum() override { return sum_; }
+  absl::StatusOr<ConstMatrixView> AllReduceSum() override {
+    ++num_plain_sums;
+    return sum_;
+  }
+  bool NormsSum(int64_t rows, int64_t /*cols*/) const override { return rows <= most_normed_rows; }
+  void AllReduceSumNorm(const ResidualNorm& norm) override { norms.push_back(norm); }
   absl::Status GatherCols(ConstMatrixView, absl::Span<const int64_t>, MatrixView) override {
     return absl::OkStatus();
   }
   int num_sums = 0;
+  int num_plain_sums = 0;
+  int64_t most_normed_rows = 0;
+  std::vector<ResidualNorm> norms;
 
  private:
   std::vector<float> values_;
@@ -105,6 +114,19 @@ class DecoderTest : public testing::TestWithParam<int> {
                                   limits_.table_rows()},
                      backend_, comm_);
   }
+  // A step of two tokens.
+  void Forward() {
+    const std::vector<int32_t> begins = {0, 2}, zeroes = {0, 0}, positions = {0, 1};
+    const StepIndex index = {.num_seqs = 1,
+                             .num_tokens = 2,
+                             .seq_begin = begins.data(),
+                             .seq_slot = zeroes.data(),
+                             .position = positions.data(),
+                             .token_seq = zeroes.data(),
+                             .block_tables = zeroes.data(),
+                             .block_table_stride = 1};
+    ASSERT_TRUE(decoder_->Forward(index, zeroes.data()).ok());
+  }
   static ModelConfig Config() {
     ModelConfig config = SmallConfig();
     config.qkv_bias = config.o_bias = config.mlp_bias = config.qk_norm = true;
@@ -131,21 +153,27 @@ TEST_P(DecoderTest, TheWarmUpMeetsTheProductsOfAStep) {
   EXPECT_EQ(comm_.num_sums, 0);
   EXPECT_TRUE(backend_.multiplied.empty());
 
-  const std::vector<int32_t> begins = {0, 2}, zeroes = {0, 0}, positions = {0, 1};
-  const StepIndex index = {.num_seqs = 1,
-                           .num_tokens = 2,
-                           .seq_begin = begins.data(),
-                           .seq_slot = zeroes.data(),
-                           .position = positions.data(),
-                           .token_seq = zeroes.data(),
-                           .block_tables = zeroes.data(),
-                           .block_table_stride = 1};
-  ASSERT_TRUE(decoder_->Forward(index, zeroes.data()).ok());
+  Forward();
   decoder_->Logits(selected.Rows(0, 1), part.Rows(0, 1));
   EXPECT_EQ(backend_.warmed_up, backend_.multiplied);
   const bool has_heads = !plan_.rank(rank_).heads.empty();
   EXPECT_EQ(backend_.multiplied.size(), 2u * (has_heads ? 4 : 2) + 1);
   EXPECT_EQ(comm_.num_sums, 1 + 2 * 2);
+}
+
+TEST_P(DecoderTest, ANormMakesTheSumBeforeItWhereTheCommunicatorCan) {
+  comm_.most_normed_rows = 1;
+  Forward();
+  EXPECT_EQ(comm_.num_plain_sums, 1 + 2 * 2);
+  EXPECT_TRUE(comm_.norms.empty());
+  comm_.most_normed_rows = 2;
+  Forward();
+  EXPECT_EQ(comm_.num_plain_sums, 1 + 2 * 2 + 1);  // no norm follows the last
+  ASSERT_EQ(comm_.norms.size(), 2U * 2);
+  for (size_t i = 0; i < comm_.norms.size(); ++i) {
+    EXPECT_EQ(comm_.norms[i].hidden.data(), decoder_->Hidden(2).data());
+    EXPECT_EQ(comm_.norms[i].bias.empty(), i == 0) << "the embedding has none";
+  }
 }
 
 TEST_P(DecoderTest, AWarmUpThatFailsSaysSo) {
