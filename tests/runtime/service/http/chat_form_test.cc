@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/service/http/openai_error.h"
 #include "runtime/service/refusal.h"
 #include "runtime/structured/grammar.h"
 
@@ -56,7 +57,7 @@ TEST(ChatFormTest, ASchemaThatIsRefusedIsThatOfItsTool) {
         structured::Grammar::Of(SpecOf(request.common.structured())).status();
     const absl::Status named = InFormField(
         InvalidField("structured.json_schema", refused.message()), request.options.form_field);
-    EXPECT_THAT(named.message(),
+    EXPECT_THAT(std::string(named.message()),
                 testing::StartsWith("tools[1].function.parameters: JSON schema, #/properties/x: "));
   }
 }
