@@ -24,6 +24,11 @@ constexpr char kReplaced[] = "\xEF\xBF\xBD";
 // Ids are bytes; characters of three are final with their last.
 class ByteTokenizer final : public LetterTokenizer {
  public:
+  std::string Decode(absl::Span<const int32_t> ids, bool) const override {
+    std::string text;
+    for (const int32_t id : ids) text.push_back(id < 0x80 ? static_cast<char>(id) : '?');
+    return text;
+  }
   std::unique_ptr<TextDecoder> NewTextDecoder(absl::Span<const int32_t>, bool) const override {
     class Bytes final : public TextDecoder {
      public:
