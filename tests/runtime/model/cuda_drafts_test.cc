@@ -183,9 +183,11 @@ TEST(CudaDraftPools, GrowOnARankWithoutHeadsOfTheDraftModel) {
   setting.grows = true;
   const ModelConfig config = LoadedRunner::ReadConfig(Dir(draft));
   const ShardPlan plan = *ShardPlan::Create(config, setting.size);
-  const auto has_none = [&](int rank) { return plan.rank(rank).kv_heads.size() == 0; };
-  ASSERT_FALSE(has_none(0));
-  ASSERT_TRUE(has_none(4));
+  int without = 0;
+  for (int rank = 0; rank < setting.size; ++rank) {
+    without += plan.rank(rank).kv_heads.size() == 0 ? 1 : 0;
+  }
+  ASSERT_EQ(without, 1);
   const DraftOutcome run = Generate(kModel, setting);
   ExpectNearTheGreatest(kModel, run);
   EXPECT_GT(run.drafts.draft_tokens, 20);
