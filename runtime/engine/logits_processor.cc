@@ -10,7 +10,6 @@
 #include "runtime/engine/logits_row.h"
 #include "runtime/engine/refusal.h"
 #include "runtime/engine/step_runner.h"
-#include "runtime/structured/matcher.h"
 
 namespace bulkhead {
 namespace {
@@ -47,7 +46,10 @@ int64_t LogitsProcessor::MaxBytes(const LogitsParams& params, int64_t max_total_
     longest = std::max(longest, word.size());
   }
   bytes += longest * sizeof(TokenId);
-  if (params.form != nullptr) bytes += sizeof(structured::Matcher);
+  if (params.form != nullptr) {  // with a mask that no other request may have any longer
+    bytes += 2 * sizeof(structured::Matcher) + sizeof(Ahead) +
+             static_cast<size_t>(params.form->trie().vocab_size()) / 4;
+  }
   if (params.penalises()) bytes += static_cast<size_t>(max_total_tokens) * sizeof(IdCount);
   return static_cast<int64_t>(bytes);
 }
@@ -85,8 +87,14 @@ bool LogitsProcessor::is_complete() const {
   return matcher_ != nullptr && status_.ok() && matcher_->is_finished() && matcher_->is_complete();
 }
 
-absl::Status LogitsProcessor::Add(TokenId generated) {
-  if (matcher_ != nullptr && status_.ok()) status_ = FormError(matcher_->Accept(generated));
+absl::Status LogitsProcessor::Add(TokenId generated, int64_t* work_left) {
+  ahead_.clear();
+  if (matcher_ != nullptr && status_.ok()) {
+    token_work_ = 0;
+    const int64_t most = kFreeTokenWork + std::max<int64_t>(0, *work_left);
+    status_ = FormError(matcher_->Accept(generated, most, &token_work_));
+    *work_left -= std::max<int64_t>(0, token_work_ - kFreeTokenWork);
+  }
   Count(generated);
   return status_;
 }
@@ -117,25 +125,61 @@ absl::Status LogitsProcessor::Apply(absl::Span<float> logits,
   return absl::OkStatus();
 }
 
-int LogitsProcessor::NumAllowed(absl::Span<const TokenId> drafted) const {
-  if (matcher_ == nullptr || !status_.ok()) return static_cast<int>(drafted.size());
-  structured::Matcher ahead(*matcher_);
-  int allowed = 0;
-  for (const TokenId id : drafted) {
-    if (ahead.is_finished() || !ahead.Accept(id).ok()) break;
-    ++allowed;
+bool LogitsProcessor::Prepare(absl::Span<const TokenId> drafted, int64_t* work_left) {
+  if (matcher_ == nullptr || !status_.ok()) return true;
+  for (size_t i = 0; i < drafted.size() && i + 1 < ahead_.size(); ++i) {
+    if (ahead_[i + 1].token == drafted[i]) continue;
+    while (ahead_.size() > i + 1) ahead_.pop_back();
   }
-  return allowed;
+  while (ahead_.size() <= drafted.size()) {
+    if (!PrepareNext(drafted, work_left)) return false;
+  }
+  return true;
+}
+
+bool LogitsProcessor::PrepareNext(absl::Span<const TokenId> drafted, int64_t* work_left) {
+  const size_t behind = ahead_.size();
+  int64_t work = 0;
+  Ahead next{.matcher = behind == 0 ? *matcher_ : ahead_.back().matcher};
+  if (behind > 0) {
+    next.token = drafted[behind - 1];
+    next.status = ahead_.back().status;
+    if (next.status.ok()) next.status = next.matcher.Accept(next.token, kFreeTokenWork, &work);
+  } else if (token_work_ > kFreeTokenWork) {
+    // The next token is likely to take as much.
+    if (*work_left <= 0) return false;
+    work = std::exchange(token_work_, 0);
+  }
+  if (next.status.ok() && !next.matcher.FindMasks(&next.masks)) {
+    if (*work_left <= 0) return false;
+    next.status = next.matcher.MakeMasks(&next.masks, &work);
+  }
+  *work_left -= work;
+  ahead_.push_back(std::move(next));
+  return true;
+}
+
+int LogitsProcessor::NumAllowed(absl::Span<const TokenId> drafted, int64_t* work_left) {
+  if (matcher_ == nullptr || !status_.ok()) return static_cast<int>(drafted.size());
+  if (!Prepare({}, work_left)) return 0;
+  for (size_t i = 0; i < drafted.size(); ++i) {
+    if (ahead_[i].matcher.is_finished()) return static_cast<int>(i);
+    if (!Prepare(drafted.first(i + 1), work_left) || !ahead_[i + 1].status.ok()) {
+      return static_cast<int>(i);
+    }
+  }
+  return static_cast<int>(drafted.size());
 }
 
 absl::Status LogitsProcessor::KeepForm(absl::Span<float> logits,
                                        absl::Span<const TokenId> drafted) const {
   if (matcher_ == nullptr) return absl::OkStatus();
   BH_RETURN_IF_ERROR(status_);
-  structured::Matcher ahead(*matcher_);
-  for (const TokenId id : drafted) BH_RETURN_IF_ERROR(FormError(ahead.Accept(id)));
+  BH_CHECK(ahead_.size() > drafted.size());
+  const Ahead& ahead = ahead_[drafted.size()];
+  BH_RETURN_IF_ERROR(FormError(ahead.status));
   std::vector<uint32_t> mask((logits.size() + 31) / 32);
-  BH_RETURN_IF_ERROR(FormError(ahead.FillMask(absl::MakeSpan(mask))));
+  BH_RETURN_IF_ERROR(FormError(ahead.matcher.FillMask(ahead.masks, absl::MakeSpan(mask))));
   KeepMasked(mask.data(), logits);
   return absl::OkStatus();
 }

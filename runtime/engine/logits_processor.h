@@ -14,12 +14,9 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "runtime/engine/request.h"
+#include "runtime/structured/matcher.h"
 
 namespace bulkhead {
-
-namespace structured {
-class Matcher;
-}  // namespace structured
 
 class LogitsProcessor {
  public:
@@ -35,24 +32,45 @@ class LogitsProcessor {
   // one, up to `max_total_tokens` in all. Not ok, from then on: the tokens are not of the form,
   // INVALID_ARGUMENT (STRUCTURED_OUTPUT), or it takes too much work.
   void Begin(absl::Span<const TokenId> tokens, int64_t prompt_tokens, int64_t max_total_tokens);
-  absl::Status Add(TokenId generated);
-  // How many of `drafted`, from the first on, the form allows, up to its end; all without a form.
-  int NumAllowed(absl::Span<const TokenId> drafted) const;
+  // Work on the form beyond kFreeTokenWork is taken from `work_left`, and is too much without it.
+  absl::Status Add(TokenId generated, int64_t* work_left);
+  absl::Status Add(TokenId generated) {
+    int64_t work_left = structured::Automaton::kMaxWork;
+    return Add(generated, &work_left);
+  }
+  // Before Apply with the same tokens: finds what the form allows there. That may be work, which is
+  // begun where `work_left` is positive, and taken from it; false: not now.
+  bool Prepare(absl::Span<const TokenId> drafted, int64_t* work_left);
+  // How many of `drafted`, from the first on, the form allows, up to its end, and are prepared now;
+  // all without a form.
+  int NumAllowed(absl::Span<const TokenId> drafted, int64_t* work_left);
+  bool has_form() const { return matcher_ != nullptr; }
   // The form is complete, and nothing may follow.
   bool is_complete() const;
 
   // The row from which the next token is sampled, [V], without NaN and +inf, in place; -inf
   // excludes an id. Results beyond the largest float become it. The row is as if `drafted`, which
-  // the form allows, had been added, which it is not. Errors of Add, and INVALID_ARGUMENT
+  // are prepared, had been added, which they are not. Errors of Add, and INVALID_ARGUMENT
   // (STRUCTURED_OUTPUT) where no token goes on with the form. Rows may be in several threads.
   absl::Status Apply(absl::Span<float> logits, absl::Span<const TokenId> drafted = {}) const;
 
+  // Units of structured::Automaton::kMaxWork: any token of a form may take as much.
+  static constexpr int64_t kFreeTokenWork = 16'000;
+
  private:
+  // The form behind some of the drafted tokens.
+  struct Ahead {
+    TokenId token = 0;  // the last of them
+    structured::Matcher matcher;
+    structured::Automaton::Masks masks = {};
+    absl::Status status = {};
+  };
   struct IdCount {
     TokenId id = 0;
     int32_t generated = 0;  // how often; 0: in the prompt alone
   };
   void Count(TokenId generated);
+  bool PrepareNext(absl::Span<const TokenId> drafted, int64_t* work_left);
   absl::Status KeepForm(absl::Span<float> logits, absl::Span<const TokenId> drafted) const;
   void KeepAllowed(absl::Span<float> logits) const;
   void BanWords(absl::Span<float> logits, absl::Span<const TokenId> drafted) const;
@@ -62,6 +80,8 @@ class LogitsProcessor {
   const std::vector<TokenId> end_ids_;
   std::unique_ptr<structured::Matcher> matcher_;  // null: any text; from Begin on
   absl::Status status_;                           // of the matcher
+  int64_t token_work_ = 0;    // of the last Add, until a step has room for as much
+  std::vector<Ahead> ahead_;  // behind none, one ... of the drafted tokens
   size_t longest_bad_word_ = 0;                   // in tokens
   std::vector<IdCount> counts_;                   // ascending ids; empty without a penalty
   std::vector<TokenId> last_;                     // generated ones, as many as bad words need

@@ -147,6 +147,7 @@ std::vector<Emission> Scheduler::Commit(StepResult result) {
     CommitDrafts(rows, std::move(result));
     return emissions;
   }
+  RenewFormWork();
   const DraftTotals before = draft_totals_;
   emissions.reserve(rows.size());
   size_t next_sample = 0;
@@ -232,7 +233,7 @@ void Scheduler::CommitSample(Sequence& sequence, absl::StatusOr<GeneratedToken> 
   ++generation_tokens_total_;
   const auto total = static_cast<int64_t>(sequence.tokens.size());
   emission.finish = sequence.stop_rule.Check(token, total - sequence.prompt_tokens, total);
-  if (sequence.logits != nullptr) emission.status = sequence.logits->Add(token);
+  if (sequence.logits != nullptr) emission.status = sequence.logits->Add(token, &token_work_left_);
   if (!emission.status.ok()) return;
   emission.token = *std::move(sample);
   // Nothing but the end could follow a form that is complete.

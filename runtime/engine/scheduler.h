@@ -119,6 +119,12 @@ struct SchedulerLoad {
   SchedulerPressure pressure;
 };
 
+// What a step may begin of the work on forms of answers, in units of
+// structured::Automaton::kMaxWork (about 10 ns): it does up to kMaxWork more, which later steps
+// save. And what its tokens may take beyond LogitsProcessor::kFreeTokenWork.
+inline constexpr int64_t kFormWorkOfStep = 2'000'000;
+inline constexpr int64_t kTokenWorkOfStep = 4'000'000;
+
 // A prompt with more tokens to compute than this uses the long-prompt queue.
 int LongPromptTokens(const SchedulerLimits& limits);
 
@@ -234,6 +240,13 @@ class Scheduler {
                          absl::Span<const absl::StatusOr<GeneratedToken>> samples);
   void ReturnDraftBlocks(Sequence& sequence, int64_t end);
 
+  // Forms of answers: scheduler_forms.cc.
+  void RenewFormWork();
+  void PrepareForms();
+  bool FormIsReady(Sequence& sequence, absl::Span<const TokenId> drafted);
+  bool MayPrepareMore();
+  void KeepDraftsOfForm(Sequence& sequence);
+
   // Blocks: scheduler_blocks.cc.
   struct BlocksToGrow {
     int64_t table = 0;     // of group 0
@@ -300,6 +313,11 @@ class Scheduler {
   uint64_t preemptions_total_ = 0;
   uint64_t prefix_queries_total_ = 0;
   uint64_t prefix_hits_total_ = 0;
+
+  // Of LogitsProcessor's work on forms, as it has left until the next commit. Negative: it has done
+  // work of later steps, too.
+  int64_t form_work_left_ = kFormWorkOfStep;
+  int64_t token_work_left_ = 0;  // of the commit's
 
   DecodeCost decode_cost_;
   DecodeCost draft_cost_;  // of the draft model's steps

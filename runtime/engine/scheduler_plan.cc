@@ -72,8 +72,11 @@ std::optional<Step> Scheduler::PlanStep() {
   Step step;
   admits_ = true;
   lacked_blocks_ = false;
-  const int left = PlanDecodes(limits_.max_num_batched_tokens, step);
-  if (left > 0) PlanPrefills(left, step);
+  do {
+    PrepareForms();
+    const int left = PlanDecodes(limits_.max_num_batched_tokens, step);
+    if (left > 0) PlanPrefills(left, step);
+  } while (planned_rows_.empty() && MayPrepareMore());
   RecordPressure();
   if (planned_rows_.empty()) return std::nullopt;
   CompletePlan(step);
@@ -100,7 +103,7 @@ int Scheduler::PlanDecodes(int budget, Step& step) {
   BeginDrafts(budget, limits_.drafts.by_model());
   for (size_t i = 0; i < count; ++i) {
     const size_t index = (decode_cursor_ + i) % count;
-    if (!ReadyToDecode(*running_[index])) continue;
+    if (!ReadyToDecode(*running_[index]) || !FormIsReady(*running_[index], {})) continue;
     if (budget == 0) {  // the next step starts with the first one left out
       decode_cursor_ = index;
       return 0;
@@ -304,6 +307,7 @@ int Scheduler::AddChunk(Sequence& sequence, int max_tokens, Step& step) {
   }
   tokens = std::min(tokens, NextSnapshot(sequence) - sequence.planned_tokens);
   if (tokens <= 0) return 0;
+  if (tokens == sequence.tokens_to_plan() && !FormIsReady(sequence, {})) return 0;
   AddRow(sequence, static_cast<int>(tokens), step);
   return static_cast<int>(tokens);
 }

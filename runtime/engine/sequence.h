@@ -42,6 +42,7 @@ struct Sequence {
   int priority = 0;           // 0 under FCFS
   SamplingParams sampling;
   std::unique_ptr<LogitsProcessor> logits;  // null: nothing changes them
+  int64_t form_work = 0;                    // that others have waited for, less its own waiting
   std::optional<int> num_logprobs;
   LogitsSink* prompt_logits = nullptr;
   std::vector<float>* last_hidden_state = nullptr;

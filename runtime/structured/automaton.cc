@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 
 namespace bulkhead::structured {
 namespace {
@@ -14,6 +14,7 @@ constexpr int32_t kComplete = 0;  // nodes: the end of the answer,
 constexpr int32_t kLeft = 1;      // and the end of the rule that a local mask is about
 constexpr int32_t kNumEnds = 2;
 constexpr int32_t kDead = 0;  // the configuration without threads
+constexpr size_t kFewThreads = 64;
 
 }  // namespace
 
@@ -25,6 +26,11 @@ Automaton::Automaton(std::shared_ptr<const Grammar> grammar, const TokenTrie* tr
       max_bytes_(max_bytes),
       work_bytes_(max_bytes) {
   Reset();
+  Threads threads;
+  const Rule& root = grammar_->rule(grammar_->root());
+  Close({root.start, kComplete, root.nests}, &threads);
+  start_overflow_ = too_many_threads_;
+  start_ = TakePlace(InternConfiguration(std::move(threads)));
 }
 
 void Automaton::Reset() {
@@ -60,15 +66,21 @@ void Automaton::Reset() {
   }
 }
 
-void Automaton::StartWork() {
+void Automaton::StartWork(int64_t max_work) {
   work_done_ = 0;
+  max_work_ = max_work;
   too_many_threads_ = start_overflow_;
   work_bytes_ = max_bytes_;
   if (bytes_ > work_bytes_) Reset();
 }
 
+void Automaton::EndWork(int64_t* work) {
+  *work += work_done_;
+  total_work_ += work_done_;
+}
+
 bool Automaton::overflow() {
-  return too_many_threads_ || work_done_ > kMaxWork || bytes_ > 2 * work_bytes_;
+  return too_many_threads_ || work_done_ > max_work_ || bytes_ > 2 * work_bytes_;
 }
 
 absl::Status Automaton::Overflow() const {
@@ -218,13 +230,7 @@ int32_t Automaton::TakePlace(int32_t configuration) {
 
 int32_t Automaton::AddPlace() {
   const absl::MutexLock lock(&mutex_);
-  StartWork();
-  Threads threads;
-  seen_.clear();
-  const Rule& root = grammar_->rule(grammar_->root());
-  Close({root.start, kComplete, root.nests}, &threads);
-  start_overflow_ = too_many_threads_;
-  return TakePlace(InternConfiguration(std::move(threads)));
+  return TakePlace(places_[start_]);
 }
 
 int32_t Automaton::CopyPlace(int32_t place) {
@@ -238,9 +244,11 @@ void Automaton::DropPlace(int32_t place) {
   free_places_.push_back(place);
 }
 
-absl::Status Automaton::Advance(int32_t place, absl::string_view bytes) {
+absl::Status Automaton::Advance(int32_t place, absl::string_view bytes, int64_t max_work,
+                                int64_t* work) {
   const absl::MutexLock lock(&mutex_);
-  StartWork();
+  StartWork(max_work);
+  const absl::Cleanup end = [&] { EndWork(work); };
   int32_t at = places_[place];
   for (const char c : bytes) {
     const uint8_t byte = static_cast<uint8_t>(c);
@@ -268,16 +276,26 @@ bool Automaton::may_go_on(int32_t place) const {
   return !threads.empty() && threads.back() >= kNumEnds;
 }
 
-absl::Status Automaton::FillMask(int32_t place, absl::Span<uint32_t> mask) {
-  BH_CHECK(mask.size() >= mask_words_);
+bool Automaton::FindMasks(int32_t place, Masks* masks) {
   const absl::MutexLock lock(&mutex_);
-  StartWork();
-  std::fill(mask.begin(), mask.end(), 0);
+  for (int part = 0; part < 2; ++part) {
+    const Configuration& at = configurations_[places_[place]];
+    if (at.saturated[part] < 0 && at.threads.size() > kFewThreads) return false;
+    const int32_t id = configurations_[Saturated(places_[place], part)].mask[part];
+    if (id < 0) return false;
+    (*masks)[part] = masks_[id];
+  }
+  return true;
+}
+
+absl::Status Automaton::MakeMasks(int32_t place, Masks* masks, int64_t* work) {
+  const absl::MutexLock lock(&mutex_);
+  StartWork(kMaxWork);
+  const absl::Cleanup end = [&] { EndWork(work); };
   for (int part = 0; part < 2; ++part) {
     const int32_t id = MaskOf(Saturated(places_[place], part), part);
     if (overflow()) return Overflow();
-    const std::vector<uint32_t>& bits = masks_[id];
-    for (size_t i = 0; i < bits.size(); ++i) mask[i] |= bits[i];
+    (*masks)[part] = masks_[id];
   }
   return absl::OkStatus();
 }

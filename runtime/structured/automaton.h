@@ -29,7 +29,7 @@ class Automaton {
   static constexpr int kMaxThreads = 4096;
   // Work of one mask or token, in visited nodes of the trie, about 10 ns each; a step of a stack
   // counts as kStepCost. Beyond: RESOURCE_EXHAUSTED.
-  static constexpr int64_t kMaxWork = 16'000'000;
+  static constexpr int64_t kMaxWork = 8'000'000;
   static constexpr int64_t kStepCost = 10;
 
   // `trie` must outlive it. What it keeps is dropped when it is more than `max_bytes`; while a mask
@@ -38,23 +38,34 @@ class Automaton {
 
   void set_max_bytes(size_t max_bytes) { max_bytes_ = max_bytes; }
 
+  // The tokens that may follow a place, of each part of the trie: bit i of [i / 32]; all of them
+  // together. They stay while they are held.
+  using Mask = std::vector<uint32_t>;
+  using Masks = std::array<std::shared_ptr<const Mask>, 2>;
+
   // A place in an answer, kept for one matcher until Drop.
   int32_t AddPlace();
   int32_t CopyPlace(int32_t place);
   void DropPlace(int32_t place);
 
   // Moves on by the token's bytes. INVALID_ARGUMENT, and no move, if the grammar does not allow
-  // them.
-  absl::Status Advance(int32_t place, absl::string_view bytes);
-  // The tokens that may follow: bit i of mask[i / 32]. `mask` covers the vocabulary; bits beyond
-  // are zero.
-  absl::Status FillMask(int32_t place, absl::Span<uint32_t> mask);
+  // them. Adds the work to `work`.
+  absl::Status Advance(int32_t place, absl::string_view bytes, int64_t max_work, int64_t* work);
+  absl::Status Advance(int32_t place, absl::string_view bytes) {
+    int64_t work = 0;
+    return Advance(place, bytes, kMaxWork, &work);
+  }
+  // Without work worth counting; false: they must be made.
+  bool FindMasks(int32_t place, Masks* masks);
+  // Adds the work to `work`.
+  absl::Status MakeMasks(int32_t place, Masks* masks, int64_t* work);
   bool is_complete(int32_t place) const;  // the answer may end here
   bool may_go_on(int32_t place) const;    // a byte may follow
 
   const TokenTrie& trie() const { return *trie_; }
   size_t bytes() const { return bytes_; }  // of memory, without the grammar
   int64_t num_masks_made() const { return num_masks_made_; }
+  int64_t total_work() const { return total_work_; }  // so far
 
  private:
   // A stack: its top, with what lies below. 0 and 1 are the two ends of stacks.
@@ -118,7 +129,8 @@ class Automaton {
   void SetTokens(const TokenTrie::Part& part, uint32_t node, uint32_t* bits) const;
 
   void Reset();
-  void StartWork();
+  void StartWork(int64_t max_work);
+  void EndWork(int64_t* work);
   bool overflow();
   absl::Status Overflow() const;
 
@@ -134,13 +146,15 @@ class Automaton {
   std::vector<Configuration> configurations_;
   absl::flat_hash_map<Threads, int32_t> configuration_ids_;
   absl::flat_hash_map<int32_t, int32_t> after_return_;  // configurations by frame
-  std::vector<std::vector<uint32_t>> masks_;
+  std::vector<std::shared_ptr<const Mask>> masks_;
   std::vector<LocalMask> local_masks_;
   std::vector<int32_t> places_;  // configurations; -1: free
   std::vector<int32_t> free_places_;
   size_t bytes_ = 0;
   size_t work_bytes_ = 0;  // max_bytes_ when the work began
-  int64_t work_done_ = 0, num_masks_made_ = 0;
+  int64_t work_done_ = 0, max_work_ = kMaxWork, num_masks_made_ = 0;
+  std::atomic<int64_t> total_work_ = 0;
+  int32_t start_ = -1;  // a place
   bool too_many_threads_ = false;
   bool start_overflow_ = false;  // already before the first byte
 

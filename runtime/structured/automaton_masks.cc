@@ -39,6 +39,7 @@ int32_t Automaton::Saturated(int32_t configuration, int part) {
   int32_t saturated = configurations_[configuration].saturated[part];
   if (saturated >= 0) return saturated;
   Threads threads = configurations_[configuration].threads;
+  work_done_ += kStepCost * static_cast<int64_t>(threads.size());
   for (int32_t& thread : threads) thread = SaturatedNode(thread, part);
   saturated = InternConfiguration(std::move(threads));
   configurations_[configuration].saturated[part] = saturated;
@@ -79,16 +80,18 @@ int32_t Automaton::MaskOf(int32_t configuration, int part) {
   if (configurations_[configuration].mask[part] >= 0)
     return configurations_[configuration].mask[part];
   ++num_masks_made_;
-  std::vector<uint32_t> bits(mask_words_, 0);
+  Mask bits(mask_words_, 0);
   absl::flat_hash_map<int32_t, Threads> groups;  // by bottom
   for (const int32_t thread : configurations_[configuration].threads) {
     if (thread >= kNumEnds) groups[BottomOf(thread)].push_back(thread);
   }
-  for (const auto& [bottom, threads] : groups) AddGroup(threads, bottom, part, bits.data());
-  if (overflow()) return -1;
+  for (const auto& [bottom, threads] : groups) {
+    AddGroup(threads, bottom, part, bits.data());
+    if (overflow()) return -1;
+  }
   const int32_t id = static_cast<int32_t>(masks_.size());
-  masks_.push_back(std::move(bits));
-  bytes_ += mask_words_ * sizeof(uint32_t) + sizeof(masks_[0]);
+  masks_.push_back(std::make_shared<const Mask>(std::move(bits)));
+  bytes_ += mask_words_ * sizeof(uint32_t) + sizeof(Mask) + sizeof(masks_[0]);
   configurations_[configuration].mask[part] = id;
   return id;
 }
@@ -96,6 +99,7 @@ int32_t Automaton::MaskOf(int32_t configuration, int part) {
 // Adds the tokens that threads with the same bottom allow.
 void Automaton::AddGroup(const Threads& threads, int32_t bottom, int part, uint32_t* bits) {
   const TokenTrie::Part& trie = trie_->parts()[part];
+  work_done_ += kStepCost * static_cast<int64_t>(threads.size() + mask_words_ / 64);
   const uint32_t num_nodes = static_cast<uint32_t>(trie.byte.size());
   int deepest = 0;
   for (const int32_t thread : threads) deepest = std::max(deepest, nodes_[thread].depth);

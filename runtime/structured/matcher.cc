@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 
 namespace bulkhead::structured {
 
@@ -25,10 +26,26 @@ bool Matcher::IsEnd(int32_t token) const {
 }
 
 absl::Status Matcher::FillMask(absl::Span<uint32_t> mask) {
-  if (finished_) {
-    std::fill(mask.begin(), mask.end(), 0);
-  } else if (absl::Status filled = automaton_->FillMask(place_, mask); !filled.ok()) {
-    return filled;
+  Automaton::Masks masks;
+  int64_t work = 0;
+  if (absl::Status made = MakeMasks(&masks, &work); !made.ok()) return made;
+  return FillMask(masks, mask);
+}
+
+bool Matcher::FindMasks(Automaton::Masks* masks) {
+  return finished_ || automaton_->FindMasks(place_, masks);
+}
+
+absl::Status Matcher::MakeMasks(Automaton::Masks* masks, int64_t* work) {
+  return finished_ ? absl::OkStatus() : automaton_->MakeMasks(place_, masks, work);
+}
+
+absl::Status Matcher::FillMask(const Automaton::Masks& masks, absl::Span<uint32_t> mask) const {
+  std::fill(mask.begin(), mask.end(), 0);
+  for (const std::shared_ptr<const Automaton::Mask>& part : masks) {
+    if (part == nullptr) continue;  // behind the end
+    BH_CHECK(mask.size() >= part->size());
+    for (size_t i = 0; i < part->size(); ++i) mask[i] |= (*part)[i];
   }
   const bool may_end = finished_ || is_complete();
   const int vocab_size = automaton_->trie().vocab_size();
@@ -44,7 +61,7 @@ absl::Status Matcher::FillMask(absl::Span<uint32_t> mask) {
   return absl::OkStatus();
 }
 
-absl::Status Matcher::Accept(int32_t token) {
+absl::Status Matcher::Accept(int32_t token, int64_t max_work, int64_t* work) {
   if (IsEnd(token)) {
     if (!finished_ && !is_complete()) {
       return absl::InvalidArgumentError("the answer ended before the grammar does");
@@ -57,7 +74,7 @@ absl::Status Matcher::Accept(int32_t token) {
     return absl::InvalidArgumentError(
         absl::StrCat("token ", token, " is not allowed by the grammar"));
   }
-  return automaton_->Advance(place_, automaton_->trie().token(token));
+  return automaton_->Advance(place_, automaton_->trie().token(token), max_work, work);
 }
 
 }  // namespace bulkhead::structured

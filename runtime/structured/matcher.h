@@ -25,8 +25,18 @@ class Matcher {
   // FAILED_PRECONDITION if no token is allowed, as the vocabulary lacks bytes; RESOURCE_EXHAUSTED
   // from the automaton. Either ends this request only.
   absl::Status FillMask(absl::Span<uint32_t> mask);
-  // INVALID_ARGUMENT, and no change, for a token that the mask does not allow.
-  absl::Status Accept(int32_t token);
+  // The same in two steps, for a caller that bounds the work (Automaton::kMaxWork): the automaton's
+  // part, which may be there, and from it the mask.
+  bool FindMasks(Automaton::Masks* masks);
+  absl::Status MakeMasks(Automaton::Masks* masks, int64_t* work);
+  absl::Status FillMask(const Automaton::Masks& masks, absl::Span<uint32_t> mask) const;
+  // INVALID_ARGUMENT, and no change, for a token that the mask does not allow. Adds the work to
+  // `work`; RESOURCE_EXHAUSTED beyond `max_work`.
+  absl::Status Accept(int32_t token, int64_t max_work, int64_t* work);
+  absl::Status Accept(int32_t token) {
+    int64_t work = 0;
+    return Accept(token, Automaton::kMaxWork, &work);
+  }
 
   // What was accepted is a whole answer.
   bool is_complete() const { return automaton_->is_complete(place_); }

@@ -187,9 +187,12 @@ LogitsParams FormOf(const char* pattern) {
   return params;
 }
 
-std::vector<TokenId> Kept(const LogitsProcessor& processor,
-                          absl::Span<const TokenId> drafted = {}) {
+// Much for any form here.
+int64_t work_left = 1'000'000;
+
+std::vector<TokenId> Kept(LogitsProcessor& processor, absl::Span<const TokenId> drafted = {}) {
   std::vector<float> logits(40, 1.0F);
+  EXPECT_TRUE(processor.Prepare(drafted, &work_left));
   EXPECT_TRUE(processor.Apply(absl::MakeSpan(logits), drafted).ok());
   std::vector<TokenId> kept;
   for (TokenId id = 0; id < 40; ++id) {
@@ -229,19 +232,19 @@ TEST(LogitsProcessorTest, OnlyTokensOfTheFormAreLeftAndItsEndWhereItIsComplete) 
 TEST(LogitsProcessorTest, ARowBehindDraftsHasTheFormBehindThem) {
   LogitsProcessor processor(FormOf("a(b(c)?)?"), {4});
   processor.Begin({{3}}, 1, 10);
-  EXPECT_EQ(processor.NumAllowed({}), 0);
-  EXPECT_EQ(processor.NumAllowed({0, 1, 3}), 3);
-  EXPECT_EQ(processor.NumAllowed({2, 3, 3}), 2);
-  EXPECT_EQ(processor.NumAllowed({0, 4, 1}), 2);  // nothing behind the end
-  EXPECT_EQ(processor.NumAllowed({1, 0}), 0);
-  EXPECT_EQ(processor.NumAllowed({0, -1}), 1);
+  EXPECT_EQ(processor.NumAllowed({}, &work_left), 0);
+  EXPECT_EQ(processor.NumAllowed({0, 1, 3}, &work_left), 3);
+  EXPECT_EQ(processor.NumAllowed({2, 3, 3}, &work_left), 2);
+  EXPECT_EQ(processor.NumAllowed({0, 4, 1}, &work_left), 2);  // nothing behind the end
+  EXPECT_EQ(processor.NumAllowed({1, 0}, &work_left), 0);
+  EXPECT_EQ(processor.NumAllowed({0, -1}, &work_left), 1);
   EXPECT_THAT(Kept(processor, {0}), ElementsAre(1, 4));
   EXPECT_THAT(Kept(processor, {0, 1}), ElementsAre(3, 4));
   EXPECT_THAT(Kept(processor), ElementsAre(0, 2));  // and nothing was added
   EXPECT_TRUE(processor.Add(0).ok());
-  EXPECT_EQ(processor.NumAllowed({0}), 0);
+  EXPECT_EQ(processor.NumAllowed({0}, &work_left), 0);
   EXPECT_THAT(Kept(processor, {1, 3}), ElementsAre(4));
-  EXPECT_EQ(LogitsProcessor(LogitsParams()).NumAllowed({7, 7}), 2);
+  EXPECT_EQ(LogitsProcessor(LogitsParams()).NumAllowed({7, 7}, &work_left), 2);
 }
 
 TEST(LogitsProcessorTest, AResumedAnswerGoesOnInItsForm) {
@@ -267,6 +270,7 @@ TEST(LogitsProcessorTest, AFormThatNoTokenGoesOnWithFails) {
   EXPECT_THAT(Kept(processor), ElementsAre(0));
   EXPECT_TRUE(processor.Add(0).ok());
   std::vector<float> logits(40, 1.0F);
+  EXPECT_TRUE(processor.Prepare({}, &work_left));
   EXPECT_EQ(ReasonOf(processor.Apply(absl::MakeSpan(logits))), reason::kStructuredOutput);
 }
 
@@ -276,6 +280,7 @@ TEST(LogitsProcessorTest, PenaltiesAndBiasesComeBehindTheForm) {
   LogitsProcessor processor(params, {4});
   processor.Begin({{3}}, 1, 10);
   std::vector<float> logits(40, 1.0F);
+  EXPECT_TRUE(processor.Prepare({}, &work_left));
   EXPECT_TRUE(processor.Apply(absl::MakeSpan(logits)).ok());
   EXPECT_EQ(logits[0], 1.0F);
   EXPECT_EQ(logits[1], 3.0F);

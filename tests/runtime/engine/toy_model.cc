@@ -51,6 +51,8 @@ TokenId ToyDrawNext(uint64_t history, const std::vector<TokenId>& banned,
   if (params.off()) return ToyDraw(history, banned);
   LogitsProcessor processor(params);
   processor.Begin(tokens, prompt_tokens, static_cast<int64_t>(tokens.size()));
+  int64_t work_left = structured::Automaton::kMaxWork;
+  BH_CHECK(processor.Prepare({}, &work_left));
   return ToyDraw(history, banned, processor);
 }
 
