@@ -27,6 +27,7 @@ struct GrammarSpec {
 inline constexpr size_t kMaxGrammarBytes = 64 << 10;  // of a schema, a regex, all choices together
 inline constexpr size_t kMaxChoices = 4096;
 inline constexpr size_t kMaxStates = 200'000;
+inline constexpr int64_t kMaxCompileWork = 50'000'000;  // some tenths of a second
 // Objects and arrays inside each other. A schema that needs more allows nothing.
 inline constexpr int kMaxDepth = 64;
 

@@ -6,9 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/check.h"
+#include "base/status.h"
 
 namespace bulkhead::structured {
 namespace {
+
+constexpr size_t kVisitWork = 10;  // of a state, with a place in a hash table
 
 std::string EncodeUtf8(char32_t c) {
   if (c < 0x80) return std::string(1, static_cast<char>(c));
@@ -64,6 +67,17 @@ int32_t GrammarBuilder::AddState(const State& state) {
   // Beyond the limit every new state replaces the last: Finish fails.
   if (!full()) grammar_->states_.push_back(state);
   return static_cast<int32_t>(grammar_->states_.size()) - 1;
+}
+
+absl::Status GrammarBuilder::Check() const {
+  if (full()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("needs more than ", kMaxStates, " states; make it smaller"));
+  }
+  if (work_ > kMaxCompileWork) {
+    return absl::InvalidArgumentError("takes too much work to compile; make it smaller");
+  }
+  return absl::OkStatus();
 }
 
 int32_t GrammarBuilder::ReturnState() {
@@ -250,10 +264,12 @@ int GrammarBuilder::StateHeight(const State& state) const {
   return best;
 }
 
-void GrammarBuilder::ComputeHeights() {
+absl::Status GrammarBuilder::ComputeHeights() {
   for (State& state : grammar_->states_) state.height = kNoEnd;
   for (bool changed = true; changed;) {
     changed = false;
+    BH_RETURN_IF_ERROR(Check());
+    Count(grammar_->states_.size() + grammar_->edges_.size() + grammar_->targets_.size());
     for (State& state : grammar_->states_) {
       const int height = StateHeight(state);
       if (height == state.height) continue;
@@ -266,6 +282,7 @@ void GrammarBuilder::ComputeHeights() {
       grammar_->max_height_ = std::max<int>(grammar_->max_height_, state.height);
     }
   }
+  return absl::OkStatus();
 }
 
 namespace {
@@ -297,13 +314,15 @@ void VisitBeforeBytes(const Grammar& grammar, int32_t start, const std::vector<c
 }  // namespace
 
 // Rules that may be empty. Of nested repetitions the inner rule is made first.
-std::vector<char> GrammarBuilder::NullableRules() const {
+absl::StatusOr<std::vector<char>> GrammarBuilder::NullableRules() const {
   std::vector<char> nullable(grammar_->rules_.size(), 0);
   for (bool changed = true; changed;) {
     changed = false;
     for (size_t rule = 0; rule < nullable.size(); ++rule) {
       if (nullable[rule] || grammar_->rules_[rule].start < 0) continue;
+      BH_RETURN_IF_ERROR(Check());
       VisitBeforeBytes(*grammar_, grammar_->rules_[rule].start, nullable, [&](const State& state) {
+        Count(kVisitWork);
         if (state.kind == StateKind::kReturn) nullable[rule] = changed = true;
       });
     }
@@ -312,11 +331,13 @@ std::vector<char> GrammarBuilder::NullableRules() const {
 }
 
 absl::Status GrammarBuilder::CheckLeftRecursion() const {
-  const std::vector<char> nullable = NullableRules();
+  BH_ASSIGN_OR_RETURN(const std::vector<char> nullable, NullableRules());
   std::vector<std::vector<int32_t>> calls(grammar_->rules_.size());
   for (size_t rule = 0; rule < calls.size(); ++rule) {
     if (grammar_->rules_[rule].start < 0) continue;
+    BH_RETURN_IF_ERROR(Check());
     VisitBeforeBytes(*grammar_, grammar_->rules_[rule].start, nullable, [&](const State& state) {
+      Count(kVisitWork);
       if (state.kind == StateKind::kCall || state.kind == StateKind::kRepeat) {
         calls[rule].push_back(state.rule);
       }
@@ -344,11 +365,8 @@ absl::Status GrammarBuilder::CheckLeftRecursion() const {
 }
 
 absl::StatusOr<std::shared_ptr<const Grammar>> GrammarBuilder::Finish(int32_t root) {
-  if (full()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("needs more than ", kMaxStates, " states; make it smaller"));
-  }
-  ComputeHeights();
+  BH_RETURN_IF_ERROR(Check());
+  BH_RETURN_IF_ERROR(ComputeHeights());
   const Rule& rule = grammar_->rules_[root];
   const int height = grammar_->states_[rule.start].height;
   if (height == kNoEnd) return absl::InvalidArgumentError("allows no answer");
@@ -356,7 +374,7 @@ absl::StatusOr<std::shared_ptr<const Grammar>> GrammarBuilder::Finish(int32_t ro
     return absl::InvalidArgumentError(
         absl::StrCat("allows no answer of at most ", kMaxDepth, " levels"));
   }
-  if (absl::Status checked = CheckLeftRecursion(); !checked.ok()) return checked;
+  BH_RETURN_IF_ERROR(CheckLeftRecursion());
   grammar_->root_ = root;
   return std::shared_ptr<const Grammar>(std::move(grammar_));
 }

@@ -50,8 +50,12 @@ class GrammarBuilder {
 
   // True once there are too many states; everything still works, and Finish fails.
   bool full() const { return grammar_->states_.size() > kMaxStates; }
-  // INVALID_ARGUMENT if there are too many states, `root` has no end, or a rule calls itself
-  // before any byte.
+  // Counts work that takes no states, in units of some ns.
+  void Count(size_t work) const { work_ += static_cast<int64_t>(work); }
+  // INVALID_ARGUMENT if there are too many states, or there was too much work.
+  absl::Status Check() const;
+  // Errors of Check, and INVALID_ARGUMENT if `root` has no end, or a rule calls itself before any
+  // byte.
   absl::StatusOr<std::shared_ptr<const Grammar>> Finish(int32_t root);
 
  private:
@@ -67,12 +71,13 @@ class GrammarBuilder {
   int32_t SharedBytes(uint8_t first, uint8_t last, int32_t next);
   int32_t Trie(absl::Span<const std::string> texts, size_t position, int32_t next);
   int StateHeight(const State& state) const;
-  void ComputeHeights();
+  absl::Status ComputeHeights();
   absl::Status CheckLeftRecursion() const;
-  std::vector<char> NullableRules() const;
+  absl::StatusOr<std::vector<char>> NullableRules() const;
 
   std::shared_ptr<Grammar> grammar_ = std::make_shared<Grammar>();
   int32_t return_state_ = -1;
+  mutable int64_t work_ = 0;
   absl::flat_hash_map<std::pair<uint32_t, int32_t>, int32_t> shared_bytes_;
 };
 

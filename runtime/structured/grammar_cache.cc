@@ -58,7 +58,7 @@ bool GrammarCache::MakeRoom(size_t bytes) {
   for (auto entry = entries_.end(); entry != entries_.begin();) {
     if (charged_bytes_ + bytes <= max_bytes_) return true;
     --entry;
-    if (entry->held.use_count() > 1) continue;
+    if (entry->held != nullptr && entry->held.use_count() > 1) continue;
     charged_bytes_ -= entry->bytes;
     by_key_.erase(entry->key);
     entry = entries_.erase(entry);
@@ -70,8 +70,16 @@ void GrammarCache::ShareOut() {
   const size_t free = max_bytes_ - charged_bytes_;
   const size_t share = entries_.empty() ? 0 : free / kSharedPart / entries_.size();
   for (Entry& entry : entries_) {
+    if (entry.held == nullptr) continue;
     entry.held->automaton.set_max_bytes(least_automaton_bytes() + share);
   }
+}
+
+void GrammarCache::Keep(Entry entry) {
+  charged_bytes_ += entry.bytes;
+  entries_.push_front(std::move(entry));
+  by_key_[entries_.front().key] = entries_.begin();
+  ShareOut();
 }
 
 absl::StatusOr<std::shared_ptr<Automaton>> GrammarCache::Get(const GrammarSpec& spec) {
@@ -81,11 +89,17 @@ absl::StatusOr<std::shared_ptr<Automaton>> GrammarCache::Get(const GrammarSpec& 
   if (found != by_key_.end()) {
     entries_.splice(entries_.begin(), entries_, found->second);
     const std::shared_ptr<Held>& held = entries_.front().held;
+    if (held == nullptr) return entries_.front().refused;
     return std::shared_ptr<Automaton>(held, &held->automaton);
   }
   BH_RETURN_IF_ERROR(BuildTrie());
-  BH_ASSIGN_OR_RETURN(std::shared_ptr<const Grammar> grammar, Grammar::Of(spec));
-  const size_t bytes = grammar->bytes() + 2 * key.size() + 2 * least_automaton_bytes();
+  absl::StatusOr<std::shared_ptr<const Grammar>> grammar = Grammar::Of(spec);
+  if (!grammar.ok()) {
+    const size_t kept = sizeof(Entry) + 2 * key.size() + grammar.status().message().size();
+    if (MakeRoom(kept)) Keep({key, grammar.status(), nullptr, kept});
+    return grammar.status();
+  }
+  const size_t bytes = (*grammar)->bytes() + 2 * key.size() + 2 * least_automaton_bytes();
   if (!MakeRoom(bytes)) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "the grammars of ", entries_.size(), " requests in flight take ",
@@ -94,11 +108,8 @@ absl::StatusOr<std::shared_ptr<Automaton>> GrammarCache::Get(const GrammarSpec& 
         FormatBytes(static_cast<int64_t>(bytes)),
         "; try again later, send the same schema with each request, or a smaller one"));
   }
-  auto held = std::make_shared<Held>(trie_, std::move(grammar), least_automaton_bytes());
-  entries_.push_front({key, held, bytes});
-  by_key_[key] = entries_.begin();
-  charged_bytes_ += bytes;
-  ShareOut();
+  auto held = std::make_shared<Held>(trie_, *std::move(grammar), least_automaton_bytes());
+  Keep({key, absl::OkStatus(), held, bytes});
   return std::shared_ptr<Automaton>(held, &held->automaton);
 }
 

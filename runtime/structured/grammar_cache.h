@@ -30,9 +30,9 @@ class GrammarCache {
   // `max_bytes`: of trie, grammars and automata, without the memory to make one of them.
   GrammarCache(TokenBytes token_bytes, int vocab_size, size_t max_bytes);
 
-  // Compiles the grammar unless it is there: up to some tenths of a second. Errors of Grammar::Of;
-  // of the tokenizer; FAILED_PRECONDITION where the trie alone would take the budget;
-  // RESOURCE_EXHAUSTED where the grammars of requests in flight leave no room.
+  // Compiles the grammar unless it is there: up to some tenths of a second. Errors of Grammar::Of,
+  // which are kept like grammars; of the tokenizer; FAILED_PRECONDITION where the trie alone would
+  // take the budget; RESOURCE_EXHAUSTED where the grammars of requests in flight leave no room.
   absl::StatusOr<std::shared_ptr<Automaton>> Get(const GrammarSpec& spec);
 
   // Of trie and grammars, with the least that each automaton may have.
@@ -57,9 +57,11 @@ class GrammarCache {
   };
   struct Entry {
     std::string key;
-    std::shared_ptr<Held> held;
-    size_t bytes = 0;  // charged
+    absl::Status refused;        // by Grammar::Of
+    std::shared_ptr<Held> held;  // null: refused
+    size_t bytes = 0;            // charged
   };
+  void Keep(Entry entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const TokenBytes token_bytes_;
   const int vocab_size_;

@@ -19,8 +19,22 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// For GrammarBuilder::Count: of a schema's keywords, of a value of JSON, and of one of its bytes.
+constexpr size_t kSchemaWork = 500;
+constexpr size_t kValueWork = 80;
+constexpr size_t kByteWork = 10;
+
 std::string Written(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// Of a value with all that is inside.
+size_t NumValues(const Json& value) {
+  size_t count = 1;
+  if (value.is_structured()) {
+    for (const Json& inner : value) count += NumValues(inner);
+  }
+  return count;
 }
 
 // Whether `value` is of JSON schema's `type`.
@@ -42,6 +56,10 @@ bool HasType(const Json& value, absl::string_view type) {
 absl::StatusOr<int32_t> JsonSchemaCompiler::Compile() { return SchemaRule({root_, "#", 0}); }
 
 absl::StatusOr<int32_t> JsonSchemaCompiler::SchemaRule(const Place& place) {
+  builder_.Count(kSchemaWork + place.path.size());
+  if (const absl::Status checked = builder_.Check(); !checked.ok()) {
+    return absl::Status(checked.code(), absl::StrCat("JSON schema: ", checked.message()));
+  }
   if (place.depth > kMaxSchemaDepth) {
     return InvalidSchema(place.path,
                          absl::StrCat("more than ", kMaxSchemaDepth, " schemas inside each other"));
@@ -118,11 +136,11 @@ absl::StatusOr<int32_t> JsonSchemaCompiler::RefRule(const Place& place) {
   const Json& ref = place.schema["$ref"];
   if (!ref.is_string()) return InvalidSchema(place.path, "\"$ref\" must be a string");
   const std::string& pointer = ref.get_ref<const std::string&>();
-  const auto found = refs_.find(pointer);
-  if (found != refs_.end()) return found->second;
   BH_ASSIGN_OR_RETURN(const Json* const target, Resolve(place, pointer));
+  const auto found = refs_.find(target);
+  if (found != refs_.end()) return found->second;
   const int32_t rule = builder_.DeclareRule(false);
-  refs_[pointer] = rule;
+  refs_[target] = rule;
   BH_ASSIGN_OR_RETURN(const int32_t called, SchemaRule({*target, pointer, place.depth + 1}));
   builder_.DefineRule(rule, [&](int32_t next) { return builder_.Call(called, next); });
   return rule;
@@ -130,15 +148,11 @@ absl::StatusOr<int32_t> JsonSchemaCompiler::RefRule(const Place& place) {
 
 // The alternative of a schema that may have a type beside them, as gateways write it: the type is
 // also that of an alternative without one.
-absl::StatusOr<Json> JsonSchemaCompiler::AlternativeOf(const Place& place, const Json& alternative,
-                                                       absl::string_view keyword) const {
-  if (!place.schema.contains("type") || !alternative.is_object()) return alternative;
+absl::StatusOr<bool> JsonSchemaCompiler::LacksType(const Place& place, const Json& alternative,
+                                                   absl::string_view keyword) const {
+  if (!place.schema.contains("type") || !alternative.is_object()) return false;
   BH_ASSIGN_OR_RETURN(const std::vector<std::string> types, TypesOf(place.schema, place.path));
-  if (!alternative.contains("type")) {
-    Json typed = alternative;
-    typed["type"] = place.schema["type"];
-    return typed;
-  }
+  if (!alternative.contains("type")) return true;
   BH_ASSIGN_OR_RETURN(const std::vector<std::string> own, TypesOf(alternative, place.path));
   const auto has = [&types](absl::string_view type) {
     return std::find(types.begin(), types.end(), type) != types.end();
@@ -146,7 +160,7 @@ absl::StatusOr<Json> JsonSchemaCompiler::AlternativeOf(const Place& place, const
   const bool within = std::all_of(own.begin(), own.end(), [&has](const std::string& type) {
     return has(type) || (type == "integer" && has("number"));
   });
-  if (within) return alternative;
+  if (within) return false;
   return UnsupportedSchema(
       place.path, absl::StrCat("\"type\" beside \"", keyword, "\" with other types inside"));
 }
@@ -163,10 +177,16 @@ absl::StatusOr<int32_t> JsonSchemaCompiler::AlternativesRule(const Place& place,
   }
   std::vector<int32_t> rules;
   for (size_t i = 0; i < list.size(); ++i) {
-    BH_ASSIGN_OR_RETURN(const Json alternative, AlternativeOf(place, list[i], keyword));
-    BH_ASSIGN_OR_RETURN(
-        const int32_t rule,
-        SchemaRule({alternative, absl::StrCat(place.path, "/", keyword, "/", i), place.depth + 1}));
+    BH_ASSIGN_OR_RETURN(const bool lacks_type, LacksType(place, list[i], keyword));
+    Json typed;
+    if (lacks_type) {
+      builder_.Count(kValueWork * NumValues(list[i]));
+      typed = list[i];
+      typed["type"] = place.schema["type"];
+    }
+    const std::string path = absl::StrCat(place.path, "/", keyword, "/", i);
+    BH_ASSIGN_OR_RETURN(const int32_t rule,
+                        SchemaRule({lacks_type ? typed : list[i], path, place.depth + 1}));
     rules.push_back(rule);
   }
   return builder_.AddRule(false, [&](int32_t next) {
@@ -188,7 +208,10 @@ absl::StatusOr<int32_t> JsonSchemaCompiler::LiteralsRule(const Place& place) {
     const bool typed = std::any_of(types.begin(), types.end(), [&value](const std::string& type) {
       return HasType(value, type);
     });
-    if (types.empty() || typed) texts.push_back(Written(value));
+    builder_.Count(kValueWork);
+    if (!types.empty() && !typed) return;
+    texts.push_back(Written(value));
+    builder_.Count(kByteWork * texts.back().size());
   };
   if (is_const) {
     add(field);

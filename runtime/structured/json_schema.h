@@ -46,8 +46,8 @@ class JsonSchemaCompiler {
   absl::StatusOr<int32_t> SchemaRule(const Place& place);
   absl::StatusOr<int32_t> KeywordsRule(const Place& place);
   absl::StatusOr<int32_t> RefRule(const Place& place);
-  absl::StatusOr<Json> AlternativeOf(const Place& place, const Json& alternative,
-                                     absl::string_view keyword) const;
+  absl::StatusOr<bool> LacksType(const Place& place, const Json& alternative,
+                                 absl::string_view keyword) const;
   absl::StatusOr<int32_t> AlternativesRule(const Place& place, absl::string_view keyword);
   absl::StatusOr<int32_t> LiteralsRule(const Place& place);
   absl::StatusOr<int32_t> TypeRule(const Place& place, absl::string_view type);
@@ -62,7 +62,7 @@ class JsonSchemaCompiler {
   const Json& root_;
   GrammarBuilder& builder_;
   JsonGrammar json_;
-  absl::flat_hash_map<std::string, int32_t> refs_;  // by pointer
+  absl::flat_hash_map<const Json*, int32_t> refs_;  // by target
 };
 
 }  // namespace bulkhead::structured

@@ -14,6 +14,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr size_t kNameWork = 50;  // of a byte that other keys differ from
+
 struct Property {
   std::string name;
   int32_t rule;
@@ -30,7 +32,10 @@ int32_t EmitMembers(const std::vector<Property>& properties, int32_t other, Json
   int32_t none = end, some = end;
   if (other >= 0) {
     std::vector<std::string> names;
-    for (const Property& property : properties) names.push_back(property.name);
+    for (const Property& property : properties) {
+      names.push_back(property.name);
+      builder.Count(kNameWork * property.name.size());
+    }
     const auto member = [&](int32_t after) {
       return json.OtherKey(names, json.Colon(builder.Call(other, after)));
     };

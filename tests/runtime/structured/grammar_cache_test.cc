@@ -98,6 +98,24 @@ TEST(GrammarCacheTest, AnAutomatonKeepsLessWhereThereAreMany) {
   }
 }
 
+TEST(GrammarCacheTest, RefusalsAreKeptAndMakeRoom) {
+  GrammarCache cache(Bytes, 320, size_t{1} << 19);
+  const auto regex = [](int i) {
+    return GrammarSpec{.form = GrammarSpec::Form::kRegex,
+                       .texts = {absl::StrCat("(?=a)", i, std::string(10'000, 'b'))}};
+  };
+  const absl::Status refused = cache.Get(regex(0)).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(cache.num_grammars(), 1);
+  EXPECT_EQ(cache.Get(regex(0)).status(), refused);
+  EXPECT_EQ(cache.num_grammars(), 1);
+  for (int i = 1; i < 100; ++i) {
+    EXPECT_EQ(cache.Get(regex(i)).status().code(), absl::StatusCode::kUnimplemented);
+    EXPECT_LE(cache.charged_bytes(), size_t{1} << 19);
+  }
+  EXPECT_TRUE(cache.Get(Choice("a")).ok());
+}
+
 TEST(GrammarCacheTest, ErrorsAreTheGrammarsTheTokenizersAndTheBudgets) {
   GrammarCache cache(Bytes, 320, size_t{8} << 20);
   EXPECT_EQ(cache.Get({.form = GrammarSpec::Form::kRegex, .texts = {"(?=a)"}}).status().code(),

@@ -102,6 +102,40 @@ TEST(GrammarTest, RefusesWhatIsTooDeepOrTooLarge) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("200000"));
 }
 
+TEST(GrammarTest, OneSchemaIsCompiledOnceHoweverItIsReferredTo) {
+  const auto bytes_with = [](int num_refs) {
+    std::string refs, values;
+    for (int i = 0; i < num_refs; ++i) {
+      absl::StrAppend(&refs, i > 0 ? "," : "", R"({"$ref":"#/$defs/)");
+      for (int bit = 0; bit < 6; ++bit) refs += (i >> bit & 1) == 0 ? " " : "%20";
+      refs += "\"}";
+    }
+    for (int i = 0; i < 500; ++i) absl::StrAppend(&values, i > 0 ? "," : "", "\"value", i, "\"");
+    const auto grammar = Grammar::JsonSchema(
+        absl::StrCat(R"({"$defs":{"      ":{"enum":[)", values, R"(]}},"anyOf":[)", refs, "]}"));
+    EXPECT_TRUE(grammar.ok()) << grammar.status();
+    return (*grammar)->bytes();
+  };
+  EXPECT_LT(bytes_with(64), 2 * bytes_with(1));
+}
+
+TEST(GrammarTest, RefusesWhatTakesTooMuchWorkThoughFewStates) {
+  std::string schema = R"({"enum":[0)", refs = "{}", path = "#/properties/a";
+  for (int i = 0; i < 24'000; ++i) schema += ",0";
+  schema += "]}";
+  for (int i = 0; i < 26; ++i) {
+    schema = absl::StrCat(R"({"anyOf":[)", schema, "]}");
+    absl::StrAppend(&refs, R"(,{"$ref":")", path, "\"}");
+    path += "/anyOf/0";
+  }
+  EXPECT_TRUE(Schema(absl::StrCat(R"({"properties":{"a":)", schema, "}}")).ok());
+  // Each reference compiles what is below it.
+  const absl::Status status = Schema(
+      absl::StrCat(R"({"properties":{"a":)", schema, R"(,"b":{"prefixItems":[)", refs, "]}}}"));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("too much work to compile"));
+}
+
 TEST(GrammarTest, RefusesRegularExpressionsByWhatTheyAsk) {
   for (const char* text : {"(?=a)", "(?<!a)b", "(a)\\1", "\\bword", "\\p{L}", "(?i)a", "a++", "a^b",
                            "(a$)", "{2}", "[[:alpha:]]", "[]a]", "(a*){100}", "\\012"}) {
