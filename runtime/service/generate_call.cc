@@ -34,8 +34,10 @@ absl::StatusOr<EngineCall::Parsed> GenerateCall::Parse(CallRequest& request) {
   BH_RETURN_IF_ERROR(Read(request, *message));
   echoes_prompt_ = message->output().prompt_token_ids();
   size_t text_bytes = message->text().size();
-  // A grammar is compiled by the text worker, however short it is.
-  if (message->has_structured()) text_bytes += TextWorker::kLongTextBytes + 1;
+  // A grammar is compiled by the text worker, however short it is, and the whole message waits.
+  if (message->has_structured()) {
+    text_bytes = std::max(message->ByteSizeLong(), TextWorker::kLongTextBytes + 1);
+  }
   return Parsed{
       text_bytes,
       [this, message = std::move(message)](const RequestRules& rules) -> absl::StatusOr<Request> {

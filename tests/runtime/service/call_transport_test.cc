@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "runtime/service/generate_call.h"
 #include "runtime/service/local_call.h"
 #include "runtime/service/refusal.h"
@@ -127,6 +128,20 @@ TEST_F(CallTransportTest, AStreamWritesOneMessageAtATimeAndEndsOnce) {
   call->OnClosed();
   EXPECT_TRUE(core_.calls.WaitUntilClosed(absl::ZeroDuration()));
   EXPECT_EQ(core_.host.answer_bytes.now(), 0);
+}
+
+TEST_F(CallTransportTest, AMessageWithAFormWaitsForTheTextWorkerWithAllOfItsBytes) {
+  absl::Notification go_on;
+  const auto most = static_cast<size_t>(core_.quotas.text_bytes);
+  ASSERT_TRUE(
+      core_.text_worker.Post(most - 40'000, [&go_on] { go_on.WaitForNotification(); }).ok());
+  v1::GenerateRequest request = TextRequest();
+  request.mutable_structured()->set_json_schema(std::string(50'000, ' '));
+  const auto call = Start<GenerateUnary>(request);
+  const absl::Status end = transport_.end.value_or(absl::OkStatus());
+  go_on.Notify();
+  EXPECT_EQ(ReasonOf(end), reason::kQueueFull) << end;
+  call->OnClosed();
 }
 
 TEST_F(CallTransportTest, AGenerationIsOneMessage) {
