@@ -96,7 +96,7 @@ class Control final : public EngineControl {
                                             SchedulerLimits* before) override {
     return coordinator_.SetLimits(change, before);
   }
-  void BeginDrain(std::optional<absl::Duration> timeout, DrainEnd ended) override {
+  void BeginDrain(std::optional<absl::Duration> timeout, DrainWaiter ended) override {
     const absl::Duration limit = timeout.value_or(drain_timeout_);
     BH_LOG(kInfo) << "draining: no new requests; accepted ones have "
                   << absl::FormatDuration(limit);
@@ -326,7 +326,7 @@ void ServeRequests(const ServeOptions& options, RankProcess& process, RankEngine
                    << absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1)));
   report.Write("serving");
   process.SetDrain(
-      [&] { control.BeginDrain(std::nullopt, nullptr); });  // a reader of READY may drain at once
+      [&] { control.BeginDrain(std::nullopt, {}); });  // a reader of READY may drain at once
   std::printf("READY grpc=%s tp=%d max_num_seqs=%d max_model_len=%d host=%s control=%s%s\n",
               server.target().c_str(), engine.topology.size, engine.limits.max_num_seqs,
               engine.limits.max_model_len, engine.topology.hosts[0].c_str(),

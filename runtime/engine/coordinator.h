@@ -76,10 +76,10 @@ class Coordinator final : public RequestInbox {
   void SetServing();  // until then requests are refused; no effect after a drain or a loss
   // Refuses new requests and finishes accepted ones, including queued ones; those left after
   // `timeout` end with UNAVAILABLE at the next step. Then NextStep returns a stop. A second call
-  // can only shorten the time. `ended`, if not null, is called when all have ended, by the rank
-  // loop's thread or at once; never where the group is lost.
+  // can only shorten the time. `ended`, as long as it is there, is called when all have ended, by
+  // the rank loop's thread or at once; never where the group is lost.
   using DrainEnd = std::function<void(const DrainOutcome& outcome)>;
-  void BeginDrain(absl::Duration timeout, DrainEnd ended = nullptr);
+  void BeginDrain(absl::Duration timeout, std::weak_ptr<const DrainEnd> ended = {});
   // Ends every request with `why` and refuses new ones. Only the first call has an effect.
   void Fail(const absl::Status& why);
   CoordinatorLoad Load() const;
@@ -137,7 +137,7 @@ class Coordinator final : public RequestInbox {
   std::optional<uint64_t> drain_deadline_ns_ ABSL_GUARDED_BY(mutex_);
   DrainOutcome drain_ ABSL_GUARDED_BY(mutex_);  // where nothing more is cut
   bool drained_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<DrainEnd> drain_ends_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<const DrainEnd>> drain_ends_ ABSL_GUARDED_BY(mutex_);
   // All unfinished requests.
   absl::flat_hash_map<std::string, std::shared_ptr<Live>> live_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Live>> inbox_ ABSL_GUARDED_BY(mutex_);

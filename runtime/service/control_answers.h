@@ -1,6 +1,7 @@
 // What bulkhead.v1.Control answers, on any port: server information, load, limits, abort, drain.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -30,7 +31,8 @@ class ControlAnswers {
                      v1::AbortResponse* response);
   // `ended`: EngineControl::BeginDrain; the response lacks what it gets.
   absl::Status Drain(const v1::DrainRequest& request, const std::string& client,
-                     v1::DrainResponse* response, EngineControl::DrainEnd ended = nullptr);
+                     v1::DrainResponse* response,
+                     std::weak_ptr<const EngineControl::DrainEnd> ended = nullptr);
 
  private:
   ServiceCore* const core_;

@@ -21,12 +21,10 @@ absl::Status DrainCall::Begin(CallRequest& request, bool* waits) {
   v1::DrainRequest message;
   BH_RETURN_IF_ERROR(request.Parse(message));
   *waits = message.wait();
-  EngineControl::DrainEnd ended;
+  std::shared_ptr<const EngineControl::DrainEnd> ended;
   if (*waits) {
     transport_->OnAccepted();
-    ended = [weak = weak_from_this()](const DrainOutcome& outcome) {
-      if (const std::shared_ptr<DrainCall> self = weak.lock()) self->OnDrained(outcome);
-    };
+    ended = {shared_from_this(), &drained_};  // as long as the call
   }
   return ControlAnswers(core_).Drain(message, client_, &response_, std::move(ended));
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include "absl/status/statusor.h"
@@ -27,10 +28,11 @@ class EngineControl {
                                                     SchedulerLimits* before) = 0;
   // Refuses new requests, finishes running ones (within `timeout`; nullopt: the server's default),
   // then ends the group with exit code 0. May be called again: the shorter timeout applies.
-  // `ended`, if not null, is called when all have ended, on any thread; never where the group is
-  // lost.
+  // `ended`, as long as it is there, is called when all have ended, on any thread; never where the
+  // group is lost.
   using DrainEnd = std::function<void(const DrainOutcome& outcome)>;
-  virtual void BeginDrain(std::optional<absl::Duration> timeout, DrainEnd ended) = 0;
+  using DrainWaiter = std::weak_ptr<const DrainEnd>;
+  virtual void BeginDrain(std::optional<absl::Duration> timeout, DrainWaiter ended) = 0;
 };
 
 }  // namespace bulkhead

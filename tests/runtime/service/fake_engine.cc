@@ -91,7 +91,8 @@ absl::StatusOr<SchedulerLimits> FakeEngine::SetLimits(const v1::SetLimitsRequest
   return limits_;
 }
 
-void FakeEngine::BeginDrain(std::optional<absl::Duration> timeout, DrainEnd ended) {
+void FakeEngine::BeginDrain(std::optional<absl::Duration> timeout,
+                            std::weak_ptr<const DrainEnd> ended) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     draining_ = true;
@@ -146,10 +147,10 @@ std::optional<absl::Duration> FakeEngine::WaitForDrain() {
   return drain_timeout_;
 }
 
-EngineControl::DrainEnd FakeEngine::TakeDrainEnd() {
+std::shared_ptr<const EngineControl::DrainEnd> FakeEngine::TakeDrainEnd() {
   WaitForDrain();
   const std::lock_guard<std::mutex> lock(mutex_);
-  return std::exchange(drain_end_, nullptr);
+  return drain_end_.lock();
 }
 
 }  // namespace bulkhead

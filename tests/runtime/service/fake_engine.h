@@ -47,9 +47,10 @@ class FakeEngine final : public RequestInbox, public EngineControl {
   SchedulerLimits Limits() override;
   absl::StatusOr<SchedulerLimits> SetLimits(const v1::SetLimitsRequest& change,
                                             SchedulerLimits* before) override;
-  void BeginDrain(std::optional<absl::Duration> timeout, DrainEnd ended) override;
+  void BeginDrain(std::optional<absl::Duration> timeout,
+                  std::weak_ptr<const DrainEnd> ended) override;
   // What the drain was to call, if anything; waits for the drain.
-  DrainEnd TakeDrainEnd();
+  std::shared_ptr<const DrainEnd> TakeDrainEnd();
 
   // The next Submit returns this instead.
   void RefuseWith(absl::Status status);
@@ -76,7 +77,7 @@ class FakeEngine final : public RequestInbox, public EngineControl {
   std::map<std::string, absl::Status> cancelled_;
   bool draining_ = false;
   std::optional<absl::Duration> drain_timeout_;
-  DrainEnd drain_end_;
+  std::weak_ptr<const DrainEnd> drain_end_;
 };
 
 }  // namespace bulkhead

@@ -181,9 +181,10 @@ TEST_F(ControlServiceTest, ADrainThatIsWaitedForIsAnsweredWhenAllHaveEnded) {
     status = answer;
     answered.Notify();
   });
-  const EngineControl::DrainEnd ended = engine_.TakeDrainEnd();
+  const std::shared_ptr<const EngineControl::DrainEnd> ended = engine_.TakeDrainEnd();
   EXPECT_FALSE(answered.HasBeenNotified());
-  ended({.finished = 2, .cut = 1});
+  ASSERT_NE(ended, nullptr);
+  (*ended)({.finished = 2, .cut = 1});
   answered.WaitForNotification();
   ASSERT_TRUE(status.ok());
   EXPECT_EQ(response.num_requests_running(), 3U);
