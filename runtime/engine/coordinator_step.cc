@@ -8,7 +8,6 @@
 #include "base/status.h"
 #include "runtime/engine/coordinator_state.h"
 #include "runtime/engine/refusal.h"
-#include "runtime/structured/matcher.h"
 
 namespace bulkhead {
 
@@ -93,20 +92,13 @@ std::optional<Coordinator::EndCause> Coordinator::Start(const std::shared_ptr<Li
   Request& request = live->request;
   auto active = std::make_unique<Active>(live, options_.tokenizer, request);
   const StopRule rule(request.stopping, options_.eos_ids, request.max_model_len);
-  std::shared_ptr<structured::Matcher> form;
-  if (!request.emitted.empty()) {
-    active->OpenStream(request.prompt);
-    if (request.logits.form != nullptr) {
-      form = std::make_shared<structured::Matcher>(request.logits.form, rule.eos_ids());
-    }
-  }
+  if (!request.emitted.empty()) active->OpenStream(request.prompt);
   for (const TokenId token : request.emitted) {
     const auto generated = static_cast<int64_t>(active->num_generated) + 1;
     const auto total = static_cast<int64_t>(request.prompt.size()) + generated;
     std::optional<TokenFinish> finish = rule.Check(token, generated, total);
     const bool stops = finish.has_value() && finish->stop_token_id.has_value();
-    if (form != nullptr && !form->Accept(token).ok()) form = nullptr;  // the first row says why
-    if (form != nullptr && !stops && form->is_finished() && form->is_complete()) {
+    if (!stops && active->num_generated + 1 == request.logits.complete_after) {
       finish = TokenFinish{FinishReason::kEos, {}};
     }
     std::optional<EndCause> end = Advance(*active, token, finish, active->text);
@@ -114,7 +106,6 @@ std::optional<Coordinator::EndCause> Coordinator::Start(const std::shared_ptr<Li
     text = std::move(active->text);  // it has already ended
     return end;
   }
-  request.logits.reached = std::move(form);
   const absl::StatusOr<SequenceId> id = scheduler_.Submit(std::move(request));
   if (!id.ok()) return EndCause{id.status(), {}, {}, {}};
   live->sequence_id = *id;

@@ -16,6 +16,9 @@ namespace {
 
 constexpr float kExcluded = -std::numeric_limits<float>::infinity();
 
+// Of all tokens that a request has emitted, in units of structured::Automaton::kMaxWork.
+constexpr int64_t kFollowWork = 64'000'000;
+
 // Whatever a matcher cannot do follows from the grammar that the client sent.
 absl::Status FormError(const absl::Status& status) {
   if (status.ok()) return status;
@@ -25,6 +28,18 @@ absl::Status FormError(const absl::Status& status) {
 }
 
 }  // namespace
+
+void FollowForm(absl::Span<const TokenId> emitted, LogitsParams& params) {
+  auto matcher = std::make_shared<structured::Matcher>(params.form, absl::Span<const TokenId>());
+  int64_t work = 0;
+  for (size_t i = 0; i < emitted.size() && params.complete_after == 0; ++i) {
+    const int64_t most = std::min(structured::Automaton::kMaxWork, kFollowWork - work);
+    params.reached_status = FormError(matcher->Accept(emitted[i], most, &work));
+    if (!params.reached_status.ok()) break;
+    if (matcher->is_finished() && matcher->is_complete()) params.complete_after = i + 1;
+  }
+  params.reached = std::move(matcher);
+}
 
 LogitsProcessor::LogitsProcessor(LogitsParams params, std::vector<TokenId> end_ids)
     : params_(std::move(params)), end_ids_(std::move(end_ids)) {
@@ -68,19 +83,14 @@ void LogitsProcessor::Begin(absl::Span<const TokenId> tokens, int64_t prompt_tok
     std::sort(counts_.begin(), counts_.end(), by_id);
     counts_.erase(std::unique(counts_.begin(), counts_.end(), same_id), counts_.end());
   }
-  const bool follows = params_.reached == nullptr;
-  if (!follows) {
-    matcher_ = std::make_unique<structured::Matcher>(*std::exchange(params_.reached, nullptr));
-  } else if (params_.form != nullptr) {
-    matcher_ = std::make_unique<structured::Matcher>(params_.form, end_ids_);
+  if (params_.form != nullptr) {
+    const auto reached = std::exchange(params_.reached, nullptr);
+    BH_CHECK(reached != nullptr || std::ssize(tokens) == prompt_tokens);
+    matcher_ = reached != nullptr ? std::make_unique<structured::Matcher>(*reached, end_ids_)
+                                  : std::make_unique<structured::Matcher>(params_.form, end_ids_);
+    status_ = std::move(params_.reached_status);
   }
-  for (const TokenId id : tokens.subspan(prompt_tokens)) {
-    if (follows) {
-      Add(id).IgnoreError();
-    } else {
-      Count(id);
-    }
-  }
+  for (const TokenId id : tokens.subspan(prompt_tokens)) Count(id);
 }
 
 bool LogitsProcessor::is_complete() const {

@@ -18,6 +18,11 @@
 
 namespace bulkhead {
 
+// Follows the emitted tokens of a resumed request along its form, for LogitsParams::reached. Before
+// the request is submitted, and not by the rank loop's thread: it may take most of a second, and is
+// INVALID_ARGUMENT (STRUCTURED_OUTPUT) in reached_status where that is not enough.
+void FollowForm(absl::Span<const TokenId> emitted, LogitsParams& params);
+
 class LogitsProcessor {
  public:
   // `end_ids` end a sequence: allowed where the form of the answer is complete, and nowhere else.
@@ -27,9 +32,9 @@ class LogitsProcessor {
   // Bytes of `params` and of all that is kept for a request of at most `max_total_tokens` tokens.
   static int64_t MaxBytes(const LogitsParams& params, int64_t max_total_tokens);
 
-  // Once, before the first row: the prompt, and behind it what was generated already, which is not
-  // followed along the form again where `params` say where it ends. Later tokens are added one by
-  // one, up to `max_total_tokens` in all. Not ok, from then on: the tokens are not of the form,
+  // Once, before the first row: the prompt, and behind it what was generated already, which
+  // `params` have followed along the form. Later tokens are added one by one, up to
+  // `max_total_tokens` in all. Not ok, from then on: the tokens are not of the form,
   // INVALID_ARGUMENT (STRUCTURED_OUTPUT), or it takes too much work.
   void Begin(absl::Span<const TokenId> tokens, int64_t prompt_tokens, int64_t max_total_tokens);
   // Work on the form beyond kFreeTokenWork is taken from `work_left`, and is too much without it.
@@ -80,11 +85,11 @@ class LogitsProcessor {
   const std::vector<TokenId> end_ids_;
   std::unique_ptr<structured::Matcher> matcher_;  // null: any text; from Begin on
   absl::Status status_;                           // of the matcher
-  int64_t token_work_ = 0;    // of the last Add, until a step has room for as much
-  std::vector<Ahead> ahead_;  // behind none, one ... of the drafted tokens
-  size_t longest_bad_word_ = 0;                   // in tokens
-  std::vector<IdCount> counts_;                   // ascending ids; empty without a penalty
-  std::vector<TokenId> last_;                     // generated ones, as many as bad words need
+  int64_t token_work_ = 0;       // of the last Add, until a step has room for as much
+  std::vector<Ahead> ahead_;     // behind none, one ... of the drafted tokens
+  size_t longest_bad_word_ = 0;  // in tokens
+  std::vector<IdCount> counts_;  // ascending ids; empty without a penalty
+  std::vector<TokenId> last_;    // generated ones, as many as bad words need
 };
 
 }  // namespace bulkhead

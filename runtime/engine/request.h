@@ -47,8 +47,12 @@ struct LogitsParams {
   std::vector<std::vector<TokenId>> bad_words;  // none is empty
   // The form of the answer (runtime/structured/); null: any text.
   std::shared_ptr<structured::Automaton> form;
-  // Of a resumed request: where in the form its emitted tokens end; null: they are followed there.
+  // Of a resumed request with a form, by FollowForm (logits_processor.h): where in the form its
+  // emitted tokens end, or why they are not of it, and after how many of them nothing but the end
+  // may follow (0: more may follow).
   std::shared_ptr<const structured::Matcher> reached = nullptr;
+  absl::Status reached_status = {};
+  size_t complete_after = 0;
 
   bool penalises() const {
     return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0;

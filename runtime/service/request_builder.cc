@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "runtime/engine/logits_processor.h"
 #include "runtime/service/prompt_builder.h"
 #include "runtime/service/refusal.h"
 #include "runtime/service/sampling_builder.h"
@@ -232,6 +233,7 @@ absl::StatusOr<Request> BuildRequest(const v1::GenerateRequest& request,
   out.skip_special_tokens = !output.has_skip_special_tokens() || output.skip_special_tokens();
   if (request.has_resume()) {
     BH_RETURN_IF_ERROR(AddResume(request.resume(), request.sampling(), rules, out));
+    if (out.logits.form != nullptr && !out.emitted.empty()) FollowForm(out.emitted, out.logits);
   }
   return out;
 }

@@ -15,9 +15,9 @@ Matcher::Matcher(std::shared_ptr<Automaton> automaton, absl::Span<const int32_t>
 
 Matcher::~Matcher() { automaton_->DropPlace(place_); }
 
-Matcher::Matcher(const Matcher& other)
+Matcher::Matcher(const Matcher& other, absl::Span<const int32_t> end_ids)
     : automaton_(other.automaton_),
-      end_ids_(other.end_ids_),
+      end_ids_(end_ids.begin(), end_ids.end()),
       place_(automaton_->CopyPlace(other.place_)),
       finished_(other.finished_) {}
 

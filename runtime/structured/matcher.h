@@ -17,7 +17,8 @@ class Matcher {
   // `end_ids`: the tokens that end an answer; ids outside the vocabulary are never allowed.
   Matcher(std::shared_ptr<Automaton> automaton, absl::Span<const int32_t> end_ids);
   ~Matcher();
-  Matcher(const Matcher& other);
+  Matcher(const Matcher& other) : Matcher(other, other.end_ids_) {}
+  Matcher(const Matcher& other, absl::Span<const int32_t> end_ids);
   Matcher& operator=(const Matcher&) = delete;
 
   // The tokens that may follow: bit i of mask[i / 32], for the trie's vocab_size() ids. An end

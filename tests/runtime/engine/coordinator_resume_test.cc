@@ -63,6 +63,7 @@ TEST_F(CoordinatorTest, AResumedAnswerGoesOnInItsForm) {
   for (const size_t emitted : {1, 5, 19}) {
     Request resumed = whole;
     resumed.emitted.assign(tokens.begin(), tokens.begin() + emitted);
+    FollowForm(resumed.emitted, resumed.logits);
     const auto sink = Submit(resumed);
     EXPECT_TRUE(sink->WaitForEnd().status.ok());
     EXPECT_EQ(sink->tokens(), std::vector<TokenId>(tokens.begin() + emitted, tokens.end()));
@@ -82,6 +83,7 @@ TEST_F(CoordinatorTest, AResumedAnswerOfACompleteFormEndsWithoutAnotherToken) {
     resumed.logits.form = std::make_shared<structured::Automaton>(*structured::Grammar::Regex("ab"),
                                                                   &trie, size_t{1} << 20);
     resumed.emitted = {1, 2};
+    FollowForm(resumed.emitted, resumed.logits);
     const auto sink = Submit(resumed);
     const RequestEnd end = sink->WaitForEnd();
     EXPECT_TRUE(end.status.ok()) << end.status;

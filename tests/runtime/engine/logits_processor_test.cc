@@ -203,9 +203,7 @@ std::vector<TokenId> Kept(LogitsProcessor& processor, absl::Span<const TokenId> 
 
 TEST(LogitsProcessorTest, TokensBeforeThePlaceReachedInTheFormAreNotFollowedAgain) {
   LogitsParams params = FormOf("a+b");
-  const auto reached = std::make_shared<structured::Matcher>(params.form, std::vector<TokenId>{4});
-  ASSERT_TRUE(reached->Accept(0).ok());
-  params.reached = reached;
+  FollowForm({0}, params);
   params.bad_words = {{3, 0}};
   LogitsProcessor processor(params, {4});
   processor.Begin({7, 3}, 1, 10);  // c, which is not of the form, counts for other rules alone
@@ -248,13 +246,17 @@ TEST(LogitsProcessorTest, ARowBehindDraftsHasTheFormBehindThem) {
 }
 
 TEST(LogitsProcessorTest, AResumedAnswerGoesOnInItsForm) {
-  LogitsProcessor processor(FormOf("(ab)*c"), {4});
-  processor.Begin({{3, 0, 1, 2}}, 1, 10);  // "abab"
+  LogitsParams params = FormOf("(ab)*c");
+  FollowForm({0, 1, 2}, params);  // "abab"
+  LogitsProcessor processor(params, {4});
+  processor.Begin({{3, 0, 1, 2}}, 1, 10);
   EXPECT_THAT(Kept(processor), ElementsAre(0, 2, 3));
 }
 
 TEST(LogitsProcessorTest, TokensThatAreNotOfTheFormFailFromThenOn) {
-  LogitsProcessor processor(FormOf("(ab)*c"), {4});
+  LogitsParams params = FormOf("(ab)*c");
+  FollowForm({1}, params);
+  LogitsProcessor processor(params, {4});
   processor.Begin({{3, 1}}, 1, 10);
   std::vector<float> logits(40, 1.0F);
   const absl::Status failed = processor.Apply(absl::MakeSpan(logits));
@@ -272,6 +274,21 @@ TEST(LogitsProcessorTest, AFormThatNoTokenGoesOnWithFails) {
   std::vector<float> logits(40, 1.0F);
   EXPECT_TRUE(processor.Prepare({}, &work_left));
   EXPECT_EQ(ReasonOf(processor.Apply(absl::MakeSpan(logits))), reason::kStructuredOutput);
+}
+
+TEST(LogitsProcessorTest, EmittedTokensAreFollowedUpToAnErrorTheEndOfTheFormOrTooMuchWork) {
+  LogitsParams params = FormOf("ab?");
+  FollowForm({0, 1, 3}, params);
+  EXPECT_EQ(params.complete_after, 2);
+  EXPECT_TRUE(params.reached_status.ok());
+  // About a hundred places at once: each token is little work, and all of them are too much.
+  params = FormOf("((a{1,10}b?){1,10})+");
+  const std::vector<TokenId> emitted(100'000, 0);
+  FollowForm(absl::MakeConstSpan(emitted).first(1000), params);
+  EXPECT_TRUE(params.reached_status.ok()) << params.reached_status;
+  FollowForm(emitted, params);
+  EXPECT_EQ(ReasonOf(params.reached_status), reason::kStructuredOutput);
+  EXPECT_LT(params.form->total_work(), 100'000'000);
 }
 
 TEST(LogitsProcessorTest, PenaltiesAndBiasesComeBehindTheForm) {

@@ -120,6 +120,7 @@ class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
       for (size_t i = 1; i < request.emitted.size() && request.logits.form != nullptr; i += 2) {
         request.emitted[i] = 30;
       }
+      if (request.logits.form != nullptr) FollowForm(request.emitted, request.logits);
     }
     std::vector<TokenId> tokens = request.prompt;
     tokens.insert(tokens.end(), request.emitted.begin(), request.emitted.end());

@@ -49,7 +49,9 @@ TokenId ToyDrawNext(uint64_t history, const std::vector<TokenId>& banned,
                     const LogitsParams& params, absl::Span<const TokenId> tokens,
                     int64_t prompt_tokens) {
   if (params.off()) return ToyDraw(history, banned);
-  LogitsProcessor processor(params);
+  LogitsParams followed = params;
+  if (params.form != nullptr) FollowForm(tokens.subspan(prompt_tokens), followed);
+  LogitsProcessor processor(followed);
   processor.Begin(tokens, prompt_tokens, static_cast<int64_t>(tokens.size()));
   int64_t work_left = structured::Automaton::kMaxWork;
   BH_CHECK(processor.Prepare({}, &work_left));

@@ -50,6 +50,23 @@ TEST(StructuredBuilderTest, EqualFormsShareAnAutomatonAndOthersHaveNone) {
   EXPECT_NE(Built(all, rules).logits.form, nullptr);
 }
 
+TEST(StructuredBuilderTest, EmittedTokensAreFollowedAlongTheFormBeforeTheRequestIsSubmitted) {
+  const RequestRules rules = FormRules();
+  v1::GenerateRequest request = WithRegex("ab?");
+  request.mutable_sampling()->set_seed(1);
+  request.mutable_stopping()->set_max_tokens(5);
+  EXPECT_EQ(Built(request, rules).logits.reached, nullptr);
+  request.mutable_resume()->add_emitted_token_ids('a');
+  const Request resumed = Built(request, rules);
+  EXPECT_NE(resumed.logits.reached, nullptr);
+  EXPECT_TRUE(resumed.logits.reached_status.ok());
+  EXPECT_EQ(resumed.logits.complete_after, 0);
+  request.mutable_resume()->add_emitted_token_ids('b');
+  EXPECT_EQ(Built(request, rules).logits.complete_after, 2);
+  request.mutable_resume()->set_emitted_token_ids(0, 'c');
+  EXPECT_FALSE(Built(request, rules).logits.reached_status.ok());
+}
+
 TEST(StructuredBuilderTest, WhatIsOutsideIsRefusedByNameAndPlace) {
   const RequestRules rules = FormRules();
   v1::GenerateRequest request = Text("ab");
