@@ -32,7 +32,7 @@ class ControlAnswers {
   // `ended`: EngineControl::BeginDrain; the response lacks what it gets.
   absl::Status Drain(const v1::DrainRequest& request, const std::string& client,
                      v1::DrainResponse* response,
-                     std::weak_ptr<const EngineControl::DrainEnd> ended = nullptr);
+                     std::weak_ptr<const EngineControl::DrainEnd> ended = {});
 
  private:
   ServiceCore* const core_;

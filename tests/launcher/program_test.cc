@@ -289,7 +289,7 @@ class IdleControl : public v1::Control::Service {
   }
   grpc::Status Drain(grpc::ServerContext*, const v1::DrainRequest* request,
                      v1::DrainResponse* response) override {
-    drains = is_lost;
+    drains = is_lost.load();
     if (is_lost) was_seen.WaitForNotification();
     has_ended = true;
     response->set_num_requests_running(2);
