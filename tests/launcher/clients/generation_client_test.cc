@@ -55,6 +55,7 @@ class FakeControl : public v1::Control::Service {
   grpc::Status GetLoad(grpc::ServerContext*, const v1::GetLoadRequest*,
                        v1::LoadInfo* load) override {
     load->set_num_requests_running(running);
+    load->set_draining(drained.HasBeenNotified());
     return grpc::Status::OK;
   }
 };

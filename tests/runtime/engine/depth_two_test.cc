@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "runtime/engine/logits_processor.h"
 #include "runtime/engine/rank_loop.h"
 #include "runtime/engine/refusal.h"
 #include "tests/runtime/engine/held_runner.h"
@@ -55,6 +56,7 @@ std::vector<Request> RandomRequests(uint32_t seed) {
     }
     if (below(6) == 0 && alone.tokens.size() > 4) {
       request.emitted.assign(alone.tokens.begin(), alone.tokens.begin() + 3);
+      if (request.logits.form != nullptr) FollowForm(request.emitted, request.logits);
     }
     requests.push_back(std::move(request));
   }
