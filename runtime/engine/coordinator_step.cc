@@ -106,6 +106,9 @@ std::optional<Coordinator::EndCause> Coordinator::Start(const std::shared_ptr<Li
     text = std::move(active->text);  // it has already ended
     return end;
   }
+  if (!request.logits.reached_status.ok()) {
+    return EndCause{request.logits.reached_status, {}, {}, {}};
+  }
   const absl::StatusOr<SequenceId> id = scheduler_.Submit(std::move(request));
   if (!id.ok()) return EndCause{id.status(), {}, {}, {}};
   live->sequence_id = *id;

@@ -68,6 +68,11 @@ TEST_F(CoordinatorTest, AResumedAnswerGoesOnInItsForm) {
     EXPECT_TRUE(sink->WaitForEnd().status.ok());
     EXPECT_EQ(sink->tokens(), std::vector<TokenId>(tokens.begin() + emitted, tokens.end()));
   }
+  whole.emitted = {1, 3};  // not of the form
+  FollowForm(whole.emitted, whole.logits);
+  const uint64_t computed = coordinator_->Load().scheduler.prompt_tokens_total;
+  EXPECT_EQ(Submit(whole)->WaitForEnd().status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(coordinator_->Load().scheduler.prompt_tokens_total, computed);
 }
 
 TEST_F(CoordinatorTest, AResumedAnswerOfACompleteFormEndsWithoutAnotherToken) {
