@@ -163,7 +163,7 @@ class Scheduler {
   // sequence with accepted drafts one after the other; none of a draft model's step.
   std::vector<Emission> Commit(StepResult result);
 
-  // Of the emissions of the last commit, as many tokens were delivered to nobody: not generated.
+  // Of the emissions of the last commit, as many tokens had no receiver: not generated.
   void DiscountEmissions(uint64_t tokens) { generation_tokens_total_ -= tokens; }
 
   bool commits_drafts() const { return in_flight_.front().drafts; }  // of a draft model
