@@ -153,20 +153,20 @@ void AddLimitFlags(RawEngineFlags* raw, Flags* flags) {
              "(default auto: measured)",
              RankSizesValue(&options.device_memory, 1));
   flags->Add("--reserve", "SIZE",
-             "memory to leave free, 0=1GiB,1=0 rank by rank (default auto: 10 % of what is free, "
-             "nothing under --device-memory)",
+             "memory to leave free, 0=1GiB,1=0 rank by rank (default auto: on CPUs 10 % of what is "
+             "free, of a GPU 1 %, at least 256 MiB; nothing under --device-memory)",
              RankSizesValue(&options.reserve, 0));
   flags->Add("--gpu-memory-utilization", "U",
              "KV rule: all of our arenas together take up to this share of the device, in (0, 1]; "
-             "the driver's part and the reserve come on top of it, which vLLM counts in",
+             "unlike vLLM's, without the memory of driver and libraries, and without the reserve",
              RealValue(&raw->gpu_memory_utilization, 0, 1, Border::kExcluded));
   flags->Add("--cache-max-entry-count", "X",
              "KV rule: with a point, the share of what is free after the weights; without, a "
              "number of blocks",
              EntryCountValue(&raw->cache_max_entry_count));
   flags->Add("--kv-cache-bytes,--kv-cache-memory-bytes", "BYTES",
-             "KV rule: this many bytes, such as 4GiB (no rule: enough for --max-num-seqs "
-             "sequences; if memory is measured, up to half of what is left)",
+             "KV rule: this many bytes, such as 4GiB (no rule: on GPUs all that is left; on CPUs "
+             "enough for --max-num-seqs sequences, up to half of what is left if it is measured)",
              IntegerValue(&raw->kv_cache_bytes, 1, std::numeric_limits<int64_t>::max()));
 
   flags->Group("KV cache");
