@@ -9,9 +9,10 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PAGE = os.path.join(ROOT, "docs/models.md")
 HEAD = """# Models
 
-What `config.json` must name, one family per line; written by `scripts/models_page.py` from `runtime/model/families/`. Another
-family is refused by name, with this list and the nearest of it. Each, or the text model that it holds, has a checkpoint with logits
-of transformers in `tests/data/models/`.
+The `architectures` and `model_type` of `config.json` that are supported, one family per line; written by `scripts/models_page.py` from
+`runtime/model/families/`. For another one the error has this list, and the most similar name in it. Each family is tested against the logits of
+transformers, with a small checkpoint in `tests/data/models/`. All run on CPUs and on GPUs, except that GPUs do not support heads of more than
+256 dimensions, which the published Gemma 4 has ([what has run on a GPU](gpu.md#what-has-run-where)).
 
 | `architectures` | `model_type` | |
 |---|---|---|

@@ -1,5 +1,5 @@
-// Cohere (Command R): attention and MLP of one LayerNorm, neighbouring columns turned, logits
-// scaled.
+// Cohere (Command R): attention and MLP in parallel after one LayerNorm, interleaved RoPE, scaled
+// logits.
 #include "runtime/model/families/cohere.h"
 
 namespace bulkhead::families {

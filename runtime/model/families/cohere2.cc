@@ -1,5 +1,5 @@
-// Cohere 2 (Command R7B, A): Cohere with a window in three layers of four; the fourth has no
-// positions.
+// Cohere 2 (Command R7B, A): Cohere with a sliding window in three layers of four; the fourth has
+// no RoPE.
 #include "runtime/model/families/cohere.h"
 
 namespace bulkhead::families {

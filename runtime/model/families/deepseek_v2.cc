@@ -1,5 +1,5 @@
-// DeepSeek V2: latent attention (MLA), shared experts, the first layers dense; experts chosen by a
-// softmax, of all or of the groups with the best one.
+// DeepSeek V2: latent attention (MLA), shared experts, dense first layers; experts chosen by a
+// softmax, from all of them or from the groups with the best one.
 #include "runtime/model/decoder_layer.h"
 #include "runtime/model/families/deepseek.h"
 #include "runtime/model/mla_layer.h"

@@ -1,4 +1,4 @@
-// DeepSeek V3 and R1: V2 with experts chosen by a sigmoid and a bias, of the groups with the best
+// DeepSeek V3 and R1: V2 with experts chosen by a sigmoid and a bias, from the groups with the best
 // two; a layer for multi-token prediction.
 #include "runtime/model/families/deepseek.h"
 

@@ -1,5 +1,5 @@
-// EXAONE 4: norms after each half of a layer instead of before, norms of the heads, positions in
-// layers with a window alone.
+// EXAONE 4: norms after attention and MLP instead of before, norms of the heads of q and k, RoPE
+// only in layers with a sliding window.
 #include "runtime/model/decoder_layer.h"
 
 namespace bulkhead::families {

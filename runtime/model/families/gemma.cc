@@ -1,4 +1,4 @@
-// Gemma: norms of 1 + w, scaled embeddings, gelu.
+// Gemma: RMSNorm with 1 + w, scaled embeddings, GELU.
 #include "runtime/model/families/gemma.h"
 
 #include <cmath>

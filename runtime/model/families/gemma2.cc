@@ -1,4 +1,4 @@
-// Gemma 2: soft caps of scores and logits, a window in every second layer.
+// Gemma 2: soft caps of scores and logits, a sliding window in every second layer.
 #include "runtime/model/families/gemma.h"
 
 namespace bulkhead::families {

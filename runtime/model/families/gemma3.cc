@@ -1,5 +1,5 @@
-// Gemma 3: norms of the heads, a window in five layers of six, which have a rotary table of their
-// own.
+// Gemma 3: norms of the heads of q and k, a sliding window in five layers of six, which have their
+// own rotary table.
 #include "runtime/model/families/gemma.h"
 
 namespace bulkhead::families {

@@ -1,5 +1,5 @@
-// Gemma 4: wider heads in the layers without a window, keys and values that the last layers share,
-// normed values, inputs of each layer, experts beside the MLP.
+// Gemma 4: wider heads in layers without a window, keys and values shared by the last layers,
+// normed values, per-layer inputs, experts beside the MLP.
 #include <algorithm>
 #include <cmath>
 #include <string>

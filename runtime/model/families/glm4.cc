@@ -1,4 +1,4 @@
-// GLM-4: half of each head turned in neighbouring columns, norms of what a half of a layer adds.
+// GLM-4: interleaved RoPE on half of each head, norms after attention and MLP as well as before.
 #include "runtime/model/decoder_layer.h"
 
 namespace bulkhead::families {

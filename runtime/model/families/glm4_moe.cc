@@ -1,5 +1,5 @@
-// GLM-4.5 and GLM-4.6: experts chosen by a sigmoid and a bias, a shared one, the first layers
-// dense; biases of q, k and v, half of a head rotated; a layer for multi-token prediction.
+// GLM-4.5 and GLM-4.6: experts chosen by a sigmoid and a bias, a shared one, dense first layers;
+// biases of q, k and v, RoPE on half of each head; a layer for multi-token prediction.
 #include "runtime/model/decoder_layer.h"
 
 namespace bulkhead::families {

@@ -1,5 +1,5 @@
-// gpt-oss: attention sinks, a window on every second layer, experts with biases and a clamped
-// SwiGLU.
+// gpt-oss: attention sinks, a sliding window in every second layer, experts with biases and a
+// clamped SwiGLU.
 #include "runtime/model/decoder_layer.h"
 
 namespace bulkhead::families {

@@ -1,4 +1,4 @@
-// Granite MoE: Granite with experts, whose tensors are one for all of them.
+// Granite MoE: Granite with experts, which are stored in one tensor.
 #include "runtime/model/decoder_layer.h"
 #include "runtime/model/families/granite.h"
 

@@ -1,4 +1,4 @@
-// Hunyuan (dense): Llama with norms of the heads behind the rotation.
+// Hunyuan (dense): Llama with norms of the heads of q and k after RoPE.
 #include "runtime/model/decoder_layer.h"
 
 namespace bulkhead::families {

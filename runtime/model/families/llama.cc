@@ -1,5 +1,5 @@
-// Llama: RMSNorm, grouped-query attention with rotary embeddings, SwiGLU. Biases and norms of the
-// heads are there where the config says so.
+// Llama: RMSNorm, grouped-query attention with rotary embeddings, SwiGLU; biases and norms of the
+// heads where the config says so.
 #include "runtime/model/families/llama.h"
 
 #include "absl/strings/str_cat.h"

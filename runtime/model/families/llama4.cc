@@ -1,5 +1,5 @@
-// Llama 4, the text part: attention in chunks, every fourth layer without positions over all, where
-// q is scaled by position; one expert of many whose input is weighed, and a shared one.
+// Llama 4, the text part: attention in chunks, every fourth layer over all positions without RoPE,
+// where q is scaled by position; one expert of many, with a weighted input, and a shared one.
 #include "runtime/model/families/llama4.h"
 
 #include "absl/algorithm/container.h"

@@ -1,5 +1,5 @@
-// MiniMax M2: experts chosen by a sigmoid and a bias, one norm of all heads of q, and one of k, a
-// part of a head rotated.
+// MiniMax M2: experts chosen by a sigmoid and a bias, one norm over all heads of q, and one of k,
+// RoPE on a part of each head.
 #include "runtime/model/decoder_layer.h"
 
 namespace bulkhead::families {

@@ -1,4 +1,4 @@
-// Mixtral: Llama with experts for an MLP, weighed by a softmax over those that a token is sent to.
+// Mixtral: Llama with experts as MLP, weighted by a softmax over the chosen ones.
 #include "runtime/model/decoder_layer.h"
 #include "runtime/model/families/llama.h"
 

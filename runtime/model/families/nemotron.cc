@@ -1,5 +1,5 @@
-// Nemotron: LayerNorm of 1 + w with a bias, an MLP of squared relu without a gate, half of each
-// head turned.
+// Nemotron: LayerNorm with 1 + w and a bias, an MLP of squared ReLU without a gate, RoPE on half of
+// each head.
 #include "runtime/model/decoder_layer.h"
 
 namespace bulkhead::families {

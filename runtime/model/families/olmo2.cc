@@ -1,4 +1,4 @@
-// OLMo 2: norms after each half of a layer instead of before, one norm of all heads of q, and one
+// OLMo 2: norms after attention and MLP instead of before, one norm over all heads of q, and one
 // of k.
 #include "runtime/model/families/olmo2.h"
 

@@ -1,4 +1,4 @@
-// OLMo 3: OLMo 2 with a window in three layers of four; the fourth alone has yarn.
+// OLMo 3: OLMo 2 with a sliding window in three layers of four; only the fourth has YaRN.
 #include "runtime/model/families/olmo2.h"
 
 namespace bulkhead::families {

@@ -1,4 +1,4 @@
-// OLMoE: Llama with experts for an MLP, one norm of all heads of q, and one of k.
+// OLMoE: Llama with experts as MLP, one norm over all heads of q, and one of k.
 #include "runtime/model/families/llama.h"
 
 namespace bulkhead::families {

@@ -1,4 +1,4 @@
-// Phi-3 and Phi-4: Llama with q, k and v in one tensor, gate and up in another, and longrope.
+// Phi-3 and Phi-4: Llama with q, k and v in one tensor, gate and up in another, and LongRoPE.
 #include "runtime/model/decoder_layer.h"
 
 namespace bulkhead::families {

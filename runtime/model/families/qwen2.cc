@@ -1,4 +1,4 @@
-// Qwen2: Llama with biases on q, k and v, and a window in the upper layers where it is switched on.
+// Qwen2: Llama with biases on q, k and v, and a sliding window in the upper layers if switched on.
 #include "runtime/model/families/llama.h"
 
 namespace bulkhead::families {

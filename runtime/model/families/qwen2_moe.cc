@@ -1,4 +1,4 @@
-// Qwen2-MoE: Qwen2 with experts, and one that every token is sent to, behind a gate.
+// Qwen2-MoE: Qwen2 with experts, and a shared one with a gate.
 #include "absl/algorithm/container.h"
 #include "runtime/model/families/llama.h"
 #include "runtime/model/families/qwen_moe.h"

@@ -1,4 +1,4 @@
-// Seed-OSS: Llama with biases of q, k and v, and of o apart.
+// Seed-OSS: Llama with biases of q, k and v, and another switch for that of o.
 #include "runtime/model/decoder_layer.h"
 
 namespace bulkhead::families {

@@ -1,4 +1,4 @@
-// SmolLM3: Llama with layers without positions.
+// SmolLM3: Llama with some layers without RoPE.
 #include "runtime/model/decoder_layer.h"
 
 namespace bulkhead::families {

@@ -1,4 +1,4 @@
-// StarCoder2: LayerNorm with a bias, an MLP without a gate, biases, a window.
+// StarCoder2: LayerNorm with a bias, an MLP without a gate, biases, a sliding window.
 #include "runtime/model/decoder_layer.h"
 
 namespace bulkhead::families {
