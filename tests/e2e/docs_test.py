@@ -68,6 +68,7 @@ class OutOfMemoryPageTest(unittest.TestCase):
 ELSEWHERE = {
     "scripts/demo.sh": "scripts/demo.sh",
     "scripts/test.sh": ".ci/run",
+    "scripts/install_packages.sh": "scripts/demo.sh",
     "scripts/build.sh release bulkhead": "scripts/demo.sh",
     "export PATH=": "scripts/demo.sh",
     "sudo cmake --install build/release": "tests/e2e/install_test.py",
