@@ -28,9 +28,9 @@ void PrintCounts(const char* what, uint32_t running, uint32_t waiting) {
   std::fflush(stdout);
 }
 
-v1::DrainRequest RequestOf(const DrainOptions& options) {
+v1::DrainRequest RequestOf(const DrainOptions& options, bool wait) {
   v1::DrainRequest request;
-  request.set_wait(options.wait);
+  request.set_wait(wait);
   if (options.timeout.has_value()) {
     request.set_timeout_s(static_cast<uint32_t>(
         absl::ToInt64Seconds(absl::Ceil(*options.timeout, absl::Seconds(1)))));
@@ -46,20 +46,21 @@ absl::Status NotBegun(const DrainOptions& options, const grpc::Status& status) {
       ExitCode::kClientError);
 }
 
-// A call of Drain that is answered when all requests have ended.
-class WaitingDrain {
+// A call of Drain that is answered when all requests have ended, or, unless it is to wait, at once.
+class DrainInBackground {
  public:
-  WaitingDrain(v1::Control::Stub* control, const DrainOptions& options)
-      : request_(RequestOf(options)) {
+  DrainInBackground(v1::Control::Stub* control, const DrainOptions& options, bool wait)
+      : request_(RequestOf(options, wait)) {
     control->async()->Drain(&context_, &request_, &response_, [this](const grpc::Status& status) {
       status_ = status;
       answered_.Notify();
     });
   }
-  ~WaitingDrain() {
+  ~DrainInBackground() {
     context_.TryCancel();
     answered_.WaitForNotification();
   }
+  bool waits() const { return request_.wait(); }
   bool IsAnswered(absl::Duration timeout = absl::ZeroDuration()) const {
     return answered_.WaitForNotificationWithTimeout(timeout);
   }
@@ -75,17 +76,21 @@ class WaitingDrain {
   absl::Notification answered_;
 };
 
-// What became of the requests, of a server that no longer answers.
-absl::Status PrintEnd(const WaitingDrain& drain, const DrainOptions& options,
-                      const std::optional<v1::LoadInfo>& last) {
+// What became of the requests, of a server that no longer answers. `counted`: the call's answer is
+// of the end.
+absl::Status PrintEnd(const DrainInBackground& drain, const DrainOptions& options,
+                      const std::optional<v1::LoadInfo>& last, bool counted) {
   if (drain.IsAnswered(kCallLimit) && drain.status().ok()) {
     const v1::DrainResponse& end = drain.response();
     if (!last.has_value()) {
       PrintCounts("draining", end.num_requests_running(), end.num_requests_waiting());
     }
-    std::printf("drained: %u finished, %u cut by the drain timeout\n", end.num_requests_finished(),
-                end.num_requests_cut());
-    return absl::OkStatus();
+    if (counted) {
+      std::printf("drained: %u finished, %u cut by the drain timeout\n",
+                  end.num_requests_finished(), end.num_requests_cut());
+      return absl::OkStatus();
+    }
+    if (!last.has_value()) return absl::OkStatus();
   }
   if (!last.has_value()) return NotBegun(options, drain.status());
   const uint32_t running = last->num_requests_running();
@@ -100,11 +105,12 @@ absl::Status PrintEnd(const WaitingDrain& drain, const DrainOptions& options,
 // Drains and waits until the server stops answering: its listener is closed last. DEADLINE_EXCEEDED
 // if it exceeds its timeout, has been idle for `patience`, or has not answered for that long.
 absl::Status DrainUntilGone(v1::Control::Stub* control, const DrainOptions& options) {
-  const WaitingDrain drain(control, options);
+  std::optional<DrainInBackground> drain(std::in_place, control, options, true);
   std::optional<v1::LoadInfo> last;  // while it drained
   const absl::Time begin = absl::Now();
   absl::Time heard = begin;
   absl::Time busy = begin;
+  bool counts = true;
   while (true) {
     const absl::Time now = absl::Now();
     std::string late;
@@ -125,17 +131,26 @@ absl::Status DrainUntilGone(v1::Control::Stub* control, const DrainOptions& opti
                            " waiting); its log may say why")),
           ExitCode::kClientError);
     }
-    if (drain.IsAnswered() && !drain.status().ok() && !last.has_value()) {
-      return NotBegun(options, drain.status());
+    if (drain->IsAnswered() && !drain->status().ok() && !last.has_value()) {
+      // The control port does not wait.
+      const bool may_not_wait =
+          drain->waits() && drain->status().error_code() == grpc::StatusCode::INVALID_ARGUMENT;
+      if (!may_not_wait) return NotBegun(options, drain->status());
+      drain.emplace(control, options, false);
+      counts = false;
     }
+    const bool answered = drain->IsAnswered();
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(now + std::min(kCallLimit, options.patience)));
     v1::LoadInfo load;
     const grpc::Status status = control->GetLoad(&context, v1::GetLoadRequest(), &load);
     if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) continue;  // busy, not gone
-    if (!status.ok()) return PrintEnd(drain, options, last);
+    if (!status.ok()) return PrintEnd(*drain, options, last, counts);
     heard = absl::Now();
-    if (load.num_requests_running() + load.num_requests_waiting() > 0) busy = heard;
+    if (load.num_requests_running() + load.num_requests_waiting() > 0) {
+      busy = heard;
+      counts &= !answered;  // an older server, which knows no `wait`
+    }
     if (load.draining()) {
       if (!last.has_value() || load.num_requests_running() != last->num_requests_running() ||
           load.num_requests_waiting() != last->num_requests_waiting()) {
@@ -161,7 +176,7 @@ absl::Status RunDrain(const DrainOptions& options) {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + kCallLimit));
   v1::DrainResponse response;
-  const grpc::Status status = control->Drain(&context, RequestOf(options), &response);
+  const grpc::Status status = control->Drain(&context, RequestOf(options, false), &response);
   if (!status.ok()) return NotBegun(options, status);
   PrintCounts("draining", response.num_requests_running(), response.num_requests_waiting());
   return FlushStandardOutput();

@@ -1,6 +1,7 @@
 """Clients that attack the server by HTTP/2: it keeps running, within its memory, and answers others
 meanwhile."""
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -228,7 +229,10 @@ class ControlPortTest(unittest.TestCase):
             self.assertEqual(next(watch).status, health_pb.HealthCheckResponse.SERVING)
             self.assertEqual(control.GetServerInfo(pb.GetServerInfoRequest()).max_num_seqs, 8)
             self.assertEqual(control.SetLimits(pb.SetLimitsRequest(max_num_seqs=2)).now.max_num_seqs, 2)
-            control.Drain(pb.DrainRequest(timeout_s=1))
+            told = subprocess.run([group.BINARY, "drain", "--target", served.control_target, "--timeout", "1"],
+                                  capture_output=True, text=True, timeout=group.LIMIT_S, check=True).stdout
+            self.assertIn("draining: 0 running, 0 waiting", told)
+            self.assertNotIn("finished", told)  # which this port does not count
             self.assertEqual(served.exit_code(), 0)
             for said in ("limits changed by 127.0.0.1:", "drain requested by 127.0.0.1:"):
                 self.assertTrue(any(said in line for line in served.lines), said)
