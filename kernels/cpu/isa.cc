@@ -120,7 +120,7 @@ absl::Status CheckBf16Tiles(Isa isa, const Bf16TilesFound& found, const std::str
   };
   if (!found.amx) {
     return refuse("this CPU (", cpu, ") has no AMX (amx_tile and amx_int8 in CPUID, tile state in ",
-                  "XCR0, beside avx512_bf16)");
+                  "XCR0, beside avx512_bf16 whose products in bf16 are as defined)");
   }
   if (!found.amx_bf16) return refuse("this CPU (", cpu, ") has no amx_bf16");
   if (!found.permitted) {

@@ -97,7 +97,7 @@ void MatMulInInt8(ThreadPool& pool, Isa isa, const CpuMatMulScratch& scratch, Co
 // Any number of rows: all sums pair as those of tiles.
 void MatMulInBf16Tiles(ThreadPool& pool, Isa isa, const CpuMatMulScratch& scratch,
                        const Product& product, int64_t rows) {
-  BH_CHECK(scratch.bf16_tiles != nullptr && rows <= scratch.max_rows);
+  BH_CHECK(rows <= scratch.max_rows && product.inputs <= scratch.max_tile_inputs);
   const auto round = BH_OF_AMX(isa, RoundRowToTiles);
   pool.ParallelForWork(rows, rows * product.inputs, [&](int, int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) round(product, row, scratch.bf16_tiles);
@@ -200,6 +200,7 @@ CpuMatMulScratch::CpuMatMulScratch(const StepLimits& limits, BumpAllocator& allo
         kMaxFewRowsOfAnyIsa * PairFloats(limits.max_inputs) * int64_t{sizeof(float)}));
   }
   if (limits.bf16_tiles) {
+    max_tile_inputs = limits.max_inputs;
     bf16_tiles = reinterpret_cast<uint16_t*>(
         allocator.Next(Bf16TileInputsOf(max_rows, limits.max_inputs) * int64_t{sizeof(uint16_t)}));
   }

@@ -28,7 +28,8 @@ struct CpuMatMulScratch {
   int64_t thread_floats = 0;
   int max_rows = 0;
   // Quantised inputs: the most that one product of all tokens has.
-  int64_t max_inputs = 0;
+  int64_t max_inputs = 0;       // of quantised rows
+  int64_t max_tile_inputs = 0;  // of bf16_tiles
   QuantizedInputs inputs{};
 };
 
