@@ -108,7 +108,8 @@ void ReadFp8(ConfigFields& fields, QuantizationConfig& config) {
     fields.Unsupported("weight_block_size", "[128, 128] is");
   }
   const std::string format = fields.String("fmt").value_or("e4m3");
-  if (format != "e4m3") fields.Unsupported("fmt", "e4m3 is");
+  // MiniMax M2 has the name that PyTorch has for it.
+  if (format != "e4m3" && format != "float8_e4m3fn") fields.Unsupported("fmt", "e4m3 is");
   const std::string scheme = fields.String("activation_scheme").value_or("dynamic");
   if (scheme != "dynamic") fields.Unsupported("activation_scheme", "dynamic is");
   ReadNotConverted(fields, config);

@@ -210,6 +210,9 @@ TEST(QuantizationConfigTest, Fp8InBlocksIsReadAndOtherwiseRefused) {
   EXPECT_TRUE(quantization.modules->Selects("model.layers.0.mlp.gate_proj"));
   EXPECT_FALSE(quantization.modules->Selects("model.layers.0.mlp.gate"));
   EXPECT_FALSE(quantization.modules->Selects("lm_head"));
+  json named_otherwise = blocks;
+  named_otherwise["fmt"] = "float8_e4m3fn";
+  EXPECT_TRUE(Parse(named_otherwise).ok());
   for (const auto& [field, value] : {std::pair<const char*, json>{"weight_block_size", {64, 128}},
                                      {"weight_block_size", nullptr},
                                      {"fmt", "e5m2"},
