@@ -3,8 +3,8 @@
 //
 // The arena is [layer][slot]. A slot holds what the layer's ops (kernels/causal_conv,
 // kernels/gated_delta) need of the positions before: of a step's tokens at position p
-//   inputs     [taps - 1, channels] f32: the convolution's input at position q in row q mod
-//              (taps - 1)
+//   inputs     [input rows, channels] f32: the convolution's input at position q in row q mod
+//              (input rows): of the taps - 1 positions before p, and of drafts behind them
 //   matrices   [value head][key_dim, padded value_dim] f32: the state behind the last position of
 //              the block of kStateBlock positions before p's
 //   keys       [key head][key_dim, kStateBlock] f32: those of p's block so far, normed; on GPUs
@@ -15,6 +15,8 @@
 // kStateBlock, which is all that is read of it there.
 // Nothing of a slot is read at position 0, and no matrix before position kStateBlock, so that a
 // slot is not cleared for the next sequence.
+// Rejected drafts are computed over: all but matrices is kept by position. Matrices move on behind
+// the last position of a block, which therefore is no draft's.
 #pragma once
 
 #include <cstddef>
@@ -48,10 +50,12 @@ struct StateGeometry {
   int num_slots = 0;
   int num_snapshots = 0;
   int conv_taps = 0;
+  int max_drafts = 0;  // behind a sequence's next token, in a step
   DeltaHeads heads;
 
   int64_t padded_value_dim() const { return RoundUp(heads.value_dim, 16); }
-  int64_t InputFloats() const { return (conv_taps - 1) * heads.qkv_dim(); }
+  int input_rows() const { return conv_taps - 1 + max_drafts; }
+  int64_t InputFloats() const { return input_rows() * heads.qkv_dim(); }
   int64_t MatrixFloats() const { return heads.key_dim * padded_value_dim(); }
   int64_t KeyFloats() const { return int64_t{heads.key_dim} * kStateBlock; }
   int64_t CorrectedFloats() const { return kStateBlock * padded_value_dim(); }

@@ -14,6 +14,7 @@ struct CausalConvParameters {
   int taps = 0;
   int channels = 0;
   float* inputs = nullptr;  // of slot 0
+  int input_rows = 0;
   int64_t slot_floats = 0;
   int num_slots = 0;
   Rows x;
@@ -44,9 +45,9 @@ BH_KERNEL(kRowThreads) ConvolveToken(CausalConvParameters p) {
   for (int tap = 0; tap < kept; ++tap) {
     const int at = position - kept + tap;
     if (at < 0) continue;
-    sum = fmaf(weight[tap], inputs[static_cast<int64_t>(at % kept) * p.channels], sum);
+    sum = fmaf(weight[tap], inputs[static_cast<int64_t>(at % p.input_rows) * p.channels], sum);
   }
-  inputs[static_cast<int64_t>(position % kept) * p.channels] = own;
+  inputs[static_cast<int64_t>(position % p.input_rows) * p.channels] = own;
   *x = fmaf(weight[kept], own, sum);
 }
 
@@ -70,7 +71,7 @@ BH_KERNEL(kConvWarps* kWarp) ConvolveRows(CausalConvParameters p) {
   for (int row = WarpIndex(); row < kept; row += kConvWarps) {
     const int at = position - kept + row;
     column[row * kWarp] =
-        present && at >= 0 ? inputs[static_cast<int64_t>(at % kept) * p.channels] : 0.0F;
+        present && at >= 0 ? inputs[static_cast<int64_t>(at % p.input_rows) * p.channels] : 0.0F;
   }
   const int first = WarpIndex() * kConvWarpRows;
   float own[kConvWarpRows];
@@ -98,11 +99,13 @@ BH_KERNEL(kConvWarps* kWarp) ConvolveRows(CausalConvParameters p) {
     }
     if (chunk + kConvRows >= end) {
       const int count = end - chunk;
+      const int rows = kept + count < p.input_rows ? kept + count : p.input_rows;
       const int next = position + end - begin;
-      for (int row = WarpIndex(); row < kept; row += kConvWarps) {
-        const int at = next - kept + row;
+      for (int row = WarpIndex(); row < rows; row += kConvWarps) {
+        const int at = next - rows + row;
         if (!present || at < 0) continue;
-        inputs[static_cast<int64_t>(at % kept) * p.channels] = column[(count + row) * kWarp];
+        inputs[static_cast<int64_t>(at % p.input_rows) * p.channels] =
+            column[(kept + count - rows + row) * kWarp];
       }
       return;
     }
@@ -139,6 +142,7 @@ void CudaBackend::CausalConv(const StepIndex& index, ConstMatrixView weight,
   p.taps = taps;
   p.channels = static_cast<int>(x.cols());
   p.inputs = state.Inputs(0);
+  p.input_rows = geometry.input_rows();
   p.slot_floats = geometry.SlotBytes() / static_cast<int64_t>(sizeof(float));
   p.num_slots = geometry.num_slots;
   p.x = cuda::RowsOf(x);

@@ -14,7 +14,8 @@ struct ConvRows {
   const float* weight;  // [taps, kConvChannels]
   int taps;
   int64_t channels;
-  float* inputs;  // [taps - 1, channels]: memory/recurrent_state.h
+  float* inputs;  // [input_rows, channels]: memory/recurrent_state.h
+  int input_rows;
   int64_t inputs_stride;
   float* x;  // [rows, channels], in place
   int64_t x_stride;

@@ -6,17 +6,17 @@ namespace bulkhead::BH_ISA {
 
 void Convolve(const ConvRows& c) {
   const int kept = c.taps - 1;
-  int oldest = static_cast<int>(c.position % kept);  // and where the row's own input belongs
+  int own_row = static_cast<int>(c.position % c.input_rows);
   for (int64_t row = 0; row < c.rows; ++row) {
     const int64_t position = c.position + row;
     const int absent = position < kept ? kept - static_cast<int>(position) : 0;
     const float* before[kMaxConvTaps];
     for (int tap = absent; tap < kept; ++tap) {
-      const int at = oldest + tap < kept ? oldest + tap : oldest + tap - kept;
-      before[tap] = c.inputs + at * c.inputs_stride;
+      const int at = own_row - kept + tap;
+      before[tap] = c.inputs + (at < 0 ? at + c.input_rows : at) * c.inputs_stride;
     }
     float* const x = c.x + row * c.x_stride;
-    float* const own = c.inputs + oldest * c.inputs_stride;
+    float* const own = c.inputs + own_row * c.inputs_stride;
     ForVectors(c.channels, [&](int64_t i, auto vector) {
       const F32x16 input = vector.Load(x + i);
       F32x16 sum = Zero();
@@ -27,7 +27,7 @@ void Convolve(const ConvRows& c) {
       vector.Store(own + i, input);
       vector.Store(x + i, Fma(vector.Load(c.weight + kept * kConvChannels + i), input, sum));
     });
-    oldest = oldest + 1 < kept ? oldest + 1 : 0;
+    own_row = own_row + 1 < c.input_rows ? own_row + 1 : 0;
   }
 }
 

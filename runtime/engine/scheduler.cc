@@ -23,7 +23,7 @@ Scheduler::Scheduler(const SchedulerLimits& limits, std::vector<TokenId> eos_ids
   BH_CHECK((pool.snapshots() != nullptr) == (limits.num_snapshots() > 0));
   const DraftOptions& drafts = limits.drafts;
   BH_CHECK(drafts.num_speculative_tokens == 0 ||
-           (limits.state_tokens == 0 && drafts.num_speculative_tokens <= kMaxDraftTokens &&
+           (drafts.num_speculative_tokens <= kMaxDraftTokens &&
             (limits.depth == 1 || !drafts.by_model())));
   BH_CHECK(drafts.num_speculative_tokens == 0 || drafts.by_model() ||
            (drafts.prompt_lookup_min >= 1 && drafts.prompt_lookup_max <= kMaxLookupTokens));

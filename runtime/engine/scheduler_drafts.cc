@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "memory/recurrent_state.h"
 #include "runtime/engine/candidates.h"
 #include "runtime/engine/scheduler.h"
 
@@ -69,6 +70,11 @@ int Scheduler::DraftLength(const Sequence& sequence) const {
   if (draft_tokens_left_ == 0 || sequence.planned_tokens < sequence.prompt_tokens) return 0;
   const auto known = static_cast<int64_t>(sequence.tokens.size());
   int64_t most = std::min<int64_t>(limits_.drafts.num_speculative_tokens, draft_tokens_left_);
+  if (limits_.state_tokens > 0) {
+    // No draft is the last position of a block, behind which states move on: it may be rejected.
+    const int64_t block = std::min(kStateBlock, limits_.state_tokens);
+    most = std::min(most, block - 1 - known % block);
+  }
   // The token behind the last draft is sampled, too.
   const int64_t to_come = sequence.max_total_tokens - known;
   most = std::min(most, to_come - 1);

@@ -35,7 +35,7 @@ struct SchedulerLimits : Limits {
   int state_tokens = 0;
   bool pads_decodes = false;    // decode-only steps have PaddedDecodeRows rows
   bool shares_samples = false;  // plans say how rows are sampled: every rank samples some
-  DraftOptions drafts = {};     // without states; of a draft model with depth 1
+  DraftOptions drafts = {};     // of a draft model with depth 1
 
   int num_snapshots() const { return prefix_caching && state_tokens > 0 ? max_num_seqs : 0; }
   bool operator==(const SchedulerLimits&) const = default;

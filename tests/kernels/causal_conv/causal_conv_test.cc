@@ -24,6 +24,18 @@ TEST_P(CausalConvTest, StepsOfAnySizeGiveTheSameBits) {
   }
 }
 
+TEST_P(CausalConvTest, RejectedDraftsLeaveTheInputsBeforeThem) {
+  for (const int taps : {2, 4, 16}) {
+    const std::vector<float> whole = RunConv(*backend_, taps, 33, 0, {90});
+    for (const int drafts : {1, 3, 16}) {
+      for (const std::vector<int>& steps :
+           {std::vector<int>(90, 1), {30, 1, 2, 1, 40, 1, 15}, {80, 10}}) {
+        ExpectSameBits(RunConv(*backend_, taps, 33, 2, steps, drafts), whole);
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Variants, CausalConvTest, testing::ValuesIn(AllVariants()),
                          [](const auto& info) { return info.param.Name(); });
 

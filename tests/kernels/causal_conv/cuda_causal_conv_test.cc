@@ -26,5 +26,17 @@ TEST(CudaCausalConvTest, StepsOfAnySizeGiveTheSameBits) {
   }
 }
 
+TEST(CudaCausalConvTest, RejectedDraftsLeaveTheInputsBeforeThem) {
+  CudaUnderTest cuda;
+  for (const int taps : {2, 4, 16}) {
+    const std::vector<float> whole = RunConv(*cuda.backend, taps, 33, 0, {150});
+    for (const int drafts : {1, 3, 16}) {
+      for (const std::vector<int>& steps : {std::vector<int>(150, 1), {70, 1, 2, 64, 1, 12}}) {
+        ExpectSameBits(RunConv(*cuda.backend, taps, 33, 2, steps, drafts), whole);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace bulkhead

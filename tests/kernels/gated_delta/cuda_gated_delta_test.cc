@@ -56,6 +56,17 @@ TEST(CudaGatedDeltaTest, StepsOfAnySizeGiveTheSameBits) {
   }
 }
 
+TEST(CudaGatedDeltaTest, RejectedDraftsLeaveTheStateBeforeThem) {
+  const DeltaSizes sizes{2, 4, 20, 24};
+  CudaUnderTest cuda;
+  const std::vector<float> whole = RunDelta(*cuda.backend, sizes, {{0}, {{150}}});
+  for (const int drafts : {1, 5, 16}) {
+    DeltaSteps steps{{2}, {{60}}, drafts};
+    for (int done = 60; done < 150; ++done) steps.tokens.push_back({1});
+    ExpectSameBits(RunDelta(*cuda.backend, sizes, steps), whole);
+  }
+}
+
 // Of two sequences in one step, and in another's slot, a sequence has the bits it has alone.
 TEST(CudaGatedDeltaTest, SequencesDoNotMix) {
   const DeltaSizes sizes{2, 2, 16, 16};

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <ostream>
 #include <vector>
@@ -27,6 +28,9 @@ inline std::ostream& operator<<(std::ostream& out, const DeltaSizes& s) {
 struct DeltaSteps {
   std::vector<int> slots;
   std::vector<std::vector<int>> tokens;  // [steps][sequences]
+  // Behind those of each sequence as many of other inputs, which the next step has the positions
+  // of: no last one of a block.
+  int drafts = 0;
 };
 
 // The outputs of each sequence, one after the other. A sequence's inputs depend on its number
@@ -64,9 +68,11 @@ inline std::vector<float> RunDelta(Backend& backend, const DeltaSizes& s, const 
     std::vector<float> qkv, ba;
     for (size_t i = 0; i < counts.size(); ++i) {
       if (counts[i] == 0) continue;
-      parts.push_back({steps.slots[i], done[i], counts[i]});
-      for (int t = done[i]; t < done[i] + counts[i]; ++t) {
-        const uint32_t seed = static_cast<uint32_t>(1000 * i) + t + 10;
+      const int end = done[i] + counts[i];
+      const int drafts = std::min(steps.drafts, kStateBlock - 1 - end % kStateBlock);
+      parts.push_back({steps.slots[i], done[i], counts[i] + drafts});
+      for (int t = done[i]; t < end + drafts; ++t) {
+        const uint32_t seed = static_cast<uint32_t>(1000 * i) + t + (t < end ? 10 : 555 + end);
         for (const float x : RandomFloats(cols, seed)) qkv.push_back(x);
         for (const float x : RandomFloats(2 * s.value_heads, seed + 77777)) ba.push_back(x);
       }
@@ -83,12 +89,14 @@ inline std::vector<float> RunDelta(Backend& backend, const DeltaSizes& s, const 
     EXPECT_TRUE(backend.device().Synchronize().ok());
     int64_t row = 0;
     for (size_t i = 0; i < counts.size(); ++i) {
+      if (counts[i] == 0) continue;
       done[i] += counts[i];
       for (int t = 0; t < counts[i]; ++t, ++row) {
         const auto at = out.begin() + row * (out_cols + kGap);
         outputs[i].insert(outputs[i].end(), at, at + out_cols);
         EXPECT_EQ(at[out_cols], 7.0F);
       }
+      row += std::min(steps.drafts, kStateBlock - 1 - done[i] % kStateBlock);
     }
   }
   std::vector<float> all;

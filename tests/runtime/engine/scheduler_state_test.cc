@@ -83,7 +83,7 @@ TEST(SchedulerStateTest, TheLeastRecentlyUsedSnapshotGoesFirst) {
 }
 
 // The toy compares the slot's state with the keys of the block before, at every step.
-TEST(SchedulerStateTest, AnyMixtureOfRequestsGetsItsOwnStates) {
+void ExpectOwnStates(bool drafts) {
   for (const uint32_t seed : {1, 2, 3, 4, 5, 6}) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
@@ -94,6 +94,9 @@ TEST(SchedulerStateTest, AnyMixtureOfRequestsGetsItsOwnStates) {
     limits.max_num_batched_tokens = 4 + below(30);
     limits.num_kv_blocks = 20 + below(40);
     limits.state_tokens = 4 << below(3);
+    if (drafts) {
+      limits.drafts = {.num_speculative_tokens = 6, .prompt_lookup_max = 2, .prompt_lookup_min = 1};
+    }
     ToyLoop loop(limits);
     std::vector<std::pair<SequenceId, Request>> live;
     for (int round = 0; round < 400; ++round) {
@@ -114,9 +117,16 @@ TEST(SchedulerStateTest, AnyMixtureOfRequestsGetsItsOwnStates) {
     loop.RunToEnd();
     for (const auto& [id, request] : live) EXPECT_EQ(loop.TokensOf(id), Want(request));
     EXPECT_GT(loop.scheduler().load().prefix_hits_total, 0);
+    const DraftTotals& totals = loop.scheduler().load().drafts;
+    EXPECT_EQ(totals.accepted_tokens > 0, drafts);
+    EXPECT_EQ(totals.draft_tokens > totals.accepted_tokens, drafts);
     EXPECT_EQ(loop.pool().num_free(), limits.num_kv_blocks);
   }
 }
+
+TEST(SchedulerStateTest, AnyMixtureOfRequestsGetsItsOwnStates) { ExpectOwnStates(false); }
+
+TEST(SchedulerStateTest, RejectedDraftsLeaveStatesAsTheyWere) { ExpectOwnStates(true); }
 
 }  // namespace
 }  // namespace bulkhead

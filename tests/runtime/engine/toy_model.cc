@@ -142,8 +142,8 @@ ToyRunner::ToyRunner(const SchedulerLimits& limits)
       last_rows_(limits.max_num_seqs),
       last_sampled_(limits.max_num_seqs, -1),
       starts_(limits.max_num_seqs, 0),
-      states_(limits.max_num_seqs, 0),
-      snapshots_(limits.num_snapshots(), 0) {}
+      states_(limits.max_num_seqs),
+      snapshots_(limits.num_snapshots()) {}
 
 uint64_t& ToyRunner::Cell(int slot, int64_t position, int group) {
   const BlockId block = tables_[group][slot][position / limits_.block_tokens];
@@ -196,6 +196,14 @@ void ToyRunner::CheckWindows(int slot, int64_t begin) {
   }
 }
 
+// A draft that was rejected must not have moved it on.
+void ToyRunner::CheckState(int slot, int64_t begin) {
+  if (limits_.state_tokens == 0 || begin < limits_.state_tokens) return;
+  const int64_t end = begin / limits_.state_tokens * limits_.state_tokens;
+  EXPECT_EQ(states_[slot].end, end);
+  EXPECT_EQ(states_[slot].hash, Cell(slot, end - 1)) << "another's state";
+}
+
 uint64_t ToyRunner::RunSequence(const internal::StepPlan& plan, int seq_index, int first_token) {
   const int slot = plan.slot(seq_index);
   const int64_t begin = plan.start_position(seq_index);
@@ -204,9 +212,7 @@ uint64_t ToyRunner::RunSequence(const internal::StepPlan& plan, int seq_index, i
     ++steps_planned_ahead_;
   }
   uint64_t hash = begin == 0 ? starts_[slot] : Cell(slot, begin - 1);
-  if (limits_.state_tokens > 0 && begin > 0) {
-    EXPECT_EQ(states_[slot], hash) << "another's state";
-  }
+  CheckState(slot, begin);
   CheckWindows(slot, begin);
   for (int i = 0; i < plan.num_tokens(seq_index); ++i) {
     const TokenId id = plan.token_ids(first_token + i);
@@ -214,8 +220,9 @@ uint64_t ToyRunner::RunSequence(const internal::StepPlan& plan, int seq_index, i
     for (int group = 0; group < limits_.num_kv_groups(); ++group) {
       Cell(slot, begin + i, group) = hash;
     }
+    const int64_t end = begin + i + 1;
+    if (limits_.state_tokens > 0 && end % limits_.state_tokens == 0) states_[slot] = {end, hash};
   }
-  states_[slot] = hash;
   return hash;
 }
 
@@ -275,10 +282,7 @@ absl::Status ToyRunner::Submit(Step step) {
   }
   for (int i = 0; i < plan.save_slot_size(); ++i) {
     const int slot = plan.save_slot(i);
-    const auto at = std::find(plan.slot().begin(), plan.slot().end(), slot) - plan.slot().begin();
-    const int end =
-        plan.start_position(static_cast<int>(at)) + plan.num_tokens(static_cast<int>(at));
-    EXPECT_EQ(end % limits_.state_tokens, 0);
+    EXPECT_TRUE(std::find(plan.slot().begin(), plan.slot().end(), slot) != plan.slot().end());
     snapshots_.at(plan.save_snapshot(i)) = states_[slot];
   }
   EXPECT_EQ(sample, step.samples.size());

@@ -84,6 +84,7 @@ class ToyRunner final : public StepRunner {
   int64_t FirstSeen(int group, int64_t position) const;
   // Whether what the windows of the sequence's first token show is what group 0 has.
   void CheckWindows(int slot, int64_t begin);
+  void CheckState(int slot, int64_t begin);
   // The hash after the sequence's last token of this step.
   uint64_t RunSequence(const internal::StepPlan& plan, int seq_index, int first_token);
 
@@ -103,9 +104,14 @@ class ToyRunner final : public StepRunner {
   bool last_is_draft_ = false;
   std::vector<TokenId> last_sampled_;  // [slot], -1: only on rank 0's host
   std::vector<uint64_t> starts_;       // [slot]
-  // Of a model with states: the hash behind the last token, of slots and of snapshots.
-  std::vector<uint64_t> states_;
-  std::vector<uint64_t> snapshots_;
+  // Of a model with states: behind the last whole block of them, of slots and of snapshots.
+  struct State {
+    int64_t end = 0;
+    uint64_t hash = 0;
+    bool operator==(const State&) const = default;
+  };
+  std::vector<State> states_;
+  std::vector<State> snapshots_;
   std::deque<StepResult> results_;  // in flight
 };
 
