@@ -36,6 +36,10 @@ struct FamilySpec {
   const char* model_prefix = "model.";  // behind it, of all but the head's
   // Names (fnmatch, by commas) of tensors of the checkpoint that belong to what is not served.
   const char* not_served = "";
+  // Of the names of its MTP layer, which reads its own state behind the norm as it does the model's
+  // (Qwen3-Next); null: the layer is numbered on behind the model's, and reads its own state before
+  // the norm (DeepSeek V3).
+  const char* mtp_prefix = nullptr;
   RopeDefaults rope = {};
   // A multimodal checkpoint whose text part is served: its config is the field text_config.
   bool has_text_config = false;

@@ -322,6 +322,7 @@ ModelConfig MtpConfigOf(const ModelConfig& model) {
     config.intermediate_size = 0;  // of an MLP, which it has not
   }
   config.layer_uses_window = {false};
+  config.delta = {};
   return config;
 }
 

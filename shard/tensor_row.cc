@@ -171,7 +171,13 @@ std::vector<TensorRow> LayerTensors(const ModelConfig& config, int layer) {
   TensorTable table(*config.family, layer, config.moe.num_experts);
   config.family->layer_tensors(config, layer, table);
   std::vector<TensorRow> rows = table.Take();
-  for (TensorRow& row : rows) row.layer += config.mtp_layer;
+  for (TensorRow& row : rows) {
+    if (config.mtp_layer > 0 && config.family->mtp_prefix != nullptr) {
+      row.model_prefix = config.family->mtp_prefix;
+    } else {
+      row.layer += config.mtp_layer;
+    }
+  }
   if (config.quantization.method == QuantizationConfig::Method::kNone) return rows;
   for (TensorRow& row : rows) {
     if (row.held_as == HeldAs::kLayerMatrix) row.held_as = HeldFrom(row, config.quantization);

@@ -32,19 +32,6 @@ absl::Status CheckLength(const EngineOptions& options, const ModelConfig& model)
                       ExitCode::kUsage);
 }
 
-// A state has no way back behind a token that was rejected.
-absl::Status CheckDrafts(const EngineOptions& options, const ModelConfig& model) {
-  if (options.speculative.drafts.num_speculative_tokens == 0 || !model.keeps_states()) {
-    return absl::OkStatus();
-  }
-  return WithExitCode(
-      absl::InvalidArgumentError(absl::StrCat(
-          "--speculative-config: not with ", model.architecture,
-          ", whose linear attention has a state that rejected tokens cannot be taken out of; "
-          "leave it out")),
-      ExitCode::kUsage);
-}
-
 // Rejects quantisation flags that do not apply.
 absl::Status CheckQuantization(const EngineOptions& options, const ModelConfig& model) {
   const bool stored = model.quantization.method != QuantizationConfig::Method::kNone;
@@ -105,10 +92,9 @@ absl::Status OfDraft(const EngineOptions& options, const absl::Status& status) {
 absl::Status CheckDraftModel(const ModelConfig& draft, const ModelConfig& model) {
   absl::Status status;
   if (draft.keeps_states()) {
-    status = absl::InvalidArgumentError(
-        absl::StrCat(draft.architecture,
-                     " has linear attention, whose state drafts cannot be taken out of; "
-                     "choose another"));
+    status = absl::InvalidArgumentError(absl::StrCat(
+        draft.architecture,
+        " has linear attention, whose states a draft model cannot keep; choose another"));
   } else if (draft.vocab_size != model.vocab_size) {
     status = absl::InvalidArgumentError(absl::StrCat("its vocab_size is ", draft.vocab_size,
                                                      ", and the model's ", model.vocab_size,
@@ -138,7 +124,7 @@ absl::Status ReadMtpLayer(ModelSource& source) {
         absl::InvalidArgumentError(absl::StrCat(
             "--speculative-config: the method mtp needs a checkpoint with a layer for multi-token "
             "prediction, and this ",
-            model.architecture, " has none (num_nextn_predict_layers)", kRemedy)),
+            model.architecture, " has none, as its config.json says", kRemedy)),
         ExitCode::kUsage);
   }
   source.draft = std::make_unique<ModelSource>();
@@ -218,7 +204,6 @@ absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weight
   BH_ASSIGN_OR_RETURN(source.config, ReadModelConfig(source.dir, unknown, AllFamilySpecs()));
   BH_RETURN_IF_ERROR(CheckLength(options, source.config.model));
   BH_RETURN_IF_ERROR(CheckQuantization(options, source.config.model));
-  BH_RETURN_IF_ERROR(CheckDrafts(options, source.config.model));
   absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = Checkpoint::Open(source.dir);
   if (checkpoint.ok()) {
     source.checkpoint = *std::move(checkpoint);

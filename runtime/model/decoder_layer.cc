@@ -203,24 +203,29 @@ void ModelTensors(const ModelConfig& c, TensorTable& t) {
 }
 
 void ModelTensorsWithMtp(const ModelConfig& c, TensorTable& t) {
-  const std::string prefix = c.family->model_prefix;
+  const std::string model_prefix = c.family->model_prefix;
+  const bool is_apart = c.family->mtp_prefix != nullptr;
   if (c.mtp_layer == 0) {
     ModelTensors(c, t);
+    if (is_apart) return t.Optional(absl::StrCat(c.family->mtp_prefix, "*"));
     for (int i = 0; i < std::max(1, c.num_mtp_layers); ++i) {
-      t.Optional(absl::StrCat(prefix, "layers.", c.num_hidden_layers + i, ".*"));
+      t.Optional(absl::StrCat(model_prefix, "layers.", c.num_hidden_layers + i, ".*"));
     }
     return;
   }
-  const auto name = [&](const char* of) {
-    return absl::StrCat(prefix, "layers.", c.mtp_layer, of);
+  const std::string prefix = is_apart ? std::string(c.family->mtp_prefix)
+                                      : absl::StrCat(model_prefix, "layers.", c.mtp_layer, ".");
+  const auto name = [&](const char* of, const char* of_apart) {
+    return absl::StrCat(prefix, is_apart ? of_apart : of);
   };
-  const std::string embedding = absl::StrCat(prefix, "embed_tokens.weight");
-  t.VocabParallel(kEmbedding, name(".embed_tokens"), c.vocab_size, c.hidden_size, embedding);
-  Norm(c, kMtpEmbeddingNorm, name(".enorm").c_str(), t);
-  Norm(c, kMtpHiddenNorm, name(".hnorm").c_str(), t);
-  t.WholeMatrix(kMtpProjection, name(".eh_proj"), c.hidden_size, int64_t{2} * c.hidden_size);
-  Norm(c, kFinalNorm, name(".shared_head.norm").c_str(), t);
-  const std::string head = name(".shared_head.head");
+  const std::string embedding = absl::StrCat(model_prefix, "embed_tokens.weight");
+  t.VocabParallel(kEmbedding, name("embed_tokens", "embed_tokens"), c.vocab_size, c.hidden_size,
+                  embedding);
+  Norm(c, kMtpEmbeddingNorm, name("enorm", "pre_fc_norm_embedding").c_str(), t);
+  Norm(c, kMtpHiddenNorm, name("hnorm", "pre_fc_norm_hidden").c_str(), t);
+  t.WholeMatrix(kMtpProjection, name("eh_proj", "fc"), c.hidden_size, int64_t{2} * c.hidden_size);
+  Norm(c, kFinalNorm, name("shared_head.norm", "norm").c_str(), t);
+  const std::string head = name("shared_head.head", "lm_head");
   if (c.tie_word_embeddings) return t.Optional(absl::StrCat(head, ".weight"));
   t.VocabParallel(kLmHead, head, c.vocab_size, c.hidden_size, "lm_head.weight");
 }
@@ -303,8 +308,8 @@ absl::Status ParallelLayer(Decoder& d) {
   return d.AddSum(MlpInner(d, normed), w[kDown]);
 }
 
-void ReadMtpLayers(ConfigFields& fields, ModelConfig& config) {
-  config.num_mtp_layers = fields.Int("num_nextn_predict_layers", 0, kMaxLayers).value_or(0);
+void ReadMtpLayers(ConfigFields& fields, const char* name, int num_layers, ModelConfig& config) {
+  config.num_mtp_layers = fields.Int(name, 0, kMaxLayers).value_or(num_layers);
 }
 
 void ReadBiases(ConfigFields& fields, bool o_too, ModelConfig& config) {

@@ -46,7 +46,7 @@ inline constexpr LayerNames kNormedSumsLayer = {.input_norm = nullptr,
 
 // Embedding, final norm and head.
 void ModelTensors(const ModelConfig& config, TensorTable& table);
-// The same of a model that may have MTP layers behind the last, or of one of these (DeepSeek V3).
+// The same of a model that may have MTP layers, or of one of these.
 void ModelTensorsWithMtp(const ModelConfig& config, TensorTable& table);
 void LayerTensors(const LayerNames& names, const ModelConfig& config, TensorTable& table);
 
@@ -56,8 +56,8 @@ absl::Status SequentialLayer(Decoder& decoder);
 // Both of the same norm of the residual stream (Cohere).
 absl::Status ParallelLayer(Decoder& decoder);
 
-// How many of these layers there are.
-void ReadMtpLayers(ConfigFields& fields, ModelConfig& config);
+// How many of these layers there are; `num_layers` where the file is silent.
+void ReadMtpLayers(ConfigFields& fields, const char* name, int num_layers, ModelConfig& config);
 
 // Biases of q, k and v (and o where `o_too`) by `attention_bias`, of the MLP by `mlp_bias`.
 void ReadBiases(ConfigFields& fields, bool o_too, ModelConfig& config);

@@ -233,7 +233,8 @@ absl::Status ModelRunner::SetMtpHidden(const ModelRunner& from, absl::Span<const
   backend_.device().CopyFromHost(host_arrays_.hidden_rows,
                                  reinterpret_cast<std::byte*>(arrays_.hidden_rows),
                                  count * static_cast<int64_t>(sizeof(int32_t)));
-  from.decoder_->SelectHidden(arrays_.hidden_rows, !from.is_mtp(), decoder_->MtpHidden(count));
+  const bool normed = !from.is_mtp() || plan_.config().family->mtp_prefix != nullptr;
+  from.decoder_->SelectHidden(arrays_.hidden_rows, normed, decoder_->MtpHidden(count));
   return absl::OkStatus();
 }
 

@@ -25,7 +25,7 @@ void ReadDeepseekFields(ConfigFields& fields, int default_shared_experts, ModelC
   const int dense = fields.Int("first_k_dense_replace", 0, config.num_hidden_layers).value_or(0);
   const int every = fields.Int("moe_layer_freq", 1, kMaxLayers).value_or(1);
   SetExpertLayers([&](int layer) { return layer >= dense && layer % every == 0; }, config);
-  ReadMtpLayers(fields, config);
+  ReadMtpLayers(fields, "num_nextn_predict_layers", 0, config);
   // Of training, and of another program's parallelism.
   for (const char* name : {"aux_loss_alpha", "seq_aux", "ep_size"}) fields.Ignore(name);
 }

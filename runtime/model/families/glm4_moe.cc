@@ -22,7 +22,7 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
   ReadExpertGroups(fields, 2, config);
   const int dense = fields.Int("first_k_dense_replace", 0, config.num_hidden_layers).value_or(1);
   SetExpertLayers([&](int layer) { return layer >= dense; }, config);
-  ReadMtpLayers(fields, config);
+  ReadMtpLayers(fields, "num_nextn_predict_layers", 0, config);
 }
 
 }  // namespace

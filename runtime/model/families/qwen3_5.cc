@@ -10,10 +10,8 @@ void ReadQwenHybrid(ConfigFields& fields, const SizeDefaults& sizes, ModelConfig
   config.qk_norm = true;
   config.norm_weight_offset = 1;
   ReadGatedDelta(fields, config);
-  // Layers that draft tokens, which are not served.
-  for (const char* name : {"mtp_num_hidden_layers", "mtp_use_dedicated_embeddings"}) {
-    fields.Ignore(name);
-  }
+  ReadMtpLayers(fields, "mtp_num_hidden_layers", 1, config);  // Qwen3-Next's file is silent
+  fields.Ignore("mtp_use_dedicated_embeddings");              // they have a name of their own
 }
 
 Family QwenHybrid(const char* architecture, const char* model_type,
@@ -21,10 +19,10 @@ Family QwenHybrid(const char* architecture, const char* model_type,
   return {.spec = {.architecture = architecture,
                    .model_type = model_type,
                    .read_config = read_config,
-                   .model_tensors = ModelTensors,
+                   .model_tensors = ModelTensorsWithMtp,
                    .layer_tensors = [](const ModelConfig& c, int,
                                        TensorTable& t) { LayerTensors({}, c, t); },
-                   .not_served = "mtp.*",
+                   .mtp_prefix = "mtp.",
                    .rope = {.is_partial = true, .partial_rotary_factor = 0.25}},
           .buffers = LayerBuffers,
           .forward = SequentialLayer};
@@ -35,7 +33,7 @@ Family QwenHybridText(Family family, const char* architecture, const char* model
   family.spec.model_type = model_type;
   family.spec.has_text_config = true;
   family.spec.model_prefix = "model.language_model.";
-  family.spec.not_served = "model.visual.*,mtp.*";
+  family.spec.not_served = "model.visual.*";
   return family;
 }
 

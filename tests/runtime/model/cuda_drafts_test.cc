@@ -193,7 +193,7 @@ TEST(CudaDraftPools, GrowOnARankWithoutHeadsOfTheDraftModel) {
 }
 
 TEST_P(CudaDrafts, OfAnMtpLayerThatIsRightAreAccepted) {
-  for (const std::string fixture : {"deepseek_v3_bf16", "glm4_moe_bf16"}) {
+  for (const std::string fixture : {"deepseek_v3_bf16", "glm4_moe_bf16", "qwen3_5_bf16"}) {
     const MtpCheckpoint checkpoint(fixture, MtpKind::kRight);
     DraftSetting setting = On(GetParam());
     setting.draft = checkpoint.dir();

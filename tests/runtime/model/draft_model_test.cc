@@ -123,6 +123,50 @@ TEST(DraftModelTest, PreemptedSequencesAndThoseWithWindowsAreDraftedFor) {
   }
 }
 
+// Prompts and answers go over the borders of blocks of states, where those of the cache start.
+TEST(DraftModelTest, DraftsOfAModelWithStatesChangeNoToken) {
+  for (const std::string model : {"qwen3_next_bf16", "qwen3_5_bf16"}) {
+    // Of two ids half of the guesses are right.
+    const auto answer = [&](DraftSetting setting) {
+      setting.requests = Requests(model);
+      for (Request& request : setting.requests) {
+        request.logits.allowed = {5, 6};
+        request.stopping.max_tokens += 40;
+      }
+      return Generate(model, setting);
+    };
+    const DraftOutcome alone = answer({});
+    for (const int size : {1, 2}) {
+      const DraftOutcome run = answer({.size = size, .lookup = 1});
+      EXPECT_EQ(run.tokens, alone.tokens) << model << " " << size;
+      EXPECT_GT(run.drafts.accepted_tokens, 100) << model << " " << size;
+      EXPECT_LT(run.drafts.accepted_tokens, run.drafts.draft_tokens) << model << " " << size;
+    }
+    DraftSetting few{.lookup = 1, .admission = Admission::kOptimistic, .num_kv_blocks = 18};
+    const DraftOutcome preempted = answer(few);
+    EXPECT_GT(preempted.preemptions, 0) << model;
+    EXPECT_EQ(preempted.tokens, alone.tokens) << model;
+  }
+}
+
+TEST(DraftModelTest, TheMtpLayerOfAModelWithStatesChangesNoToken) {
+  for (const std::string fixture : {"qwen3_next_bf16", "qwen3_5_bf16", "qwen3_5_moe_bf16"}) {
+    const MtpCheckpoint other(fixture, MtpKind::kSharedTables);
+    const MtpCheckpoint right(fixture, MtpKind::kRight);
+    for (const auto* checkpoint : {&other, &right}) {
+      const DraftOutcome alone = Answer(checkpoint->dir(), {});
+      for (const int size : {1, 2}) {
+        DraftSetting setting{.size = size, .draft = checkpoint->dir(), .mtp = true};
+        const DraftOutcome run = Answer(checkpoint->dir(), setting);
+        EXPECT_EQ(run.tokens, alone.tokens) << fixture << " " << size;
+        EXPECT_GT(run.drafts.draft_tokens, 100) << fixture << " " << size;
+        EXPECT_EQ(run.drafts.accepted_tokens == run.drafts.draft_tokens, checkpoint == &right)
+            << fixture << " " << size;
+      }
+    }
+  }
+}
+
 TEST(DraftModelTest, TheModelsMtpLayerChangesNoToken) {
   for (const std::string fixture : {"deepseek_v3_bf16", "glm4_moe_bf16"}) {
     const MtpCheckpoint checkpoint(fixture, MtpKind::kOwnTables);

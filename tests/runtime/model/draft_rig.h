@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "comm/local/local_group.h"
+#include "memory/recurrent_state.h"
 #include "runtime/engine/coordinator.h"
 #include "runtime/engine/drafts.h"
 #include "runtime/engine/rank_loop.h"
@@ -52,6 +53,7 @@ inline ModelLimits DraftRigLimits(const ModelConfig& config, const DraftSetting&
   ModelLimits limits = LoadedRunner::Limits(config);
   limits.num_kv_blocks = setting.num_kv_blocks;
   limits.kv_format = setting.kv_format;
+  limits.caches_states = config.keeps_states();
   if (setting.make_device && !setting.graphs) limits.transport = Transport::kStaged;
   return limits;
 }
@@ -118,6 +120,7 @@ inline DraftOutcome Generate(const std::string& model, const DraftSetting& setti
     options.limits.depth = steps.depth();
     options.limits.pads_decodes = runner->has_decode_graphs();
     options.limits.shares_samples = runner->shares_samples();
+    if (config.keeps_states()) options.limits.state_tokens = kStateBlock;
     if (limits.max_drafts > 0) {
       options.limits.drafts = {.num_speculative_tokens = kDrafts,
                                .prompt_lookup_max = setting.lookup,

@@ -1,5 +1,6 @@
 // The numbers of an MTP layer, as a reference has them: plain loops of numpy in float64 over the
-// same checkpoint, whose logits of the model are transformers' (tests/data/models) to 1e-6.
+// same checkpoint, whose logits of the model are transformers' (tests/data/models) to 1e-6; of
+// Qwen's hybrids transformers 5 in float32, with the layer as a model of one, given its input.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -61,7 +62,19 @@ const Case kCases[] = {{"glm4_moe_bf16",
                         {-0.1741F, -0.8448F, 0.5056F, -1.4731F, -0.3305F, -0.2887F},
                         {-0.4010F, -1.1024F, -0.2662F, 3.8476F, -0.7482F, -1.7308F},
                         192,
-                        {0.2833F, -0.8205F, -2.0101F, 2.5426F, -0.3254F, -1.3994F}}};
+                        {0.2833F, -0.8205F, -2.0101F, 2.5426F, -0.3254F, -1.3994F}},
+                       {"qwen3_next_bf16",
+                        MtpKind::kSharedTables,
+                        {-4.0625F, -2.4222F, 3.4082F, -4.7564F, 1.1252F, -3.4550F},
+                        {-4.8314F, 0.0059F, 2.9026F, -2.5250F, -0.2627F, 3.7201F},
+                        59,
+                        {5.1094F, 2.2390F, 4.7538F, 4.5688F, -4.9318F, 1.8402F}},
+                       {"qwen3_5_bf16",
+                        MtpKind::kSharedTables,
+                        {-7.2630F, -7.4436F, -3.1161F, 0.5262F, 7.2530F, 0.9047F},
+                        {7.9558F, -8.1707F, -12.4297F, -1.6333F, -3.9193F, 13.0313F},
+                        305,
+                        {1.6188F, 3.3506F, -10.3367F, -1.1266F, -5.7144F, -2.2597F}}};
 
 struct Parts {
   ModelLimits limits;
