@@ -115,6 +115,7 @@ class Coordinator final : public RequestInbox {
   std::optional<EndCause> Start(const std::shared_ptr<Live>& live, std::string& text);
   std::optional<EndCause> Advance(Active& active, TokenId token, std::optional<TokenFinish> finish,
                                   std::string& text);
+  void DeliverEmissions(std::vector<Emission> emissions);
   std::vector<Delivery> DeliveriesOf(std::vector<Emission> emissions);
   void AddTo(Delivery& delivery, Emission emission);
   Delivery EndOf(const std::shared_ptr<Live>& live, absl::Status why);

@@ -23,10 +23,14 @@ absl::StatusOr<Step> Coordinator::NextStep() {
     }
     std::optional<Step> step = scheduler_.PlanStep();
     RecordAdmitted();
+    std::vector<Emission> followed = scheduler_.TakeFollowed();
+    const bool advances = step.has_value() || !followed.empty();
+    DeliverEmissions(std::move(followed));
     Publish();
     if (!step.has_value()) {
       if (scheduler_.num_in_flight() > 0) return scheduler_.PlanCollect();
-      BH_CHECK(scheduler_.idle());  // with nothing in flight some request must be runnable
+      // With nothing in flight some request must be runnable.
+      BH_CHECK(advances || scheduler_.idle());
       continue;
     }
     const uint64_t now = options_.now_ns();
@@ -154,15 +158,19 @@ void Coordinator::Commit(StepResult result) {
     scheduler_.Commit(std::move(result));
     return;
   }
-  std::vector<Emission> emissions = scheduler_.Commit(std::move(result));
-  const uint64_t begin = options_.now_ns();
-  std::vector<Delivery> deliveries = DeliveriesOf(std::move(emissions));
-  text_ns_ += options_.now_ns() - begin;
-  Deliver(std::move(deliveries));
+  DeliverEmissions(scheduler_.Commit(std::move(result)));
   RecordStep();
   Publish();
   const std::optional<std::string> line = meter_.Line(options_.now_ns(), scheduler_.load());
   if (line.has_value()) BH_LOG(kInfo) << *line;
+}
+
+void Coordinator::DeliverEmissions(std::vector<Emission> emissions) {
+  if (emissions.empty()) return;
+  const uint64_t begin = options_.now_ns();
+  std::vector<Delivery> deliveries = DeliveriesOf(std::move(emissions));
+  text_ns_ += options_.now_ns() - begin;
+  Deliver(std::move(deliveries));
 }
 
 // One delivery for each sequence: tokens of accepted drafts go with the token before them.

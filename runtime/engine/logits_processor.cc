@@ -99,13 +99,25 @@ bool LogitsProcessor::is_complete() const {
 
 absl::Status LogitsProcessor::Add(TokenId generated, int64_t* work_left) {
   ahead_.clear();
-  if (matcher_ != nullptr && status_.ok()) {
-    token_work_ = 0;
-    const int64_t most = kFreeTokenWork + std::max<int64_t>(0, *work_left);
-    status_ = FormError(matcher_->Accept(generated, most, &token_work_));
-    *work_left -= std::max<int64_t>(0, token_work_ - kFreeTokenWork);
-  }
   Count(generated);
+  if (matcher_ == nullptr || !status_.ok()) return status_;
+  const int64_t most = kFreeTokenWork + std::max<int64_t>(0, *work_left);
+  token_work_ = 0;
+  const absl::Status status = matcher_->Accept(generated, most, &token_work_);
+  *work_left -= std::max<int64_t>(0, token_work_ - kFreeTokenWork);
+  if (absl::IsResourceExhausted(status)) {
+    unfollowed_ = generated;
+  } else {
+    status_ = FormError(status);
+  }
+  return status_;
+}
+
+absl::Status LogitsProcessor::Follow(int64_t* work_left) {
+  token_work_ = 0;
+  const TokenId token = *std::exchange(unfollowed_, std::nullopt);
+  status_ = FormError(matcher_->Accept(token, structured::Automaton::kMaxWork, &token_work_));
+  *work_left -= token_work_;
   return status_;
 }
 
@@ -137,6 +149,7 @@ absl::Status LogitsProcessor::Apply(absl::Span<float> logits,
 
 bool LogitsProcessor::Prepare(absl::Span<const TokenId> drafted, int64_t* work_left) {
   if (matcher_ == nullptr || !status_.ok()) return true;
+  if (awaits_follow()) return false;
   for (size_t i = 0; i < drafted.size() && i + 1 < ahead_.size(); ++i) {
     if (ahead_[i + 1].token == drafted[i]) continue;
     while (ahead_.size() > i + 1) ahead_.pop_back();

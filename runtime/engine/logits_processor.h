@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -37,8 +38,12 @@ class LogitsProcessor {
   // `max_total_tokens` in all. Not ok, from then on: the tokens are not of the form,
   // INVALID_ARGUMENT (STRUCTURED_OUTPUT), or it takes too much work.
   void Begin(absl::Span<const TokenId> tokens, int64_t prompt_tokens, int64_t max_total_tokens);
-  // Work on the form beyond kFreeTokenWork is taken from `work_left`, and is too much without it.
+  // Work on the form beyond kFreeTokenWork is taken from `work_left`. Where that has too little,
+  // the token is not followed along the form yet: that is Follow's, before anything else.
   absl::Status Add(TokenId generated, int64_t* work_left);
+  bool awaits_follow() const { return unfollowed_.has_value(); }
+  // Takes all of its work from `work_left`, which may be less.
+  absl::Status Follow(int64_t* work_left);
   absl::Status Add(TokenId generated) {
     int64_t work_left = structured::Automaton::kMaxWork;
     return Add(generated, &work_left);
@@ -85,7 +90,8 @@ class LogitsProcessor {
   const std::vector<TokenId> end_ids_;
   std::unique_ptr<structured::Matcher> matcher_;  // null: any text; from Begin on
   absl::Status status_;                           // of the matcher
-  int64_t token_work_ = 0;       // of the last Add, until a step has room for as much
+  std::optional<TokenId> unfollowed_;             // the last token, by Add
+  int64_t token_work_ = 0;       // of the last token, until a step has room for as much
   std::vector<Ahead> ahead_;     // behind none, one ... of the drafted tokens
   size_t longest_bad_word_ = 0;  // in tokens
   std::vector<IdCount> counts_;  // ascending ids; empty without a penalty

@@ -197,7 +197,7 @@ void Scheduler::CommitRow(const PlannedRow& row, const absl::Status& wanted_rows
       }
       ends = !emission.status.ok() || emission.finish.has_value();
       if (ends || emission.token.has_value()) emissions.push_back(std::move(emission));
-    } while (!ends && !samples.empty() && committed <= accepted);
+    } while (!ends && !samples.empty() && committed <= accepted && !sequence.held_token);
     if (!samples.empty()) {
       const auto drafted = static_cast<int>(sequence.drafts.size());
       draft_totals_.Count(drafted, accepted);
@@ -230,17 +230,15 @@ void Scheduler::CommitSample(Sequence& sequence, absl::StatusOr<GeneratedToken> 
   }
   const TokenId token = sample->id;
   sequence.tokens.push_back(token);
-  ++generation_tokens_total_;
-  const auto total = static_cast<int64_t>(sequence.tokens.size());
-  emission.finish = sequence.stop_rule.Check(token, total - sequence.prompt_tokens, total);
-  if (sequence.logits != nullptr) emission.status = sequence.logits->Add(token, &token_work_left_);
-  if (!emission.status.ok()) return;
-  emission.token = *std::move(sample);
-  // Nothing but the end could follow a form that is complete.
-  const bool stops = emission.finish.has_value() && emission.finish->stop_token_id.has_value();
-  if (!stops && sequence.logits != nullptr && sequence.logits->is_complete()) {
-    emission.finish = TokenFinish{FinishReason::kEos, {}};
+  if (sequence.logits != nullptr) {
+    emission.status = sequence.logits->Add(token, &token_work_left_);
+    if (!emission.status.ok()) return;
+    if (sequence.logits->awaits_follow()) {
+      sequence.held_token = *std::move(sample);
+      return;
+    }
   }
+  EmitToken(sequence, *std::move(sample), emission);
 }
 
 // Unfinished requests.

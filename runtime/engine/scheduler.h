@@ -67,6 +67,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -121,7 +122,8 @@ struct SchedulerLoad {
 
 // What a step may begin of the work on forms of answers, in units of
 // structured::Automaton::kMaxWork (about 10 ns): it does up to kMaxWork more, which later steps
-// save. And what its tokens may take beyond LogitsProcessor::kFreeTokenWork.
+// save. And what its tokens may take beyond LogitsProcessor::kFreeTokenWork: one for which there is
+// no more is emitted by a later step, whose work on forms it is.
 inline constexpr int64_t kFormWorkOfStep = 2'000'000;
 inline constexpr int64_t kTokenWorkOfStep = 4'000'000;
 
@@ -150,8 +152,8 @@ class Scheduler {
   // continue.
   void SetMaxNumSeqs(int max_num_seqs);
 
-  // The next step, or nothing if a commit is needed first. At most `depth` steps may be planned and
-  // uncommitted.
+  // The next step, or nothing if a commit is needed first, or tokens were followed. At most `depth`
+  // steps may be planned and uncommitted.
   std::optional<Step> PlanStep();
   // The final plan: every rank leaves its loop. Nothing may be in flight.
   Step PlanStop();
@@ -162,6 +164,8 @@ class Scheduler {
   // Takes the result of the oldest uncommitted step. Emissions are in plan order, those of a
   // sequence with accepted drafts one after the other; none of a draft model's step.
   std::vector<Emission> Commit(StepResult result);
+  // After PlanStep: of tokens that commits have held, as their forms need more work.
+  std::vector<Emission> TakeFollowed() { return std::exchange(followed_, {}); }
 
   // Of the emissions of the last commit, as many tokens had no receiver: not generated.
   void DiscountEmissions(uint64_t tokens) { generation_tokens_total_ -= tokens; }
@@ -243,6 +247,8 @@ class Scheduler {
   // Forms of answers: scheduler_forms.cc.
   void RenewFormWork();
   void PrepareForms();
+  bool FollowHeld(Sequence& sequence);
+  void EmitToken(const Sequence& sequence, GeneratedToken token, Emission& emission);
   bool FormIsReady(Sequence& sequence, absl::Span<const TokenId> drafted);
   bool MayPrepareMore();
   void KeepDraftsOfForm(Sequence& sequence);
@@ -318,6 +324,7 @@ class Scheduler {
   // work of later steps, too.
   int64_t form_work_left_ = kFormWorkOfStep;
   int64_t token_work_left_ = 0;  // of the commit's
+  std::vector<Emission> followed_;
 
   DecodeCost decode_cost_;
   DecodeCost draft_cost_;  // of the draft model's steps

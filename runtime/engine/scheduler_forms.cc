@@ -34,7 +34,37 @@ void Scheduler::PrepareForms() {
     return a->form_work < b->form_work;
   });
   for (Sequence* sequence : sequences) {
+    if (sequence->held_token.has_value() && form_work_left_ > 0 && !FollowHeld(*sequence)) continue;
     if (!FormIsReady(*sequence, {})) sequence->form_work -= kWorkOfWaiting;
+  }
+}
+
+// Emits the token; false: the sequence has ended with it.
+bool Scheduler::FollowHeld(Sequence& sequence) {
+  Emission emission;
+  emission.id = sequence.id;
+  emission.preemptions = sequence.preemptions;
+  const int64_t before = form_work_left_;
+  emission.status = sequence.logits->Follow(&form_work_left_);
+  sequence.form_work += before - form_work_left_;
+  GeneratedToken token = *std::exchange(sequence.held_token, std::nullopt);
+  if (emission.status.ok()) EmitToken(sequence, std::move(token), emission);
+  const bool ends = !emission.status.ok() || emission.finish.has_value();
+  followed_.push_back(std::move(emission));
+  if (ends) Leave(sequence, SequenceState::kEnded);
+  return !ends;
+}
+
+// The last of the sequence's tokens.
+void Scheduler::EmitToken(const Sequence& sequence, GeneratedToken token, Emission& emission) {
+  ++generation_tokens_total_;
+  const auto total = static_cast<int64_t>(sequence.tokens.size());
+  emission.finish = sequence.stop_rule.Check(token.id, total - sequence.prompt_tokens, total);
+  emission.token = std::move(token);
+  // Nothing but the end could follow a form that is complete.
+  const bool stops = emission.finish.has_value() && emission.finish->stop_token_id.has_value();
+  if (!stops && sequence.logits != nullptr && sequence.logits->is_complete()) {
+    emission.finish = TokenFinish{FinishReason::kEos, {}};
   }
 }
 
@@ -49,9 +79,14 @@ bool Scheduler::FormIsReady(Sequence& sequence, absl::Span<const TokenId> drafte
 
 // Where a step has nothing to compute and none is in flight, no other sequence waits for the work.
 bool Scheduler::MayPrepareMore() {
-  const bool may = form_work_left_ <= 0 && in_flight_.empty();
-  if (may) form_work_left_ = kFormWorkOfStep;
-  return may;
+  if (!in_flight_.empty()) return false;
+  // One that was preempted may have come back.
+  const bool holds = std::any_of(running_.begin(), running_.end(), [](const Sequence* sequence) {
+    return sequence->held_token.has_value();
+  });
+  if (form_work_left_ > 0 && !holds) return false;
+  form_work_left_ = kFormWorkOfStep;
+  return true;
 }
 
 void Scheduler::KeepDraftsOfForm(Sequence& sequence) {

@@ -76,7 +76,7 @@ std::optional<Step> Scheduler::PlanStep() {
     PrepareForms();
     const int left = PlanDecodes(limits_.max_num_batched_tokens, step);
     if (left > 0) PlanPrefills(left, step);
-  } while (planned_rows_.empty() && MayPrepareMore());
+  } while (planned_rows_.empty() && followed_.empty() && MayPrepareMore());
   RecordPressure();
   if (planned_rows_.empty()) return std::nullopt;
   CompletePlan(step);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "memory/kv_block_pool.h"
@@ -41,8 +42,10 @@ struct Sequence {
   uint64_t enqueue_step = 0;  // when it started to wait
   int priority = 0;           // 0 under FCFS
   SamplingParams sampling;
-  std::unique_ptr<LogitsProcessor> logits;  // null: nothing changes them
-  int64_t form_work = 0;                    // that others have waited for, less its own waiting
+  std::unique_ptr<LogitsProcessor> logits;   // null: nothing changes them
+  int64_t form_work = 0;                     // that others have waited for, less its own waiting
+  std::optional<GeneratedToken> held_token;  // the last of `tokens`, until it is followed along the
+                                             // form and emitted
   std::optional<int> num_logprobs;
   LogitsSink* prompt_logits = nullptr;
   std::vector<float>* last_hidden_state = nullptr;

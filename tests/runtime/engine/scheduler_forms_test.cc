@@ -1,12 +1,15 @@
 // Many forms of answers that take much work.
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "runtime/structured/matcher.h"
+#include "tests/runtime/engine/coordinator_fixture.h"
 #include "tests/runtime/engine/toy_model.h"
 
 namespace bulkhead {
@@ -94,6 +97,147 @@ TEST_F(SchedulerFormsTest, AFormOfLittleWorkGoesBeforeCostlyOnes) {
   std::vector<size_t> tokens;
   for (size_t i = 0; i < 20; ++i) tokens.push_back(loop_.TokensOf(ids_[i]).size());
   EXPECT_THAT(tokens, Each(Ge(1)));
+}
+
+// Behind 1,200 bytes a byte is some 20 thousand units of work; token 39 has 40, token 40 has one.
+constexpr char kAmbiguous[] = "[ab]*a[ab]{0,2000}c";
+
+Request Resumed(std::shared_ptr<Automaton> form, int emitted, int max_tokens) {
+  Request request = ToyRequest(3, max_tokens);
+  request.emitted.assign(emitted, 39);
+  request.logits.form = std::move(form);
+  FollowForm(request.emitted, request.logits);
+  EXPECT_TRUE(request.logits.reached_status.ok()) << request.logits.reached_status;
+  return request;
+}
+
+TEST(HeldTokenTest, WhatIsMoreWorkThanACommitHasIsEmittedByLaterSteps) {
+  SchedulerLimits limits = ToyLimits();
+  limits.max_num_seqs = 20;
+  limits.max_model_len = 64;
+  limits.max_num_batched_tokens = 2000;
+  limits.num_kv_blocks = 1000;
+  KvBlockPool pool(limits.num_kv_blocks);
+  Scheduler scheduler(limits, {kToyEos}, pool);
+  const auto form = NewForm(kAmbiguous);
+  const Request request = Resumed(form, 30, 32);
+  for (int i = 0; i < 16; ++i) ASSERT_TRUE(scheduler.Submit(request).ok());
+  const auto bounded = NewForm("b([ab]{1,2}){1,620}");  // 1,241 bytes, and no more
+  ASSERT_TRUE(scheduler.Submit(Resumed(bounded, 30, 32)).ok());
+  const auto work = [&] { return form->total_work() + bounded->total_work(); };
+  const auto run = [&](TokenId token) {
+    const std::optional<Step> step = scheduler.PlanStep();
+    std::vector<Emission> emissions = scheduler.TakeFollowed();
+    if (!step.has_value()) return emissions;
+    StepResult result;
+    for (size_t i = 0; i < step->samples.size(); ++i) {
+      result.samples.emplace_back(GeneratedToken{token, {}, {}});
+    }
+    for (Emission& emission : scheduler.Commit(std::move(result))) {
+      emissions.push_back(std::move(emission));
+    }
+    scheduler.CheckInvariants();
+    return emissions;
+  };
+  std::vector<Emission> first = run(40);
+  while (first.size() < 17) {
+    for (Emission& emission : run(40)) first.push_back(std::move(emission));
+    ASSERT_FALSE(scheduler.idle());
+  }
+  std::vector<Emission> last;
+  size_t rounds = 0;
+  while (!scheduler.idle()) {
+    const int64_t before = work();
+    for (Emission& emission : run(39)) last.push_back(std::move(emission));
+    EXPECT_LE(work() - before, kFormWorkOfStep + Automaton::kMaxWork + kTokenWorkOfStep +
+                                   17 * LogitsProcessor::kFreeTokenWork);
+    ASSERT_LT(++rounds, 100);
+  }
+  EXPECT_GT(rounds, 4);
+  EXPECT_EQ(last.size(), 17);
+  for (const Emission& emission : last) {
+    EXPECT_TRUE(emission.status.ok()) << emission.status;
+    ASSERT_TRUE(emission.token.has_value() && emission.finish.has_value());
+    EXPECT_EQ(emission.token->id, 39);
+    const auto want = emission.id == 17 ? FinishReason::kEos : FinishReason::kMaxTokens;
+    EXPECT_EQ(emission.finish->reason, want);
+  }
+  EXPECT_EQ(scheduler.load().generation_tokens_total, 34);
+}
+
+TEST(HeldTokenTest, AnswersAreThoseOfEachRequestAlone) {
+  SchedulerLimits limits = ToyLimits();
+  limits.max_num_seqs = 12;
+  limits.max_num_batched_tokens = 1000;
+  limits.num_kv_blocks = 1000;
+  Request request = Resumed(NewForm(kAmbiguous), 30, 36);
+  request.logits.allowed = {39, 40};
+  ToyLoop together(limits);
+  std::vector<SequenceId> ids;
+  for (int i = 0; i < 12; ++i) {
+    request.prompt[0] = i;
+    ids.push_back(*together.Submit(request));
+  }
+  together.RunToEnd();
+  for (int i = 0; i < 12; ++i) {
+    ToyLoop loop(limits);
+    request.prompt[0] = i;
+    const SequenceId alone = *loop.Submit(request);
+    loop.RunToEnd();
+    EXPECT_EQ(together.TokensOf(ids[i]), loop.TokensOf(alone));
+    EXPECT_EQ(loop.TokensOf(alone).size(), 6);
+    EXPECT_TRUE(together.EndOf(ids[i])->status.ok()) << together.EndOf(ids[i])->status;
+  }
+}
+
+TEST_F(CoordinatorTest, HeldTokensAreDelivered) {
+  SchedulerLimits limits = ToyLimits();
+  limits.max_num_seqs = 12;
+  limits.max_num_batched_tokens = 1000;
+  limits.num_kv_blocks = 1000;
+  Begin(limits);
+  coordinator_->SetServing();
+  Request request = Resumed(NewForm(kAmbiguous), 30, 31);
+  request.logits.allowed = {39};
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  for (int i = 0; i < 12; ++i) {
+    request.request_id = absl::StrCat("held", i);
+    sinks.push_back(Submit(request));
+  }
+  runner_->Allow(kAll);
+  for (const auto& sink : sinks) {
+    const RequestEnd end = sink->WaitForEnd();
+    EXPECT_TRUE(end.status.ok()) << end.status;
+    EXPECT_EQ(end.reason, FinishReason::kMaxTokens);
+    EXPECT_EQ(sink->tokens(), std::vector<TokenId>{39});
+  }
+}
+
+TEST(HeldTokenTest, ASequenceThatIsPreemptedWithAHeldTokenGoesOn) {
+  std::string pattern = "(";
+  for (int i = 0; i < 10; ++i)
+    absl::StrAppend(&pattern, "[ab]*", i % 2 ? "a" : "b", "[ab]{1990,200", i, "}|");
+  Request request = Resumed(NewForm(pattern + ")c"), 17, 20);
+  int64_t work = 0;
+  structured::Matcher next(*request.logits.reached);
+  ASSERT_TRUE(next.Accept(39, Automaton::kMaxWork, &work).ok());
+  ASSERT_GT(work, kTokenWorkOfStep + LogitsProcessor::kFreeTokenWork);
+  request.logits.allowed = {39};
+  for (int prompt = 1; prompt < 4; ++prompt) {
+    SchedulerLimits limits = ToyLimits();
+    limits.admission = Admission::kOptimistic;
+    limits.num_kv_blocks = 8;
+    limits.max_num_batched_tokens = 64;
+    ToyLoop loop(limits);
+    const SequenceId plain = *loop.Submit(ToyRequest(prompt, 14));
+    const SequenceId held = *loop.Submit(request);
+    loop.RunToEnd();
+    EXPECT_EQ(loop.TokensOf(plain).size(), 14);
+    EXPECT_EQ(loop.TokensOf(held), std::vector<TokenId>(3, 39));
+    ASSERT_NE(loop.EndOf(held), nullptr);
+    EXPECT_TRUE(loop.EndOf(held)->status.ok()) << loop.EndOf(held)->status;
+    if (HasFailure()) break;
+  }
 }
 
 }  // namespace

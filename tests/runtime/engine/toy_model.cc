@@ -321,26 +321,34 @@ std::vector<Emission> ToyLoop::Step() {
 }
 
 void ToyLoop::PlanAndRun() {
+  bool follows = false;
   while (scheduler_.num_in_flight() < limits_.depth) {
     std::optional<bulkhead::Step> step = scheduler_.PlanStep();
+    const std::vector<Emission> followed = scheduler_.TakeFollowed();
+    follows |= !followed.empty();
+    Record(followed);
     if (!step.has_value()) break;
     plan_ = step->plan;
     for (const int slot : plan_.slot()) runner_.SetStart(slot, starts_[scheduler_.IdInSlot(slot)]);
     EXPECT_TRUE(runner_.Submit(*std::move(step)).ok());
   }
-  EXPECT_TRUE(scheduler_.num_in_flight() > 0 || scheduler_.idle())
+  EXPECT_TRUE(follows || scheduler_.num_in_flight() > 0 || scheduler_.idle())
       << "requests wait and nothing can run";
 }
 
 std::vector<Emission> ToyLoop::CommitOldest() {
   if (scheduler_.num_in_flight() == 0) return {};
   std::vector<Emission> emissions = scheduler_.Commit(*runner_.Collect());
+  Record(emissions);
+  return emissions;
+}
+
+void ToyLoop::Record(absl::Span<const Emission> emissions) {
   for (const Emission& emission : emissions) {
     if (emission.token.has_value()) tokens_[emission.id].push_back(emission.token->id);
     if (!emission.finish.has_value() && emission.status.ok()) continue;
     EXPECT_TRUE(ends_.emplace(emission.id, emission).second) << "ended twice";
   }
-  return emissions;
 }
 
 void ToyLoop::RunToEnd() {

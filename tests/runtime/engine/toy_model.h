@@ -139,6 +139,8 @@ class ToyLoop {
   ToyRunner& runner() { return runner_; }
 
  private:
+  void Record(absl::Span<const Emission> emissions);
+
   SchedulerLimits limits_;
   KvBlockPool pool_;
   Scheduler scheduler_;
