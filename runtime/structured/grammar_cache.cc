@@ -1,5 +1,6 @@
 #include "runtime/structured/grammar_cache.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -16,6 +17,11 @@ constexpr size_t kLeastStateBytes = size_t{64} << 10;
 // Of what is not charged: the rest is for automata that have kept more than their share until their
 // next token.
 constexpr size_t kSharedPart = 4;
+// Refusals that are kept, so that who repeats a request does not compile for some tenths of a
+// second each time. Of a text beyond the limit of a grammar the length alone is looked at.
+constexpr size_t kMostRefusals = 64;
+constexpr size_t kMaxRefusedBytes = 2 * kMaxGrammarBytes;
+constexpr size_t kRefusalBytes = 512;  // in the list, the table and the status, without texts
 
 // Texts of the client, each with its length before it.
 std::string KeyOf(const GrammarSpec& spec) {
@@ -59,16 +65,22 @@ bool GrammarCache::MakeRoom(size_t bytes) {
     if (charged_bytes_ + bytes <= max_bytes_) return true;
     --entry;
     if (entry->held != nullptr && entry->held.use_count() > 1) continue;
-    charged_bytes_ -= entry->bytes;
-    by_key_.erase(entry->key);
-    entry = entries_.erase(entry);
+    entry = Drop(entry);
   }
   return charged_bytes_ + bytes <= max_bytes_;
 }
 
+std::list<GrammarCache::Entry>::iterator GrammarCache::Drop(std::list<Entry>::iterator entry) {
+  charged_bytes_ -= entry->bytes;
+  num_refused_ -= entry->held == nullptr ? 1 : 0;
+  by_key_.erase(entry->key);
+  return entries_.erase(entry);
+}
+
 void GrammarCache::ShareOut() {
   const size_t free = max_bytes_ - charged_bytes_;
-  const size_t share = entries_.empty() ? 0 : free / kSharedPart / entries_.size();
+  const size_t num_held = entries_.size() - num_refused_;
+  const size_t share = num_held == 0 ? 0 : free / kSharedPart / num_held;
   for (Entry& entry : entries_) {
     if (entry.held == nullptr) continue;
     entry.held->automaton.set_max_bytes(least_automaton_bytes() + share);
@@ -80,6 +92,18 @@ void GrammarCache::Keep(Entry entry) {
   entries_.push_front(std::move(entry));
   by_key_[entries_.front().key] = entries_.begin();
   ShareOut();
+}
+
+void GrammarCache::KeepRefusal(const std::string& key, const absl::Status& why) {
+  if (key.size() > kMaxRefusedBytes) return;
+  if (num_refused_ == kMostRefusals) {
+    const auto is_refused = [](const Entry& entry) { return entry.held == nullptr; };
+    Drop(std::prev(std::find_if(entries_.rbegin(), entries_.rend(), is_refused).base()));
+  }
+  const size_t bytes = kRefusalBytes + 2 * key.size() + why.message().size();
+  if (!MakeRoom(bytes)) return;
+  ++num_refused_;
+  Keep({key, why, nullptr, bytes});
 }
 
 absl::StatusOr<std::shared_ptr<Automaton>> GrammarCache::Get(const GrammarSpec& spec) {
@@ -95,8 +119,7 @@ absl::StatusOr<std::shared_ptr<Automaton>> GrammarCache::Get(const GrammarSpec& 
   BH_RETURN_IF_ERROR(BuildTrie());
   absl::StatusOr<std::shared_ptr<const Grammar>> grammar = Grammar::Of(spec);
   if (!grammar.ok()) {
-    const size_t kept = sizeof(Entry) + 2 * key.size() + grammar.status().message().size();
-    if (MakeRoom(kept)) Keep({key, grammar.status(), nullptr, kept});
+    KeepRefusal(key, grammar.status());
     return grammar.status();
   }
   const size_t bytes = (*grammar)->bytes() + 2 * key.size() + 2 * least_automaton_bytes();

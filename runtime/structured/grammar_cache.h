@@ -31,8 +31,9 @@ class GrammarCache {
   GrammarCache(TokenBytes token_bytes, int vocab_size, size_t max_bytes);
 
   // Compiles the grammar unless it is there: up to some tenths of a second. Errors of Grammar::Of,
-  // which are kept like grammars; of the tokenizer; FAILED_PRECONDITION where the trie alone would
-  // take the budget; RESOURCE_EXHAUSTED where the grammars of requests in flight leave no room.
+  // the last few of which are kept; of the tokenizer; FAILED_PRECONDITION where the trie alone
+  // would take the budget; RESOURCE_EXHAUSTED where the grammars of requests in flight leave no
+  // room.
   absl::StatusOr<std::shared_ptr<Automaton>> Get(const GrammarSpec& spec);
 
   // Of trie and grammars, with the least that each automaton may have.
@@ -62,6 +63,10 @@ class GrammarCache {
     size_t bytes = 0;            // charged
   };
   void Keep(Entry entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void KeepRefusal(const std::string& key, const absl::Status& why)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::list<Entry>::iterator Drop(std::list<Entry>::iterator entry)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const TokenBytes token_bytes_;
   const int vocab_size_;
@@ -70,6 +75,7 @@ class GrammarCache {
   std::shared_ptr<const TokenTrie> trie_ ABSL_GUARDED_BY(mutex_);
   std::list<Entry> entries_ ABSL_GUARDED_BY(mutex_);  // used last first
   absl::flat_hash_map<std::string, std::list<Entry>::iterator> by_key_ ABSL_GUARDED_BY(mutex_);
+  size_t num_refused_ ABSL_GUARDED_BY(mutex_) = 0;  // of entries_
   size_t charged_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "runtime/structured/grammar_cache.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -114,6 +115,53 @@ TEST(GrammarCacheTest, RefusalsAreKeptAndMakeRoom) {
     EXPECT_LE(cache.charged_bytes(), size_t{1} << 19);
   }
   EXPECT_TRUE(cache.Get(Choice("a")).ok());
+}
+
+TEST(GrammarCacheTest, FewRefusalsAreKeptAndNoneOfALongText) {
+  GrammarCache cache(Bytes, 320, size_t{64} << 20);
+  const auto regex = [](int i, size_t bytes) {
+    return GrammarSpec{.form = GrammarSpec::Form::kRegex,
+                       .texts = {absl::StrCat("(?=a)", i, std::string(bytes, 'b'))}};
+  };
+  EXPECT_FALSE(cache.Get(regex(0, 200'000)).ok());
+  EXPECT_EQ(cache.num_grammars(), 0);
+  ASSERT_TRUE(cache.Get(Choice("a")).ok());
+  const size_t before = cache.charged_bytes();
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_FALSE(cache.Get(regex(i, 60'000)).ok());
+    EXPECT_FALSE(cache.Get(regex(0, 60'000)).ok());  // used, so kept
+  }
+  EXPECT_EQ(cache.num_grammars(), 65);
+  EXPECT_GE(cache.charged_bytes() - before, 64 * 120'000);
+  EXPECT_LE(cache.charged_bytes() - before, 64 * 121'000);
+}
+
+// At most, while an answer goes ever deeper.
+size_t KeptBytes(GrammarCache& cache) {
+  const auto automaton = cache.Get({.form = GrammarSpec::Form::kJsonObject});
+  EXPECT_TRUE(automaton.ok());
+  Matcher matcher(*automaton, {256});
+  std::vector<uint32_t> mask(10);
+  size_t most = 0;
+  for (int i = 0; i < 60; ++i) {
+    for (const char c : std::string("{\"a\":")) {
+      EXPECT_TRUE(matcher.Accept(static_cast<uint8_t>(c)).ok());
+      EXPECT_TRUE(matcher.FillMask(absl::MakeSpan(mask)).ok());
+      most = std::max(most, (*automaton)->bytes());
+    }
+  }
+  return most;
+}
+
+TEST(GrammarCacheTest, RefusalsTakeNoShareOfAutomata) {
+  GrammarCache alone(Bytes, 320, size_t{1} << 20);
+  GrammarCache beside(Bytes, 320, size_t{1} << 20);
+  EXPECT_TRUE(beside.Get({.form = GrammarSpec::Form::kJsonObject}).ok());
+  for (int i = 0; i < 64; ++i) {
+    EXPECT_FALSE(
+        beside.Get({.form = GrammarSpec::Form::kRegex, .texts = {absl::StrCat("(?=", i)}}).ok());
+  }
+  EXPECT_GE(KeptBytes(beside), KeptBytes(alone) * 4 / 5);
 }
 
 TEST(GrammarCacheTest, ErrorsAreTheGrammarsTheTokenizersAndTheBudgets) {
