@@ -18,6 +18,9 @@ constexpr float kExcluded = -std::numeric_limits<float>::infinity();
 
 // Of all tokens that a request has emitted, in units of structured::Automaton::kMaxWork.
 constexpr int64_t kFollowWork = 64'000'000;
+// What is kept for it, one request at a time, beside the part of the forms: as much as a token of
+// kMaxWork can take.
+constexpr size_t kFollowBytes = size_t{8} << 20;
 
 // Whatever a matcher cannot do follows from the grammar that the client sent.
 absl::Status FormError(const absl::Status& status) {
@@ -30,15 +33,16 @@ absl::Status FormError(const absl::Status& status) {
 }  // namespace
 
 void FollowForm(absl::Span<const TokenId> emitted, LogitsParams& params) {
-  auto matcher = std::make_shared<structured::Matcher>(params.form, absl::Span<const TokenId>());
+  // The rank loop would wait for each token that the shared automaton follows.
+  structured::Matcher matcher(params.form->Another(kFollowBytes), {});
   int64_t work = 0;
   for (size_t i = 0; i < emitted.size() && params.complete_after == 0; ++i) {
     const int64_t most = std::min(structured::Automaton::kMaxWork, kFollowWork - work);
-    params.reached_status = FormError(matcher->Accept(emitted[i], most, &work));
+    params.reached_status = FormError(matcher.Accept(emitted[i], most, &work));
     if (!params.reached_status.ok()) break;
-    if (matcher->is_finished() && matcher->is_complete()) params.complete_after = i + 1;
+    if (matcher.is_finished() && matcher.is_complete()) params.complete_after = i + 1;
   }
-  params.reached = std::move(matcher);
+  params.reached = std::make_shared<structured::Matcher>(params.form, matcher);
 }
 
 LogitsProcessor::LogitsProcessor(LogitsParams params, std::vector<TokenId> end_ids)

@@ -6,6 +6,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 
 namespace bulkhead::structured {
 namespace {
@@ -33,6 +34,10 @@ Automaton::Automaton(std::shared_ptr<const Grammar> grammar, const TokenTrie* tr
   start_ = TakePlace(InternConfiguration(std::move(threads)));
 }
 
+std::shared_ptr<Automaton> Automaton::Another(size_t max_bytes) const {
+  return std::make_shared<Automaton>(grammar_, trie_, max_bytes);
+}
+
 void Automaton::Reset() {
   const std::vector<Node> old_nodes = std::move(nodes_);
   const std::vector<Configuration> old = std::move(configurations_);
@@ -47,23 +52,27 @@ void Automaton::Reset() {
   bytes_ = 0;
   for (int32_t end = 0; end < kNumEnds; ++end) InternNode({-1, 0, -1, end});
   InternConfiguration({});
-  const auto copy = [&](int32_t thread) {
-    if (thread < kNumEnds) return thread;
-    std::vector<int32_t> stack;
-    for (; thread >= kNumEnds; thread = old_nodes[thread].parent) stack.push_back(thread);
-    for (; !stack.empty(); stack.pop_back()) {
-      Node node = old_nodes[stack.back()];
-      node.parent = thread;
-      thread = InternNode(node);
-    }
-    return thread;
-  };
   for (int32_t& place : places_) {
-    if (place < 0) continue;
-    Threads threads;
-    for (const int32_t thread : old[place].threads) threads.push_back(copy(thread));
-    place = InternConfiguration(std::move(threads));
+    if (place >= 0) place = CopyConfiguration(old_nodes, old[place].threads);
   }
+}
+
+// `thread` of `nodes`, with what lies below.
+int32_t Automaton::CopyNode(const std::vector<Node>& nodes, int32_t thread) {
+  std::vector<int32_t> stack;
+  for (; thread >= kNumEnds; thread = nodes[thread].parent) stack.push_back(thread);
+  for (; !stack.empty(); stack.pop_back()) {
+    Node node = nodes[stack.back()];
+    node.parent = thread;
+    thread = InternNode(node);
+  }
+  return thread;
+}
+
+int32_t Automaton::CopyConfiguration(const std::vector<Node>& nodes, const Threads& threads) {
+  Threads copies;
+  for (const int32_t thread : threads) copies.push_back(CopyNode(nodes, thread));
+  return InternConfiguration(std::move(copies));
 }
 
 void Automaton::StartWork(int64_t max_work) {
@@ -236,6 +245,14 @@ int32_t Automaton::AddPlace() {
 int32_t Automaton::CopyPlace(int32_t place) {
   const absl::MutexLock lock(&mutex_);
   return TakePlace(places_[place]);
+}
+
+int32_t Automaton::CopyPlace(const Automaton& another, int32_t place) {
+  BH_CHECK(another.grammar_ == grammar_ && another.trie_ == trie_ && &another != this);
+  const absl::MutexLock others_lock(&another.mutex_);
+  const absl::MutexLock lock(&mutex_);
+  const Threads& threads = another.configurations_[another.places_[place]].threads;
+  return TakePlace(CopyConfiguration(another.nodes_, threads));
 }
 
 void Automaton::DropPlace(int32_t place) {

@@ -43,9 +43,13 @@ class Automaton {
   using Mask = std::vector<uint32_t>;
   using Masks = std::array<std::shared_ptr<const Mask>, 2>;
 
+  // Of the same grammar and trie, which both must outlive it, with nothing kept.
+  std::shared_ptr<Automaton> Another(size_t max_bytes) const;
+
   // A place in an answer, kept for one matcher until Drop.
   int32_t AddPlace();
   int32_t CopyPlace(int32_t place);
+  int32_t CopyPlace(const Automaton& another, int32_t place);
   void DropPlace(int32_t place);
 
   // Moves on by the token's bytes. INVALID_ARGUMENT, and no move, if the grammar does not allow
@@ -106,6 +110,8 @@ class Automaton {
   };
 
   int32_t TakePlace(int32_t configuration);
+  int32_t CopyNode(const std::vector<Node>& nodes, int32_t thread);
+  int32_t CopyConfiguration(const std::vector<Node>& nodes, const Threads& threads);
   int32_t InternNode(const Node& node);
   int32_t InternConfiguration(Threads threads);
   void Close(Work first, Threads* threads);

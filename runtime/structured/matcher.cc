@@ -21,6 +21,12 @@ Matcher::Matcher(const Matcher& other, absl::Span<const int32_t> end_ids)
       place_(automaton_->CopyPlace(other.place_)),
       finished_(other.finished_) {}
 
+Matcher::Matcher(std::shared_ptr<Automaton> automaton, const Matcher& other)
+    : automaton_(std::move(automaton)),
+      end_ids_(other.end_ids_),
+      place_(automaton_->CopyPlace(*other.automaton_, other.place_)),
+      finished_(other.finished_) {}
+
 bool Matcher::IsEnd(int32_t token) const {
   return std::find(end_ids_.begin(), end_ids_.end(), token) != end_ids_.end();
 }

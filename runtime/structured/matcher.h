@@ -19,6 +19,8 @@ class Matcher {
   ~Matcher();
   Matcher(const Matcher& other) : Matcher(other, other.end_ids_) {}
   Matcher(const Matcher& other, absl::Span<const int32_t> end_ids);
+  // From where `other` is, which follows another automaton of the same grammar.
+  Matcher(std::shared_ptr<Automaton> automaton, const Matcher& other);
   Matcher& operator=(const Matcher&) = delete;
 
   // The tokens that may follow: bit i of mask[i / 32], for the trie's vocab_size() ids. An end

@@ -288,7 +288,7 @@ TEST(LogitsProcessorTest, EmittedTokensAreFollowedUpToAnErrorTheEndOfTheFormOrTo
   EXPECT_TRUE(params.reached_status.ok()) << params.reached_status;
   FollowForm(emitted, params);
   EXPECT_EQ(ReasonOf(params.reached_status), reason::kStructuredOutput);
-  EXPECT_LT(params.form->total_work(), 100'000'000);
+  EXPECT_EQ(params.form->total_work(), 0);  // others wait for none of it
 }
 
 TEST(LogitsProcessorTest, PenaltiesAndBiasesComeBehindTheForm) {

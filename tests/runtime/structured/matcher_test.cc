@@ -190,6 +190,23 @@ TEST(MatcherTest, ACopyGoesItsOwnWay) {
   EXPECT_THAT(words.Allowed(matcher), ElementsAre("b"));
 }
 
+TEST(MatcherTest, ACopyGoesOnInAnotherAutomaton) {
+  const Vocabulary bytes = Vocabulary::OfBytes();
+  const auto shared = bytes.NewAutomaton(Grammar::JsonObject());
+  auto first = std::make_unique<Matcher>(shared->Another(size_t{1} << 20),
+                                         absl::Span<const int32_t>({bytes.end()}));
+  for (const char* text : {"{", "\"", "a", "\"", ":", "[", "{"})
+    ASSERT_TRUE(bytes.Accept(*first, text));
+  EXPECT_EQ(shared->total_work(), 0);
+  Matcher matcher(shared, *first);
+  first = nullptr;
+  EXPECT_FALSE(bytes.Accept(matcher, "]"));
+  for (const char* text : {"}", "]"}) ASSERT_TRUE(bytes.Accept(matcher, text));
+  EXPECT_THAT(bytes.Allowed(matcher), ElementsAre(",", "}"));
+  ASSERT_TRUE(bytes.Accept(matcher, "}"));
+  EXPECT_THAT(bytes.Allowed(matcher), ElementsAre("END"));
+}
+
 TEST(MatcherTest, NoTokenForAByteIsAnErrorOfThisAnswer) {
   const Vocabulary words({"a"});
   Matcher matcher = words.NewMatcher(words.NewAutomaton(Grammar::Choice({"ab"})));
