@@ -29,7 +29,7 @@ void EngineCall::ParseAndBegin(std::shared_ptr<CallRequest> request, bool is_els
   absl::StatusOr<Parsed> parsed = Parse(*request);
   request = nullptr;
   if (!parsed.ok()) return Begin([&](const RequestRules&) { return parsed.status(); });
-  if (is_elsewhere || parsed->text_bytes <= TextWorker::kLongTextBytes) {
+  if (!parsed->is_costly && (is_elsewhere || parsed->text_bytes <= TextWorker::kLongTextBytes)) {
     return Begin(std::move(parsed->build));
   }
   PostToTextWorker(parsed->text_bytes,

@@ -30,6 +30,7 @@ class EngineCall : public Call,
   struct Parsed {
     size_t text_bytes = 0;
     Build build;
+    bool is_costly = false;  // for its bytes: it waits for the text worker, even on it
   };
 
   void Start(std::unique_ptr<CallRequest> request) final;

@@ -38,6 +38,9 @@ absl::StatusOr<EngineCall::Parsed> GenerateCall::Parse(CallRequest& request) {
   if (message->has_structured()) {
     text_bytes = std::max(message->ByteSizeLong(), TextWorker::kLongTextBytes + 1);
   }
+  const bool is_costly =
+      message->has_structured() && message->resume().emitted_token_ids_size() > 0;
+  if (is_costly) text_bytes = std::max(text_bytes, TextWorker::kResumedFormBytes);
   return Parsed{
       text_bytes,
       [this, message = std::move(message)](const RequestRules& rules) -> absl::StatusOr<Request> {
@@ -53,7 +56,8 @@ absl::StatusOr<EngineCall::Parsed> GenerateCall::Parse(CallRequest& request) {
           request.prompt_logits = &*prompt_logprobs_;
         }
         return request;
-      }};
+      },
+      is_costly};
 }
 
 void GenerateCall::TakeMeasure(const Request& request, const RequestRules& rules) {

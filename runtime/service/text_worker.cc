@@ -22,10 +22,12 @@ absl::Status TextWorker::Post(size_t bytes, std::function<void()> work) {
   const absl::MutexLock lock(&mutex_);
   if (waiting_bytes_ > 0 && waiting_bytes_ + bytes > most_waiting_bytes_) {
     return WithRetryAfter(
-        WithReason(absl::ResourceExhaustedError(
-                       absl::StrCat(waiting_bytes_, " bytes of long texts wait to be tokenised, ",
-                                    bytes, " more would pass the limit of ", most_waiting_bytes_,
-                                    "; try again later, or send token ids")),
+        WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                       waiting_bytes_,
+                       " bytes of long texts wait to be tokenised (a resumed answer with "
+                       "a form counts as ",
+                       kResumedFormBytes, "), ", bytes, " more would pass the limit of ",
+                       most_waiting_bytes_, "; try again later, or send token ids")),
                    reason::kQueueFull,
                    {{"value", absl::StrCat(waiting_bytes_ + bytes)},
                     {"limit", absl::StrCat(most_waiting_bytes_)}}),

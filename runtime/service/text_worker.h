@@ -20,6 +20,9 @@ class TextWorker {
   static constexpr size_t kLongTextBytes = 16 << 10;
   // Longer messages go here unparsed, so that parsing memory is needed only once.
   static constexpr size_t kLongMessageBytes = 64 << 10;
+  // What a resumed answer with a form counts as at least: following that may take most of a second,
+  // so few of them wait.
+  static constexpr size_t kResumedFormBytes = 1 << 20;
 
   // `most_waiting_bytes`: in addition to one text that finds an empty queue.
   explicit TextWorker(int64_t most_waiting_bytes);

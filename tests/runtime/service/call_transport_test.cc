@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/synchronization/notification.h"
 #include "runtime/service/generate_call.h"
 #include "runtime/service/local_call.h"
@@ -142,6 +143,38 @@ TEST_F(CallTransportTest, AMessageWithAFormWaitsForTheTextWorkerWithAllOfItsByte
   go_on.Notify();
   EXPECT_EQ(ReasonOf(end), reason::kQueueFull) << end;
   call->OnClosed();
+}
+
+TEST_F(CallTransportTest, FewResumedAnswersWithAFormWaitForTheTextWorker) {
+  const auto most = static_cast<size_t>(core_.quotas.text_bytes);
+  absl::Notification go_on, end_on;
+  ASSERT_TRUE(core_.text_worker.Post(1, [&go_on] { go_on.WaitForNotification(); }).ok());
+  v1::GenerateRequest request = TextRequest();
+  request.mutable_structured()->set_regex("a+");
+  request.mutable_resume()->add_emitted_token_ids('a');
+  // Longer ones are parsed by the text worker, and then wait like others.
+  v1::GenerateRequest longer = request;
+  longer.mutable_structured()->set_regex(std::string(100'000, 'a'));
+  FakeTransport longers_transport;
+  const auto longers_call = std::make_shared<GenerateUnary>(&core_, &longers_transport);
+  longers_call->Start(std::make_unique<ParsedRequest>(longer));
+  ASSERT_TRUE(core_.text_worker
+                  .Post(most - TextWorker::kResumedFormBytes / 2,
+                        [&end_on] { end_on.WaitForNotification(); })
+                  .ok());
+  const auto call = Start<GenerateUnary>(request);
+  const absl::Status end = transport_.end.value_or(absl::OkStatus());
+  EXPECT_EQ(ReasonOf(end), reason::kQueueFull) << end;
+  EXPECT_TRUE(absl::StrContains(end.message(), "counts as 1048576"));
+  go_on.Notify();
+  absl::Notification parsed;
+  end_on.Notify();
+  while (!core_.text_worker.Post(1, [&parsed] { parsed.Notify(); }).ok()) std::this_thread::yield();
+  parsed.WaitForNotification();
+  const absl::Status longers_end = longers_transport.end.value_or(absl::OkStatus());
+  EXPECT_EQ(ReasonOf(longers_end), reason::kQueueFull) << longers_end;
+  call->OnClosed();
+  longers_call->OnClosed();
 }
 
 TEST_F(CallTransportTest, AGenerationIsOneMessage) {
