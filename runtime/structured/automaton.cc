@@ -61,7 +61,9 @@ void Automaton::Reset() {
 int32_t Automaton::CopyNode(const std::vector<Node>& nodes, int32_t thread) {
   std::vector<int32_t> stack;
   for (; thread >= kNumEnds; thread = nodes[thread].parent) stack.push_back(thread);
+  work_done_ += kStepCost;
   for (; !stack.empty(); stack.pop_back()) {
+    work_done_ += kStepCost;
     Node node = nodes[stack.back()];
     node.parent = thread;
     thread = InternNode(node);
@@ -77,10 +79,13 @@ int32_t Automaton::CopyConfiguration(const std::vector<Node>& nodes, const Threa
 
 void Automaton::StartWork(int64_t max_work) {
   work_done_ = 0;
-  max_work_ = max_work;
   too_many_threads_ = start_overflow_;
-  work_bytes_ = max_bytes_;
-  if (bytes_ > work_bytes_) Reset();
+  if (bytes_ > std::max<size_t>(max_bytes_, 2 * places_bytes_)) {
+    Reset();
+    places_bytes_ = bytes_;
+  }
+  work_bytes_ = std::max<size_t>(max_bytes_, 2 * places_bytes_);
+  max_work_ = work_done_ + max_work;
 }
 
 void Automaton::EndWork(int64_t* work) {

@@ -32,8 +32,9 @@ class Automaton {
   static constexpr int64_t kMaxWork = 8'000'000;
   static constexpr int64_t kStepCost = 10;
 
-  // `trie` must outlive it. What it keeps is dropped when it is more than `max_bytes`; while a mask
-  // is made it may be twice that, beyond which the mask fails. Any thread may change that.
+  // `trie` must outlive it. What it keeps is dropped when it is more than `max_bytes`, and twice as
+  // much as the places in answers were the last time; while a mask is made it may be twice that,
+  // beyond which the mask fails. Any thread may change `max_bytes`.
   Automaton(std::shared_ptr<const Grammar> grammar, const TokenTrie* trie, size_t max_bytes);
 
   void set_max_bytes(size_t max_bytes) { max_bytes_ = max_bytes; }
@@ -53,7 +54,7 @@ class Automaton {
   void DropPlace(int32_t place);
 
   // Moves on by the token's bytes. INVALID_ARGUMENT, and no move, if the grammar does not allow
-  // them. Adds the work to `work`.
+  // them. Adds the work to `work`, and that of dropping what is kept, which `max_work` is not for.
   absl::Status Advance(int32_t place, absl::string_view bytes, int64_t max_work, int64_t* work);
   absl::Status Advance(int32_t place, absl::string_view bytes) {
     int64_t work = 0;
@@ -157,7 +158,8 @@ class Automaton {
   std::vector<int32_t> places_;  // configurations; -1: free
   std::vector<int32_t> free_places_;
   size_t bytes_ = 0;
-  size_t work_bytes_ = 0;  // max_bytes_ when the work began
+  size_t places_bytes_ = 0;  // what was left when all else was dropped
+  size_t work_bytes_ = 0;    // that may be kept, when the work began
   int64_t work_done_ = 0, max_work_ = kMaxWork, num_masks_made_ = 0;
   std::atomic<int64_t> total_work_ = 0;
   int32_t start_ = -1;  // a place

@@ -249,6 +249,29 @@ TEST(MatcherTest, MemoryIsBoundedAndPlacesSurviveItsReuse) {
   EXPECT_GT(automaton->num_masks_made(), made);
 }
 
+TEST(MatcherTest, PlacesOfMoreThanMayBeKeptAreCopiedNowAndThenAndThatIsWork) {
+  const Vocabulary bytes = Vocabulary::OfBytes();
+  const auto follow = [&](size_t max_bytes) {
+    const auto automaton = bytes.NewAutomaton(Grammar::Regex("[ab]*a[ab]{0,200}c"), max_bytes);
+    std::vector<std::unique_ptr<Matcher>> matchers;
+    for (int i = 0; i < 64; ++i) {
+      matchers.push_back(std::make_unique<Matcher>(automaton, absl::Span<const int32_t>()));
+    }
+    for (int step = 0; step < 200; ++step) {
+      for (int i = 0; i < 64; ++i) {
+        int64_t work = 0;
+        const int32_t token = (i >> step % 6 & 1) != 0 ? 'a' : 'b';
+        EXPECT_TRUE(matchers[i]->Accept(token, 10'000, &work).ok());
+      }
+    }
+    return automaton->total_work();
+  };
+  const int64_t without = follow(size_t{1} << 30);
+  const int64_t with = follow(1000);
+  EXPECT_GT(with, without);
+  EXPECT_LT(with, 2 * without);
+}
+
 TEST(MatcherTest, MatchersInSeveralThreadsShareAnAutomaton) {
   const Vocabulary bytes = Vocabulary::OfBytes();
   // So little memory that what is kept is dropped now and then.
