@@ -250,7 +250,7 @@ class Scheduler {
   bool FollowHeld(Sequence& sequence);
   void EmitToken(const Sequence& sequence, GeneratedToken token, Emission& emission);
   bool FormIsReady(Sequence& sequence, absl::Span<const TokenId> drafted);
-  bool MayPrepareMore();
+  bool PrepareMoreForms();
   void KeepDraftsOfForm(Sequence& sequence);
 
   // Blocks: scheduler_blocks.cc.

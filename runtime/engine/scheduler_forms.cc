@@ -78,7 +78,7 @@ bool Scheduler::FormIsReady(Sequence& sequence, absl::Span<const TokenId> drafte
 }
 
 // Where a step has nothing to compute and none is in flight, no other sequence waits for the work.
-bool Scheduler::MayPrepareMore() {
+bool Scheduler::PrepareMoreForms() {
   if (!in_flight_.empty()) return false;
   // One that was preempted may have come back.
   const bool holds = std::any_of(running_.begin(), running_.end(), [](const Sequence* sequence) {
@@ -86,6 +86,7 @@ bool Scheduler::MayPrepareMore() {
   });
   if (form_work_left_ > 0 && !holds) return false;
   form_work_left_ = kFormWorkOfStep;
+  PrepareForms();
   return true;
 }
 

@@ -68,15 +68,15 @@ std::optional<Step> Scheduler::PlanStep() {
     return std::nullopt;
   }
   planned_rows_.clear();
+  if (!drafts_round_) PrepareForms();  // before drafts take of the work
   if (std::optional<Step> step = PlanDraftStep(); step.has_value()) return step;
   Step step;
   admits_ = true;
   lacked_blocks_ = false;
   do {
-    PrepareForms();
     const int left = PlanDecodes(limits_.max_num_batched_tokens, step);
     if (left > 0) PlanPrefills(left, step);
-  } while (planned_rows_.empty() && followed_.empty() && MayPrepareMore());
+  } while (planned_rows_.empty() && followed_.empty() && PrepareMoreForms());
   RecordPressure();
   if (planned_rows_.empty()) return std::nullopt;
   CompletePlan(step);

@@ -1,4 +1,5 @@
 // Many forms of answers that take much work.
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -97,6 +98,30 @@ TEST_F(SchedulerFormsTest, AFormOfLittleWorkGoesBeforeCostlyOnes) {
   std::vector<size_t> tokens;
   for (size_t i = 0; i < 20; ++i) tokens.push_back(loop_.TokensOf(ids_[i]).size());
   EXPECT_THAT(tokens, Each(Ge(1)));
+}
+
+TEST(FormsOfDraftsTest, TheyTakeTheWorkThatTheNextTokensOfAllHaveLeft) {
+  SchedulerLimits limits = ToyLimits();
+  limits.max_num_seqs = 8;
+  limits.max_num_batched_tokens = 64;
+  limits.num_kv_blocks = 200;
+  for (const bool mtp : {false, true}) {
+    limits.drafts = {
+        .num_speculative_tokens = 4, .draft_model_len = limits.max_model_len, .mtp = mtp};
+    ToyLoop loop(limits);
+    loop.runner().SetDraftErrors(DraftErrors::kNone);
+    std::vector<SequenceId> ids;
+    for (int i = 0; i < 4; ++i) {
+      Request request = ToyRequest(3, 50, i);
+      request.logits.form = NewForm(absl::StrCat("(([ab]{1,30}){1,30})+c", i));
+      ids.push_back(*loop.Submit(std::move(request)));
+    }
+    std::vector<size_t> tokens;
+    for (int step = 0; step < 60; ++step) loop.Step();
+    for (const SequenceId id : ids) tokens.push_back(loop.TokensOf(id).size());
+    const size_t most = *std::max_element(tokens.begin(), tokens.end());
+    EXPECT_THAT(tokens, Each(Ge(2 * most / 3)));
+  }
 }
 
 // Behind 1,200 bytes a byte is some 20 thousand units of work; token 39 has 40, token 40 has one.
