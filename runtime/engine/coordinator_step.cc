@@ -183,7 +183,7 @@ std::vector<Coordinator::Delivery> Coordinator::DeliveriesOf(std::vector<Emissio
     if (emission.id != std::exchange(last, emission.id)) deliveries.emplace_back();
     if (!deliveries.back().end.has_value()) {
       AddTo(deliveries.back(), std::move(emission));
-    } else {
+    } else if (emission.token.has_value()) {
       ++surplus;
     }
   }

@@ -53,6 +53,52 @@ TEST_F(CoordinatorTest, DraftsChangeNoTokenNoTextAndNoEnd) {
   EXPECT_LT(metrics.steps, generated - metrics.drafts.accepted_tokens / 2);
 }
 
+// Of several samples of a step the last has no token.
+class LastFailsRunner final : public StepRunner {
+ public:
+  explicit LastFailsRunner(const SchedulerLimits& limits) : toy_(limits) {}
+
+  int depth() const override { return toy_.depth(); }
+  absl::Status Submit(Step step) override { return toy_.Submit(std::move(step)); }
+  absl::StatusOr<StepResult> Collect() override {
+    absl::StatusOr<StepResult> result = toy_.Collect();
+    if (result->samples.size() > 1) result->samples.back() = absl::InternalError("not finite");
+    return result;
+  }
+
+ private:
+  ToyRunner toy_;
+};
+
+TEST(CoordinatorDraftsTest, AFailedRowBehindAStopStringTakesNoTokenFromTheCount) {
+  SchedulerLimits limits = ToyLimits();
+  limits.max_num_seqs = 1;
+  limits.drafts = {.num_speculative_tokens = 3, .prompt_lookup_max = 2, .prompt_lookup_min = 1};
+  LastFailsRunner runner(limits);
+  const LetterTokenizer tokenizer;
+  Coordinator::Options options;
+  options.limits = limits;
+  options.eos_ids = {kToyEos};
+  options.tokenizer = &tokenizer;
+  Coordinator coordinator(std::move(options));
+  coordinator.SetServing();
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  for (int i = 0; i < 200; ++i) {
+    Request request = ToyRequest(16, 40, i);
+    // Drafts come from there, across what stops.
+    for (TokenId& id : request.prompt) id = 5 + static_cast<TokenId>(ToyHash(i, id) % 2);
+    request.logits.allowed = {5, 6};
+    request.stopping.stop = {LetterTokenizer::Text({5, 5, 6}), LetterTokenizer::Text({6, 6, 5})};
+    sinks.push_back(std::make_shared<RecordingSink>());
+    EXPECT_TRUE(coordinator.Submit(request, sinks.back()).ok());
+  }
+  coordinator.BeginDrain(absl::InfiniteDuration());
+  EXPECT_TRUE(RunRank(runner, nullptr, &coordinator, nullptr).ok());
+  uint64_t generated = 0;
+  for (const auto& sink : sinks) generated += sink->WaitForEnd().completion_tokens;
+  EXPECT_EQ(coordinator.Load().scheduler.generation_tokens_total, generated);
+}
+
 // Of a device whose steps take as long as is said, and run beside the host.
 class TimedRunner final : public StepRunner {
  public:
