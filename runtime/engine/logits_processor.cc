@@ -55,7 +55,8 @@ LogitsProcessor::LogitsProcessor(LogitsParams params, std::vector<TokenId> end_i
 
 LogitsProcessor::~LogitsProcessor() = default;
 
-int64_t LogitsProcessor::MaxBytes(const LogitsParams& params, int64_t max_total_tokens) {
+int64_t LogitsProcessor::MaxBytes(const LogitsParams& params, int64_t max_total_tokens,
+                                  int max_drafted) {
   if (params.off()) return 0;
   size_t bytes = sizeof(LogitsProcessor) + params.bias.capacity() * sizeof(LogitBias) +
                  params.allowed.capacity() * sizeof(TokenId);
@@ -65,9 +66,10 @@ int64_t LogitsProcessor::MaxBytes(const LogitsParams& params, int64_t max_total_
     longest = std::max(longest, word.size());
   }
   bytes += longest * sizeof(TokenId);
-  if (params.form != nullptr) {  // with a mask that no other request may have any longer
-    bytes += 2 * sizeof(structured::Matcher) + sizeof(Ahead) +
-             static_cast<size_t>(params.form->trie().vocab_size()) / 4;
+  if (params.form != nullptr) {  // with masks that no other request may have any longer
+    const size_t mask_bytes = static_cast<size_t>(params.form->trie().vocab_size()) / 4;
+    bytes += 2 * sizeof(structured::Matcher) +
+             (1 + static_cast<size_t>(max_drafted)) * (sizeof(Ahead) + mask_bytes);
   }
   if (params.penalises()) bytes += static_cast<size_t>(max_total_tokens) * sizeof(IdCount);
   return static_cast<int64_t>(bytes);

@@ -30,8 +30,9 @@ class LogitsProcessor {
   explicit LogitsProcessor(LogitsParams params, std::vector<TokenId> end_ids = {});
   ~LogitsProcessor();
 
-  // Bytes of `params` and of all that is kept for a request of at most `max_total_tokens` tokens.
-  static int64_t MaxBytes(const LogitsParams& params, int64_t max_total_tokens);
+  // Bytes of `params` and of all that is kept for a request of at most `max_total_tokens` tokens,
+  // of which up to `max_drafted` are drafted at once.
+  static int64_t MaxBytes(const LogitsParams& params, int64_t max_total_tokens, int max_drafted);
 
   // Once, before the first row: the prompt, and behind it what was generated already, which
   // `params` have followed along the form. Later tokens are added one by one, up to

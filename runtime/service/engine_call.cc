@@ -74,7 +74,9 @@ absl::Status EngineCall::Submit(Build build) {
                       core_->state.ForNewRequest());
   RequestRules rules = parts->rules;
   rules.started_max_model_len = rules.max_model_len;
-  rules.max_model_len = parts->control->Limits().max_model_len;
+  const SchedulerLimits limits = parts->control->Limits();
+  rules.max_model_len = limits.max_model_len;
+  rules.num_speculative_tokens = limits.drafts.num_speculative_tokens;
   {
     const absl::MutexLock lock(&mutex_);
     BH_RETURN_IF_ERROR(OverLocked());  // the client may be gone already

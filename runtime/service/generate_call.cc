@@ -63,7 +63,8 @@ absl::StatusOr<EngineCall::Parsed> GenerateCall::Parse(CallRequest& request) {
 void GenerateCall::TakeMeasure(const Request& request, const RequestRules& rules) {
   const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
   const int64_t most = prompt_tokens + EffectiveMaxTokens(request, rules.max_model_len);
-  logits_bytes_ = (LogitsProcessor::MaxBytes(request.logits, most) + kHeldPerAnswerByte - 1) /
+  logits_bytes_ = (LogitsProcessor::MaxBytes(request.logits, most, rules.num_speculative_tokens) +
+                   kHeldPerAnswerByte - 1) /
                   kHeldPerAnswerByte;
   if (request.last_hidden_state != nullptr) {
     prompt_bytes_ = 2 * int64_t{rules.embedding.size} * static_cast<int64_t>(sizeof(float));

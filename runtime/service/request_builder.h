@@ -38,6 +38,7 @@ struct RequestRules {
   int vocab_size = 0;             // of the model, > 0
   int max_model_len = 0;          // prompt and generated tokens, > 1
   int started_max_model_len = 0;  // before an operator lowered it; 0: unchanged
+  int num_speculative_tokens = 0;
   int default_max_tokens = 512;
   int max_logprobs = 20;
   GenerationDefaults defaults;

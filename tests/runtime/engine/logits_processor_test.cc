@@ -166,12 +166,12 @@ TEST(LogitsProcessorTest, NoBiasBringsBackWhatIsExcludedAndNothingBecomesInfinit
 
 TEST(LogitsProcessorTest, BytesAreOfParametersAndOfATokenCountForEachToken) {
   LogitsParams params;
-  EXPECT_EQ(LogitsProcessor::MaxBytes(params, 1000), 0);
+  EXPECT_EQ(LogitsProcessor::MaxBytes(params, 1000, 4), 0);
   params.bias = {{3, 1.0F}};
-  const int64_t biased = LogitsProcessor::MaxBytes(params, 1000);
-  EXPECT_EQ(LogitsProcessor::MaxBytes(params, 100'000), biased);
+  const int64_t biased = LogitsProcessor::MaxBytes(params, 1000, 4);
+  EXPECT_EQ(LogitsProcessor::MaxBytes(params, 100'000, 4), biased);
   params.presence_penalty = 1;
-  EXPECT_EQ(LogitsProcessor::MaxBytes(params, 1000), biased + 8000);
+  EXPECT_EQ(LogitsProcessor::MaxBytes(params, 1000, 4), biased + 8000);
 }
 
 // Tokens a, b, ab, c and the end, id 4, in a vocabulary of 40 ids.
@@ -189,6 +189,16 @@ LogitsParams FormOf(const char* pattern) {
 
 // Much for any form here.
 int64_t work_left = 1'000'000;
+
+TEST(LogitsProcessorTest, BytesAreOfAMaskBehindEachDraft) {
+  static const structured::TokenTrie trie(std::vector<std::string>(4000, "a"));
+  LogitsParams params;
+  params.form = std::make_shared<structured::Automaton>(*structured::Grammar::Regex("a+"), &trie,
+                                                        size_t{1} << 20);
+  const int64_t without = LogitsProcessor::MaxBytes(params, 1000, 0);
+  EXPECT_GE(without, 1000);
+  EXPECT_GE(LogitsProcessor::MaxBytes(params, 1000, 16), without + 16 * 1000);
+}
 
 std::vector<TokenId> Kept(LogitsProcessor& processor, absl::Span<const TokenId> drafted = {}) {
   std::vector<float> logits(40, 1.0F);
