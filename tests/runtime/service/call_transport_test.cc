@@ -132,15 +132,15 @@ TEST_F(CallTransportTest, AStreamWritesOneMessageAtATimeAndEndsOnce) {
 }
 
 TEST_F(CallTransportTest, AMessageWithAFormWaitsForTheTextWorkerWithAllOfItsBytes) {
-  absl::Notification go_on;
+  const auto go_on = std::make_shared<absl::Notification>();  // outlives the wait
   const auto most = static_cast<size_t>(core_.quotas.text_bytes);
   ASSERT_TRUE(
-      core_.text_worker.Post(most - 40'000, [&go_on] { go_on.WaitForNotification(); }).ok());
+      core_.text_worker.Post(most - 40'000, [go_on] { go_on->WaitForNotification(); }).ok());
   v1::GenerateRequest request = TextRequest();
   request.mutable_structured()->set_json_schema(std::string(50'000, ' '));
   const auto call = Start<GenerateUnary>(request);
   const absl::Status end = transport_.end.value_or(absl::OkStatus());
-  go_on.Notify();
+  go_on->Notify();
   EXPECT_EQ(ReasonOf(end), reason::kQueueFull) << end;
   call->OnClosed();
 }
