@@ -1,33 +1,13 @@
-// bf16 and f16 as f32 and back, in integer code: the meaning that the vector conversions share bit
-// for bit. Rounding is to nearest even, f16 overflows to infinity, a NaN stays a NaN and becomes
-// quiet (bf16 to f32 changes nothing). `static`: kernel sources compile these for their own
-// instruction set.
+// f16 as f32 and back, beside bf16's: the meaning that the vector conversions share bit for bit.
+// Rounding is to nearest even, f16 overflows to infinity, a NaN stays a NaN and becomes quiet.
+// `static`: kernel sources compile these for their own instruction set.
 #pragma once
 
 #include <stdint.h>
 
+#include "memory/bf16.h"
+
 namespace bulkhead {
-
-[[maybe_unused]] static inline uint32_t BitsOfF32(float x) {
-  uint32_t bits;
-  __builtin_memcpy(&bits, &x, sizeof(bits));
-  return bits;
-}
-
-[[maybe_unused]] static inline float F32OfBits(uint32_t bits) {
-  float x;
-  __builtin_memcpy(&x, &bits, sizeof(x));
-  return x;
-}
-
-[[maybe_unused]] static inline float F32OfBf16(uint16_t x) { return F32OfBits(uint32_t{x} << 16); }
-
-[[maybe_unused]] static inline uint16_t Bf16OfF32(float x) {
-  const uint32_t bits = BitsOfF32(x);
-  const bool is_nan = (bits & 0x7FFFFFFF) > 0x7F800000;
-  const uint32_t rounded = bits + 0x7FFF + ((bits >> 16) & 1);
-  return static_cast<uint16_t>((is_nan ? bits | 0x400000 : rounded) >> 16);
-}
 
 [[maybe_unused]] static inline float F32OfF16(uint16_t x) {
   const uint32_t sign = uint32_t{x & 0x8000u} << 16;
