@@ -33,7 +33,7 @@ absl::Status Communicator::Broadcast(int32_t* values, int64_t count) {
     partial.F32(0)[i] = static_cast<float>(bits >> 16);
     partial.F32(1)[i] = static_cast<float>(bits & 0xFFFF);
   }
-  BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, AllReduceSum());
+  BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, AllReduceSumF32());
   for (int64_t i = 0; i < count; ++i) {
     const auto high = static_cast<uint32_t>(sum.F32(0)[i]);
     values[i] = static_cast<int32_t>(high << 16 | static_cast<uint32_t>(sum.F32(1)[i]));
@@ -42,7 +42,12 @@ absl::Status Communicator::Broadcast(int32_t* values, int64_t count) {
 }
 
 NcclWindow::NcclWindow(const CommLimits& limits, int size)
-    : part_offset_bytes(RoundUp(limits.max_sum_elements * kFloatBytes, kAlignBytes)),
+    : rounded_offset_bytes(RoundUp(limits.max_sum_elements * kFloatBytes, kAlignBytes)),
+      part_offset_bytes(
+          rounded_offset_bytes +
+          (limits.sum_dtype == DType::kF32
+               ? 0
+               : RoundUp(limits.max_sum_elements * DTypeBytes(limits.sum_dtype), kAlignBytes))),
       whole_offset_bytes(part_offset_bytes +
                          RoundUp(limits.max_gather_elements * kFloatBytes, kAlignBytes)),
       total_bytes(RoundUp(whole_offset_bytes + size * limits.max_gather_elements * kFloatBytes,

@@ -29,8 +29,13 @@ class Communicator {
   // read it. rows * cols is bounded by the limits given at creation.
   virtual MatrixView PartialSum(int64_t rows, int64_t cols) = 0;
 
-  // The sum of all ranks' partial sums of that shape, valid until the next call of PartialSum.
+  // The sum of all ranks' partial sums of that shape, valid until the next call of PartialSum. In
+  // f32, or rounded on the way as CommLimits::sum_dtype says.
   virtual absl::StatusOr<ConstMatrixView> AllReduceSum() = 0;
+
+  // The same in f32 in any case, for numbers that must not be rounded: counts, bits, statistics.
+  // This default is for communicators that always sum in f32.
+  virtual absl::StatusOr<ConstMatrixView> AllReduceSumF32() { return AllReduceSum(); }
 
   // Whether AllReduceSumNorm may follow PartialSum(rows, cols) in place of AllReduceSum, which then
   // does not fail either. Equal on every rank.
@@ -67,11 +72,16 @@ struct CommLimits {
   // of a rank but 0 x all columns
   int64_t max_gather_elements = 0;
   Transport transport = Transport::kShared;
+  // kBF16: sums by NCCL, and what hosts send one another for sums, are rounded to bf16. Then bits
+  // depend on the number of ranks and on their hosts, and are still equal on all ranks and in every
+  // run. Sums in memory that ranks share, and one-shot ones, remain f32.
+  DType sum_dtype = DType::kF32;
 };
 
 // Device memory per rank for these limits in a group of `size` ranks. kShared: its slots, its
 // private result and its share of the shared one; kStaged: one partial sum, reduced in place;
-// kNccl: a partial sum, all ranks' parts, and what one_shot/ takes. Equal on every rank and host.
+// kNccl: a partial sum (in bf16, too, where sums are), all ranks' parts, and what one_shot/ takes.
+// Equal on every rank and host.
 int64_t CommunicationBytes(const CommLimits& limits, int size);
 
 }  // namespace bulkhead

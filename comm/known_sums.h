@@ -1,24 +1,37 @@
 // Numbers for the check of sums between GPUs at the start.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 
+#include "memory/matrix.h"
+
 namespace bulkhead {
 
-// Partial sums for the element-wise check of sums at start: integers whose sum stays below 2^24 for
-// every supported group size, so that f32 adds them exactly in any order.
-inline constexpr int kKnownPeriod = 1000;
+// Partial sums for the element-wise check of sums at start: integers that are added exactly in any
+// order.
+struct KnownNumbers {
+  int period = 1000;
+  int offsets = 8;  // rank r adds r % offsets
 
-// Element i of rank r's partial sum.
-constexpr int KnownOffset(int r) { return r % 8; }
-constexpr int64_t KnownValue(int64_t i, int r) { return i % kKnownPeriod + KnownOffset(r); }
+  constexpr int Offset(int r) const { return r % offsets; }
+  // Element i of rank r's partial sum.
+  constexpr int64_t Value(int64_t i, int r) const { return i % period + Offset(r); }
+  // Element i of the sum of `size` ranks.
+  constexpr int64_t Sum(int64_t i, int64_t size) const {
+    const int64_t rest = size % offsets;
+    return i % period * size + size / offsets * (offsets * (offsets - 1) / 2) +
+           rest * (rest - 1) / 2;
+  }
+};
 
-// Element i of the sum of `size` ranks.
-constexpr int64_t KnownSum(int64_t i, int64_t size) {
-  const int64_t rest = size % 8;
-  return i % kKnownPeriod * size + size / 8 * (0 + 1 + 2 + 3 + 4 + 5 + 6 + 7) +
-         rest * (rest - 1) / 2;
+// f32 has all integers up to 2^24, which no supported group size reaches, bf16 up to 2^8: there
+// numbers repeat the sooner the more ranks there are, and more than 512 ranks add up zeroes.
+constexpr KnownNumbers KnownNumbersIn(DType dtype, int size) {
+  if (dtype == DType::kF32) return {};
+  // Odd, so that parts of a power of two elements do not begin alike.
+  return {.period = std::max(1, (256 / size - 1) | 1), .offsets = size > 512 ? 1 : 2};
 }
 
 // Enqueues a kernel that writes (first + i) % period + offset to out[i], i < count, some

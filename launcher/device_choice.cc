@@ -54,6 +54,12 @@ std::string RankText(size_t rank, const RankTopology& topology) {
   return absl::StrCat("rank ", rank, " (host ", topology.hosts[rank], ")");
 }
 
+std::string RoundedSums(const RankDevice& device, const RankTopology& topology) {
+  if (device.transport == Transport::kNccl) return "those of NCCL";
+  if (topology.one_host()) return "none, since all ranks share their host's memory";
+  return "those between hosts";
+}
+
 // The group's answer from all ranks' devices, the same on every rank.
 class Choice {
  public:
@@ -187,6 +193,7 @@ absl::StatusOr<RankDevice> ChooseDevice(const EngineOptions& options, GroupExcha
   BH_ASSIGN_OR_RETURN(std::vector<RankDevices> ranks, GatherMessages(exchange, devices, timeout));
   const absl::Status made = Choice(options, topology, std::move(ranks)).Make(mine);
   if (!made.ok()) return MarkAgreed(made);  // equal inputs: the same on every rank
+  if (options.all_reduce_dtype != DType::kF32) mine.rounded_sums = RoundedSums(mine, topology);
   return mine;
 }
 

@@ -31,6 +31,7 @@ struct RankDevice {
   Transport transport = Transport::kShared;
   bool gemm_library = false;  // used for large products: only if every rank has it
   std::string products;       // which library, on a GPU, and why
+  std::string rounded_sums;   // which ones, where --all-reduce-dtype is not f32
   std::string text;           // the decision and the reason, equal on all ranks except for the GPU
 };
 

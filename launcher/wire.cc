@@ -29,6 +29,7 @@
 #include "kernels/cuda/cuda_sizes.h"
 #include "kernels/cuda/gemm_library.h"
 #include "kernels/cuda/peer_sum.h"
+#include "kernels/cuda/round_sum.h"
 #include "kernels/cuda/write_late.h"
 #include "launcher/gather_messages.h"
 #include "memory/cuda_device.h"
@@ -229,8 +230,14 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectRanks(Group& group, const C
                                                       int period, int offset) {
         WriteLate(*driver, out, count, first, period, offset);
       };
-      BH_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> nccl,
-                          ConnectNccl(group, limits, *driver, ledger, timeout, write_late));
+      BH_ASSIGN_OR_RETURN(
+          std::unique_ptr<Communicator> nccl,
+          ConnectNccl(group, limits, *driver, ledger, timeout,
+                      {.write_late = write_late,
+                       .round = [driver](const float* from, uint16_t* to,
+                                         int64_t count) { RoundSum(*driver, from, to, count); },
+                       .widen = [driver](const uint16_t* from, float* to,
+                                         int64_t count) { WidenSum(*driver, from, to, count); }}));
       static PeerDriver* const peers = NewCudaPeerDriver().release();
       return ConnectOneShot(
           group, limits, *driver, *peers, ledger, timeout,

@@ -115,6 +115,7 @@ class SingleGroup final : public Group {
 
 // Messages in flight: by kind, sender and receiver.
 struct Post {
+  std::atomic<int64_t>* tensor_bytes = nullptr;  // sent so far
   absl::Mutex mutex;
   std::map<std::array<int, 3>, std::deque<std::string>> boxes ABSL_GUARDED_BY(mutex);
 };
@@ -131,6 +132,9 @@ class LocalLink final : public LeaderLink {
                         absl::Span<const Incoming> receives, int64_t deadline_ns) override {
     for (const Outgoing& out : sends) {
       BH_CHECK(out.node != node_ && out.bytes > 0 && out.bytes <= kMaxLinkMessageBytes);
+      if (kind == LinkKind::kTensors && post_->tensor_bytes != nullptr) {
+        *post_->tensor_bytes += out.bytes;
+      }
       const absl::MutexLock lock(&post_->mutex);
       post_->boxes[{static_cast<int>(kind), node_, out.node}].emplace_back(
           static_cast<const char*>(out.data), out.bytes);
@@ -189,8 +193,9 @@ class LocalLink final : public LeaderLink {
 
 // One link per node leader; `regions` [nodes]: an abort there ends their waits.
 std::vector<std::unique_ptr<LeaderLink>> NewLocalLinks(
-    const std::vector<std::shared_ptr<Region>>& regions) {
+    const std::vector<std::shared_ptr<Region>>& regions, std::atomic<int64_t>* tensor_bytes) {
   const auto post = std::make_shared<Post>();
+  post->tensor_bytes = tensor_bytes;
   std::vector<std::unique_ptr<LeaderLink>> links;
   for (size_t node = 0; node < regions.size(); ++node) {
     links.push_back(std::make_unique<LocalLink>(
@@ -237,7 +242,8 @@ std::vector<std::unique_ptr<Group>> NewLocalGroups(int size) {
   return groups;
 }
 
-std::vector<std::unique_ptr<Group>> NewLocalNodes(const std::vector<int>& node_of_rank) {
+std::vector<std::unique_ptr<Group>> NewLocalNodes(const std::vector<int>& node_of_rank,
+                                                  std::atomic<int64_t>* tensor_bytes) {
   std::vector<std::string> identities;
   for (const int node : node_of_rank) {
     identities.push_back(absl::StrCat("host", node, " boot 1"));
@@ -255,7 +261,7 @@ std::vector<std::unique_ptr<Group>> NewLocalNodes(const std::vector<int>& node_o
     memories.push_back(*NewThreadSharedMemory(Region::Bytes(local_size)));
     regions.push_back(std::make_shared<Region>(memories.back(), 0, local_size));
   }
-  std::vector<std::unique_ptr<LeaderLink>> links = NewLocalLinks(regions);
+  std::vector<std::unique_ptr<LeaderLink>> links = NewLocalLinks(regions, tensor_bytes);
   std::vector<std::unique_ptr<Group>> groups(size);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {

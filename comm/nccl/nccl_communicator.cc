@@ -26,16 +26,22 @@ constexpr int kLateRounds = 8;
 constexpr int64_t kMaxLateElements = 1 << 16;
 
 class NcclCommunicator final : public Communicator {
-public:
-  NcclCommunicator(const NcclLibrary &nccl, Group &group,
-                   const CommLimits &limits, CudaDriver &driver)
-      : topology_(group.exchange().topology()), limits_(limits),
-        layout_(limits, topology_.size), driver_(driver),
-        liveness_(group.liveness()), rank_(nccl, group), memory_(rank_) {}
+ public:
+  NcclCommunicator(const NcclLibrary& nccl, Group& group, const CommLimits& limits,
+                   CudaDriver& driver, NcclKernels kernels)
+      : topology_(group.exchange().topology()),
+        limits_(limits),
+        layout_(limits, topology_.size),
+        known_(KnownNumbersIn(limits.sum_dtype, topology_.size)),
+        driver_(driver),
+        kernels_(std::move(kernels)),
+        liveness_(group.liveness()),
+        rank_(nccl, group),
+        memory_(rank_) {}
   int rank() const override { return topology_.rank; }
   int size() const override { return topology_.size; }
-  NcclRank &nccl_rank() { return rank_; }
-  NcclMemory &memory() { return memory_; }
+  NcclRank& nccl_rank() { return rank_; }
+  NcclMemory& memory() { return memory_; }
 
   MatrixView PartialSum(int64_t rows, int64_t cols) override {
     BH_CHECK(rows >= 0 && cols >= 0 && rows * cols <= limits_.max_sum_elements);
@@ -45,49 +51,44 @@ public:
 
   absl::StatusOr<ConstMatrixView> AllReduceSum() override {
     const int64_t elements = view_.rows() * view_.cols();
-    ncclResult_t answer = ncclSuccess;
-    if (elements > 0) {
-      answer = rank_.nccl().all_reduce(
-          view_.data(), view_.data(), static_cast<size_t>(elements),
-          ncclFloat32, ncclSum, rank_.comm(), stream());
-    }
-    BH_RETURN_IF_ERROR(rank_.Check(answer, "ncclAllReduce"));
+    if (limits_.sum_dtype == DType::kF32 || elements == 0) return AllReduceSumF32();
+    std::byte* const rounded = memory_.data() + layout_.rounded_offset_bytes;
+    auto* const numbers = reinterpret_cast<uint16_t*>(rounded);
+    kernels_.round(view_.F32(), numbers, elements);
+    BH_RETURN_IF_ERROR(SumInPlace(rounded, elements, ncclBfloat16));
+    kernels_.widen(numbers, view_.F32(), elements);
+    return ConstMatrixView(view_);
+  }
+  absl::StatusOr<ConstMatrixView> AllReduceSumF32() override {
+    BH_RETURN_IF_ERROR(SumInPlace(view_.data(), view_.rows() * view_.cols(), ncclFloat32));
     return ConstMatrixView(view_);
   }
 
-  absl::Status GatherCols(ConstMatrixView part,
-                          absl::Span<const int64_t> cols_of_rank,
+  absl::Status GatherCols(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
                           MatrixView out) override {
     BH_CHECK(static_cast<int>(cols_of_rank.size()) == size() &&
              part.cols() == cols_of_rank[rank()]);
-    const int64_t widest =
-        *std::max_element(cols_of_rank.begin(), cols_of_rank.end());
-    const int64_t share =
-        part.rows() * widest; // per rank; narrower parts leave the end unused
+    const int64_t widest = *std::max_element(cols_of_rank.begin(), cols_of_rank.end());
+    const int64_t share = part.rows() * widest;  // per rank; narrower parts leave the end unused
     BH_CHECK(share <= limits_.max_gather_elements);
-    if (share == 0)
-      return absl::OkStatus();
-    std::byte *const mine = memory_.data() + layout_.part_offset_bytes;
-    std::byte *const all = memory_.data() + layout_.whole_offset_bytes;
+    if (share == 0) return absl::OkStatus();
+    std::byte* const mine = memory_.data() + layout_.part_offset_bytes;
+    std::byte* const all = memory_.data() + layout_.whole_offset_bytes;
     const int64_t row_bytes = part.cols() * kFloatBytes;
     if (row_bytes > 0) {
-      driver_.CopyRows(part.data(), part.row_stride() * kFloatBytes, mine,
-                       row_bytes, row_bytes, part.rows());
+      driver_.CopyRows(part.data(), part.row_stride() * kFloatBytes, mine, row_bytes, row_bytes,
+                       part.rows());
     }
-    const ncclResult_t answer =
-        rank_.nccl().all_gather(mine, all, static_cast<size_t>(share),
-                                ncclFloat32, rank_.comm(), stream());
+    const ncclResult_t answer = rank_.nccl().all_gather(mine, all, static_cast<size_t>(share),
+                                                        ncclFloat32, rank_.comm(), stream());
     BH_RETURN_IF_ERROR(rank_.Check(answer, "ncclAllGather"));
-    if (rank() != 0)
-      return absl::OkStatus();
+    if (rank() != 0) return absl::OkStatus();
     int64_t col = 0;
     for (int r = 0; r < size(); ++r) {
       const int64_t bytes = cols_of_rank[r] * kFloatBytes;
-      BH_CHECK(out.rows() == part.rows() &&
-               col + cols_of_rank[r] <= out.cols());
+      BH_CHECK(out.rows() == part.rows() && col + cols_of_rank[r] <= out.cols());
       if (bytes > 0) {
-        driver_.CopyRows(all + r * share * kFloatBytes, bytes,
-                         out.data() + col * kFloatBytes,
+        driver_.CopyRows(all + r * share * kFloatBytes, bytes, out.data() + col * kFloatBytes,
                          out.row_stride() * kFloatBytes, bytes, part.rows());
       }
       col += cols_of_rank[r];
@@ -96,52 +97,47 @@ public:
     return absl::OkStatus();
   }
 
-  absl::Status Broadcast(int32_t *values, int64_t count) override {
-    if (count == 0)
-      return absl::OkStatus();
-    const ncclResult_t answer =
-        rank_.nccl().broadcast(values, values, static_cast<size_t>(count),
-                               ncclInt32, 0, rank_.comm(), stream());
+  absl::Status Broadcast(int32_t* values, int64_t count) override {
+    if (count == 0) return absl::OkStatus();
+    const ncclResult_t answer = rank_.nccl().broadcast(values, values, static_cast<size_t>(count),
+                                                       ncclInt32, 0, rank_.comm(), stream());
     return rank_.Check(answer, "ncclBroadcast");
   }
 
   // Sums `elements` known numbers and checks every result.
   absl::Status SumAndCheck(int64_t elements, absl::Time deadline) {
-    if (elements == 0)
-      return absl::OkStatus();
+    if (elements == 0) return absl::OkStatus();
     std::vector<float> numbers(elements);
-    for (int64_t i = 0; i < elements; ++i)
-      numbers[i] = static_cast<float>(KnownValue(i, rank()));
+    for (int64_t i = 0; i < elements; ++i) numbers[i] = static_cast<float>(known_.Value(i, rank()));
     const MatrixView partial = PartialSum(1, elements);
-    driver_.CopyToDevice(numbers.data(), partial.data(),
-                         elements * kFloatBytes);
+    driver_.CopyToDevice(numbers.data(), partial.data(), elements * kFloatBytes);
     return CheckSum(0, numbers, deadline);
   }
 
-  // The same right after a kernel that writes them late, with different numbers
-  // in each round.
-  absl::Status SumBehindKernelAndCheck(int64_t elements, int64_t round,
-                                       const WritePartialSumLate &write_late,
-                                       absl::Time deadline) {
-    if (elements == 0)
-      return absl::OkStatus();
+  // The same right after a kernel that writes them late, with different numbers in each round.
+  absl::Status SumBehindKernelAndCheck(int64_t elements, int64_t round, absl::Time deadline) {
+    if (elements == 0) return absl::OkStatus();
     std::vector<float> numbers(elements);
-    auto *const partial =
-        reinterpret_cast<float *>(PartialSum(1, elements).data());
-    write_late(partial, elements, /*first=*/round, kKnownPeriod,
-               KnownOffset(rank()));
+    auto* const partial = reinterpret_cast<float*>(PartialSum(1, elements).data());
+    kernels_.write_late(partial, elements, /*first=*/round, known_.period, known_.Offset(rank()));
     return CheckSum(round, numbers, deadline);
   }
 
-private:
-  cudaStream_t stream() {
-    return static_cast<cudaStream_t>(driver_.native_stream());
+ private:
+  absl::Status SumInPlace(void* numbers, int64_t elements, ncclDataType_t type) {
+    ncclResult_t answer = ncclSuccess;
+    if (elements > 0) {
+      answer = rank_.nccl().all_reduce(numbers, numbers, static_cast<size_t>(elements), type,
+                                       ncclSum, rank_.comm(), stream());
+    }
+    return rank_.Check(answer, "ncclAllReduce");
   }
 
-  // Sums the known partial sum starting at element `first`; `numbers` is a
-  // buffer in use until the stream is idle.
-  absl::Status CheckSum(int64_t first, std::vector<float> &numbers,
-                        absl::Time deadline) {
+  cudaStream_t stream() { return static_cast<cudaStream_t>(driver_.native_stream()); }
+
+  // Sums the known partial sum starting at element `first`; `numbers` is a buffer in use until the
+  // stream is idle.
+  absl::Status CheckSum(int64_t first, std::vector<float>& numbers, absl::Time deadline) {
     BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, AllReduceSum());
     const auto elements = static_cast<int64_t>(numbers.size());
     driver_.CopyToHost(sum.data(), numbers.data(), elements * kFloatBytes);
@@ -150,21 +146,18 @@ private:
       return waited;
     }
     for (int64_t i = 0; i < elements; ++i) {
-      const auto expected = static_cast<float>(KnownSum(first + i, size()));
-      if (numbers[i] == expected)
-        continue;
-      return absl::InternalError(
-          absl::StrCat(rank_.name(), ": NCCL's sum is wrong: element ", i,
-                       " of ", elements, " is ", numbers[i], " and should be ",
-                       expected, "; use --comm staged"));
+      const auto expected = static_cast<float>(known_.Sum(first + i, size()));
+      if (numbers[i] == expected) continue;
+      return absl::InternalError(absl::StrCat(rank_.name(), ": NCCL's sum is wrong: element ", i,
+                                              " of ", elements, " is ", numbers[i],
+                                              " and should be ", expected, "; use --comm staged"));
     }
     return absl::OkStatus();
   }
 
   // A collective that a rank never joins must fail the start, not hang it.
   absl::Status WaitForQueue(absl::Time deadline) {
-    if (!event_.has_value())
-      event_ = driver_.NewEvent();
+    if (!event_.has_value()) event_ = driver_.NewEvent();
     driver_.Record(*event_);
     while (!driver_.Query(*event_)) {
       BH_RETURN_IF_ERROR(liveness_.Check(absl::InfiniteDuration()));
@@ -181,98 +174,89 @@ private:
   const RankTopology topology_;
   const CommLimits limits_;
   const NcclWindow layout_;
-  CudaDriver &driver_;
-  GroupLiveness &liveness_;
+  const KnownNumbers known_;
+  CudaDriver& driver_;
+  const NcclKernels kernels_;
+  GroupLiveness& liveness_;
   NcclRank rank_;
   NcclMemory memory_;
   std::optional<CudaEvent> event_;
-  MatrixView view_; // of the partial sum
+  MatrixView view_;  // of the partial sum
 };
 
 // Rank 0 creates the NCCL id and shares it with all ranks.
-absl::StatusOr<ncclUniqueId> ShareId(const NcclLibrary &nccl,
-                                     GroupExchange &exchange,
+absl::StatusOr<ncclUniqueId> ShareId(const NcclLibrary& nccl, GroupExchange& exchange,
                                      absl::Duration timeout) {
   ncclUniqueId id = {};
   absl::Status made;
   if (exchange.topology().coordinator()) {
     const ncclResult_t answer = nccl.get_unique_id(&id);
     if (answer != ncclSuccess) {
-      made = absl::UnavailableError(
-          absl::StrCat("ncclGetUniqueId: ", nccl.error_text(answer), ", ",
-                       nccl.last_error(nullptr)));
+      made = absl::UnavailableError(absl::StrCat("ncclGetUniqueId: ", nccl.error_text(answer), ", ",
+                                                 nccl.last_error(nullptr)));
     }
   }
   BH_RETURN_IF_ERROR(Agree(exchange, kConnectPhase, made, timeout));
   BH_ASSIGN_OR_RETURN(
       const std::vector<std::string> all,
-      exchange.AllGather(absl::string_view(id.internal, sizeof(id.internal)),
-                         timeout));
+      exchange.AllGather(absl::string_view(id.internal, sizeof(id.internal)), timeout));
   BH_CHECK(all[0].size() == sizeof(id.internal));
   std::memcpy(id.internal, all[0].data(), sizeof(id.internal));
   return id;
 }
 
 // Windows and protocols must have one version.
-absl::Status AgreeOnVersion(const absl::StatusOr<const NcclLibrary *> &nccl,
-                            GroupExchange &exchange, absl::Duration timeout) {
+absl::Status AgreeOnVersion(const absl::StatusOr<const NcclLibrary*>& nccl, GroupExchange& exchange,
+                            absl::Duration timeout) {
   BH_RETURN_IF_ERROR(Agree(exchange, kConnectPhase, nccl.status(), timeout));
-  BH_ASSIGN_OR_RETURN(
-      const std::vector<std::string> versions,
-      exchange.AllGather(absl::StrCat((*nccl)->Version()), timeout));
+  BH_ASSIGN_OR_RETURN(const std::vector<std::string> versions,
+                      exchange.AllGather(absl::StrCat((*nccl)->Version()), timeout));
   for (size_t r = 1; r < versions.size(); ++r) {
-    if (versions[r] == versions[0])
-      continue;
-    return MarkAgreed(WithExitCode(
-        absl::FailedPreconditionError(absl::StrCat(
-            "rank ", r, " has NCCL ", versions[r], " and rank 0 has ",
-            versions[0], "; name one with BULKHEAD_NCCL")),
-        ExitCode::kGroupNotUp));
+    if (versions[r] == versions[0]) continue;
+    return MarkAgreed(WithExitCode(absl::FailedPreconditionError(absl::StrCat(
+                                       "rank ", r, " has NCCL ", versions[r], " and rank 0 has ",
+                                       versions[0], "; name one with BULKHEAD_NCCL")),
+                                   ExitCode::kGroupNotUp));
   }
   return absl::OkStatus();
 }
 
-} // namespace
+}  // namespace
 
-absl::StatusOr<std::unique_ptr<Communicator>>
-ConnectNccl(Group &group, const CommLimits &limits, CudaDriver &driver,
-            MemoryLedger &ledger, absl::Duration timeout,
-            const WritePartialSumLate &write_late) {
-  GroupExchange &exchange = group.exchange();
-  const absl::StatusOr<const NcclLibrary *> nccl = NcclLibrary::Get();
+absl::StatusOr<std::unique_ptr<Communicator>> ConnectNccl(Group& group, const CommLimits& limits,
+                                                          CudaDriver& driver, MemoryLedger& ledger,
+                                                          absl::Duration timeout,
+                                                          NcclKernels kernels) {
+  GroupExchange& exchange = group.exchange();
+  const absl::StatusOr<const NcclLibrary*> nccl = NcclLibrary::Get();
   BH_RETURN_IF_ERROR(AgreeOnVersion(nccl, exchange, timeout));
-  BH_ASSIGN_OR_RETURN(const ncclUniqueId id,
-                      ShareId(**nccl, exchange, timeout));
+  BH_ASSIGN_OR_RETURN(const ncclUniqueId id, ShareId(**nccl, exchange, timeout));
   const absl::Time deadline = absl::Now() + timeout;
-  auto comm = std::make_unique<NcclCommunicator>(**nccl, group, limits, driver);
+  auto comm = std::make_unique<NcclCommunicator>(**nccl, group, limits, driver, std::move(kernels));
   const auto agree = [&](absl::Status mine, ExitCode code) {
-    return Agree(exchange, kConnectPhase, WithExitCode(std::move(mine), code),
-                 timeout);
+    return Agree(exchange, kConnectPhase, WithExitCode(std::move(mine), code), timeout);
   };
-  BH_RETURN_IF_ERROR(
-      agree(comm->nccl_rank().Init(id, deadline), ExitCode::kGroupNotUp));
+  BH_RETURN_IF_ERROR(agree(comm->nccl_rank().Init(id, deadline), ExitCode::kGroupNotUp));
   const int64_t bytes = NcclWindow(limits, comm->size()).total_bytes;
   absl::Status taken = ledger.TakeMapped(MemoryCategory::kCommunication, bytes);
-  if (taken.ok())
-    taken = comm->memory().Allocate(bytes);
+  if (taken.ok()) taken = comm->memory().Allocate(bytes);
   BH_RETURN_IF_ERROR(agree(std::move(taken), ExitCode::kDoesNotFit));
   driver.Fill(comm->memory().data(), std::byte{0}, bytes);
   BH_RETURN_IF_ERROR(agree(comm->memory().Register(), ExitCode::kGroupNotUp));
   // Small and large messages use different algorithms.
   const int64_t most = limits.max_sum_elements;
   for (const int64_t elements : {std::min<int64_t>(most, 256), most}) {
-    BH_RETURN_IF_ERROR(
-        agree(comm->SumAndCheck(elements, deadline), ExitCode::kGroupNotUp));
+    BH_RETURN_IF_ERROR(agree(comm->SumAndCheck(elements, deadline), ExitCode::kGroupNotUp));
     for (int round = 1; round <= kLateRounds; ++round) {
       BH_RETURN_IF_ERROR(agree(
-          comm->SumBehindKernelAndCheck(std::min(elements, kMaxLateElements),
-                                        round, write_late, deadline),
+          comm->SumBehindKernelAndCheck(std::min(elements, kMaxLateElements), round, deadline),
           ExitCode::kGroupNotUp));
     }
   }
   BH_LOG(kInfo) << "NCCL " << (*nccl)->Version() << " connects " << comm->size()
-                << " ranks; symmetric windows: " << comm->memory().WindowText();
+                << " ranks, sums in " << DTypeName(limits.sum_dtype)
+                << "; symmetric windows: " << comm->memory().WindowText();
   return comm;
 }
 
-} // namespace bulkhead
+}  // namespace bulkhead

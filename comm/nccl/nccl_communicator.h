@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -16,13 +17,23 @@
 
 namespace bulkhead {
 
-// A rank's memory for NCCL, in one allocation: the partial sum, reduced in place; this rank's part
-// of a gather; and the parts of all ranks.
+// A rank's memory for NCCL, in one allocation: the partial sum; the same in bf16 where sums are;
+// this rank's part of a gather; and the parts of all ranks. Sums are in place.
 struct NcclWindow {
   NcclWindow(const CommLimits& limits, int size);
+  int64_t rounded_offset_bytes = 0;
   int64_t part_offset_bytes = 0;
   int64_t whole_offset_bytes = 0;
   int64_t total_bytes = 0;  // rounded up to NCCL's granularity
+};
+
+// What ConnectNccl needs of kernels.
+struct NcclKernels {
+  WritePartialSumLate write_late;
+  // Enqueue the conversion of `count` numbers, rounded to nearest even, and back. Not called where
+  // sums are in f32.
+  std::function<void(const float* from, uint16_t* to, int64_t count)> round;
+  std::function<void(const uint16_t* from, float* to, int64_t count)> widen;
 };
 
 // The first NCCL version that supports two ranks on one device.
@@ -36,12 +47,12 @@ absl::StatusOr<int> NcclVersion();
 // Collective, as Group::Connect; takes NcclWindow::total_bytes from `ledger`. Rank 0's id is shared
 // over the group's exchange; the ranks connect within `timeout`, then sum known numbers, small
 // messages and the largest allowed, and check every result: with inputs copied there, and with
-// inputs written by `write_late` just before the sum. Calls of the communicator may block while a
-// rank is missing: the watchdog ends such waits. `driver` and `group` outlive the communicator.
-// UNAVAILABLE names this rank and NCCL's error; INTERNAL reports a wrong sum.
+// inputs written by kernels.write_late just before the sum. Calls of the communicator may block
+// while a rank is missing: the watchdog ends such waits. `driver` and `group` outlive the
+// communicator. UNAVAILABLE names this rank and NCCL's error; INTERNAL reports a wrong sum.
 absl::StatusOr<std::unique_ptr<Communicator>> ConnectNccl(Group& group, const CommLimits& limits,
                                                           CudaDriver& driver, MemoryLedger& ledger,
                                                           absl::Duration timeout,
-                                                          const WritePartialSumLate& write_late);
+                                                          NcclKernels kernels);
 
 }  // namespace bulkhead

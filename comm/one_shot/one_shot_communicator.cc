@@ -30,6 +30,7 @@ constexpr int kMaxNormsInTurn = 3;
 constexpr int64_t kMaxNormed = 16384;
 constexpr int64_t kCheckBytes = (2 * kMaxNormed + kMaxPeerNormCols) * kFloatBytes;
 constexpr double kNormTolerance = 1e-5;
+constexpr KnownNumbers kKnown = KnownNumbersIn(DType::kF32, kMaxPeers);
 
 // This rank's memory, and the others' as this device addresses it.
 class SharedPlaces {
@@ -82,10 +83,10 @@ class OneShotCommunicator final : public Communicator {
 
   // In place, as the inner communicator's.
   absl::StatusOr<ConstMatrixView> AllReduceSum() override {
-    const int64_t elements = view_.rows() * view_.cols();
-    if (elements > sums_.max_elements) return inner_->AllReduceSum();
-    if (elements > 0) options_.sum(sums_, view_.F32(), elements);
-    return ConstMatrixView(view_);
+    return SumIfSmall() ? ConstMatrixView(view_) : inner_->AllReduceSum();
+  }
+  absl::StatusOr<ConstMatrixView> AllReduceSumF32() override {
+    return SumIfSmall() ? ConstMatrixView(view_) : inner_->AllReduceSumF32();
   }
 
   bool NormsSum(int64_t rows, int64_t cols) const override { return sums_.NormsRows(rows, cols); }
@@ -154,11 +155,19 @@ class OneShotCommunicator final : public Communicator {
   }
 
  private:
+  // False: it is the inner communicator's.
+  bool SumIfSmall() {
+    const int64_t elements = view_.rows() * view_.cols();
+    if (elements > sums_.max_elements) return false;
+    if (elements > 0) options_.sum(sums_, view_.F32(), elements);
+    return true;
+  }
+
   // `sums` of them, each of what the one before it gave, without waiting in between.
   absl::Status CheckSum(int64_t elements, int64_t round, int sums) {
     std::vector<float> numbers(elements);
-    options_.write_late(PartialSum(1, elements).F32(), elements, /*first=*/round, kKnownPeriod,
-                        KnownOffset(rank()));
+    options_.write_late(PartialSum(1, elements).F32(), elements, /*first=*/round, kKnown.period,
+                        kKnown.Offset(rank()));
     int64_t factor = 1;
     for (int i = 0; i < sums; ++i) {
       BH_RETURN_IF_ERROR(AllReduceSum().status());
@@ -168,7 +177,7 @@ class OneShotCommunicator final : public Communicator {
                        elements * kFloatBytes);
     BH_RETURN_IF_ERROR(driver_.Synchronize());
     for (int64_t i = 0; i < elements; ++i) {
-      const auto expected = static_cast<float>(KnownSum(round + i, size()) * factor);
+      const auto expected = static_cast<float>(kKnown.Sum(round + i, size()) * factor);
       if (numbers[i] == expected) continue;
       return absl::InternalError(absl::StrCat("element ", i, " of ", elements, " of sum ", round,
                                               " is ", numbers[i],
@@ -190,9 +199,9 @@ class OneShotCommunicator final : public Communicator {
     const ResidualNorm norm{.hidden = view(checked_, rows, cols),
                             .weight = view(checked_ + 2 * kMaxNormed, 1, cols),
                             .normed = view(checked_ + kMaxNormed, rows, cols)};
-    options_.write_late(checked_, elements, /*first=*/round, kKnownPeriod, /*offset=*/0);
-    options_.write_late(PartialSum(rows, cols).F32(), elements, /*first=*/round, kKnownPeriod,
-                        KnownOffset(rank()));
+    options_.write_late(checked_, elements, /*first=*/round, kKnown.period, /*offset=*/0);
+    options_.write_late(PartialSum(rows, cols).F32(), elements, /*first=*/round, kKnown.period,
+                        kKnown.Offset(rank()));
     for (int i = 0; i < norms; ++i) AllReduceSumNorm(norm);
     std::vector<float> hidden(elements);
     std::vector<float> normed(elements);
@@ -206,7 +215,7 @@ class OneShotCommunicator final : public Communicator {
       const double scale = 1 / std::sqrt(squares / static_cast<double>(cols));
       for (int64_t i = begin; i < begin + cols; ++i) {
         const auto expected =
-            static_cast<float>(KnownValue(round + i, 0) + norms * KnownSum(round + i, size()));
+            static_cast<float>(kKnown.Value(round + i, 0) + norms * kKnown.Sum(round + i, size()));
         const double error = std::abs(normed[i] - expected * scale);
         if (hidden[i] == expected && error <= kNormTolerance * expected * scale) continue;
         return absl::InternalError(absl::StrCat(

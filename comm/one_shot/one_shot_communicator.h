@@ -1,5 +1,5 @@
-// Small sums between the GPUs of one host by kernels of ours, in one step (memory/peer_sums.h);
-// everything else by another communicator.
+// Small sums between the GPUs of one host by kernels of ours, in one step (memory/peer_sums.h), in
+// f32; everything else by another communicator.
 #pragma once
 
 #include <cstdint>

@@ -65,16 +65,10 @@ class StagedCommunicator final : public Communicator {
   }
 
   absl::StatusOr<ConstMatrixView> AllReduceSum() override {
-    const int64_t bytes = view_.rows() * view_.cols() * kFloatBytes;
-    const MatrixView host_partial = host_->comm->PartialSum(view_.rows(), view_.cols());
-    if (bytes > 0) device_.CopyToHost(view_.data(), outgoing(), bytes);
-    BH_RETURN_IF_ERROR(device_.Synchronize());
-    if (bytes > 0) std::memcpy(host_partial.data(), outgoing(), bytes);
-    BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, host_->comm->AllReduceSum());
-    if (bytes == 0) return ConstMatrixView(view_);
-    std::memcpy(outgoing(), sum.data(), bytes);
-    device_.CopyFromHost(outgoing(), view_.data(), bytes);
-    return ConstMatrixView(view_);
+    return Sum(&Communicator::AllReduceSum);
+  }
+  absl::StatusOr<ConstMatrixView> AllReduceSumF32() override {
+    return Sum(&Communicator::AllReduceSumF32);
   }
 
   absl::Status GatherCols(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
@@ -110,6 +104,20 @@ class StagedCommunicator final : public Communicator {
   }
 
  private:
+  // By `host_sum` of the host communicator.
+  absl::StatusOr<ConstMatrixView> Sum(absl::StatusOr<ConstMatrixView> (Communicator::*host_sum)()) {
+    const int64_t bytes = view_.rows() * view_.cols() * kFloatBytes;
+    const MatrixView host_partial = host_->comm->PartialSum(view_.rows(), view_.cols());
+    if (bytes > 0) device_.CopyToHost(view_.data(), outgoing(), bytes);
+    BH_RETURN_IF_ERROR(device_.Synchronize());
+    if (bytes > 0) std::memcpy(host_partial.data(), outgoing(), bytes);
+    BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, (*host_->comm.*host_sum)());
+    if (bytes == 0) return ConstMatrixView(view_);
+    std::memcpy(outgoing(), sum.data(), bytes);
+    device_.CopyFromHost(outgoing(), view_.data(), bytes);
+    return ConstMatrixView(view_);
+  }
+
   std::byte* outgoing() const { return pinned_.get(); }
   // Rank 0: all ranks' parts.
   std::byte* whole() const { return pinned_.get() + OutgoingBytes(limits_); }

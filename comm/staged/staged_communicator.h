@@ -1,6 +1,7 @@
 // StagedCommunicator: sums, gathers and broadcasts of tensors on devices, staged through shared
 // host memory: for devices without NCCL support, such as one shared by several ranks. Every
-// operation synchronizes the device's stream; results are bit-identical to the host communicator's.
+// operation synchronizes the device's stream; results are bit-identical to the host communicator's,
+// which between hosts may sum in bf16.
 #pragma once
 
 #include <cstdint>

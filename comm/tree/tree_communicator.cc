@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "comm/shm/shm_communicator.h"
+#include "memory/bf16.h"
 
 // When may memory be rewritten? Every operation starts with a barrier A of the node and ends with a
 // barrier E.
@@ -14,11 +15,16 @@
 //     rows to all ranks, second slots are written by the leader before a barrier between A and E.
 //   * The sum, read by its callers until their next PartialSum: rewritten after the next A, which
 //     every rank enters after its PartialSum. Subtrees and staging are read between A and E only.
+//   * Subtrees of a node, partial sums of single ranks among them, are the leader's alone once they
+//     are added up: it rounds them to bf16 in place.
+// Numbers of bf16 that become f32 in place lie in the upper half of what those take, and are read,
+// a block at a time, before their successors are overwritten.
 
 namespace bulkhead {
 namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
+constexpr int64_t kBf16Bytes = sizeof(uint16_t);
 constexpr int64_t kBlock = 1024;  // floats: partial sums stay in the L1 cache
 
 int Half(int begin, int end) { return begin + (end - begin + 1) / 2; }
@@ -42,6 +48,34 @@ bool IsFullTree(absl::Span<const Subtree> subtrees, int begin, int end) {
   const int half = Half(begin, end);
   return IsFullTree(subtrees.subspan(0, subtrees.size() / 2), begin, half) &&
          IsFullTree(subtrees.subspan(subtrees.size() / 2), half, end);
+}
+
+// `to` may be `from` or begin before it.
+void RoundToBf16(const float* from, int64_t count, std::byte* to) {
+  uint16_t block[kBlock];
+  for (int64_t at = 0; at < count; at += kBlock) {
+    const int64_t block_count = std::min(kBlock, count - at);
+    for (int64_t i = 0; i < block_count; ++i) block[i] = Bf16OfF32(from[at + i]);
+    std::memcpy(to + at * kBf16Bytes, block, block_count * kBf16Bytes);
+  }
+}
+
+// At most kBlock numbers; `to` may overlap them.
+void WidenBf16(const std::byte* from, int64_t count, float* to) {
+  uint16_t block[kBlock];
+  std::memcpy(block, from, count * kBf16Bytes);
+  for (int64_t i = 0; i < count; ++i) to[i] = F32OfBf16(block[i]);
+}
+
+// sum[i] = a[i] + b[i], of bf16.
+void AddBf16(const std::byte* a, const std::byte* b, int64_t count, float* sum) {
+  float right[kBlock];
+  for (int64_t at = 0; at < count; at += kBlock) {
+    const int64_t block_count = std::min(kBlock, count - at);
+    WidenBf16(b + at * kBf16Bytes, block_count, right);
+    WidenBf16(a + at * kBf16Bytes, block_count, sum + at);
+    for (int64_t i = 0; i < block_count; ++i) sum[at + i] += right[i];
+  }
 }
 
 int LocalIndex(const std::vector<int>& local, int rank) {
@@ -117,9 +151,10 @@ MatrixView TreeCommunicator::PartialSum(int64_t rows, int64_t cols) {
   return MatrixView(slot(0, region_->rank()), DType::kF32, rows, cols);
 }
 
-absl::StatusOr<ConstMatrixView> TreeCommunicator::AllReduceSum() {
+absl::StatusOr<ConstMatrixView> TreeCommunicator::Sum(DType sent_as) {
   BH_CHECK(has_term_);
   has_term_ = false;
+  sent_as_ = sent_as;
   const int64_t elements = term_rows_ * term_cols_;
   BH_RETURN_IF_ERROR(barrier_.Wait(elements));
   if (elements * kFloatBytes <= kSmallSumBytes) {
@@ -157,18 +192,33 @@ void TreeCommunicator::SumOwnSubtrees(int64_t begin, int64_t end) {
 // Leader: at distance 1, 2, 4 ... exchanges its subtotal with another leader; the two are the
 // halves of a subtree.
 absl::Status TreeCommunicator::RecursiveDoubling(int64_t elements) {
+  const bool rounds = sent_as_ == DType::kBF16;
+  const int64_t element_bytes = DTypeBytes(sent_as_);
   for (int64_t begin = 0; begin < elements; begin += chunk_elements_) {
     const int64_t count = std::min(chunk_elements_, elements - begin);
+    const int64_t bytes = count * element_bytes;
     float* const total = sum() + begin;
-    const float* mine = OwnSubtree(subtrees_[world_.node()]) + begin;
+    float* mine = OwnSubtree(subtrees_[world_.node()]) + begin;
     for (int distance = 1; distance < world_.num_nodes(); distance *= 2) {
       const int peer = world_.node() ^ distance;
-      float* const theirs = distance == 1 ? total : staging_;
-      const Outgoing send{peer, mine, count * kFloatBytes};
-      const Incoming receive{.node = peer, .data = theirs, .row_bytes = count * kFloatBytes};
+      float* const space = distance == 1 ? total : staging_;
+      std::byte* const theirs =
+          reinterpret_cast<std::byte*>(space) + count * (kFloatBytes - element_bytes);
+      auto* sent = reinterpret_cast<std::byte*>(mine);
+      if (rounds) {
+        // The lower half of the staging memory is free, and the own subtree's once it is rounded.
+        if (distance > 1) sent = reinterpret_cast<std::byte*>(staging_);
+        RoundToBf16(mine, count, sent);
+      }
+      const Outgoing send{peer, sent, bytes};
+      const Incoming receive{.node = peer, .data = theirs, .row_bytes = bytes};
       BH_RETURN_IF_ERROR(link_->Transfer(LinkKind::kTensors, {&send, 1}, {&receive, 1}));
-      const float* const other = distance == 1 ? mine : theirs;
-      for (int64_t i = 0; i < count; ++i) total[i] += other[i];
+      if (rounds) {
+        AddBf16(sent, theirs, count, total);
+      } else {
+        const float* const other = distance == 1 ? mine : staging_;
+        for (int64_t i = 0; i < count; ++i) total[i] += other[i];
+      }
       mine = total;
     }
   }
@@ -178,25 +228,32 @@ absl::Status TreeCommunicator::RecursiveDoubling(int64_t elements) {
 // Leader: sends its subtrees to every other node, receives theirs and adds them all, in chunks that
 // fit every node's staging memory.
 absl::Status TreeCommunicator::ExchangeAllSubtrees(int64_t elements) {
+  const int64_t element_bytes = DTypeBytes(sent_as_);
   std::vector<Outgoing> sends;
   std::vector<Incoming> receives;
   for (int64_t begin = 0; begin < elements; begin += chunk_elements_) {
     const int64_t count = std::min(chunk_elements_, elements - begin);
+    const int64_t bytes = count * element_bytes;
     sends.clear();
     receives.clear();
     for (size_t i = 0; i < subtrees_.size(); ++i) {
       const Subtree& subtree = subtrees_[i];
       if (subtree.node != world_.node()) {
-        float* to = receives.empty()
-                        ? sum() + begin
-                        : staging_ + (static_cast<int64_t>(receives.size()) - 1) * count;
-        receives.push_back({.node = subtree.node, .data = to, .row_bytes = count * kFloatBytes});
+        std::byte* const to =
+            receives.empty()
+                ? reinterpret_cast<std::byte*>(sum() + begin) + count * kFloatBytes - bytes
+                : reinterpret_cast<std::byte*>(staging_) +
+                      (static_cast<int64_t>(receives.size()) - 1) * bytes;
+        receives.push_back({.node = subtree.node, .data = to, .row_bytes = bytes});
         subtree_at_[i] = to;
         continue;
       }
-      subtree_at_[i] = OwnSubtree(subtree) + begin;
+      float* const own = OwnSubtree(subtree) + begin;
+      auto* const sent = reinterpret_cast<std::byte*>(own);
+      if (sent_as_ == DType::kBF16) RoundToBf16(own, count, sent);
+      subtree_at_[i] = sent;
       for (int node = 0; node < world_.num_nodes(); ++node) {
-        if (node != subtree.node) sends.push_back({node, subtree_at_[i], count * kFloatBytes});
+        if (node != subtree.node) sends.push_back({node, sent, bytes});
       }
     }
     BH_RETURN_IF_ERROR(link_->Transfer(LinkKind::kTensors, sends, receives));
@@ -213,11 +270,16 @@ absl::Status TreeCommunicator::ExchangeAllSubtrees(int64_t elements) {
 }
 
 // Adds the subtree over the ranks [begin, end), of which subtrees_[`subtree`] is the first part;
-// advances `subtree`.
+// advances `subtree`. At most kBlock numbers.
 void TreeCommunicator::AddTree(int begin, int end, size_t& subtree, int64_t at, int64_t count,
                                float* sum) const {
   if (subtrees_[subtree].begin == begin && subtrees_[subtree].end == end) {
-    std::memcpy(sum, subtree_at_[subtree++] + at, count * kFloatBytes);
+    const std::byte* const from = subtree_at_[subtree++] + at * DTypeBytes(sent_as_);
+    if (sent_as_ == DType::kF32) {
+      std::memcpy(sum, from, count * kFloatBytes);
+    } else {
+      WidenBf16(from, count, sum);
+    }
     return;
   }
   float right[kBlock];

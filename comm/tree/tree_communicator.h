@@ -8,6 +8,11 @@
 // subtotals, log2(nodes) messages each. Otherwise every node sends its subtrees to all others and
 // adds them all, which is more work and traffic.
 //
+// Where sums are in bf16 (CommLimits::sum_dtype) each node rounds a subtree's sum before it sends
+// it, and itself goes on with the rounded one: with recursive doubling the subtotal of every
+// distance, else the subtrees of single nodes. Everything is added in f32, and the sum itself is
+// not rounded: it has the same bits on all nodes.
+//
 // Memory equals that of a group of the same size on one node (CommunicationBytes). The first of
 // each rank's two slots holds its partial sum; the second slot of the node's first rank holds the
 // sum, and that of a subtree's second rank the subtree. The space of the shared result stages
@@ -47,7 +52,8 @@ class TreeCommunicator final : public Communicator {
   int rank() const override { return world_.rank; }
   int size() const override { return world_.size; }
   MatrixView PartialSum(int64_t rows, int64_t cols) override;
-  absl::StatusOr<ConstMatrixView> AllReduceSum() override;
+  absl::StatusOr<ConstMatrixView> AllReduceSum() override { return Sum(limits_.sum_dtype); }
+  absl::StatusOr<ConstMatrixView> AllReduceSumF32() override { return Sum(DType::kF32); }
   absl::Status GatherCols(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
                           MatrixView out) override {
     return Gather(part, {cols_of_rank, {}}, out);
@@ -58,6 +64,7 @@ class TreeCommunicator final : public Communicator {
   }
 
  private:
+  absl::StatusOr<ConstMatrixView> Sum(DType sent_as);
   std::byte* slot(int which, int local_rank) const {
     return tensors_.get() + (int64_t{which} * region_->size() + local_rank) * layout_.slot_bytes;
   }
@@ -82,9 +89,11 @@ class TreeCommunicator final : public Communicator {
   Buffer result_;
   const std::vector<Subtree> subtrees_;
   const bool in_pairs_;
-  float* staging_ = nullptr;              // leader: foreign subtrees except the first
-  int64_t chunk_elements_ = 0;            // leader: maximum per subtree; equal on all nodes
-  std::vector<const float*> subtree_at_;  // leader: start of each subtree in the current chunk
+  float* staging_ = nullptr;     // leader: foreign subtrees except the first
+  int64_t chunk_elements_ = 0;   // leader: maximum per subtree; equal on all nodes
+  DType sent_as_ = DType::kF32;  // leader: subtrees of the current sum
+  // leader: start of each subtree in the current chunk, in numbers of sent_as_
+  std::vector<const std::byte*> subtree_at_;
   ShmBarrier barrier_;
   bool has_term_ = false;
   int64_t term_rows_ = 0;

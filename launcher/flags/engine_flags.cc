@@ -82,6 +82,14 @@ void AddDeviceFlags(RawEngineFlags* raw, Flags* flags) {
              ChoiceValue<CommOption>(&options.comm, {{"auto", CommOption::kAuto},
                                                      {"nccl", CommOption::kNccl},
                                                      {"staged", CommOption::kStaged}}));
+  flags->Add("--all-reduce-dtype", "TYPE",
+             "how sums travel between hosts, and between GPUs by NCCL but for one-shot ones: f32, "
+             "or bf16, half the bytes, with which answers depend on the number of ranks and on "
+             "their hosts; within a host's memory always f32 (default f32)",
+             ChoiceValue<DType>(&options.all_reduce_dtype, {{"f32", DType::kF32},
+                                                            {"float32", DType::kF32},
+                                                            {"bf16", DType::kBF16},
+                                                            {"bfloat16", DType::kBF16}}));
   flags->Add("--threads", "N",
              "threads of each rank (default, or 0: the physical cores that it may use, shared "
              "among the ranks of its host)",

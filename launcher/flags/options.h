@@ -54,6 +54,7 @@ struct EngineOptions {
   std::string model;  // a folder, or org/name in the local Hugging Face cache (ResolveModelPath)
   DeviceOption device = DeviceOption::kAuto;
   CommOption comm = CommOption::kAuto;
+  DType all_reduce_dtype = DType::kF32;  // kF32 or kBF16: between hosts and by NCCL
   CpuIsa cpu_isa = CpuIsa::kAuto;
   std::optional<DType> dtype;                // of the weights; absent: the checkpoint's
   std::optional<WeightFormat> weight_dtype;  // kInt8 or kInt4: quantised at load

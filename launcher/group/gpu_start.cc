@@ -84,6 +84,10 @@ absl::Status OpenRankDevice(const EngineOptions& options, Group& group, RankEngi
   const absl::Duration timeout = options.startup_timeout;
   BH_ASSIGN_OR_RETURN(engine.choice, ChooseDevice(options, exchange, &FindDevices, timeout));
   BH_LOG(kVerbose) << "device: " << engine.choice.text;
+  if (!engine.choice.rounded_sums.empty()) {
+    BH_LOG(kInfo) << "sums rounded to " << DTypeName(options.all_reduce_dtype) << ": "
+                  << engine.choice.rounded_sums;
+  }
   if (!engine.choice.cuda) return absl::OkStatus();
   BH_LOG(kVerbose) << "products of many tokens: " << engine.choice.products;
   UseCores(AllowedCoresNear(engine.choice.identity.pci_bus_id));

@@ -55,6 +55,13 @@ absl::StatusOr<ConstMatrixView> TimedCommunicator::AllReduceSum() {
   return sum;
 }
 
+absl::StatusOr<ConstMatrixView> TimedCommunicator::AllReduceSumF32() {
+  const Clock::time_point begin = Clock::now();
+  absl::StatusOr<ConstMatrixView> sum = comm_->AllReduceSumF32();
+  seconds_ += SecondsSince(begin);
+  return sum;
+}
+
 void TimedCommunicator::AllReduceSumNorm(const ResidualNorm& norm) {
   const Clock::time_point begin = Clock::now();
   comm_->AllReduceSumNorm(norm);
@@ -148,12 +155,12 @@ absl::Status InstrumentedStepRunner::Sum() {
   const MatrixView partial = comm_.PartialSum(1, count);
   if (gpu_ == nullptr) {
     std::memcpy(partial.data(), numbers_.data(), bytes);
-    BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, comm_.AllReduceSum());
+    BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, comm_.AllReduceSumF32());
     std::memcpy(numbers_.data(), sum.data(), bytes);
     return absl::OkStatus();
   }
   gpu_->CopyFromHost(numbers_.data(), partial.data(), bytes);
-  BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, comm_.AllReduceSum());
+  BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, comm_.AllReduceSumF32());
   gpu_->CopyToHost(sum.data(), numbers_.data(), bytes);
   return gpu_->Synchronize();
 }

@@ -36,6 +36,7 @@ class TimedCommunicator final : public Communicator {
     return comm_->PartialSum(rows, cols);
   }
   absl::StatusOr<ConstMatrixView> AllReduceSum() override;
+  absl::StatusOr<ConstMatrixView> AllReduceSumF32() override;
   bool NormsSum(int64_t rows, int64_t cols) const override { return comm_->NormsSum(rows, cols); }
   void AllReduceSumNorm(const ResidualNorm& norm) override;
   absl::Status GatherCols(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,

@@ -260,6 +260,7 @@ absl::StatusOr<ModelLimits> FormatsOf(const EngineOptions& options, const ModelS
   }
   formats.kv_format = options.kv_cache_dtype.value_or(
       model.quantization.fp8_kv ? KvFormat::kFP8 : KvFormatOf(stated));
+  formats.sum_dtype = options.all_reduce_dtype;
   formats.block_tokens = options.block_size;
   formats.caches_states = options.enable_prefix_caching && model.keeps_states();
   formats.max_drafts = options.speculative.drafts.num_speculative_tokens;

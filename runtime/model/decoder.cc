@@ -162,7 +162,7 @@ absl::StatusOr<ConstMatrixView> Decoder::SumHeadSquares(ConstMatrixView qkv) {
   if (warming_up_) return ConstMatrixView();
   backend_.SumHeadSquares(heads_, {shard().head_borders, shard().kv_head_borders}, qkv,
                           comm_.PartialSum(index_.num_tokens, 2));
-  return comm_.AllReduceSum();
+  return comm_.AllReduceSumF32();
 }
 
 absl::Status Decoder::AddSum(ConstMatrixView x, const Weight& weight) {

@@ -303,6 +303,7 @@ CommLimits CommLimitsOf(const ShardPlan& plan, const ModelLimits& limits) {
   const std::vector<int64_t> cols = plan.vocab_cols();
   CommLimits comm;
   comm.transport = limits.transport;
+  comm.sum_dtype = limits.sum_dtype;
   comm.max_sum_elements = MaxSumElements(plan.config(), limits.max_num_batched_tokens);
   comm.max_gather_elements = TileRows(limits) * *std::max_element(cols.begin(), cols.end());
   if (limits.transport != Transport::kShared) {  // devices, which sample from candidates

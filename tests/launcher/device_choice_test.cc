@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "comm/local/local_group.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/run_ranks.h"
@@ -143,6 +144,28 @@ TEST(DeviceOptionTest, TheCpuThatIsAskedForLooksForNoGpu) {
   const absl::Status refused = RefusalOf(ChooseAll(cpu, 2, [](int) { return Gpus(2); }));
   EXPECT_EQ(ExitCodeOf(refused), ExitCode::kUsage);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("--comm staged is for GPUs"));
+}
+
+TEST(DeviceOptionTest, ItIsSaidWhichSumsAreRounded) {
+  EngineOptions options;
+  const auto rounded = [&](const DevicesFound& found) {
+    return ChooseAll(options, 2, [&](int) { return found; })[1]->rounded_sums;
+  };
+  EXPECT_EQ(rounded(Gpus(2)), "");
+  options.all_reduce_dtype = DType::kBF16;
+  EXPECT_EQ(rounded(Gpus(2)), "those of NCCL");
+  EXPECT_EQ(rounded(Gpus(2, kNoNccl)), "none, since all ranks share their host's memory");
+  EXPECT_EQ(rounded({kNoDriver, kNoDriver}), "none, since all ranks share their host's memory");
+  RunRanksOf(NewLocalNodes({0, 1}), [&](Group& group) {
+    const auto choice = ChooseDevice(
+        options, group.exchange(),
+        [] {
+          return DevicesFound{kNoDriver, kNoDriver};
+        },
+        absl::Minutes(1));
+    ASSERT_TRUE(choice.ok()) << choice.status();
+    EXPECT_EQ(choice->rounded_sums, "those between hosts");
+  });
 }
 
 TEST(DeviceOptionTest, RanksThatWouldShareAGpuAreNamedAndRefused) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "base/check.h"
@@ -328,6 +327,7 @@ Rig MakeRig(const std::string& model_dir, const RigOptions& options) {
                      weights,
                      options.activation,
                      options.kv_format};
+  limits.sum_dtype = options.sum_dtype;
   limits.num_kv_blocks = int64_t{limits.blocks_per_seq()} * kMaxSeqs;
   if (options.kv_groups) {
     SetKvGroups(config.model, limits);
@@ -341,11 +341,10 @@ Rig MakeRig(const std::string& model_dir, const RigOptions& options) {
 void RunEveryRank(const std::string& model_dir, const Rig& rig, const RigOptions& options,
                   const Drive& drive) {
   BH_CHECK(!options.decode_graphs || options.size == 1 || options.transport == Transport::kNccl);
-  std::vector<std::unique_ptr<Group>> groups = NewLocalGroups(options.size);
-  if (options.decode_graphs && options.size == 1) groups[0] = NewSingleGroup();
-  RunRanksOf(groups, [&](Group& group) {
-    RunOneRank(model_dir, rig.plan, options, rig.limits, group, drive);
-  });
+  RunRanksOf(
+      options.node_of_rank.empty() ? NewLocalGroups(options.size)
+                                   : NewLocalNodes(options.node_of_rank),
+      [&](Group& group) { RunOneRank(model_dir, rig.plan, options, rig.limits, group, drive); });
 }
 
 }  // namespace

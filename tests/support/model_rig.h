@@ -58,6 +58,8 @@ struct RigOptions {
   std::function<absl::StatusOr<std::unique_ptr<Communicator>>(Group&, const CommLimits&, Device&,
                                                               MemoryLedger&)>
       connect = &ConnectStaged;
+  std::vector<int> node_of_rank = {};  // on the CPU: ranks on several nodes; empty: on one
+  DType sum_dtype = DType::kF32;
   bool prefix_caching = false;  // RunRequests
   // RunRequests: the model's KV groups, and blocks for one sequence of the full length. Else all
   // layers are one group.

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "memory/bf16.h"
+
 namespace {
 
 using bulkhead::FakeNcclFault;
@@ -191,22 +193,37 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t) {
   return ncclSuccess;
 }
 
-// Adds in reverse rank order.
+// Adds in reverse rank order; bf16 is rounded after every addition.
 ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
-  if (!comm->blocks || type != ncclFloat32 || op != ncclSum) return ncclInvalidArgument;
-  const auto bytes = static_cast<int64_t>(count * sizeof(float));
+  const bool rounds = type == ncclBfloat16;
+  if (!comm->blocks || (!rounds && type != ncclFloat32) || op != ncclSum) {
+    return ncclInvalidArgument;
+  }
+  const auto bytes = static_cast<int64_t>(count * (rounds ? sizeof(uint16_t) : sizeof(float)));
+  controls.summed_bytes += bytes;
   const bool early = controls.fault == FakeNcclFault::kStartsEarly && Overlap(comm->window, in);
   const auto work = [=, clique = comm->clique, rank = comm->rank] {
-    const auto* values = static_cast<const float*>(in);
-    clique->sent[rank].assign(values, values + count);
-    clique->Meet();
-    auto* sum = static_cast<float*>(out);
-    std::fill(sum, sum + count, 0.0F);
-    for (auto sent = clique->sent.rbegin(); sent != clique->sent.rend(); ++sent) {
-      for (size_t i = 0; i < count; ++i) sum[i] += (*sent)[i];
+    std::vector<float>& mine = clique->sent[rank];
+    mine.resize(count);
+    for (size_t i = 0; i < count; ++i) {
+      mine[i] = rounds ? bulkhead::F32OfBf16(static_cast<const uint16_t*>(in)[i])
+                       : static_cast<const float*>(in)[i];
     }
-    if (controls.fault == FakeNcclFault::kSumsWrongly && count > 1000) sum[1000] += 1;
+    clique->Meet();
+    for (size_t i = 0; i < count; ++i) {
+      float sum = 0;
+      for (auto sent = clique->sent.rbegin(); sent != clique->sent.rend(); ++sent) {
+        sum += (*sent)[i];
+        if (rounds) sum = bulkhead::F32OfBf16(bulkhead::Bf16OfF32(sum));
+      }
+      if (controls.fault == FakeNcclFault::kSumsWrongly && i == 1000) sum += 1;
+      if (rounds) {
+        static_cast<uint16_t*>(out)[i] = bulkhead::Bf16OfF32(sum);
+      } else {
+        static_cast<float*>(out)[i] = sum;
+      }
+    }
     clique->Meet();
   };
   controls.enqueue(stream, {{in, bytes}, {out, bytes}}, work, early);

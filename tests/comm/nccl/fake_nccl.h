@@ -30,8 +30,9 @@ struct FakeNcclControls {
   std::atomic<FakeNcclFault> fault{FakeNcclFault::kNone};
   std::atomic<bool> fail{false};
   std::atomic<int> version{23007};
-  std::atomic<int> windows{0};        // registered now
-  std::atomic<int> communicators{0};  // neither destroyed nor aborted
+  std::atomic<int> windows{0};           // registered now
+  std::atomic<int> communicators{0};     // neither destroyed nor aborted
+  std::atomic<int64_t> summed_bytes{0};  // that ranks gave to sums
   void* (*allocate)(size_t bytes) = nullptr;
   void (*free)(void* memory) = nullptr;
   // Enqueues `work`, which uses this memory, on `stream`; `early`: it may overtake the last

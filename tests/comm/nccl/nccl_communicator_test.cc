@@ -7,6 +7,8 @@
 #include "comm/nccl/nccl_library.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/round_sum.h"
+#include "memory/bf16.h"
 #include "memory/cuda_device.h"
 #include "tests/comm/nccl/emulated_nccl.h"
 #include "tests/comm/ramp.h"
@@ -20,6 +22,10 @@ using ::testing::HasSubstr;
 
 constexpr CommLimits kLimits{
     .max_sum_elements = 20000, .max_gather_elements = 64, .transport = Transport::kNccl};
+constexpr CommLimits kRoundedLimits{.max_sum_elements = 20000,
+                                    .max_gather_elements = 64,
+                                    .transport = Transport::kNccl,
+                                    .sum_dtype = DType::kBF16};
 
 class NcclCommunicatorTest : public testing::Test {
  protected:
@@ -34,17 +40,25 @@ class NcclCommunicatorTest : public testing::Test {
   }
 };
 
+NcclKernels KernelsOn(CudaDriver& driver) {
+  return {.write_late = RampWriter(driver),
+          .round = [&driver](const float* from, uint16_t* to,
+                             int64_t count) { RoundSum(driver, from, to, count); },
+          .widen = [&driver](const uint16_t* from, float* to,
+                             int64_t count) { WidenSum(driver, from, to, count); }};
+}
+
 // A rank with an emulated device that tries to connect.
 struct NcclRankOfTest {
   NcclRankOfTest(Group& group, absl::Duration timeout, int64_t device_bytes = int64_t{64} << 20,
-                 bool late = false)
+                 bool late = false, const CommLimits& limits = kLimits)
       : driver({.total_bytes = device_bytes, .late = late}),
         device(*CudaDevice::New(driver, 0)),
         ledger(std::make_unique<MemoryLedger>(*device)) {
     rank_driver = &driver;
     ledger->Claim(MemoryCategory::kCommunication,
-                  NcclWindow(kLimits, group.exchange().topology().size).total_bytes);
-    comm = ConnectNccl(group, kLimits, driver, *ledger, timeout, RampWriter(driver));
+                  NcclWindow(limits, group.exchange().topology().size).total_bytes);
+    comm = ConnectNccl(group, limits, driver, *ledger, timeout, KernelsOn(driver));
   }
 
   emulator::EmulatedCudaDriver driver;
@@ -76,6 +90,65 @@ TEST_F(NcclCommunicatorTest, SumsWhatTheRanksPutIntoTheirTerms) {
       }
     });
   }
+}
+
+// On the host, what a rank gets for its `partial`.
+std::vector<float> SumOf(NcclRankOfTest& rank, std::vector<float> partial, bool in_f32) {
+  const auto elements = static_cast<int64_t>(partial.size());
+  rank.driver.CopyToDevice(partial.data(), (*rank.comm)->PartialSum(1, elements).data(),
+                           elements * 4);
+  const auto sum = in_f32 ? (*rank.comm)->AllReduceSumF32() : (*rank.comm)->AllReduceSum();
+  EXPECT_TRUE(sum.ok()) << sum.status();
+  rank.driver.CopyToHost(sum->data(), partial.data(), elements * 4);
+  EXPECT_TRUE(rank.driver.Synchronize().ok());
+  return partial;
+}
+
+TEST_F(NcclCommunicatorTest, InBf16EveryRankRoundsItsPartialSumBeforeNcclAddsThem) {
+  for (const int size : {2, 3, 4}) {
+    RunRanks(size, [&](Group& group) {
+      NcclRankOfTest rank(group, absl::Minutes(5), int64_t{64} << 20, /*late=*/true,
+                          kRoundedLimits);
+      ASSERT_TRUE(rank.comm.ok()) << rank.comm.status();
+      EXPECT_EQ(Controls().windows, size);
+      for (const int64_t elements : {1, 300, 2049, 20000}) {
+        std::vector<float> expected(elements);
+        for (int r = size - 1; r >= 0; --r) {
+          const std::vector<float> partial = MakePartialSum(elements, r, elements);
+          for (int64_t i = 0; i < elements; ++i) {
+            expected[i] = F32OfBf16(Bf16OfF32(expected[i] + F32OfBf16(Bf16OfF32(partial[i]))));
+          }
+        }
+        const std::vector<float> mine = MakePartialSum(elements, (*rank.comm)->rank(), elements);
+        EXPECT_EQ(SumOf(rank, mine, /*in_f32=*/false), expected) << elements;
+      }
+    });
+  }
+}
+
+TEST_F(NcclCommunicatorTest, InBf16ThereAreSumsInF32Too) {
+  constexpr int64_t kElements = 3000;
+  RunRanks(2, [&](Group& group) {
+    NcclRankOfTest rank(group, absl::Minutes(5), int64_t{64} << 20, /*late=*/false, kRoundedLimits);
+    ASSERT_TRUE(rank.comm.ok()) << rank.comm.status();
+    const std::vector<float> mine = MakePartialSum(1, (*rank.comm)->rank(), kElements);
+    EXPECT_EQ(SumOf(rank, mine, /*in_f32=*/true), ExpectedSum(1, 2, kElements));
+  });
+}
+
+TEST_F(NcclCommunicatorTest, InBf16HalfTheBytesAreSummed) {
+  const auto bytes_of = [](const CommLimits& limits) {
+    Controls().summed_bytes = 0;
+    RunRanks(2, [&](Group& group) {
+      NcclRankOfTest rank(group, absl::Minutes(5), int64_t{64} << 20, /*late=*/false, limits);
+      ASSERT_TRUE(rank.comm.ok()) << rank.comm.status();
+      SumOf(rank, std::vector<float>(20000), /*in_f32=*/false);
+    });
+    return Controls().summed_bytes.load();
+  };
+  const int64_t in_f32 = bytes_of(kLimits);
+  EXPECT_GT(in_f32, 0);
+  EXPECT_EQ(bytes_of(kRoundedLimits) * 2, in_f32);
 }
 
 TEST_F(NcclCommunicatorTest, GathersUnevenColumnsOnRankZero) {
@@ -129,13 +202,21 @@ TEST_F(NcclCommunicatorTest, BroadcastsWhatRankZeroHas) {
 }
 
 TEST_F(NcclCommunicatorTest, TakesExactlyWhatThePlanSays) {
-  RunRanks(2, [&](Group& group) {
-    const NcclRankOfTest rank(group, absl::Minutes(5));
-    ASSERT_TRUE(rank.comm.ok()) << rank.comm.status();
-    EXPECT_EQ(rank.ledger->taken(MemoryCategory::kCommunication),
-              NcclWindow(kLimits, 2).total_bytes);
-    rank.ledger->Seal();
-  });
+  CommLimits limits = kLimits;
+  limits.max_sum_elements = 1 << 20;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    limits.sum_dtype = dtype;
+    RunRanks(2, [&](Group& group) {
+      const NcclRankOfTest rank(group, absl::Minutes(5), int64_t{64} << 20, /*late=*/false, limits);
+      ASSERT_TRUE(rank.comm.ok()) << rank.comm.status();
+      EXPECT_EQ(rank.ledger->taken(MemoryCategory::kCommunication),
+                NcclWindow(limits, 2).total_bytes);
+      rank.ledger->Seal();
+    });
+  }
+  const int64_t in_bf16 = CommunicationBytes(limits, 2);
+  limits.sum_dtype = DType::kF32;
+  EXPECT_EQ(in_bf16, CommunicationBytes(limits, 2) + limits.max_sum_elements * 2);
 }
 
 TEST_F(NcclCommunicatorTest, RanksThatNeverConnectEndTheStartAtTheDeadline) {
@@ -158,19 +239,26 @@ TEST_F(NcclCommunicatorTest, ACommunicatorThatIsNeverSplitOffEndsTheStartAtTheDe
   });
 }
 
-TEST(KnownTermsTest, AreExactInF32InAnyOrderUpToTheLargestGroup) {
-  for (const int size : {1, 2, 8, 11, 182, 183, 200, 1023, 1024}) {
-    for (const int64_t i : {0, 1, 998, 999, 1000, 123999}) {
-      float upwards = 0;
-      float downwards = 0;
-      for (int r = 0; r < size; ++r) {
-        upwards += static_cast<float>(KnownValue(i, r));
-        downwards += static_cast<float>(KnownValue(i, size - 1 - r));
+TEST(KnownNumbersTest, AreAddedExactlyInAnyOrderUpToTheLargestGroup) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int size : {1, 2, 3, 7, 8, 11, 64, 182, 183, 200, 512, 513, 1023, 1024}) {
+      const KnownNumbers known = KnownNumbersIn(dtype, size);
+      for (const int64_t i : {0, 1, 126, 998, 999, 1000, 123999}) {
+        float upwards = 0;
+        float downwards = 0;
+        for (int r = 0; r < size; ++r) {
+          upwards += static_cast<float>(known.Value(i, r));
+          downwards += static_cast<float>(known.Value(i, size - 1 - r));
+        }
+        EXPECT_EQ(upwards, static_cast<float>(known.Sum(i, size))) << size << " " << i;
+        EXPECT_EQ(downwards, static_cast<float>(known.Sum(i, size))) << size << " " << i;
+        EXPECT_LE(known.Sum(i, size), dtype == DType::kF32 ? (int64_t{1} << 24) - 1 : 256);
       }
-      EXPECT_EQ(upwards, static_cast<float>(KnownSum(i, size))) << size << " " << i;
-      EXPECT_EQ(downwards, static_cast<float>(KnownSum(i, size))) << size << " " << i;
-      EXPECT_LT(KnownSum(i, size), int64_t{1} << 24);
     }
+    // Those of one round of the check are no other's, and ranks have different ones.
+    const KnownNumbers known = KnownNumbersIn(dtype, 8);
+    for (int round = 1; round < 8; ++round) EXPECT_NE(known.Sum(round, 8), known.Sum(0, 8));
+    EXPECT_NE(known.Value(0, 0), known.Value(0, 1));
   }
 }
 
@@ -215,20 +303,24 @@ TEST_F(NcclCommunicatorTest, SumsThatStartEarlyOverWindowsGetNone) {
 // These sums would be wrong over a window; a version that starts early is detected.
 TEST_F(NcclCommunicatorTest, AWindowWhoseSumsStartEarlyIsFoundAtTheStart) {
   Controls().fault = FakeNcclFault::kStartsEarly;
-  RunRanks(2, [&](Group& group) {
-    const NcclRankOfTest rank(group, absl::Minutes(5), int64_t{64} << 20, /*late=*/true);
-    EXPECT_EQ(rank.comm.status().code(), absl::StatusCode::kInternal);
-    EXPECT_THAT(std::string(rank.comm.status().message()), HasSubstr("NCCL's sum is wrong"));
-  });
+  for (const CommLimits& limits : {kLimits, kRoundedLimits}) {
+    RunRanks(2, [&](Group& group) {
+      const NcclRankOfTest rank(group, absl::Minutes(5), int64_t{64} << 20, /*late=*/true, limits);
+      EXPECT_EQ(rank.comm.status().code(), absl::StatusCode::kInternal);
+      EXPECT_THAT(std::string(rank.comm.status().message()), HasSubstr("NCCL's sum is wrong"));
+    });
+  }
 }
 
 TEST_F(NcclCommunicatorTest, ASumThatIsWrongIsFoundBeforeAnybodyReliesOnIt) {
   Controls().fault = FakeNcclFault::kSumsWrongly;
-  RunRanks(2, [&](Group& group) {
-    const NcclRankOfTest rank(group, absl::Minutes(5));
-    EXPECT_EQ(rank.comm.status().code(), absl::StatusCode::kInternal);
-    EXPECT_THAT(std::string(rank.comm.status().message()), HasSubstr("element 1000 of 20000"));
-  });
+  for (const CommLimits& limits : {kLimits, kRoundedLimits}) {
+    RunRanks(2, [&](Group& group) {
+      const NcclRankOfTest rank(group, absl::Minutes(5), int64_t{64} << 20, /*late=*/false, limits);
+      EXPECT_EQ(rank.comm.status().code(), absl::StatusCode::kInternal);
+      EXPECT_THAT(std::string(rank.comm.status().message()), HasSubstr("element 1000 of 20000"));
+    });
+  }
 }
 
 TEST_F(NcclCommunicatorTest, AnErrorBehindOurBackNamesTheRankThatSawIt) {

@@ -53,7 +53,7 @@ TEST(OptionsTest, PrefixCachingIsOnUnlessTurnedOff) {
 TEST(OptionsTest, EveryFlagOfServeReachesItsField) {
   const Args flags = absl::StrSplit(
       "--host 0.0.0.0 --insecure --port 0 --served-model-name name --device cpu --comm staged "
-      "--dtype "
+      "--all-reduce-dtype bf16 --dtype "
       "bf16 --kv-cache-dtype f16 --threads 3 --max-num-seqs 7 --max-model-len 32K "
       "--max-num-batched-tokens 1k --block-size 64 --kv-cache-bytes 1.5GiB --tensor-parallel-size "
       "2 --strict-config --admission optimistic --scheduling-policy priority --step-timeout "
@@ -69,6 +69,7 @@ TEST(OptionsTest, EveryFlagOfServeReachesItsField) {
   const EngineOptions& engine = options.engine;
   EXPECT_EQ(engine.device, DeviceOption::kCpu);
   EXPECT_EQ(engine.comm, CommOption::kStaged);
+  EXPECT_EQ(engine.all_reduce_dtype, DType::kBF16);
   EXPECT_EQ(engine.dtype, DType::kBF16);
   EXPECT_EQ(engine.kv_cache_dtype, KvFormat::kF16);
   EXPECT_EQ(engine.threads, 3);

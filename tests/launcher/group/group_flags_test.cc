@@ -91,6 +91,7 @@ const std::map<std::string, std::string> kOfTheGroup = {
     {"--strict-config", "true"},
     {"--device", "cpu"},
     {"--comm", "staged"},
+    {"--all-reduce-dtype", "bf16"},
     {"--tensor-parallel-size", "2"},
     {"--tp-shares", "auto"},
     {"--max-num-seqs", "3"},

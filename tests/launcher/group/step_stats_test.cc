@@ -31,6 +31,10 @@ class SlowCommunicator final : public Communicator {
     Spin(absl::Milliseconds(2));
     return ConstMatrixView();
   }
+  absl::StatusOr<ConstMatrixView> AllReduceSumF32() override {
+    ++sums_in_f32;
+    return AllReduceSum();
+  }
   bool NormsSum(int64_t rows, int64_t cols) const override { return rows == 2 && cols == 3; }
   void AllReduceSumNorm(const ResidualNorm& norm) override {
     Spin(absl::Milliseconds(2));
@@ -42,6 +46,7 @@ class SlowCommunicator final : public Communicator {
     return absl::OkStatus();
   }
   float factor = 0;
+  int sums_in_f32 = 0;
 };
 
 class SummingRunner final : public StepRunner {
@@ -69,6 +74,17 @@ TEST(StepStatsTest, SumsAreNormedByTheCommunicatorThatIsMeasured) {
   comm.AllReduceSumNorm({.factor = 5});
   EXPECT_EQ(inner.factor, 5);
   EXPECT_GE(comm.seconds(), 0.002);
+}
+
+TEST(StepStatsTest, SumsInF32AreThoseOfTheCommunicatorThatIsMeasured) {
+  auto slow = std::make_unique<SlowCommunicator>();
+  const SlowCommunicator& inner = *slow;
+  TimedCommunicator comm(std::move(slow));
+  ASSERT_TRUE(comm.AllReduceSum().ok());
+  EXPECT_EQ(inner.sums_in_f32, 0);
+  ASSERT_TRUE(comm.AllReduceSumF32().ok());
+  EXPECT_EQ(inner.sums_in_f32, 1);
+  EXPECT_GE(comm.seconds(), 0.004);
 }
 
 TEST(StepStatsTest, AStepsTimeIsToldByKindAndTheOtherRanksPartOfIt) {

@@ -42,6 +42,7 @@ TEST(ModelSource, ADraftModelHasTheFlagsThatAreForBothAndItsOwnLength) {
   options.speculative = {{.num_speculative_tokens = 3}, options.model};
   options.weight_dtype = WeightFormat::kInt8;
   options.kv_cache_dtype = KvFormat::kInt8;
+  options.all_reduce_dtype = DType::kBF16;
   options.limits.max_model_len = 100;
   const auto source = ReadModelSource(options, Weights::kRequired);
   ASSERT_TRUE(source.ok()) << source.status();
@@ -49,6 +50,8 @@ TEST(ModelSource, ADraftModelHasTheFlagsThatAreForBothAndItsOwnLength) {
   EXPECT_EQ(draft.weights.layers, WeightFormat::kBF16);
   EXPECT_EQ(draft.kv_format, KvFormat::kInt8);
   EXPECT_EQ(draft.activation, ActivationDType::kInt8);  // one backend computes for both
+  EXPECT_EQ(draft.sum_dtype, DType::kBF16);             // and one communicator sums
+  EXPECT_EQ(source->formats.sum_dtype, DType::kBF16);
   ModelLimits limits;
   limits.max_num_seqs = 4;
   limits.max_model_len = 4096;

@@ -50,7 +50,8 @@ absl::StatusOr<std::unique_ptr<Communicator>> Connect(Group& group, const CommLi
     if (sums.limit_ns == 0) ++counts.norms;
     PeerSumNorm(driver, sums, partial, norm);
   };
-  auto nccl = ConnectNccl(group, limits, driver, ledger, absl::Minutes(5), options.write_late);
+  auto nccl = ConnectNccl(group, limits, driver, ledger, absl::Minutes(5),
+                          {.write_late = options.write_late});
   if (!nccl.ok()) return nccl.status();
   return ConnectOneShot(group, limits, driver, driver, ledger, absl::Minutes(5), std::move(options),
                         *std::move(nccl));

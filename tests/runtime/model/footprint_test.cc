@@ -142,6 +142,26 @@ TEST(FootprintTest, MoreRanksNeverNeedMoreOfAnyTerm) {
 }
 
 // Smaller groups have more cells, whose inputs' scales need room.
+TEST(FootprintTest, SumsByNcclInBf16HaveTheirRoundedNumbersBesideThem) {
+  const std::unique_ptr<Device> device = NewHostDevice(0);
+  const std::unique_ptr<Backend> backend = NewOrderedBackend(*device);
+  const auto plan = ShardPlan::Create(Config(), 2);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ModelLimits limits = SmallLimits();
+  limits.max_num_batched_tokens = 1 << 20;
+  const auto bytes = [&](Transport transport, DType dtype) {
+    limits.transport = transport;
+    limits.sum_dtype = dtype;
+    return FootprintOf(*plan, 1, limits, *backend)
+        .category_bytes[static_cast<int>(MemoryCategory::kCommunication)];
+  };
+  EXPECT_EQ(bytes(Transport::kNccl, DType::kBF16) - bytes(Transport::kNccl, DType::kF32),
+            int64_t{1 << 20} * Config().hidden_size * 2);
+  for (const Transport transport : {Transport::kShared, Transport::kStaged}) {
+    EXPECT_EQ(bytes(transport, DType::kBF16), bytes(transport, DType::kF32));
+  }
+}
+
 TEST(FootprintTest, TheLeastGroupIsThatOfTheWeights) {
   const auto plan = ShardPlan::Create(Config(), 1);
   ASSERT_TRUE(plan.ok()) << plan.status();
