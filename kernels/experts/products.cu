@@ -59,10 +59,13 @@ ExpertLinear(ExpertProductParameters p) {
   Sums<kFormat, kTiles> sums;
   MultiplyPart<kFormat, kTiles>(
       WeightOf<kFormat>(p, tile.expert), row_tile, PairRows<kTiles>(p, tile), [] {}, sums);
-  AddWarps(sums, [&](int column, int row_of_tile, float sum) {
-    const int64_t pair = tile.begin + column;
+  Share(sums);
+  // With four tiles registers are short in the loop: it is read again.
+  const ExpertTile out_tile = kTiles == 4 ? TileOfBlock(p) : tile;
+  AddShared<kTiles>([&](int column, int row_of_tile, float sum) {
+    const int64_t pair = out_tile.begin + column;
     const int output = row_tile * kTileRows + row_of_tile;
-    if (pair < tile.end && output < p.end_output) {
+    if (pair < out_tile.end && output < p.end_output) {
       p.out.data[pair * p.out.stride + output - p.first_output] = sum;
     }
   });

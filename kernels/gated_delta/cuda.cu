@@ -12,10 +12,9 @@ BH_KERNEL_SHARING(kDeltaWarps* kWarp, 2)
 GatedDelta(GatedDeltaParameters p) {
   GridDependencySynchronize();
   const int seq = int(blockIdx.x);
-  const int slot = p.seq_slot[seq];
   DeltaBlock<kPiece> block(p, int(blockIdx.y), int(blockIdx.z) * kDeltaColumns);
   block.row = p.seq_begin[seq];
-  if (slot >= p.num_slots) {
+  if (p.seq_slot[seq] >= p.num_slots) {
     const int column = block.first_column + int(threadIdx.x);
     if (int(threadIdx.x) < kDeltaColumns && column < p.value_dim) {
       p.out.data[block.row * p.out.stride + block.head * p.value_dim + column] = 0.0F;
@@ -26,10 +25,8 @@ GatedDelta(GatedDeltaParameters p) {
   const int position = p.position[block.row];
   block.first = position % kStateBlock;
   block.has_state = position >= kStateBlock;
-  block.LoadState(slot);
+  block.LoadState(p.seq_slot[seq]);
   __syncthreads();
-  bool advanced = false;
-  int from = block.first;
   while (block.row < end) {
     const int left = end - block.row;
     const int room = kStateBlock - block.first;
@@ -46,10 +43,10 @@ GatedDelta(GatedDeltaParameters p) {
     block.first += block.count;
     if (block.first < kStateBlock) continue;
     block.Advance();
-    advanced = true;
-    from = 0;
   }
-  block.StoreState(slot, advanced, from);
+  // Begin and slot are read again: registers are short in the loop.
+  const int from = block.first - (end - p.seq_begin[seq]);  // below 0 behind a block's border
+  block.StoreState(p.seq_slot[seq], from < 0, from < 0 ? 0 : from);
 }
 
 // What blocks of the next step read of this one's open block: normed keys of a key head, or sums of

@@ -254,10 +254,10 @@ BH_DEVICE void MultiplyPart(const PackedWeight& weight, int row_tile, const Inpu
   if constexpr (kHasCells<kFormat>) sums.FinishCell(cells.scaling);
 }
 
-// The warps' sums, added in their order: store(column, row of the tile, sum) for each.
-template <WeightFormat kFormat, int kTiles, typename Store>
-BH_DEVICE void AddWarps(const Sums<kFormat, kTiles>& sums, const Store& store) {
-  auto* const shared = reinterpret_cast<float*>(SharedMemory());  // [warp][tile][4][lane]
+// The warps' sums, for AddShared: [warp][tile][4][lane].
+template <WeightFormat kFormat, int kTiles>
+BH_DEVICE void Share(const Sums<kFormat, kTiles>& sums) {
+  auto* const shared = reinterpret_cast<float*>(SharedMemory());
   BH_UNROLL
   for (int n = 0; n < kTiles; ++n) {
     BH_UNROLL
@@ -266,6 +266,12 @@ BH_DEVICE void AddWarps(const Sums<kFormat, kTiles>& sums, const Store& store) {
     }
   }
   __syncthreads();
+}
+
+// Added in the warps' order: store(column, row of the tile, sum) for each.
+template <int kTiles, typename Store>
+BH_DEVICE void AddShared(const Store& store) {
+  const auto* const shared = reinterpret_cast<const float*>(SharedMemory());
   for (int at = int(threadIdx.x); at < kTiles * 4 * kWarp; at += kLinearThreads) {
     const int lane = at % kWarp;
     const int i = at / kWarp % 4;
@@ -274,6 +280,12 @@ BH_DEVICE void AddWarps(const Sums<kFormat, kTiles>& sums, const Store& store) {
     for (int w = 0; w < kLinearWarps; ++w) sum += shared[w * kTiles * 4 * kWarp + at];
     store(at / kWarp / 4 * 8 + lane % 4 * 2 + i % 2, lane / 4 + i / 2 * 8, sum);
   }
+}
+
+template <WeightFormat kFormat, int kTiles, typename Store>
+BH_DEVICE void AddWarps(const Sums<kFormat, kTiles>& sums, const Store& store) {
+  Share(sums);
+  AddShared<kTiles>(store);
 }
 
 }  // namespace bulkhead::cuda
