@@ -124,7 +124,7 @@ def faults(kernel):
     name = f"{kernel.mangled} on {kernel.architecture}"
     if kernel.count(*LOCAL):
         yield f"{name}: {kernel.count(*LOCAL)} loads and stores of local memory"
-    if kernel.architecture == "sm_80":
+    if int(re.match(r"sm_(\d+)", kernel.architecture).group(1)) < 90:  # has no dependent launches
         return
     waits = [i.address for i in kernel.code if i.op == "ACQBULK"]
     if not waits:

@@ -48,7 +48,10 @@ class SassFigures(unittest.TestCase):
     def test_what_no_kernel_may_have_is_found(self):
         store = "STG.E desc[UR4][R2.64], R4"
         self.assertEqual(list(sass.faults(kernel(*WAIT, store, "EXIT"))), [])
-        self.assertEqual(list(sass.faults(kernel(store, "EXIT", target="sm_80"))), [])
+        for target in ("sm_80", "sm_89"):
+            self.assertEqual(list(sass.faults(kernel(store, "EXIT", target=target))), [])
+        for target in ("sm_90a", "sm_100", "sm_120"):
+            self.assertIn("never waits", " ".join(sass.faults(kernel(store, "EXIT", target=target))))
         for code, words in [((*WAIT, "STL [R1], R4"), "local memory"), (("LDL R4, [R1]", *WAIT), "local memory"),
                             ((store, "EXIT"), "never waits"), ((store, *WAIT), "STG.E at 0x0, before it waits"),
                             (("PREEXIT", "ACQBULK"), "PREEXIT at 0x0, before it waits")]:
