@@ -32,8 +32,8 @@ struct NcclKernels {
   WritePartialSumLate write_late;
   // Enqueue the conversion of `count` numbers, rounded to nearest even, and back. Not called where
   // sums are in f32.
-  std::function<void(const float* from, uint16_t* to, int64_t count)> round;
-  std::function<void(const uint16_t* from, float* to, int64_t count)> widen;
+  std::function<void(const float* from, uint16_t* to, int64_t count)> round = nullptr;
+  std::function<void(const uint16_t* from, float* to, int64_t count)> widen = nullptr;
 };
 
 // The first NCCL version that supports two ranks on one device.
