@@ -51,15 +51,17 @@ BH_DEVICE void Store(const HeadProductParameters& p, int token, int output, floa
   StoreOut(p.out, token * p.out.stride + int(blockIdx.z) * p.out_step + output, sum);
 }
 
-// Columns of tokens that are not there repeat the last one: their sums are not stored.
+// Columns of tokens that are not there repeat the last one: their sums are not stored. Of so few
+// tokens all rows together have less than 2^31 numbers, and offsets of 32 bits keep HeadLinear's
+// registers on sm_120.
 struct HeadRows {
   const HeadProductParameters& p;
   int token0;
 
   BH_DEVICE const uint16_t* Row(int n) const {
     const int column = token0 + 8 * n + LaneIndex() / 4;
-    const int64_t token = column < p.tokens ? column : p.tokens - 1;
-    return p.x + (token * p.heads + int(blockIdx.z)) * p.weight.depth;
+    const int token = column < p.tokens ? column : p.tokens - 1;
+    return p.x + static_cast<uint32_t>((token * p.heads + int(blockIdx.z)) * p.weight.depth);
   }
 };
 
