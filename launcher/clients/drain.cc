@@ -131,13 +131,14 @@ absl::Status DrainUntilGone(v1::Control::Stub* control, const DrainOptions& opti
                            " waiting); its log may say why")),
           ExitCode::kClientError);
     }
-    if (drain->IsAnswered() && !drain->status().ok() && !last.has_value()) {
+    if (drain->IsAnswered() && !drain->status().ok()) {
       // The control port does not wait.
-      const bool may_not_wait =
-          drain->waits() && drain->status().error_code() == grpc::StatusCode::INVALID_ARGUMENT;
-      if (!may_not_wait) return NotBegun(options, drain->status());
-      drain.emplace(control, options, false);
-      counts = false;
+      if (drain->waits() && drain->status().error_code() == grpc::StatusCode::INVALID_ARGUMENT) {
+        drain.emplace(control, options, false);
+        counts = false;
+      } else if (!last.has_value()) {
+        return NotBegun(options, drain->status());
+      }
     }
     const bool answered = drain->IsAnswered();
     grpc::ClientContext context;
