@@ -127,7 +127,7 @@ void Scheduler::GrowDecodes() {
   std::vector<Sequence*> starved;
   for (Sequence* sequence : running_) {
     if (sequence->state != SequenceState::kRunning || sequence->tokens_to_plan() != 1 ||
-        sequence->exhausted() || ReadyToDecode(*sequence)) {
+        sequence->exhausted() || sequence->held_token.has_value() || ReadyToDecode(*sequence)) {
       continue;
     }
     if (!Grow(*sequence, sequence->planned_tokens + 1)) starved.push_back(sequence);

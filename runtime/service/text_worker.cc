@@ -1,5 +1,6 @@
 #include "runtime/service/text_worker.h"
 
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,16 +21,18 @@ TextWorker::~TextWorker() {
 
 absl::Status TextWorker::Post(size_t bytes, std::function<void()> work) {
   const absl::MutexLock lock(&mutex_);
-  if (waiting_bytes_ > 0 && waiting_bytes_ + bytes > most_waiting_bytes_) {
+  const bool is_own = std::this_thread::get_id() == thread_.get_id();
+  const size_t others = waiting_bytes_ - (is_own ? running_bytes_ : 0);
+  if (others > 0 && others + bytes > most_waiting_bytes_) {
     return WithRetryAfter(
         WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                       waiting_bytes_,
+                       others,
                        " bytes of long texts wait to be tokenised (a resumed answer with "
                        "a form counts as ",
                        kResumedFormBytes, "), ", bytes, " more would pass the limit of ",
                        most_waiting_bytes_, "; try again later, or send token ids")),
                    reason::kQueueFull,
-                   {{"value", absl::StrCat(waiting_bytes_ + bytes)},
+                   {{"value", absl::StrCat(others + bytes)},
                     {"limit", absl::StrCat(most_waiting_bytes_)}}),
         absl::Seconds(1));
   }
@@ -48,6 +51,7 @@ void TextWorker::Loop() {
     if (queue_.empty()) break;
     Waiting next = std::move(queue_.front());
     queue_.pop_front();
+    running_bytes_ = next.bytes;
     mutex_.Unlock();
     next.work();
     next.work = nullptr;  // with everything it owns

@@ -32,7 +32,7 @@ class TextWorker {
   TextWorker& operator=(const TextWorker&) = delete;
 
   // `bytes` of input, owned by `work`. RESOURCE_EXHAUSTED if too much is queued; `work` is then
-  // dropped.
+  // dropped. Work that posts its message again is not itself what is queued.
   absl::Status Post(size_t bytes, std::function<void()> work);
 
  private:
@@ -46,6 +46,7 @@ class TextWorker {
   absl::Mutex mutex_;
   std::deque<Waiting> queue_ ABSL_GUARDED_BY(mutex_);
   size_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // queued and in progress
+  size_t running_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // in progress, or that were last
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -38,5 +38,21 @@ TEST(TextWorkerTest, OneTextOfAnySizeIsTakenWhereNothingWaits) {
   EXPECT_EQ(done.get_future().wait_for(std::chrono::seconds(0)), std::future_status::ready);
 }
 
+TEST(TextWorkerTest, WorkThatPostsItsMessageAgainFindsItselfNotInTheWay) {
+  TextWorker worker(kMax);
+  std::promise<absl::Status> again, later;
+  std::promise<void> go;
+  ASSERT_TRUE(worker
+                  .Post(kMax,
+                        [&] {
+                          again.set_value(worker.Post(kMax, [&] { go.get_future().wait(); }));
+                          later.set_value(worker.Post(1, [] {}));
+                        })
+                  .ok());
+  EXPECT_TRUE(again.get_future().get().ok());
+  EXPECT_EQ(ReasonOf(later.get_future().get()), reason::kQueueFull);
+  go.set_value();
+}
+
 }  // namespace
 }  // namespace bulkhead
