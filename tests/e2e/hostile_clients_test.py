@@ -237,6 +237,20 @@ class ControlPortTest(unittest.TestCase):
             for said in ("limits changed by 127.0.0.1:", "drain requested by 127.0.0.1:"):
                 self.assertTrue(any(said in line for line in served.lines), said)
 
+    def test_it_shortens_a_drain_that_has_begun(self):
+        with group.Group() as served, grpc.insecure_channel(served.control_target) as channel:
+            # So many that they take more than the second of the shorter one.
+            streams = [served.generation.GenerateStream(group.long_request(str(i))) for i in range(8)]
+            for stream in streams:
+                next(iter(stream))
+            rpc.ControlStub(channel).Drain(pb.DrainRequest(timeout_s=10 * group.LIMIT_S))
+            subprocess.run([group.BINARY, "drain", "--target", served.control_target, "--timeout", "1"],
+                           stdout=subprocess.DEVNULL, timeout=group.LIMIT_S, check=True)
+            for stream in streams:
+                with self.assertRaises(grpc.RpcError):  # it is cut
+                    list(stream)
+            self.assertEqual(served.exit_code(), 0)
+
 
 if __name__ == "__main__":
     unittest.main()
