@@ -13,9 +13,11 @@ namespace {
 
 constexpr size_t kMax = 1000;
 
+// A worker is declared after what its work refers to: its destructor waits for the work.
+
 TEST(TextWorkerTest, WhatWaitsIsBoundedInBytes) {
-  TextWorker worker(kMax);
   std::promise<void> go, done;
+  TextWorker worker(kMax);
   ASSERT_TRUE(worker.Post(kMax / 2, [&] { go.get_future().wait(); }).ok());
   ASSERT_TRUE(worker.Post(kMax / 2, [&] { done.set_value(); }).ok());
   const absl::Status refused = worker.Post(1, [] { FAIL() << "dropped work ran"; });
@@ -39,9 +41,9 @@ TEST(TextWorkerTest, OneTextOfAnySizeIsTakenWhereNothingWaits) {
 }
 
 TEST(TextWorkerTest, WorkThatPostsItsMessageAgainFindsItselfNotInTheWay) {
-  TextWorker worker(kMax);
   std::promise<absl::Status> again, later;
   std::promise<void> go;
+  TextWorker worker(kMax);
   ASSERT_TRUE(worker
                   .Post(kMax,
                         [&] {
