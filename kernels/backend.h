@@ -160,8 +160,17 @@ class BackendSizes {
   virtual ~BackendSizes() = default;
   // Of a weight when packed.
   virtual int64_t PackedBytes(const LinearShape& shape) const = 0;
+  // What the sink of a weight holds of the host's memory (WeightSink::HostBytes).
+  virtual int64_t PackingHostBytes(const LinearShape& /*shape*/) const { return 0; }
   // Of the workspace.
   virtual int64_t WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) const = 0;
+  // Of the host beside the workspace.
+  virtual int64_t WorkspaceHostBytes(const StepLimits& /*limits*/,
+                                     const HeadLayout& /*heads*/) const {
+    return 0;
+  }
+  // Whether its memory is the host's.
+  virtual bool host_memory() const { return true; }
   // Whether tokens are sampled on the device, which takes memory for it.
   virtual bool samples_tokens() const { return false; }
   // What rows hold that nothing but products with weights in a format read.

@@ -91,6 +91,8 @@ class WeightSink {
   virtual void PutQuantizedRows(int64_t row_begin, const QuantizedRows& rows) = 0;
   // The group of each input; once, before or after the rows, for a Linear with an index.
   virtual void PutGroupIndex(absl::Span<const int32_t> group_of_input) = 0;
+  // Host memory that it takes from its first row until it has the last, at most.
+  virtual int64_t HostBytes() const { return 0; }
 };
 
 }  // namespace bulkhead

@@ -1,8 +1,7 @@
 #include "shard/weight_loader.h"
 
 #include <algorithm>
-#include <cstring>
-#include <optional>
+#include <map>
 #include <set>
 #include <system_error>
 #include <thread>
@@ -15,12 +14,10 @@
 #include "base/check.h"
 #include "base/exit_code.h"
 #include "base/status.h"
-#include "shard/dequantized_rows.h"
 #include "shard/kv_scales.h"
-#include "shard/quantized_tensors.h"
 #include "shard/tensor_index.h"
+#include "shard/weight_blocks.h"
 #include "shard/weight_samples.h"
-#include "shard/widen.h"
 
 namespace bulkhead {
 namespace {
@@ -28,67 +25,36 @@ namespace {
 // From here on a row's owned columns are read alone; below it, a read of its own costs more than
 // the bytes around them.
 constexpr int64_t kMinSegmentBytes = int64_t{8} << 10;
-// What is read at a time is packed while it is still in the second cache; in rows that make whole
-// panels of any backend.
-constexpr int64_t kBlockBytes = int64_t{1} << 19;
-constexpr int64_t kBlockRows = 32;
-
-// Rows of `row_bytes` that are read at a time.
-int64_t RowsPerBlock(int64_t row_bytes) {
-  const int64_t max_rows = Checkpoint::kStagingBytes / row_bytes;
-  const int64_t rows = std::max(kBlockBytes / row_bytes, kBlockRows) / kBlockRows * kBlockRows;
-  return std::max<int64_t>(1, std::min(rows, max_rows));
-}
-
-// What one target needs of its tensor.
-struct Part {
-  Checkpoint::Target target;
-  LocatedTensor tensor;
-  DType dtype = DType::kF32;
-  TensorSlice slice;
-  int64_t full_cols = 0;
-  bool reads_segments = false;  // the owned columns alone, row by row
-  // Where the checkpoint holds it in codes; `tensor` is then the one with the codes.
-  std::optional<QuantizedTensors> quantized;
-
-  bool is_transposed() const { return target.row.is_transposed; }
-  bool is_dequantized() const { return target.row.held_as == HeldAs::kDequantized; }
-  int64_t QuantizedStagingBytes(Range rows) const {
-    return is_dequantized() ? DequantizedStagingBytes(*quantized, target.row, rows, slice.cols)
-                            : quantized->StagingBytes(slice.cols, rows.size());
-  }
-  int64_t QuantizedReadBytes(Range rows) const {
-    return IsTransposedInCodes(target.row) ? quantized->ReadBytes(rows, slice.cols.size())
-                                           : quantized->ReadBytes(slice.cols, rows.size());
-  }
-  int64_t BytesPerRow() const {
-    return (reads_segments ? slice.cols.size() : full_cols) * DTypeBytes(dtype);
-  }
-};
-
-struct Block {
-  const Part* part = nullptr;
-  Range rows;  // of the full weight
-  // Read from the file, and held in staging memory meanwhile.
-  int64_t bytes() const {
-    return part->quantized.has_value() ? part->QuantizedReadBytes(rows)
-                                       : rows.size() * part->BytesPerRow();
-  }
-  int64_t staging_bytes() const {
-    if (part->quantized.has_value()) return part->QuantizedStagingBytes(rows);
-    return part->is_transposed() ? 2 * bytes() : bytes();
-  }
-};
 
 // One load: the blocks, and the threads that take them from one queue.
 class LoadRun {
  public:
-  LoadRun(std::vector<Block> blocks, std::atomic<int64_t>* bytes_done)
+  LoadRun(std::vector<WeightBlock> blocks, std::atomic<int64_t>* bytes_done)
       : blocks_(std::move(blocks)), bytes_done_(bytes_done) {
-    // Large ones first, so that the threads end together; among equals in file order.
-    std::stable_sort(blocks_.begin(), blocks_.end(), [](const Block& a, const Block& b) {
-      return a.staging_bytes() > b.staging_bytes();
-    });
+    std::map<const void*, int> weights;
+    for (WeightBlock& block : blocks_) {
+      const Checkpoint::Target& target = block.part->target;
+      const void* const owner = target.sink != nullptr ? static_cast<const void*>(target.sink)
+                                                       : static_cast<const void*>(target.vector);
+      block.weight = weights.try_emplace(owner, std::ssize(weights_)).first->second;
+      if (block.weight == std::ssize(weights_)) {
+        weights_.push_back({.host_bytes = target.sink == nullptr ? 0 : target.sink->HostBytes()});
+        most_open_bytes_ =
+            std::max(most_open_bytes_, Checkpoint::MostOpenBytes(weights_.back().host_bytes));
+      }
+      Weight& weight = weights_[block.weight];
+      ++weight.blocks_left;
+      weight.staging_bytes = std::max(weight.staging_bytes, block.staging_bytes());
+      most_staging_bytes_ = std::max(most_staging_bytes_, block.staging_bytes());
+    }
+    // Those of a weight together, so that few weights are begun and not complete; large ones first,
+    // so that the threads end together; among equals in file order.
+    std::stable_sort(blocks_.begin(), blocks_.end(),
+                     [this](const WeightBlock& a, const WeightBlock& b) {
+                       const int64_t a_bytes = weights_[a.weight].staging_bytes;
+                       const int64_t b_bytes = weights_[b.weight].staging_bytes;
+                       return a_bytes != b_bytes ? a_bytes > b_bytes : a.weight < b.weight;
+                     });
   }
 
   absl::Status Run(int num_threads, const std::function<bool()>& cancelled) {
@@ -105,165 +71,66 @@ class LoadRun {
   }
 
  private:
+  struct Weight {
+    int64_t host_bytes = 0;
+    int64_t staging_bytes = 0;  // of its largest block
+    int64_t blocks_left = 0;
+    bool is_open = false;
+  };
+
   void TakeBlocks(const std::function<bool()>& cancelled) {
     if (blocks_.empty()) return;
-    const auto staging =
-        std::make_unique_for_overwrite<std::byte[]>(blocks_.front().staging_bytes());
+    const auto staging = std::make_unique_for_overwrite<std::byte[]>(most_staging_bytes_);
     while (!stop_.load(std::memory_order_relaxed)) {
       if (cancelled && cancelled()) return End(absl::CancelledError("loading was cancelled"));
       const size_t index = next_.fetch_add(1, std::memory_order_relaxed);
       if (index >= blocks_.size()) return;
-      const Block& block = blocks_[index];
+      const WeightBlock& block = blocks_[index];
+      if (!Open(weights_[block.weight])) return;
       if (absl::Status status = LoadBlock(block, staging.get()); !status.ok()) {
         return End(std::move(status));
       }
+      CountBlock(weights_[block.weight]);
       if (bytes_done_ != nullptr) bytes_done_->fetch_add(block.bytes(), std::memory_order_relaxed);
     }
   }
 
-  static absl::Status LoadBlock(const Block& block, std::byte* staging) {
-    const Part& part = *block.part;
-    if (part.quantized.has_value()) return LoadQuantizedBlock(block, staging);
-    if (absl::Status status = ReadRows(block, staging); !status.ok()) {
-      return absl::DataLossError(
-          absl::StrCat("tensor '", part.tensor.entry->name, "': ", status.message()));
-    }
-    if (part.target.vector != nullptr) {
-      const int64_t count = part.slice.cols.size();
-      WidenToF32(staging, part.dtype, count, part.target.vector);
-      const float offset = part.target.row.value_offset;
-      for (int64_t i = 0; offset != 0 && i < count; ++i) part.target.vector[i] += offset;
-      return absl::OkStatus();
-    }
-    const int64_t cols = part.slice.cols.size();
-    if (part.is_transposed()) {
-      std::byte* const rows = staging + block.bytes();
-      Transpose(staging, cols, block.rows.size(), DTypeBytes(part.dtype), rows);
-      staging = rows;
-    }
-    ConstMatrixView rows(staging, part.dtype, block.rows.size(),
-                         part.reads_segments ? cols : part.full_cols);
-    if (!part.reads_segments) rows = rows.Cols(part.slice.cols.begin, cols);
-    part.target.sink->PutRows(part.target.sink_row + block.rows.begin - part.slice.rows.begin,
-                              rows);
-    return absl::OkStatus();
-  }
-
-  // to [cols, rows] = the transpose of from [rows, cols], of elements of 2 or 4 bytes.
-  static void Transpose(const std::byte* from, int64_t rows, int64_t cols, int64_t element_bytes,
-                        std::byte* to) {
-    constexpr int64_t kTile = 32;
-    for (int64_t tile = 0; tile < cols; tile += kTile) {
-      for (int64_t row = 0; row < rows; ++row) {
-        for (int64_t col = tile; col < std::min(tile + kTile, cols); ++col) {
-          std::memcpy(to + (col * rows + row) * element_bytes,
-                      from + (row * cols + col) * element_bytes, element_bytes);
-        }
-      }
-    }
-  }
-
-  static absl::Status LoadQuantizedBlock(const Block& block, std::byte* staging) {
-    const Part& part = *block.part;
-    const int64_t sink_row = part.target.sink_row + block.rows.begin - part.slice.rows.begin;
-    absl::Status status;
-    if (part.is_dequantized()) {
-      const auto rows =
-          ReadDequantized(*part.quantized, part.target.row, block.rows, part.slice.cols, staging);
-      if (rows.ok()) part.target.sink->PutRows(sink_row, *rows);
-      status = rows.status();
-    } else {
-      const auto rows = part.quantized->ReadRows(block.rows, part.slice.cols, staging);
-      if (rows.ok()) part.target.sink->PutQuantizedRows(sink_row, *rows);
-      status = rows.status();
-    }
-    if (status.ok()) return status;
-    return absl::DataLossError(
-        absl::StrCat("tensor '", part.tensor.entry->name, "': ", status.message()));
-  }
-
-  static absl::Status ReadRows(const Block& block, std::byte* staging) {
-    const Part& part = *block.part;
-    const LocalFile& file = *part.tensor.file;
-    if (part.is_transposed()) return ReadColumns(block, staging);
-    const int64_t row_bytes = part.full_cols * DTypeBytes(part.dtype);
-    const int64_t begin = part.tensor.entry->begin + block.rows.begin * row_bytes;
-    if (!part.reads_segments) return file.ReadAt(begin, block.bytes(), staging);
-    const int64_t skipped = part.slice.cols.begin * DTypeBytes(part.dtype);
-    for (int64_t row = 0; row < block.rows.size(); ++row) {
-      BH_RETURN_IF_ERROR(file.ReadAt(begin + row * row_bytes + skipped, part.BytesPerRow(),
-                                     staging + row * part.BytesPerRow()));
-    }
-    return absl::OkStatus();
-  }
-
-  // Of a tensor whose rows are the inputs: [inputs, block.rows], at once where that is all of them.
-  static absl::Status ReadColumns(const Block& block, std::byte* staging) {
-    const Part& part = *block.part;
-    const TensorRow& row = part.target.row;
-    const int64_t element_bytes = DTypeBytes(part.dtype);
-    const int64_t bytes = block.rows.size() * element_bytes;
-    const auto place_of = [&](int64_t input) {
-      const int64_t at = (row.file_input_begin + input) * row.file_size + block.rows.begin;
-      return part.tensor.entry->begin + at * element_bytes;
+  // Waits until the weight may be begun; false: loading has ended meanwhile. A thread in a weight
+  // that is open waits for nothing until all its blocks are taken.
+  bool Open(Weight& weight) {
+    const auto may_go_on = [&] {
+      mutex_.AssertReaderHeld();
+      return weight.is_open || open_bytes_ == 0 ||
+             open_bytes_ + weight.host_bytes <= most_open_bytes_ || stop_;
     };
-    const Range inputs = part.slice.cols;
-    if (block.rows.size() == row.file_size) {
-      return part.tensor.file->ReadAt(place_of(inputs.begin), inputs.size() * bytes, staging);
-    }
-    for (int64_t input = inputs.begin; input < inputs.end; ++input, staging += bytes) {
-      BH_RETURN_IF_ERROR(part.tensor.file->ReadAt(place_of(input), bytes, staging));
-    }
-    return absl::OkStatus();
+    const absl::MutexLock lock(&mutex_, absl::Condition(&may_go_on));
+    if (!weight.is_open) open_bytes_ += weight.host_bytes;
+    weight.is_open = true;
+    return !stop_;
+  }
+
+  void CountBlock(Weight& weight) {
+    const absl::MutexLock lock(&mutex_);
+    if (--weight.blocks_left == 0) open_bytes_ -= weight.host_bytes;
   }
 
   void End(absl::Status status) {
-    stop_.store(true, std::memory_order_relaxed);
     const absl::MutexLock lock(&mutex_);
+    stop_.store(true, std::memory_order_relaxed);
     if (status_.ok()) status_ = std::move(status);  // the first one counts
   }
 
-  std::vector<Block> blocks_;
+  std::vector<WeightBlock> blocks_;
+  std::vector<Weight> weights_;  // by first block; what is written of one is under mutex_
+  int64_t most_staging_bytes_ = 0;
+  int64_t most_open_bytes_ = 0;
   std::atomic<int64_t>* bytes_done_;
   std::atomic<size_t> next_{0};
   std::atomic<bool> stop_{false};
   absl::Mutex mutex_;
+  int64_t open_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
-
-// Cut at whole words of outputs, in whole panels where they fit.
-void AddQuantizedBlocks(const Part& part, std::vector<Block>& blocks) {
-  constexpr int64_t kWord = 8;
-  const int64_t word_bytes = part.QuantizedStagingBytes({0, kWord});
-  const int64_t max_rows = std::max<int64_t>(1, Checkpoint::kStagingBytes / word_bytes) * kWord;
-  const int64_t rows = max_rows > kBlockRows ? max_rows / kBlockRows * kBlockRows : max_rows;
-  for (int64_t row = part.slice.rows.begin; row < part.slice.rows.end;) {
-    const int64_t end = std::min((row / kWord) * kWord + rows, part.slice.rows.end);
-    blocks.push_back({&part, {row, end}});
-    row = end;
-  }
-}
-
-std::vector<Block> BlocksOf(const std::vector<Part>& parts) {
-  std::vector<Block> blocks;
-  for (const Part& part : parts) {
-    if (part.slice.cols.empty()) continue;
-    if (part.quantized.has_value()) {
-      AddQuantizedBlocks(part, blocks);
-      continue;
-    }
-    BH_CHECK(part.BytesPerRow() <= Checkpoint::kStagingBytes);  // ModelConfig's limits see to it
-    // Transposed rows are read in many short pieces, so as many as there is room for.
-    const int64_t rows =
-        part.is_transposed()
-            ? std::max<int64_t>(1, Checkpoint::kStagingBytes / (2 * part.BytesPerRow()))
-            : RowsPerBlock(part.BytesPerRow());
-    for (int64_t row = part.slice.rows.begin; row < part.slice.rows.end; row += rows) {
-      blocks.push_back({&part, {row, std::min(row + rows, part.slice.rows.end)}});
-    }
-  }
-  return blocks;
-}
 
 absl::Status RefuseModel(absl::Status status) {
   return absl::IsCancelled(status) ? status
@@ -306,7 +173,7 @@ class SafetensorsCheckpoint : public Checkpoint {
     const auto parts = PartsOf(targets, shard);
     if (!parts.ok()) return 0;
     int64_t bytes = 0;
-    for (const Block& block : BlocksOf(*parts)) bytes += block.bytes();
+    for (const WeightBlock& block : BlocksOf(*parts)) bytes += block.bytes();
     return bytes;
   }
 
@@ -324,17 +191,17 @@ class SafetensorsCheckpoint : public Checkpoint {
   DType MainDType() const override { return index_.MainDType(); }
 
  private:
-  absl::StatusOr<std::vector<Part>> PartsOf(absl::Span<const Target> targets,
-                                            const RankShard& shard) const {
+  absl::StatusOr<std::vector<WeightPart>> PartsOf(absl::Span<const Target> targets,
+                                                  const RankShard& shard) const {
     const ModelConfig& config = *shard.model;
-    std::vector<Part> parts;
+    std::vector<WeightPart> parts;
     parts.reserve(targets.size());
     for (const Target& target : targets) {
       if (target.row.is_kv_scale) continue;
       const bool is_vector = target.row.is_vector();
       BH_CHECK(is_vector ? target.vector != nullptr && target.sink == nullptr
                          : target.vector == nullptr && target.sink != nullptr);
-      Part part;
+      WeightPart part;
       part.target = target;
       part.slice = SliceOf(target.row, shard);
       Range& owned = is_vector ? part.slice.cols : part.slice.rows;
@@ -363,8 +230,8 @@ class SafetensorsCheckpoint : public Checkpoint {
     return parts;
   }
 
-  static absl::Status PutGroupIndices(const std::vector<Part>& parts) {
-    for (const Part& part : parts) {
+  static absl::Status PutGroupIndices(const std::vector<WeightPart>& parts) {
+    for (const WeightPart& part : parts) {
       if (!part.quantized.has_value() || part.is_dequantized() || part.slice.cols.empty()) continue;
       BH_ASSIGN_OR_RETURN(const std::vector<int32_t> index,
                           part.quantized->ReadGroupIndex(part.slice.cols));
@@ -373,9 +240,9 @@ class SafetensorsCheckpoint : public Checkpoint {
     return absl::OkStatus();
   }
 
-  static absl::Status CheckUnchanged(const std::vector<Part>& parts) {
+  static absl::Status CheckUnchanged(const std::vector<WeightPart>& parts) {
     std::set<const LocalFile*> files;
-    for (const Part& part : parts) files.insert(part.tensor.file);
+    for (const WeightPart& part : parts) files.insert(part.tensor.file);
     for (const LocalFile* file : files) BH_RETURN_IF_ERROR(file->CheckUnchanged());
     return absl::OkStatus();
   }

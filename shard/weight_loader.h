@@ -2,6 +2,7 @@
 // sinks that the backend gave. Reader threads work in parallel, each with one staging buffer.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -23,8 +24,13 @@ namespace bulkhead {
 // yet. Holds its files open. All methods are const and may be called from several threads at once.
 class Checkpoint {
  public:
-  // Memory that Load holds per thread; nothing else of it grows with the weights.
+  // Memory that Load holds per thread, beside what sinks hold (WeightSink::HostBytes). Of these as
+  // many are begun and not complete as take this, or two of the largest.
   static constexpr int64_t kStagingBytes = int64_t{8} << 20;
+  static constexpr int64_t kOpenBytes = int64_t{1} << 30;
+  static int64_t MostOpenBytes(int64_t largest) {
+    return largest == 0 ? 0 : std::max(2 * largest, kOpenBytes);
+  }
   static constexpr int kMaxThreads = 64;
 
   // Opens DIR/model.safetensors or the files of DIR/model.safetensors.index.json. Failures carry

@@ -116,7 +116,7 @@ void CudaAttention::SetScratch(const CudaAttentionScratch& scratch, const HeadLa
 void CudaAttention::BeginStep(const StepIndex& host_index) {
   const HostBuffer& memory = host_lists_[next_list_];
   if (memory == nullptr) return;  // the next wait says so
-  next_list_ = (next_list_ + 1) % kStepsInFlight;
+  next_list_ = (next_list_ + 1) % AttendList::kCopies;
   auto* const list = reinterpret_cast<int32_t*>(memory.get());
   const int64_t bytes = list_.Fill(host_index, scratch_.splits, list);
   device_.CopyFromHost(list, reinterpret_cast<std::byte*>(scratch_.list), bytes);

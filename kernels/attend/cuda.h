@@ -31,9 +31,6 @@ class CudaAttention {
   const AttendList& list() const { return list_; }
 
  private:
-  // Steps that may be in flight, each with a list that is being copied to the device.
-  static constexpr int kStepsInFlight = 2;
-
   // Which query heads share a KV head.
   struct KvHeads {
     HeadLayout heads;
@@ -53,7 +50,7 @@ class CudaAttention {
   CudaAttentionScratch scratch_;
   KvHeads kv_heads_;
   KvHeads full_kv_heads_;
-  HostBuffer host_lists_[kStepsInFlight];
+  HostBuffer host_lists_[AttendList::kCopies];
   int64_t host_list_bytes_ = 0;  // of each
   int next_list_ = 0;
   AttendList list_;  // of the step that has begun

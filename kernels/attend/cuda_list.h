@@ -16,6 +16,8 @@ namespace bulkhead {
 
 class AttendList {
  public:
+  // Of steps that may be in flight, on the host: each is being copied to the device.
+  static constexpr int kCopies = 2;
   // Sequences of several tokens whose splits are attended to, and then added up, at once.
   struct Round {
     int first_item = 0;

@@ -40,6 +40,14 @@ int64_t CudaBackend::WorkspaceBytes(const StepLimits& limits, const HeadLayout& 
   return sizes_->WorkspaceBytes(limits, heads);
 }
 
+int64_t CudaBackend::PackingHostBytes(const LinearShape& shape) const {
+  return sizes_->PackingHostBytes(shape);
+}
+
+int64_t CudaBackend::WorkspaceHostBytes(const StepLimits& limits, const HeadLayout& heads) const {
+  return sizes_->WorkspaceHostBytes(limits, heads);
+}
+
 void CudaBackend::SetWorkspace(std::byte* workspace, const StepLimits& limits,
                                const HeadLayout& heads) {
   BumpAllocator allocator(workspace);

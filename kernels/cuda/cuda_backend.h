@@ -25,6 +25,9 @@ class CudaBackend : public Backend {
 
   Device& device() override { return device_; }
   int64_t PackedBytes(const LinearShape& shape) const override;
+  int64_t PackingHostBytes(const LinearShape& shape) const override;
+  int64_t WorkspaceHostBytes(const StepLimits& limits, const HeadLayout& heads) const override;
+  bool host_memory() const override { return false; }
   std::unique_ptr<WeightSink> Pack(const Linear& linear) override;
   int64_t WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) const override;
   void SetWorkspace(std::byte* workspace, const StepLimits& limits,

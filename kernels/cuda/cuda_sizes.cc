@@ -24,6 +24,9 @@ class CudaSizes final : public BackendSizes {
   int64_t PackedBytes(const LinearShape& shape) const override {
     return PackedLayout(shape).bytes();
   }
+  int64_t PackingHostBytes(const LinearShape& shape) const override {
+    return bulkhead::PackingHostBytes(shape);
+  }
   int64_t WorkspaceBytes(const StepLimits& limits, const HeadLayout& heads) const override {
     BumpAllocator allocator;
     const CudaProductScratch products(limits, gemm_library_, CudaProductScratch::kUnpackedBytes,
@@ -32,6 +35,11 @@ class CudaSizes final : public BackendSizes {
     const CudaAttentionScratch attention(limits, heads, allocator);
     return allocator.used_bytes();
   }
+  int64_t WorkspaceHostBytes(const StepLimits& limits, const HeadLayout& heads) const override {
+    BumpAllocator allocator;
+    return AttendList::kCopies * CudaAttentionScratch(limits, heads, allocator).list_bytes;
+  }
+  bool host_memory() const override { return false; }
   bool samples_tokens() const override { return true; }
   DType product_input_dtype(WeightFormat weights) const override {
     return weights == WeightFormat::kF16 ? DType::kF16 : DType::kBF16;

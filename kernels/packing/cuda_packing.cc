@@ -140,6 +140,8 @@ class CodeSink final : public WeightSink {
     CountPart();
   }
 
+  int64_t HostBytes() const override { return PackingHostBytes(linear_.shape); }
+
  private:
   void MakeRoom() {
     absl::call_once(made_room_, [this] {
@@ -252,6 +254,9 @@ class CodeSink final : public WeightSink {
     copy_(image.data(), linear_.packed, layout_.bytes());
     codes_ = {};
     scaling_ = {};
+    index_ = {};
+    input_at_ = {};
+    chunk_cell_ = {};
   }
 
   const Linear linear_;
@@ -316,6 +321,13 @@ cuda::PackedWeight PackedLayout::Parameters(const LinearShape& shape,
   weight.inputs = static_cast<int>(shape.cols);
   weight.depth = static_cast<int>(depth_);
   return weight;
+}
+
+int64_t PackingHostBytes(const LinearShape& shape) {
+  if (!IsQuantized(shape.format)) return 0;
+  const PackedLayout layout(shape);
+  return shape.rows * shape.cols + 4 * layout.num_cells() * layout.padded_rows() +
+         layout.scaling_bytes() + layout.bytes();
 }
 
 std::unique_ptr<WeightSink> NewPackingSink(const Linear& linear, CopyToDevice copy) {

@@ -53,5 +53,7 @@ using CopyToDevice = std::function<void(const void* host, std::byte* device, int
 // Numbers go to the device row by row. Codes are put together on the host and go when the
 // last row (and the index, where there is one) has come; until then the sink holds them.
 std::unique_ptr<WeightSink> NewPackingSink(const Linear& linear, CopyToDevice copy);
+// What such a sink holds: codes, a byte each, their scalings, and what is copied.
+int64_t PackingHostBytes(const LinearShape& shape);
 
 }  // namespace bulkhead

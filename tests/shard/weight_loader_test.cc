@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -35,6 +37,8 @@ class RecordingSink : public WeightSink {
     }
   }
   const std::string& row(int64_t index) const { return rows_[index]; }
+  bool is_begun() const { return Times(true) > 0; }
+  bool is_complete() const { return Times(false) == 0; }
   void ExpectEachRowOnce() const {
     for (const int times : times_) ASSERT_EQ(times, cols_ == 0 ? 0 : 1);
   }
@@ -43,10 +47,44 @@ class RecordingSink : public WeightSink {
   void PutGroupIndex(absl::Span<const int32_t> /*group_of_input*/) override { FAIL(); }
 
  private:
+  // Rows that came, or did not.
+  int64_t Times(bool came) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::count_if(times_.begin(), times_.end(),
+                         [came](int times) { return (times > 0) == came; });
+  }
+
   int64_t cols_;
   std::vector<std::string> rows_;
   std::vector<int> times_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
+};
+
+// One of several weights that take host memory until they are complete.
+class CostlySink final : public RecordingSink {
+ public:
+  struct Group {
+    std::vector<const RecordingSink*> sinks;
+    std::atomic<int> most_open = 0;
+  };
+  CostlySink(Group& group, int64_t host_bytes, int64_t rows, int64_t cols)
+      : RecordingSink(rows, cols), group_(group), host_bytes_(host_bytes) {
+    group.sinks.push_back(this);
+  }
+  int64_t HostBytes() const override { return host_bytes_; }
+  void PutRows(int64_t row_begin, ConstMatrixView rows) override {
+    RecordingSink::PutRows(row_begin, rows);
+    const auto open = static_cast<int>(std::count_if(
+        group_.sinks.begin(), group_.sinks.end(),
+        [](const RecordingSink* sink) { return sink->is_begun() && !sink->is_complete(); }));
+    int most = group_.most_open;
+    while (open > most && !group_.most_open.compare_exchange_weak(most, open)) {
+    }
+  }
+
+ private:
+  Group& group_;
+  int64_t host_bytes_;
 };
 
 float Widened(const std::string& bytes, int64_t index, const std::string& format) {
@@ -214,6 +252,37 @@ TEST(WeightLoaderTest, EveryRowComesOnce) {
     ASSERT_TRUE((*checkpoint)->Load(targets, plan->rank(1), num_threads, nullptr, {}).ok());
     gate_up.ExpectEachRowOnce();
   }
+}
+
+TEST(WeightLoaderTest, FewWeightsThatTakeHostMemoryAreBegunAndNotComplete) {
+  const TemporaryFolder folder;
+  ModelConfig config = WideConfig();
+  config.num_hidden_layers = 4;
+  WriteFile(folder.File("model.safetensors"), SafetensorsBytes(RandomTensors(config, "BF16", 15)));
+  const auto checkpoint = Checkpoint::Open(folder.path());
+  const auto plan = ShardPlan::Create(config, 1);
+  for (const int num_threads : {1, 64}) {
+    CostlySink::Group group;
+    std::vector<std::unique_ptr<CostlySink>> sinks;
+    std::vector<Checkpoint::Target> targets;
+    for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
+      for (const char* part : {"gate", "up"}) {
+        const std::string name =
+            absl::StrCat("model.layers.", layer, ".mlp.", part, "_proj.weight");
+        // Of the bytes that may be open two have room, whatever a third takes.
+        sinks.push_back(
+            std::make_unique<CostlySink>(group, Checkpoint::kOpenBytes * 2 / 5, 36000, 64));
+        targets.push_back({.row = RowOf(config, name), .sink = sinks.back().get()});
+      }
+    }
+    ASSERT_TRUE((*checkpoint)->Load(targets, plan->rank(0), num_threads, nullptr, {}).ok());
+    for (const auto& sink : sinks) sink->ExpectEachRowOnce();
+    EXPECT_LE(group.most_open, num_threads == 1 ? 1 : 2);
+    EXPECT_GE(group.most_open, 1);
+  }
+  EXPECT_EQ(Checkpoint::MostOpenBytes(0), 0);
+  EXPECT_EQ(Checkpoint::MostOpenBytes(1), Checkpoint::kOpenBytes);
+  EXPECT_EQ(Checkpoint::MostOpenBytes(Checkpoint::kOpenBytes), 2 * Checkpoint::kOpenBytes);
 }
 
 TEST(WeightLoaderTest, EveryHalfIsWidenedExactly) {
