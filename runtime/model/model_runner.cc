@@ -89,8 +89,10 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
       host_logits_(HostBuffer()) {
   BumpAllocator arrays(arenas_.block_tables.data());
   arrays_ = LayOutStepArrays(plan_.config(), limits_, arrays);
-  host_steps_ = backend_.device().AllocateHost(arrays.used_bytes());
-  if (host_steps_.ok()) {  // else the first step says so
+  if (backend_.device().host_memory()) {
+    host_arrays_ = arrays_;
+  } else if (host_steps_ = backend_.device().AllocateHost(arrays.used_bytes()); host_steps_.ok()) {
+    // Else the first step says so.
     BumpAllocator host_arrays(host_steps_->get());
     host_arrays_ = LayOutStepArrays(plan_.config(), limits_, host_arrays);
   }
@@ -230,9 +232,7 @@ absl::Status ModelRunner::SetMtpHidden(const ModelRunner& from, absl::Span<const
   BH_RETURN_IF_ERROR(host_steps_.status());
   const auto count = static_cast<int64_t>(rows.size());
   std::copy(rows.begin(), rows.end(), host_arrays_.hidden_rows);
-  backend_.device().CopyFromHost(host_arrays_.hidden_rows,
-                                 reinterpret_cast<std::byte*>(arrays_.hidden_rows),
-                                 count * static_cast<int64_t>(sizeof(int32_t)));
+  SendIndices(host_arrays_.hidden_rows, arrays_.hidden_rows, count);
   const bool normed = !from.is_mtp() || plan_.config().family->mtp_prefix != nullptr;
   from.decoder_->SelectHidden(arrays_.hidden_rows, normed, decoder_->MtpHidden(count));
   return absl::OkStatus();
@@ -321,26 +321,27 @@ StepIndex ModelRunner::HostIndexOf(StepIndex index) const {
   return index;
 }
 
+void ModelRunner::SendIndices(const int32_t* host, int32_t* device, int64_t count) {
+  if (count == 0 || host == device) return;
+  backend_.device().CopyFromHost(host, reinterpret_cast<std::byte*>(device),
+                                 count * static_cast<int64_t>(sizeof(int32_t)));
+}
+
 // The copies read the host's arrays until the queue has come past them.
 void ModelRunner::CopyArrays(const StepIndex& index) {
-  const auto copy = [&](const int32_t* host, int32_t* device, int64_t count) {
-    if (count == 0) return;
-    backend_.device().CopyFromHost(host, reinterpret_cast<std::byte*>(device),
-                                   count * static_cast<int64_t>(sizeof(int32_t)));
-  };
   for (const int row : changed_tables_) {
     TableRange& range = table_ranges_[row];
     const int64_t at = int64_t{row} * index.block_table_stride + range.begin;
-    copy(host_arrays_.block_tables + at, arrays_.block_tables + at, range.end - range.begin);
+    SendIndices(host_arrays_.block_tables + at, arrays_.block_tables + at, range.end - range.begin);
     range = {};
   }
   changed_tables_.clear();
-  copy(host_arrays_.seq_begin, arrays_.seq_begin, index.num_seqs + 1);
-  copy(host_arrays_.seq_slot, arrays_.seq_slot, index.num_seqs);
-  copy(host_arrays_.position, arrays_.position, index.num_tokens);
-  copy(host_arrays_.token_seq, arrays_.token_seq, index.num_tokens);
-  copy(host_arrays_.token_ids, arrays_.token_ids, index.num_tokens);
-  copy(host_arrays_.logit_rows, arrays_.logit_rows, static_cast<int64_t>(logit_seq_.size()));
+  SendIndices(host_arrays_.seq_begin, arrays_.seq_begin, index.num_seqs + 1);
+  SendIndices(host_arrays_.seq_slot, arrays_.seq_slot, index.num_seqs);
+  SendIndices(host_arrays_.position, arrays_.position, index.num_tokens);
+  SendIndices(host_arrays_.token_seq, arrays_.token_seq, index.num_tokens);
+  SendIndices(host_arrays_.token_ids, arrays_.token_ids, index.num_tokens);
+  SendIndices(host_arrays_.logit_rows, arrays_.logit_rows, static_cast<int64_t>(logit_seq_.size()));
   backend_.BeginStep(HostIndexOf(index));
 }
 

@@ -113,6 +113,7 @@ class ModelRunner final : public StepRunner {
   StepIndex Prepare(const internal::StepPlan& plan);
   StepIndex HostIndexOf(StepIndex index) const;
   void CopyArrays(const StepIndex& index);
+  void SendIndices(const int32_t* host, int32_t* device, int64_t count);
   StepIndex IndexOf(int num_seqs, int num_tokens) const;
   // Lays `rows` sequences of one token behind the others; returns the index of all.
   StepIndex Pad(int num_seqs, int num_tokens, int rows);
@@ -147,8 +148,8 @@ class ModelRunner final : public StepRunner {
   StepLimits step_limits_;
   StateArena state_;
   StepArrays arrays_;                      // on the device
-  absl::StatusOr<HostBuffer> host_steps_;  // what host_arrays_ lie in
-  StepArrays host_arrays_;  // what the device's will be; the copies of a step read it
+  absl::StatusOr<HostBuffer> host_steps_;  // what host_arrays_ lie in; none on a CPU
+  StepArrays host_arrays_;  // what arrays_ will be; the copies of a step read it. On a CPU arrays_
   struct TableRange {
     int begin = 0;
     int end = 0;
