@@ -254,6 +254,8 @@ class Planner {
                         .kv_block_bytes = needs[i].kv_block_bytes,
                         .kv_layers_bytes = needs[i].kv_layers_bytes,
                         .stored_weight_bytes = needs[i].stored_weight_bytes,
+                        .host_bytes = needs[i].host_bytes,
+                        .loading_bytes = needs[i].open_weight_bytes + budget.transient_bytes,
                         .own_blocks = fit.own_blocks,
                         .required_bytes = fitter.RequiredBytes(budget),
                         .rule_text = fitter.RuleText(budget)};

@@ -29,6 +29,11 @@ struct HostSide {
   std::unique_ptr<Communicator> comm;
 };
 
+CommLimits OnHost(CommLimits limits) {
+  limits.transport = Transport::kShared;
+  return limits;
+}
+
 // One at a time: a partial sum and its result, a part, or broadcast values.
 int64_t OutgoingBytes(const CommLimits& limits) {
   return RoundUp(std::max(limits.max_sum_elements, limits.max_gather_elements) * kFloatBytes,
@@ -141,6 +146,10 @@ int64_t StagedHostBytes(const CommLimits& limits, int rank, int size) {
   return OutgoingBytes(limits) + whole;
 }
 
+int64_t StagedSharedBytes(const CommLimits& limits, int size) {
+  return CommunicationBytes(OnHost(limits), size);
+}
+
 absl::StatusOr<std::unique_ptr<Communicator>> ConnectStaged(Group& group, const CommLimits& limits,
                                                             Device& device, MemoryLedger& ledger) {
   const RankTopology& topology = group.exchange().topology();
@@ -151,8 +160,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectStaged(Group& group, const 
   const absl::Status& taken = partial.ok() ? pinned.status() : partial.status();
   BH_RETURN_IF_ERROR(Agree(group.exchange(), "communication buffers",
                            WithExitCode(taken, ExitCode::kDoesNotFit), kConnectTimeout));
-  CommLimits host_limits = limits;
-  host_limits.transport = Transport::kShared;
+  const CommLimits host_limits = OnHost(limits);
   auto host = std::make_unique<HostSide>(host_limits, topology.size, pinned_bytes);
   BH_RETURN_IF_ERROR(host->ledger.TakeMapped(MemoryCategory::kCommunication, pinned_bytes));
   BH_ASSIGN_OR_RETURN(host->comm, group.Connect(host_limits, host->ledger));

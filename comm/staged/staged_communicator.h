@@ -21,6 +21,8 @@ int64_t StagedPartialBytes(const CommLimits& limits);
 // Pinned host memory per rank, through which all copies go; in addition to the device's ledger and
 // to the host communicator's memory.
 int64_t StagedHostBytes(const CommLimits& limits, int rank, int size);
+// That of the host communicator per rank.
+int64_t StagedSharedBytes(const CommLimits& limits, int size);
 
 // Collective, as Group::Connect, which it calls with separate host memory for the host
 // communicator. `device` outlives the communicator; `ledger` is the device's and provides the

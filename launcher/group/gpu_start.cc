@@ -109,7 +109,7 @@ absl::StatusOr<DeviceBudget> MeasureGpu(const EngineOptions& options, RankEngine
                       .total_bytes = memory.total_bytes,
                       .free_bytes = memory.free_bytes,
                       .sharers = engine.choice.sharers},
-                     engine.choice.transport);
+                     engine.choice.transport, engine.threads.num_threads);
 }
 
 bool DefersKvAllocation(const RankEngine& engine) {

@@ -20,7 +20,8 @@ v1::RankRow RowOf(const RankCapacity& rank, const Limits& limits) {
   row.set_others_bytes(budget.others_bytes);
   row.set_driver_bytes(budget.driver_bytes);
   row.set_reserve_bytes(budget.reserve_bytes);
-  row.set_transient_bytes(budget.transient_bytes);
+  row.set_transient_bytes(rank.loading_bytes);
+  row.set_host_bytes(rank.host_bytes);
   for (int i = 0; i < kNumMemoryCategories; ++i) {
     const auto category = static_cast<MemoryCategory>(i);
     if (category == MemoryCategory::kDraftModel && rank.arena_bytes[i] == 0) continue;

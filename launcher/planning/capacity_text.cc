@@ -129,6 +129,21 @@ std::string LimitsText(const Limits& limits) {
                       FormatCount(limits.max_num_batched_tokens));
 }
 
+// What a rank takes of its host beside the arenas.
+std::string RankHostText(const RankCapacity& rank) {
+  std::string text;
+  if (rank.host_bytes > 0) {
+    absl::StrAppend(&text, "host memory of rank 0 beside its GPU's: ", FormatBytes(rank.host_bytes),
+                    "\n");
+  }
+  if (rank.loading_bytes > 0) {
+    absl::StrAppend(&text, "while weights load: ", FormatBytes(rank.loading_bytes), " of ",
+                    rank.budget.on_cpu() ? "staging" : "host memory more", " on rank 0",
+                    rank.budget.host_in_reserve() ? ", within its reserve" : "", "\n");
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string CapacityText(const Capacity& capacity) {
@@ -171,10 +186,7 @@ std::string CapacityTable(const Capacity& capacity) {
   std::string text = TextTable(rows);
   absl::StrAppend(&text, LimitsText(capacity.limits), "\n", StateText(capacity),
                   KvGroupsText(capacity), DraftText(capacity));
-  if (const int64_t staging = capacity.ranks[0].budget.transient_bytes; staging > 0) {
-    absl::StrAppend(&text, "while weights load: ", FormatBytes(staging),
-                    " of staging on rank 0, within its reserve\n");
-  }
+  absl::StrAppend(&text, RankHostText(capacity.ranks[0]));
   absl::StrAppend(&text, DriverText(capacity));
   if (!capacity.fits) return text;
   absl::StrAppend(&text, KvText(capacity), "\n");

@@ -41,6 +41,14 @@ absl::StatusOr<std::vector<int64_t>> SizesOfRanks(const RankSizes& sizes, int si
                       ExitCode::kUsage);
 }
 
+namespace {
+
+int64_t ReaderBytes(int num_threads) {
+  return std::min(num_threads, Checkpoint::kMaxThreads) * Checkpoint::kStagingBytes;
+}
+
+}  // namespace
+
 absl::Status ApplyMemoryFlags(const EngineOptions& options, int size, DeviceBudget& budget) {
   if (options.device_memory.has_value()) {
     BH_ASSIGN_OR_RETURN(const std::vector<int64_t> caps,
@@ -60,12 +68,11 @@ absl::StatusOr<DeviceBudget> BudgetOf(const EngineOptions& options, int rank, in
   DeviceBudget budget;
   budget.rank = rank;
   budget.device = "cpu";
+  budget.transient_bytes = ReaderBytes(num_threads);
   if (share.has_value()) {
     budget.probed = true;
     budget.total_bytes = share->total_bytes;
     budget.others_bytes = share->total_bytes - share->available_bytes;
-    budget.transient_bytes =
-        std::min(num_threads, Checkpoint::kMaxThreads) * Checkpoint::kStagingBytes;
     budget.reserve_bytes = std::max(budget.free_bytes() / kReserveDivisor, budget.transient_bytes);
   }
   BH_RETURN_IF_ERROR(ApplyMemoryFlags(options, size, budget));
@@ -92,9 +99,11 @@ int64_t GpuReserveBytes(int64_t total_bytes) {
 }
 
 absl::StatusOr<DeviceBudget> GpuBudgetOf(const EngineOptions& options, int rank, int size,
-                                         const GpuFound& found, Transport transport) {
+                                         const GpuFound& found, Transport transport,
+                                         int num_threads) {
   DeviceBudget budget;
   budget.rank = rank;
+  budget.transient_bytes = ReaderBytes(num_threads);
   budget.device = absl::StrReplaceAll(found.name, {{" ", "-"}});
   if (!options.device_memory.has_value()) {
     budget.probed = true;

@@ -38,7 +38,8 @@ struct GpuFound {
 // Before any allocation. Library memory is an estimate, noted as `driver_bytes`; once it is
 // allocated, a plan with measured values replaces this one.
 absl::StatusOr<DeviceBudget> GpuBudgetOf(const EngineOptions& options, int rank, int size,
-                                         const GpuFound& found, Transport transport);
+                                         const GpuFound& found, Transport transport,
+                                         int num_threads);
 
 // NCCL's addition to a rank's driver_bytes when a group of one becomes larger; 0 for a rank that
 // will not use it, or whose driver memory is not counted.

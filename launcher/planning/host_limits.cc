@@ -43,6 +43,8 @@ struct Claim {
   std::vector<int> ranks;
   int64_t cap_bytes = 0;
   int64_t arena_bytes = 0;
+  int64_t beside_bytes = 0;   // RankCapacity::host_bytes
+  int64_t loading_bytes = 0;  // until all weights are loaded
   bool holds_host = false;
 };
 
@@ -58,6 +60,8 @@ std::vector<Claim> ClaimsOf(const LimitsOfRanks& limits, const Capacity& capacit
       claim.holds_host = claim.ranks.front() == 0;
       for (const int rank : claim.ranks) {
         const RankCapacity& planned = capacity.ranks[rank];
+        claim.loading_bytes += planned.loading_bytes;
+        claim.beside_bytes += planned.host_bytes;
         if (!planned.budget.on_cpu()) continue;  // its arenas are in GPU memory
         claim.cap_bytes += planned.budget.total_bytes;
         claim.arena_bytes +=
@@ -87,6 +91,10 @@ absl::Status TooLarge(const Claim& claim, int64_t host_bytes) {
     absl::StrAppend(&wanted, "--device-memory gives ", RanksText(claim.ranks), " ",
                     FormatBytes(claim.cap_bytes));
   }
+  if (claim.beside_bytes > 0) {
+    absl::StrAppend(&wanted, RanksText(claim.ranks), " need ", FormatBytes(claim.beside_bytes),
+                    " beside their GPUs");
+  }
   if (host_bytes > 0) {
     absl::StrAppend(&wanted, wanted.empty() ? "" : " and ", "clients on rank 0's host need ",
                     FormatBytes(host_bytes), " (host)");
@@ -99,6 +107,21 @@ absl::Status TooLarge(const Claim& claim, int64_t host_bytes) {
                                           " bytes each with --device-memory"),
       ", or ", claim.limit.cgroup ? "the cgroup" : "use a host with", " more memory",
       kPlanSeesNone));
+}
+
+// More than is left now.
+absl::Status TooLargeNow(const Claim& claim, int64_t free_bytes) {
+  const bool on_cpu = claim.arena_bytes > 0;
+  const std::string loading =
+      claim.loading_bytes == 0
+          ? ""
+          : absl::StrCat(", and loading their weights ", FormatBytes(claim.loading_bytes), " more");
+  return Refusal(absl::StrCat(
+      on_cpu ? "the arenas of " : "", RanksText(claim.ranks), " take ",
+      FormatBytes(claim.arena_bytes + claim.beside_bytes), on_cpu ? "" : " beside their GPUs",
+      loading, ", but ", claim.limit.name, " has ", FormatBytes(free_bytes),
+      " left now, beside which clients need memory of rank 0's host; end what else runs there, or ",
+      on_cpu ? "give a smaller --device-memory" : "use smaller limits", kPlanSeesNone));
 }
 
 }  // namespace
@@ -151,24 +174,26 @@ absl::Status FinalizeHost(const LimitsOfRanks& limits, const std::optional<HostR
   int64_t left_now = std::numeric_limits<int64_t>::max();
   const Claim* tightest = nullptr;
   const std::vector<Claim> claims = ClaimsOf(limits, plan.capacity);
+  int64_t least_host_bytes = 0;
+  if (plan.host.has_value()) {
+    const bool shrinks = !request->host_memory.has_value();
+    least_host_bytes =
+        (shrinks ? HostBudgetAt(kNumHostSteps - 1, *request, plan.capacity) : *plan.host)
+            .total_bytes();
+  }
   for (const Claim& claim : claims) {
     const bool holds_host = claim.holds_host && plan.host.has_value();
-    const int64_t host_bytes = holds_host ? plan.host->total_bytes() : 0;
-    const int64_t left = claim.limit.total_bytes - claim.cap_bytes;
+    const int64_t host_bytes = holds_host ? least_host_bytes : 0;
+    const int64_t left = claim.limit.total_bytes - claim.cap_bytes - claim.beside_bytes;
     if (host_bytes > left) return refuse(TooLarge(claim, host_bytes), left);
     const int64_t free_bytes = claim.limit.available_bytes + claim.limit.cache_bytes;
-    if (claim.arena_bytes > free_bytes) {
-      return refuse(Refusal(absl::StrCat("the arenas of ", RanksText(claim.ranks), " take ",
-                                         FormatBytes(claim.arena_bytes), ", but ", claim.limit.name,
-                                         " has ", FormatBytes(free_bytes),
-                                         " left now, beside which clients need memory of rank 0's "
-                                         "host; end what else runs there, or give a smaller "
-                                         "--device-memory",
-                                         kPlanSeesNone)),
-                    free_bytes - claim.arena_bytes);
+    const int64_t kept_bytes = claim.arena_bytes + claim.beside_bytes;
+    if (kept_bytes + claim.loading_bytes > free_bytes) {
+      return refuse(TooLargeNow(claim, free_bytes), free_bytes - kept_bytes);
     }
-    if (holds_host && free_bytes - claim.arena_bytes < left_now) {
-      left_now = free_bytes - claim.arena_bytes;
+    if (const int64_t left_here = std::min(left, free_bytes - kept_bytes);
+        holds_host && left_here < left_now) {
+      left_now = left_here;
       tightest = &claim;
     }
   }
@@ -177,7 +202,8 @@ absl::Status FinalizeHost(const LimitsOfRanks& limits, const std::optional<HostR
     const HostBudget smaller = FitHostBudget(*request, plan.capacity, left_now);
     plan.host = smaller;
     if (smaller.fits()) return absl::OkStatus();
-    plan.host->available_bytes = tightest->limit.total_bytes - tightest->cap_bytes;
+    plan.host->available_bytes =
+        tightest->limit.total_bytes - tightest->cap_bytes - tightest->beside_bytes;
   }
   warning = absl::StrCat("clients may come to ", FormatBytes(plan.host->total_bytes()),
                          " on rank 0's host, where ", tightest->limit.name, " has ",

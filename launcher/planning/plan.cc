@@ -70,13 +70,14 @@ absl::Status CheckDevice(const EngineOptions& engine, const PlanOptions& options
 
 // An empty GPU, with the maximum estimated library memory.
 absl::StatusOr<DeviceBudget> GpuBudget(const EngineOptions& engine, const PlanOptions& options,
-                                       int rank, int size) {
+                                       int rank, int size, int num_threads) {
   GpuFound found;
   found.name = options.gpu.value_or("cuda");
   found.total_bytes = options.gpu.has_value() ? FindGpu(*options.gpu)->usable_bytes : 0;
   found.free_bytes = found.total_bytes;
   const Transport transport = GpuTransport(engine.comm, size);
-  BH_ASSIGN_OR_RETURN(DeviceBudget budget, GpuBudgetOf(engine, rank, size, found, transport));
+  BH_ASSIGN_OR_RETURN(DeviceBudget budget,
+                      GpuBudgetOf(engine, rank, size, found, transport, num_threads));
   if (budget.probed) budget.driver_bytes = GuessDriver(transport, size).most_bytes;
   return budget;
 }
@@ -87,7 +88,8 @@ absl::StatusOr<std::vector<DeviceBudget>> BudgetsOfGroup(const EngineOptions& en
                                                          const std::optional<HostMemory>& measured,
                                                          int size) {
   const int per_node = RanksOnHost(options, size);
-  const int num_threads = std::max<int>(1, OnePerPhysicalCore(AllowedCores()).size() / per_node);
+  const int num_threads = engine.threads.value_or(
+      std::max<int>(1, OnePerPhysicalCore(AllowedCores()).size() / per_node));
   std::optional<HostMemory> share = measured;
   if (share.has_value()) {
     share->total_bytes /= per_node;
@@ -95,10 +97,9 @@ absl::StatusOr<std::vector<DeviceBudget>> BudgetsOfGroup(const EngineOptions& en
   }
   std::vector<DeviceBudget> budgets;
   for (int rank = 0; rank < size; ++rank) {
-    BH_ASSIGN_OR_RETURN(DeviceBudget budget, IsGpu(engine, options)
-                                                 ? GpuBudget(engine, options, rank, size)
-                                                 : BudgetOf(engine, rank, size, share,
-                                                            engine.threads.value_or(num_threads)));
+    BH_ASSIGN_OR_RETURN(DeviceBudget budget,
+                        IsGpu(engine, options) ? GpuBudget(engine, options, rank, size, num_threads)
+                                               : BudgetOf(engine, rank, size, share, num_threads));
     if (options.nodes > 1) budget.host = absl::StrCat("node", rank / per_node);
     budgets.push_back(std::move(budget));
   }

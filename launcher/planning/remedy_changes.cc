@@ -101,7 +101,7 @@ class ReserveChange final : public Change {
     for (const RankCapacity& rank : refused.ranks) {
       reserves_.push_back(rank.budget.reserve_bytes);
       now_ = std::max(now_, rank.budget.reserve_bytes);
-      if (rank.budget.probed) least_ = std::max(least_, rank.budget.transient_bytes);
+      if (rank.budget.host_in_reserve()) least_ = std::max(least_, rank.budget.transient_bytes);
       measured_ = measured_ || (rank.budget.probed && rank.budget.on_cpu());
     }
   }

@@ -14,14 +14,21 @@ constexpr int64_t kIdBytes = sizeof(int32_t);
 
 }  // namespace
 
-DeviceSampler::Staging DeviceSampler::LayOut(BumpAllocator& allocator) const {
+DeviceSampler::Staging DeviceSampler::LayOut(const ModelLimits& limits, BumpAllocator& allocator) {
+  const int64_t rows = MaxSampledRows(limits);
   Staging staging;
   staging.params = reinterpret_cast<TokenSampling*>(
-      allocator.Next(max_rows_ * static_cast<int64_t>(sizeof(TokenSampling))));
+      allocator.Next(rows * static_cast<int64_t>(sizeof(TokenSampling))));
   staging.banned =
-      reinterpret_cast<int32_t*>(allocator.Next(max_num_seqs_ * kCandidates * kIdBytes));
-  staging.sampled = reinterpret_cast<int32_t*>(allocator.Next(max_rows_ * kIdBytes));
+      reinterpret_cast<int32_t*>(allocator.Next(limits.max_num_seqs * kCandidates * kIdBytes));
+  staging.sampled = reinterpret_cast<int32_t*>(allocator.Next(rows * kIdBytes));
   return staging;
+}
+
+int64_t DeviceSampler::HostBytes(const ModelLimits& limits) {
+  BumpAllocator sizes;
+  for (size_t i = 0; i < kStagings; ++i) LayOut(limits, sizes);
+  return sizes.used_bytes();
 }
 
 DeviceSampler::DeviceSampler(const SamplingBuffers& buffers, int64_t first_id,
@@ -37,12 +44,10 @@ DeviceSampler::DeviceSampler(const SamplingBuffers& buffers, int64_t first_id,
       cols_of_rank_(comm.size(), buffers.lists.cols()),
       memory_(HostBuffer()) {
   if (comm_.rank() != 0) return;
-  BumpAllocator sizes;
-  for (size_t i = 0; i < staging_.size(); ++i) LayOut(sizes);
-  memory_ = device_.AllocateHost(sizes.used_bytes());
+  memory_ = device_.AllocateHost(HostBytes(limits));
   if (!memory_.ok()) return;
   BumpAllocator allocator(memory_->get());
-  for (Staging& staging : staging_) staging = LayOut(allocator);
+  for (Staging& staging : staging_) staging = LayOut(limits, allocator);
 }
 
 absl::Status DeviceSampler::Upload(const Step& step, int64_t rows) {

@@ -27,6 +27,9 @@ class DeviceSampler {
   DeviceSampler(const SamplingBuffers& buffers, int64_t first_id, const ModelLimits& limits,
                 Device& device, Backend& backend, Communicator& comm);
 
+  // That memory.
+  static int64_t HostBytes(const ModelLimits& limits);
+
   // Whether a sequence of the plan is sampled here.
   static bool Samples(const internal::StepPlan& plan, int seq_index) {
     return seq_index < plan.from_candidates_size() && plan.from_candidates(seq_index);
@@ -51,13 +54,14 @@ class DeviceSampler {
 
  private:
   // Pinned memory of a step in flight; there may be two.
+  static constexpr size_t kStagings = 2;
   struct Staging {
     TokenSampling* params = nullptr;
     int32_t* banned = nullptr;
     int32_t* sampled = nullptr;
     int64_t rows = 0;
   };
-  Staging LayOut(BumpAllocator& allocator) const;
+  static Staging LayOut(const ModelLimits& limits, BumpAllocator& allocator);
 
   const SamplingBuffers buffers_;
   const int64_t first_id_;
@@ -68,7 +72,7 @@ class DeviceSampler {
   Communicator& comm_;
   const std::vector<int64_t> cols_of_rank_;  // [size] of a gather of lists
   absl::StatusOr<HostBuffer> memory_;        // what staging_ lies in
-  std::array<Staging, 2> staging_;
+  std::array<Staging, kStagings> staging_;
   uint64_t uploads_ = 0;
   uint64_t collects_ = 0;
   int64_t selected_ = 0;  // rows, since the last Sample

@@ -5,8 +5,10 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "comm/staged/staged_communicator.h"
 #include "runtime/engine/sampler.h"
 #include "runtime/engine/shared_samples.h"
+#include "runtime/model/device_sampler.h"
 #include "runtime/model/family.h"
 
 namespace bulkhead {
@@ -337,6 +339,9 @@ RankNeeds WithDraftModel(RankNeeds needs, const RankNeeds& draft, const CommLimi
   needs.draft_bytes[static_cast<int>(MemoryCategory::kKv)] = draft.kv_block_bytes;
   needs.kv_block_bytes += draft.kv_block_bytes;
   needs.kv_layers_bytes += draft.kv_layers_bytes;
+  // At most: sums and lists are of the larger.
+  needs.host_bytes += draft.host_bytes;
+  needs.open_weight_bytes = std::max(needs.open_weight_bytes, draft.open_weight_bytes);
   return needs;
 }
 
@@ -353,7 +358,8 @@ RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits
     needs.category_bytes[static_cast<int>(term)] = bytes;
   };
   set(MemoryCategory::kWeights, weights.arena_bytes);
-  set(MemoryCategory::kCommunication, CommunicationBytes(CommLimitsOf(plan, limits), plan.size()));
+  const CommLimits comm = CommLimitsOf(plan, limits);
+  set(MemoryCategory::kCommunication, CommunicationBytes(comm, plan.size()));
   BumpAllocator activations;
   LayOutActivations(plan, rank, limits, sizes, activations);
   set(MemoryCategory::kActivations, activations.used_bytes());
@@ -361,7 +367,7 @@ RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits
   LayOutStepArrays(plan.config(), limits, arrays);
   set(MemoryCategory::kBlockTables, arrays.used_bytes());
   BumpAllocator logits;
-  LayOutLogits(plan, rank, limits, sizes, logits);
+  const MatrixView whole = LayOutLogits(plan, rank, limits, sizes, logits).whole;
   LayOutSampling(plan, rank, limits, sizes, logits);
   set(MemoryCategory::kLogits, logits.used_bytes());
   set(MemoryCategory::kState, StateGeometryOf(plan, rank, limits).Bytes());
@@ -370,9 +376,23 @@ RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits
   needs.kv_block_bytes = kv.block_bytes;
   needs.kv_layers_bytes = kv.layers_bytes;
   BumpAllocator workspace;
-  LayOutWorkspace(plan, rank, StepLimitsOf(plan.rank(rank), limits, weights.max_inputs), sizes,
-                  workspace);
+  const StepLimits step = StepLimitsOf(plan.rank(rank), limits, weights.max_inputs);
+  LayOutWorkspace(plan, rank, step, sizes, workspace);
   set(MemoryCategory::kWorkspace, workspace.used_bytes() + needs.kv_block_bytes);
+  needs.open_weight_bytes = weights.open_bytes;
+  if (!sizes.host_memory()) {
+    // What ModelRunner, its samplers and the backend take.
+    needs.host_bytes =
+        arrays.used_bytes() + sizes.WorkspaceHostBytes(step, HeadLayoutOf(plan, rank));
+    if (rank == 0) {
+      needs.host_bytes += whole.rows() * whole.cols() * DTypeBytes(DType::kF32) +
+                          (sizes.samples_tokens() ? DeviceSampler::HostBytes(limits) : 0);
+    }
+    if (comm.transport == Transport::kStaged) {
+      needs.host_bytes +=
+          StagedHostBytes(comm, rank, plan.size()) + StagedSharedBytes(comm, plan.size());
+    }
+  }
   return needs;
 }
 

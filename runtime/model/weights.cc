@@ -194,10 +194,16 @@ int64_t LayerKinds::CountIn(Range layers, int kind) const {
 WeightNeeds WeightNeedsOf(const RankShard& shard, const WeightFormats& held_as,
                           const BackendSizes& sizes, const LayerKinds& layers) {
   WeightNeeds needs;
+  int64_t largest = 0;  // of a sink on the host
   const auto add = [&](const std::vector<TensorRow>& rows, int64_t times) {
     if (times == 0) return;
     BumpAllocator arena;  // parts of the whole one, which are aligned
-    LayOutSlots(rows, shard, held_as, sizes, arena);
+    LayerWeights weights = LayOutSlots(rows, shard, held_as, sizes, arena);
+    for (const Weight& weight : weights.slots()) {
+      for (const Linear& part : weight.parts) {
+        largest = std::max(largest, sizes.PackingHostBytes(part.shape));
+      }
+    }
     needs.arena_bytes += times * arena.used_bytes();
     needs.max_inputs = std::max(needs.max_inputs, MaxInputsOf(rows, shard));
     for (const TensorRow& row : rows) {
@@ -208,6 +214,7 @@ WeightNeeds WeightNeedsOf(const RankShard& shard, const WeightFormats& held_as,
   for (int kind = 0; kind < layers.size(); ++kind) {
     add(layers.Rows(kind), layers.CountIn(shard.layers, kind));
   }
+  needs.open_bytes = Checkpoint::MostOpenBytes(largest);
   return needs;
 }
 

@@ -73,6 +73,7 @@ struct WeightNeeds {
   int64_t arena_bytes = 0;   // of LayOutWeights
   int64_t stored_bytes = 0;  // StoredWeightBytes
   int64_t max_inputs = 0;    // K at most of a product
+  int64_t open_bytes = 0;    // host memory while they are loaded (Checkpoint::MostOpenBytes)
 };
 WeightNeeds WeightNeedsOf(const RankShard& shard, const WeightFormats& held_as,
                           const BackendSizes& sizes, const LayerKinds& layers);

@@ -132,6 +132,47 @@ TEST(SettleHostTest, ArenasThatAreMoreThanIsFreeNowAreRefused) {
   EXPECT_TRUE(FinalizeHost(limits, request, plan, warning).ok());
 }
 
+TEST(SettleHostTest, LoadingWeightsNeedsRoomBesideTheArenas) {
+  std::string warning;
+  GroupPlan plan = Capped({900}, 630, nullptr);
+  plan.capacity.ranks[0].loading_bytes = 100 * kMiB;
+  EXPECT_TRUE(FinalizeHost({{Host("a", 8000, 730)}}, std::nullopt, plan, warning).ok());
+  const absl::Status refused = FinalizeHost({{Host("a", 8000, 729)}}, std::nullopt, plan, warning);
+  EXPECT_EQ(ExitCodeOf(refused), ExitCode::kDoesNotFit);
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("the arenas of rank 0 take 630.0 MiB"),
+                    HasSubstr("loading their weights 100.0 MiB more"),
+                    HasSubstr("729.0 MiB left now"), HasSubstr("--device-memory")));
+}
+
+TEST(SettleHostTest, WhatGpusTakeOfTheHostLeavesClientsTheRestOfIt) {
+  const HostRequest request;
+  std::string warning;
+  GroupPlan plan = Capped({80000, 80000}, 60000, &request);
+  for (RankCapacity& rank : plan.capacity.ranks) {
+    rank.budget.device = "a-gpu";
+    rank.host_bytes = 800 * kMiB;
+    rank.loading_bytes = 1000 * kMiB;
+  }
+  const int64_t full = plan.host->total_bytes();
+  const auto both = [](const HostLimit& limit) { return LimitsOfRanks{{limit}, {limit}}; };
+  ASSERT_TRUE(FinalizeHost(both(Host("a", 8000, 8000)), request, plan, warning).ok());
+  EXPECT_EQ(plan.host->total_bytes(), full);
+  // Clients come when the weights are loaded.
+  ASSERT_TRUE(FinalizeHost(both(Cgroup("c", 3700, 3600)), request, plan, warning).ok());
+  EXPECT_LE(plan.host->total_bytes(), 2000 * kMiB);
+  EXPECT_THAT(warning, IsEmpty());
+  const absl::Status now = FinalizeHost(both(Cgroup("c", 8000, 3500)), request, plan, warning);
+  EXPECT_EQ(ExitCodeOf(now), ExitCode::kDoesNotFit);
+  EXPECT_THAT(std::string(now.message()),
+              AllOf(HasSubstr("ranks 0 to 1 take 1.6 GiB beside their GPUs"),
+                    HasSubstr("2.0 GiB more"), HasSubstr("smaller limits")));
+  const absl::Status never = FinalizeHost(both(Cgroup("c", 1610, 1610)), request, plan, warning);
+  EXPECT_THAT(std::string(never.message()),
+              AllOf(HasSubstr("ranks 0 to 1 need 1.6 GiB beside their GPUs"),
+                    HasSubstr("has 1.6 GiB in all"), HasSubstr("use smaller limits")));
+}
+
 TEST(SettleHostTest, WhatIsGivenDoesNotGiveWay) {
   const HostRequest request{.host_memory = 400 * kMiB};
   std::string warning;

@@ -141,6 +141,12 @@ class CudaFootprint : public testing::TestWithParam<PlannedCase> {
       EXPECT_EQ(ledger.taken(static_cast<MemoryCategory>(i)), planned.arena_bytes[i])
           << MemoryCategoryName(static_cast<MemoryCategory>(i)) << " of rank " << rank;
     }
+    const int64_t shared = split_->size() > 1 ? StagedSharedBytes(SumLimits(), split_->size()) : 0;
+    // Of a draft model at most.
+    EXPECT_GE(planned.host_bytes, driver.pinned_bytes() + shared);
+    if (draft_split_ == nullptr) {
+      EXPECT_EQ(planned.host_bytes, driver.pinned_bytes() + shared);
+    }
     EXPECT_EQ(device->allocated_bytes(),
               std::accumulate(planned.arena_bytes.begin(), planned.arena_bytes.end(), int64_t{0}));
   }

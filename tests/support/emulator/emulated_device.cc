@@ -108,6 +108,12 @@ absl::StatusOr<std::byte*> EmulatedCudaDriver::AllocateHost(int64_t bytes) {
   return memory;
 }
 
+int64_t EmulatedCudaDriver::pinned_bytes() const {
+  int64_t sum = 0;
+  for (const auto& [memory, bytes] : pinned_) sum += bytes;
+  return sum;
+}
+
 void EmulatedCudaDriver::FreeHost(std::byte* memory) {
   BH_CHECK(pinned_.erase(memory) == 1);
   std::free(memory);

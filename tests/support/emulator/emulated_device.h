@@ -89,6 +89,8 @@ class EmulatedCudaDriver final : public CudaDriver, public PeerDriver {
   // Number of graph launches so far, and of graphs not yet freed.
   int64_t graph_launches() const { return graph_launches_; }
   int64_t live_graphs() const { return live_graphs_; }
+  // Pinned memory of the host.
+  int64_t pinned_bytes() const;
   // Copies from and to pageable host memory: a GPU's stream would wait for them.
   int64_t pageable_copies() const { return pageable_copies_; }
 
