@@ -19,8 +19,10 @@
 namespace bulkhead {
 
 struct Stragglers {
-  std::string names;       // "rank 1 (host a, pid 4711)", or "" if there are none
-  bool elsewhere = false;  // on another host: only its own ranks can tell which one it is
+  std::string names = {};  // "rank 1 (host a, pid 4711)", or "" if there are none
+  // On another host: only its own ranks can tell which one it is. Without names: no rank of this
+  // host waits for another one, and another host may know more.
+  bool elsewhere = false;
   // Minimum of their idle times (ReportIdle).
   absl::Duration still = absl::ZeroDuration();
 };
@@ -40,7 +42,7 @@ class GroupLiveness {
   // Reports how long this rank's threads have used no CPU time to the other ranks of this host; 0
   // unless it is in a step.
   virtual void ReportIdle(absl::Duration still) = 0;
-  // The ranks that others wait for in a collective or on the bus.
+  // The ranks that others wait for in a collective, on the bus or in the exchange.
   virtual Stragglers FindStragglers() = 0;
   // A file descriptor that becomes readable when a rank's process or the launcher ends (poll it;
   // Check clears it if that is no loss), or -1.

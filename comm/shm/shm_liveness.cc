@@ -155,15 +155,22 @@ Stragglers ShmLiveness::StragglerOf(int local_rank) const {
   return one;
 }
 
+// In a step the arrivals in the exchange are equal, and between two phases of the start those in
+// sums.
 Stragglers ShmLiveness::FindStragglers() {
-  uint32_t furthest = region_->sums(0).value.load();
+  const Stragglers in_sums = RanksBehind(&Region::sums);
+  return in_sums.names.empty() ? RanksBehind(&Region::exchange) : in_sums;
+}
+
+Stragglers ShmLiveness::RanksBehind(Signal& (Region::*signal)(int)) const {
+  const auto arrivals = [&](int rank) { return ((*region_).*signal)(rank).value.load(); };
+  uint32_t furthest = arrivals(0);
   for (int rank = 1; rank < region_->size(); ++rank) {
-    const uint32_t arrivals = region_->sums(rank).value.load();
-    if (HasReached(arrivals, furthest)) furthest = arrivals;
+    if (HasReached(arrivals(rank), furthest)) furthest = arrivals(rank);
   }
   Stragglers stragglers;
   for (int rank = 0; rank < region_->size(); ++rank) {
-    if (HasReached(region_->sums(rank).value.load(), furthest)) continue;
+    if (HasReached(arrivals(rank), furthest)) continue;
     const Stragglers one = StragglerOf(rank);
     stragglers.still = stragglers.names.empty() ? one.still : std::min(stragglers.still, one.still);
     absl::StrAppend(&stragglers.names, stragglers.names.empty() ? "" : ", ", one.names);

@@ -58,6 +58,8 @@ class ShmLiveness final : public GroupLiveness {
   absl::Status Watch(Peer& peer, int64_t pid);
   bool HasEnded(const Peer& peer) const;
   void Forget(Peer& peer);
+  // The ranks whose count in `signal` is not the furthest.
+  Stragglers RanksBehind(Signal& (Region::*signal)(int)) const;
   absl::Status Ended(int rank) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckRank(int rank, int64_t now_ns, absl::Duration silence)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

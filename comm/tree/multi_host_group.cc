@@ -210,7 +210,11 @@ void MultiHostLiveness::Rearm() {
 
 Stragglers MultiHostLiveness::FindStragglers() {
   const int node = region_.awaited_node();
-  if (node < 0) return node_.FindStragglers();
+  if (node < 0) {
+    Stragglers here = node_.FindStragglers();
+    here.elsewhere = here.names.empty();
+    return here;
+  }
   // A leader that waits for another host keeps polling; one that stopped polling hangs itself.
   if (MonotonicNanos() - region_.polled_ns() > kMaxPollNanos) return node_.StragglerOf(0);
   const std::vector<int> ranks = world_.RanksOf(node);

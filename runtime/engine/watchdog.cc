@@ -21,7 +21,8 @@ namespace {
 
 constexpr int kTickMillis = 200;
 constexpr int64_t kStallNanos = 2'000'000'000;
-// The host of a hung rank can name it; the others give it time to report.
+// The host of a hung rank can name it, and others can name a host of which all ranks hang: whoever
+// knows less gives them time to report.
 constexpr absl::Duration kGrace = absl::Seconds(1);
 constexpr int kLateEstimates = 10;
 constexpr absl::Duration kMinLate = absl::Seconds(1);
@@ -30,6 +31,11 @@ constexpr absl::Duration kQuiet = absl::Minutes(1);  // minimum time between war
 
 std::string WaitFor(const Stragglers& stragglers) {
   return stragglers.names.empty() ? "" : absl::StrCat("; the others wait for ", stragglers.names);
+}
+
+absl::Duration GraceFor(const Stragglers& stragglers) {
+  if (!stragglers.elsewhere) return absl::ZeroDuration();
+  return stragglers.names.empty() ? 2 * kGrace : kGrace;
 }
 
 }  // namespace
@@ -124,7 +130,7 @@ absl::Status WatchdogRules::CheckLimit(int64_t now_ns, absl::Duration own_still)
 absl::Status WatchdogRules::CheckPhase(absl::Duration lasted) {
   if (lasted <= limit_) return absl::OkStatus();
   const Stragglers stragglers = liveness_.FindStragglers();
-  if (stragglers.elsewhere && lasted <= limit_ + kGrace) return absl::OkStatus();
+  if (lasted <= limit_ + GraceFor(stragglers)) return absl::OkStatus();
   return WithExitCode(
       absl::DeadlineExceededError(absl::StrCat("start-up phase '", phase_, "' did not end within ",
                                                absl::FormatDuration(limit_), WaitFor(stragglers))),
@@ -136,7 +142,7 @@ absl::Status WatchdogRules::CheckStep(int64_t now_ns, absl::Duration own_still) 
   const absl::Duration late = std::max(kMinLate, kLateEstimates * estimate_);
   if (lasted <= std::min(late, limit_)) return absl::OkStatus();
   const Stragglers stragglers = liveness_.FindStragglers();
-  if (lasted > (stragglers.elsewhere ? limit_ + kGrace : limit_)) {
+  if (lasted > limit_ + GraceFor(stragglers)) {
     return WithExitCode(
         absl::UnavailableError(absl::StrCat("step ", step_seq_, " did not end within ",
                                             StepTimeText(limit_), WaitFor(stragglers))),

@@ -113,6 +113,14 @@ TEST_F(WatchdogRulesTest, AHostThatOthersWaitForHasASecondMoreToSayWhichOfItsRan
               HasSubstr("within 1m; the others wait for ranks 2, 3 (host b)"));
 }
 
+TEST_F(WatchdogRulesTest, AHostOfWhichAllRanksMayHangHasTwoSecondsMoreToBeNamedByOthers) {
+  liveness_.stragglers = {.elsewhere = true};
+  rules_.PhaseBegins("start-up", absl::Seconds(60), now_ns_);
+  EXPECT_TRUE(TickFor(absl::Seconds(62)).ok());
+  EXPECT_EQ(TickAfter(absl::Seconds(1)).message(),
+            "start-up phase 'start-up' did not end within 1m");
+}
+
 TEST_F(WatchdogRulesTest, EveryStepHasItsOwnTime) {
   for (uint64_t step = 0; step < 10; ++step) {
     rules_.StepBegins(PlanOf(step), now_ns_);

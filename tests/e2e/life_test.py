@@ -116,6 +116,17 @@ class LifeTest(unittest.TestCase):
             self.assertEqual(g.generation.Generate(group.greedy("a", 1), timeout=group.LIMIT_S)
                              .finished.usage.completion_tokens, 1)
 
+    @unittest.skipIf(group.RANKS == 1, "a group of one waits for nobody")
+    def test_a_rank_that_hangs_during_the_start_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pipe = os.path.join(folder, "report")
+            os.mkfifo(pipe)  # rank 0 waits for its reader
+            done = subprocess.run(group.serve_command("--port", 0, "--report", pipe, "--startup-timeout", "4s"),
+                                  capture_output=True, encoding="utf-8", timeout=group.LIMIT_S, env=group.ENVIRONMENT,
+                                  check=False)
+        self.assertEqual(done.returncode, 5, done.stderr[-500:])
+        self.assertRegex(done.stderr, r"within 4s; the others wait for rank 0 \(host \S+, pid \d+\)\n")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -199,6 +199,16 @@ TEST_F(LivenessTest, StragglersAreTheRanksThatOthersWaitFor) {
   EXPECT_EQ(liveness_->FindStragglers().names, "rank 1 (host b, pid 101)");
 }
 
+TEST_F(LivenessTest, BetweenPhasesOfTheStartStragglersAreTheRanksThatTheExchangeWaitsFor) {
+  Raise(regions_[0]->exchange(0), 4);
+  Raise(regions_[1]->exchange(1), 4);
+  Raise(regions_[2]->exchange(2), 3);
+  EXPECT_EQ(liveness_->FindStragglers().names, "rank 2 (host c, pid 102)");
+  Raise(regions_[0]->sums(0), 1);  // in the warm-up
+  Raise(regions_[2]->sums(2), 1);
+  EXPECT_EQ(liveness_->FindStragglers().names, "rank 1 (host b, pid 101)");
+}
+
 TEST_F(LivenessTest, AHostWaitsForAnotherOneOnlyWhileItsLeaderLooks) {
   RankTopology world;
   world.size = 5;
@@ -206,8 +216,11 @@ TEST_F(LivenessTest, AHostWaitsForAnotherOneOnlyWhileItsLeaderLooks) {
   world.hosts = {"a", "a", "a", "z", "z"};
   world.nodes = {0, 0, 0, 1, 1};
   MultiHostLiveness host(*liveness_, world, *regions_[0], nullptr);
-  Raise(regions_[0]->sums(0), 1);  // as if the others hung in a step
+  EXPECT_EQ(host.FindStragglers().names, "");
+  EXPECT_TRUE(host.FindStragglers().elsewhere);  // all ranks of this host may hang
+  Raise(regions_[0]->sums(0), 1);                // as if the others hung in a step
   EXPECT_THAT(host.FindStragglers().names, HasSubstr("rank 1 "));
+  EXPECT_FALSE(host.FindStragglers().elsewhere);
   regions_[0]->set_awaited_node(1, MonotonicNanos());
   EXPECT_EQ(host.FindStragglers().names, "ranks 3, 4 (host z)");
   EXPECT_TRUE(host.FindStragglers().elsewhere);
