@@ -34,7 +34,7 @@ absl::Status LockGpu(absl::Duration timeout, RankEngine& engine) {
     return absl::OkStatus();
   }
   engine.lock = *std::move(lock);
-  return engine.lock->Take(timeout);
+  return engine.lock->Take(kLockShare * timeout);
 }
 
 std::string OthersOn(const std::string& uuid) {

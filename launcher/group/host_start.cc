@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/host_cores.h"
@@ -23,8 +24,6 @@
 
 namespace bulkhead {
 namespace {
-
-constexpr double kShareOfTimeout = 0.8;
 
 // For a group of `size` on the same hosts.
 LimitsOfRanks LimitsOfGroup(const LimitsOfRanks& limits, int size) {
@@ -48,10 +47,12 @@ absl::Status LockHosts(GroupExchange& exchange, absl::Duration timeout, RankEngi
   for (int rank = 0; rank < static_cast<int>(ids.size()); ++rank) {
     if (!ids[rank].empty()) first_ranks.try_emplace(ids[rank], rank);
   }
+  const absl::Time until = absl::Now() + kLockShare * timeout;
   for (const auto& [id, rank] : first_ranks) {
     const bool is_mine = rank == engine.topology.rank;
     BH_RETURN_IF_ERROR(RunPhase(exchange, "start lock", timeout, [&] {
-      return is_mine ? (*lock)->Take(kShareOfTimeout * timeout) : absl::OkStatus();
+      return is_mine ? (*lock)->Take(absl::Ceil(until - absl::Now(), absl::Milliseconds(100)))
+                     : absl::OkStatus();
     }));
     if (is_mine) engine.lock = *std::move(lock);
   }

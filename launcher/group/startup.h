@@ -79,6 +79,10 @@ struct RankEngine {
 InstrumentedStepRunner InstrumentedStepRunnerOf(RankEngine& engine, RankFigures& figures,
                                                 RankStepStats* board);
 
+// The part of --startup-timeout that ranks wait for other groups' starts, of all hosts together:
+// which one it was is then told before the time for the whole start has passed.
+inline constexpr double kLockShare = 0.8;
+
 // Runs one start-up phase: `work` on this rank, then the group's agreement.
 using Phase = std::function<absl::Status()>;
 absl::Status RunPhase(GroupExchange& exchange, absl::string_view name, absl::Duration timeout,

@@ -1,9 +1,12 @@
 """What keeps ranks from meeting is named with its host, with exit code 5; and a launch that is killed leaves nothing
 that the next one does not remove."""
+import contextlib
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import threading
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -41,6 +44,22 @@ class StartTest(unittest.TestCase):
             self.assertEqual(ended.returncode, GROUP_NOT_UP, ended.stdout)
             self.assertRegex(ended.stdout,
                              r"MPI_Init did not return within 5s: rank 3 \(host hostb, pid \d+\) is stopped\n")
+
+    def test_the_starts_that_other_groups_make_on_several_hosts_are_awaited_together(self):
+        locks = []
+        with hosts.Hosts(slots=1) as two, contextlib.ExitStack() as stack:
+            for host in ("hosta", "hostb"):
+                folder = f"{hosts.STATE}/{host}"
+                os.mkdir(folder)
+                locks.append(stack.enter_context(open(folder + "/bulkhead-host.lock", "w", encoding="ascii")))
+                fcntl.flock(locks[-1], fcntl.LOCK_EX)
+                two.run(host, "mount", "--bind", folder, "/tmp")
+            first = min(locks, key=lambda lock: "{0.st_dev}:{0.st_ino}".format(os.fstat(lock.fileno())))
+            threading.Timer(3, first.close).start()
+            ended = start(["mpirun", "-n", "2"], "--startup-timeout", "6s")
+            two.run("hosta", "umount", "/tmp")
+        self.assertEqual(ended.returncode, GROUP_NOT_UP, ended.stdout)
+        self.assertRegex(ended.stdout, r"bulkhead: rank [01] .* has been starting on this host for more than \S+; wait")
 
     def test_a_killed_launch_leaves_no_segment_and_its_folder_goes_with_the_next(self):
         front = ["mpirun", "--host", "hosta:2", "-n", "2"]
