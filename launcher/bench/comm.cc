@@ -20,7 +20,6 @@
 #include "launcher/bench/collectives.h"
 #include "launcher/bench/median.h"
 #include "launcher/bench/raw_shm_baseline.h"
-#include "launcher/group/group_flags.h"
 #include "launcher/group/provenance.h"
 #include "launcher/group/rank_process.h"
 #include "launcher/group/startup.h"
@@ -353,7 +352,7 @@ absl::Status MeasureOnGroup(const CommOptions& options, RankProcess& life, std::
   GroupExchange& exchange = life.group().exchange();
   const RankTopology& topology = exchange.topology();
   BH_RETURN_IF_ERROR(CheckGroup(options, topology));
-  BH_ASSIGN_OR_RETURN(const EngineOptions engine, FlagsOfGroup(options.engine, exchange));
+  const EngineOptions& engine = life.options();
   std::vector<CommCase> cases;
   BH_RETURN_IF_ERROR(RunPhase(exchange, "model", engine.startup_timeout, [&] {
     if (topology.coordinator()) BH_RETURN_IF_ERROR(CheckPythonTool());

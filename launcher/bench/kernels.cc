@@ -15,7 +15,6 @@
 #include "kernels/bench/kernels_bench.h"
 #include "launcher/exit_status.h"
 #include "launcher/group/gpu_start.h"
-#include "launcher/group/group_flags.h"
 #include "launcher/group/rank_process.h"
 #include "launcher/group/startup.h"
 #include "launcher/wire.h"
@@ -66,7 +65,7 @@ class Results {
 
 absl::Status MeasureOnGroup(const KernelsOptions& options, RankProcess& life) {
   GroupExchange& exchange = life.group().exchange();
-  BH_ASSIGN_OR_RETURN(const EngineOptions engine_options, FlagsOfGroup(options.engine, exchange));
+  const EngineOptions& engine_options = life.options();
   const absl::Duration timeout = engine_options.startup_timeout;
   RankEngine engine;
   BH_RETURN_IF_ERROR(OpenRankDevice(engine_options, life.group(), engine));

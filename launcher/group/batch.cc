@@ -85,8 +85,8 @@ RankFigures RunMeasured(RankProcess& process, RankEngine& engine, Coordinator* c
   return figures;
 }
 
-absl::Status RunOnCoordinator(const EngineOptions& options, RankProcess& process,
-                              RankEngine& engine, BatchJob& job) {
+absl::Status RunOnCoordinator(RankProcess& process, RankEngine& engine, BatchJob& job) {
+  const EngineOptions& options = process.options();
   BH_RETURN_IF_ERROR(RunPhase(process.group().exchange(), "outputs", options.startup_timeout,
                               [&] { return job.Prepare(engine); }));
   SchedulerLimits limits =
@@ -110,8 +110,9 @@ absl::Status RunOnCoordinator(const EngineOptions& options, RankProcess& process
   return MarkAgreed(job.Outcome());
 }
 
-absl::Status RunOnGroup(const EngineOptions& options, RankProcess& process,
+absl::Status RunOnGroup(RankProcess& process,
                         const std::function<absl::StatusOr<std::unique_ptr<BatchJob>>()>& make) {
+  const EngineOptions& options = process.options();
   GroupExchange& exchange = process.group().exchange();
   std::unique_ptr<BatchJob> job;
   BH_RETURN_IF_ERROR(RunPhase(exchange, "prompts", options.startup_timeout, [&]() -> absl::Status {
@@ -124,7 +125,7 @@ absl::Status RunOnGroup(const EngineOptions& options, RankProcess& process,
   process.SetStepLimits(engine->step_limits);
   if (job != nullptr) {
     LogReport(*engine);
-    return RunOnCoordinator(options, process, *engine, *job);
+    return RunOnCoordinator(process, *engine, *job);
   }
   BH_RETURN_IF_ERROR(
       RunPhase(exchange, "outputs", options.startup_timeout, [] { return absl::OkStatus(); }));
@@ -189,8 +190,7 @@ absl::Status ResultLines::Close() {
 
 absl::Status RunBatch(const EngineOptions& options,
                       const std::function<absl::StatusOr<std::unique_ptr<BatchJob>>()>& make) {
-  return RunRankProcess(options,
-                        [&](RankProcess& process) { return RunOnGroup(options, process, make); });
+  return RunRankProcess(options, [&](RankProcess& process) { return RunOnGroup(process, make); });
 }
 
 absl::Status GenerateAll(Coordinator& coordinator, std::vector<Request> requests, int64_t& last_id,

@@ -14,6 +14,7 @@
 #include "base/lost_rank.h"
 #include "base/status.h"
 #include "launcher/exit_status.h"
+#include "launcher/group/group_flags.h"
 
 namespace bulkhead {
 namespace {
@@ -66,8 +67,11 @@ absl::Status RankProcess::Join() {
                                                 .warns = topology.coordinator()},
                                  [this](const absl::Status& why) { End(WithGroupCode(why)); });
   watchdog_->PhaseBegins("start-up", options_.startup_timeout);
-  return Agree(group_->exchange(), "group size", CheckGroupSize(options_, topology),
-               options_.startup_timeout);
+  BH_RETURN_IF_ERROR(Agree(group_->exchange(), "group size", CheckGroupSize(options_, topology),
+                           options_.startup_timeout));
+  BH_ASSIGN_OR_RETURN(options_, FlagsOfGroup(options_, group_->exchange()));
+  watchdog_->SetPhaseLimit(options_.startup_timeout);
+  return absl::OkStatus();
 }
 
 void RankProcess::SetEnding(StreamsEnd ending) {

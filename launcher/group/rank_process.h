@@ -40,8 +40,11 @@ class RankProcess {
   RankProcess(const RankProcess&) = delete;
   RankProcess& operator=(const RankProcess&) = delete;
 
+  // Collective; ends in agreement, also on the options.
   absl::Status Join();
   Group& group() { return *group_; }
+  // After Join the group's: rank 0's overrule those given (launcher/group/group_flags.h).
+  const EngineOptions& options() const { return options_; }
 
   // Called before the process ends early; empty if there are no streams. Waits for a call in
   // progress, so that the functions' captures may be destroyed afterwards.
@@ -74,7 +77,7 @@ class RankProcess {
   bool Drain();  // whether there was something to drain
   bool ReportsForGroup(const absl::Status& why) const;
 
-  const EngineOptions& options_;
+  EngineOptions options_;
   const pid_t parent_;
   std::unique_ptr<Group> group_;
   std::atomic<Group*> joined_{nullptr};  // group_, for other threads

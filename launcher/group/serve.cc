@@ -376,7 +376,7 @@ absl::Status ServeOnGroup(const ServeOptions& options, RankProcess& process) {
     return absl::OkStatus();
   };
   BH_ASSIGN_OR_RETURN(const std::unique_ptr<RankEngine> engine,
-                      StartEngine(options.engine, process.group(), &options, bind));
+                      StartEngine(process.options(), process.group(), &options, bind));
   process.SetStepLimits(engine->step_limits);
   if (coordinator) {
     ServeRequests(options, process, *engine, *service, *server, https, begin);

@@ -14,7 +14,6 @@
 #include "launcher/gather_messages.h"
 #include "launcher/group/draft_model.h"
 #include "launcher/group/gpu_start.h"
-#include "launcher/group/group_flags.h"
 #include "launcher/group/host_start.h"
 #include "launcher/group/load_weights.h"
 #include "launcher/group/rank_inputs.h"
@@ -282,11 +281,10 @@ absl::Status RefuseCapacity(const EngineOptions& options, const PlanAgain& plan_
 }
 
 absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
-    const EngineOptions& own, Group& group, const ServeOptions* server,
+    const EngineOptions& options, Group& group, const ServeOptions* server,
     const std::function<absl::Status(const RankEngine&)>& before_memory) {
   auto engine = std::make_unique<RankEngine>();
   GroupExchange& exchange = group.exchange();
-  BH_ASSIGN_OR_RETURN(const EngineOptions options, FlagsOfGroup(own, exchange));
   const absl::Duration timeout = options.startup_timeout;
   engine->topology = exchange.topology();
   BH_RETURN_IF_ERROR(OpenRankDevice(options, group, *engine));

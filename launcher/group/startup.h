@@ -99,13 +99,13 @@ absl::Status RefuseCapacity(const EngineOptions& options, const PlanAgain& plan_
                             const RankEngine& engine, const std::optional<std::string>& report,
                             absl::Status why = absl::OkStatus());
 
-// Collective. Returns with the ledger sealed. `own`: this rank's options, which rank 0's overrule
-// (launcher/group/group_flags.h). `server` is null if nothing is served; a refusal for
-// lack of memory is also written to its report. `before_memory` (may be null) runs as a separate
+// Collective. Returns with the ledger sealed. `options`: the group's (RankProcess::options).
+// `server` is null if nothing is served; a refusal for lack of memory is also written to its
+// report. `before_memory` (may be null) runs as a separate
 // phase once the limits are known, before anything is allocated or loaded: the place to bind a
 // listener.
 absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
-    const EngineOptions& own, Group& group, const ServeOptions* server,
+    const EngineOptions& options, Group& group, const ServeOptions* server,
     const std::function<absl::Status(const RankEngine&)>& before_memory);
 
 // The scheduler's limits for this engine; `max_num_queued_reqs` as given.

@@ -80,6 +80,12 @@ void WatchdogRules::PhaseBegins(const std::string& name, absl::Duration limit, i
   limit_ = limit;
 }
 
+void WatchdogRules::SetPhaseLimit(absl::Duration limit) {
+  const absl::MutexLock lock(&mutex_);
+  BH_CHECK(limited_ && !phase_.empty());
+  limit_ = limit;
+}
+
 void WatchdogRules::SetStepLimits(const StepTimeLimits& limits) {
   const absl::MutexLock lock(&mutex_);
   step_limits_ = limits;

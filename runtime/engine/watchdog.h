@@ -66,6 +66,8 @@ class WatchdogRules {
   void StepBegins(const internal::StepPlan& plan, int64_t now_ns);
   void StepEnds(int64_t now_ns);  // the oldest running step
   void PhaseBegins(const std::string& name, absl::Duration limit, int64_t now_ns);
+  // Of the running phase, from its begin.
+  void SetPhaseLimit(absl::Duration limit);
   void PhaseEnds();
   void SetStepLimits(const StepTimeLimits& limits);
   // At least once per second. Ok, or why the group is lost: the status of GroupLiveness::Check, or
@@ -124,6 +126,7 @@ class Watchdog final : public StepWatch {
   void StepBegins(const internal::StepPlan& plan) override;
   void StepEnds(uint64_t seq) override;
   void PhaseBegins(const std::string& name, absl::Duration limit);
+  void SetPhaseLimit(absl::Duration limit) { rules_.SetPhaseLimit(limit); }
   void PhaseEnds();
   void SetStepLimits(const StepTimeLimits& limits) { rules_.SetStepLimits(limits); }
 

@@ -292,6 +292,15 @@ TEST_F(WatchdogRulesTest, AStartUpPhaseHasItsOwnLimitAndExitCode) {
   EXPECT_EQ(late.message(), "start-up phase 'load weights' did not end within 10m");
 }
 
+TEST_F(WatchdogRulesTest, AnotherLimitOfAPhaseCountsFromItsBegin) {
+  rules_.PhaseBegins("start-up", absl::Seconds(600), now_ns_);
+  EXPECT_TRUE(TickFor(absl::Seconds(20)).ok());
+  rules_.SetPhaseLimit(absl::Seconds(30));
+  EXPECT_TRUE(TickFor(absl::Seconds(10)).ok());
+  EXPECT_EQ(TickAfter(absl::Seconds(1)).message(),
+            "start-up phase 'start-up' did not end within 30s");
+}
+
 TEST_F(WatchdogRulesTest, AStalledWatchdogRearmsOnceRatherThanFiring) {
   EXPECT_TRUE(TickFor(absl::Seconds(5)).ok());
   rules_.StepBegins(PlanOf(1), now_ns_);

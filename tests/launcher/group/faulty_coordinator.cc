@@ -35,7 +35,7 @@ SchedulerLimits Lie(const std::string& about, SchedulerLimits limits) {
 
 absl::Status Live(const std::string& about, const EngineOptions& options, RankProcess& process) {
   BH_ASSIGN_OR_RETURN(const std::unique_ptr<RankEngine> engine,
-                      StartEngine(options, process.group(), nullptr, nullptr));
+                      StartEngine(process.options(), process.group(), nullptr, nullptr));
   std::unique_ptr<Coordinator> coordinator;
   if (engine->topology.coordinator()) {
     coordinator = std::make_unique<Coordinator>(
