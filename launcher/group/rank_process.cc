@@ -143,12 +143,10 @@ bool RankProcess::ReportsForGroup(const absl::Status& why) const {
   Group* const group = joined_.load();
   if (group == nullptr) return IsFirstRank();
   const RankTopology& topology = group->exchange().topology();
-  // One line for the whole group: from rank 0 or, if rank 0 is lost, its neighbour. A host
-  // disconnected from rank 0 reports for itself.
+  // One line for the whole group, from rank 0 unless that is lost.
   if (topology.rank == 0) return true;
   if (IsAgreed(why)) return false;  // rank 0 will report it
-  return LostRankOf(why).rank == 0 &&
-         (topology.rank == 1 || (!topology.one_host() && topology.local_rank == 0));
+  return LostRankOf(why).rank == 0 && ReportsLossOfRank0(topology);
 }
 
 absl::Status RankProcess::Finish(const absl::Status& status) {
@@ -181,6 +179,10 @@ void RankProcess::End(const absl::Status& why) {
     _exit(code);
   });
   while (true) pause();
+}
+
+bool ReportsLossOfRank0(const RankTopology& topology) {
+  return topology.local_rank == (topology.node() == 0 ? 1 : 0);
 }
 
 absl::Status RunRankProcess(const EngineOptions& options,

@@ -94,6 +94,10 @@ class RankProcess {
   std::unique_ptr<Watchdog> watchdog_;
 };
 
+// Whether this rank is one that reports the loss of rank 0: of its node a single one, which may
+// know the cause, and of other nodes one each, which may be disconnected from that one.
+bool ReportsLossOfRank0(const RankTopology& topology);
+
 // A rank from start to end: joins the group, does `work`, and shuts down in order.
 absl::Status RunRankProcess(const EngineOptions& options,
                             const std::function<absl::Status(RankProcess&)>& work,
