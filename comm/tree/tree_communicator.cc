@@ -118,6 +118,9 @@ TreeCommunicator::TreeCommunicator(std::shared_ptr<Region> region, const RankTop
   for (int which = 0; which < 2; ++which) {
     std::memset(slot(which, region_->rank()), 0, layout_.slot_bytes);
   }
+  // Only the leader uses the staging memory, but every rank has accounted for its share.
+  std::memset(slot(2, 0) + region_->rank() * layout_.shared_result_bytes, 0,
+              layout_.shared_result_bytes);
   if (link_ == nullptr) return;
   staging_ =
       reinterpret_cast<float*>(layout_.shared_result_bytes > 0 ? slot(2, 0) : result_.data());

@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -136,6 +138,26 @@ TEST_P(MultiHostGroupTest, SumsHaveTheBitsOfOneNodeAndGathersAreWhole) {
       SumAndGather(group, {.max_sum_elements = elements, .max_gather_elements = 200});
     });
   }
+}
+
+TEST(TreeCommunicator, ARankTouchesItsShareOfTheStagingMemoryBeforeAnySum) {
+  constexpr CommLimits kLargeSums{.max_sum_elements = 100'000, .max_gather_elements = 200};
+  const std::vector<std::string> identities = {"a boot 1", "a boot 1", "b boot 1"};
+  const absl::StatusOr<RankTopology> world = TopologyFrom(1, identities);
+  const CommunicationLayout layout(kLargeSums, 3);
+  ASSERT_TRUE(world.ok() && layout.shared_result_bytes > 0);
+  const SharedMemory tensors = *NewThreadSharedMemory(2 * layout.MappedBytes());
+  std::byte* const share = tensors.get() + 4 * layout.slot_bytes + layout.shared_result_bytes;
+  std::vector<unsigned char> resident(layout.shared_result_bytes / kPageBytes);
+  const auto touched = [&] {
+    EXPECT_EQ(mincore(share, layout.shared_result_bytes, resident.data()), 0);
+    return std::count(resident.begin(), resident.end(), 1);
+  };
+  EXPECT_EQ(touched(), 0);
+  const TreeCommunicator comm(
+      std::make_shared<Region>(*NewThreadSharedMemory(Region::Bytes(2)), 1, 2), *world,
+      /*link=*/nullptr, kLargeSums, tensors, Buffer());
+  EXPECT_EQ(touched(), std::ssize(resident));
 }
 
 TEST(Subtrees, AreTheLargestSubtreesOfANode) {
