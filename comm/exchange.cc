@@ -17,20 +17,19 @@ namespace {
 constexpr char kAgreedUrl[] = "bulkhead/agreed";
 constexpr int kMaxPayloads = 8;
 
-// `status` with `prefix` before its message; code, payloads and exit code are kept.
-absl::Status Prefixed(absl::string_view prefix, const absl::Status& status) {
-  absl::Status named(status.code(), absl::StrCat(prefix, status.message()));
-  status.ForEachPayload(
-      [&](absl::string_view url, const absl::Cord& payload) { named.SetPayload(url, payload); });
-  return named;
-}
-
 absl::Status ExchangeFailed(absl::string_view phase, const absl::Status& status) {
   const absl::Status named = Prefixed(absl::StrCat(phase, ": "), status);
   return absl::IsDeadlineExceeded(status) ? WithExitCode(named, ExitCode::kGroupNotUp) : named;
 }
 
 }  // namespace
+
+absl::Status Prefixed(absl::string_view prefix, const absl::Status& status) {
+  absl::Status named(status.code(), absl::StrCat(prefix, status.message()));
+  status.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& payload) { named.SetPayload(url, payload); });
+  return named;
+}
 
 // "CODE PAYLOADS", a line "URL VALUE" per payload, and the message, the only part that may be
 // truncated in transit.

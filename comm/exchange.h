@@ -35,6 +35,9 @@ inline constexpr int64_t kMaxExchangeBytes = int64_t{64} << 20;
 absl::Status Agree(GroupExchange& exchange, absl::string_view phase, const absl::Status& mine,
                    absl::Duration timeout);
 
+// `status` with `prefix` before its message; code, payloads and exit code are kept.
+absl::Status Prefixed(absl::string_view prefix, const absl::Status& status);
+
 // True for a status that every rank of the group returns: the result of Agree, or of equal inputs.
 // With such a status all ranks may shut down in order (MPI_Finalize).
 bool IsAgreed(const absl::Status& status);

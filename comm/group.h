@@ -77,4 +77,9 @@ class Group {
   virtual void Leave(const absl::Status& status) = 0;
 };
 
+// Agree, for a phase in which ranks wait for one another outside the exchange: a rank that fails
+// aborts the group, since no other rank may come to agree. The status is then not an agreed one.
+absl::Status AgreeOrAbort(Group& group, absl::string_view phase, const absl::Status& mine,
+                          absl::Duration timeout);
+
 }  // namespace bulkhead

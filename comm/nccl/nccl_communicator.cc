@@ -233,24 +233,26 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectNccl(Group& group, const Co
   BH_ASSIGN_OR_RETURN(const ncclUniqueId id, ShareId(**nccl, exchange, timeout));
   const absl::Time deadline = absl::Now() + timeout;
   auto comm = std::make_unique<NcclCommunicator>(**nccl, group, limits, driver, std::move(kernels));
-  const auto agree = [&](absl::Status mine, ExitCode code) {
-    return Agree(exchange, kConnectPhase, WithExitCode(std::move(mine), code), timeout);
+  // Of what NCCL does with all ranks.
+  const auto agree = [&](absl::Status mine) {
+    return AgreeOrAbort(group, kConnectPhase, WithExitCode(std::move(mine), ExitCode::kGroupNotUp),
+                        timeout);
   };
-  BH_RETURN_IF_ERROR(agree(comm->nccl_rank().Init(id, deadline), ExitCode::kGroupNotUp));
+  BH_RETURN_IF_ERROR(agree(comm->nccl_rank().Init(id, deadline)));
   const int64_t bytes = NcclWindow(limits, comm->size()).total_bytes;
   absl::Status taken = ledger.TakeMapped(MemoryCategory::kCommunication, bytes);
   if (taken.ok()) taken = comm->memory().Allocate(bytes);
-  BH_RETURN_IF_ERROR(agree(std::move(taken), ExitCode::kDoesNotFit));
+  BH_RETURN_IF_ERROR(Agree(exchange, kConnectPhase,
+                           WithExitCode(std::move(taken), ExitCode::kDoesNotFit), timeout));
   driver.Fill(comm->memory().data(), std::byte{0}, bytes);
-  BH_RETURN_IF_ERROR(agree(comm->memory().Register(), ExitCode::kGroupNotUp));
+  BH_RETURN_IF_ERROR(agree(comm->memory().Register()));
   // Small and large messages use different algorithms.
   const int64_t most = limits.max_sum_elements;
   for (const int64_t elements : {std::min<int64_t>(most, 256), most}) {
-    BH_RETURN_IF_ERROR(agree(comm->SumAndCheck(elements, deadline), ExitCode::kGroupNotUp));
+    BH_RETURN_IF_ERROR(agree(comm->SumAndCheck(elements, deadline)));
     for (int round = 1; round <= kLateRounds; ++round) {
       BH_RETURN_IF_ERROR(agree(
-          comm->SumBehindKernelAndCheck(std::min(elements, kMaxLateElements), round, deadline),
-          ExitCode::kGroupNotUp));
+          comm->SumBehindKernelAndCheck(std::min(elements, kMaxLateElements), round, deadline)));
     }
   }
   BH_LOG(kInfo) << "NCCL " << (*nccl)->Version() << " connects " << comm->size()

@@ -205,9 +205,8 @@ absl::StatusOr<WarmUpResult> WarmUpModel(ModelRunner& runner, const SchedulerLim
   runner.UseWorkspace();
   BH_RETURN_IF_ERROR(RunPhase(exchange, absl::StrCat("warm-up of products", whose), timeout,
                               [&] { return runner.WarmUpProducts(); }));
-  BH_RETURN_IF_ERROR(RunPhase(exchange, absl::StrCat("check of logits", whose), timeout, [&] {
-    return CheckLogits(runner, exchange.topology().coordinator());
-  }));
+  const absl::Status checked = CheckLogits(runner, exchange.topology().coordinator());
+  BH_RETURN_IF_ERROR(AgreeOrAbort(group, absl::StrCat("check of logits", whose), checked, timeout));
   absl::StatusOr<WarmUpResult> warm_up = WarmUp(
       runner, limits, on_gpu ? kGpuWarmUpTime : kCpuWarmUpTime, exchange, timeout, &MonotonicNanos);
   absl::Status status = warm_up.status();
@@ -215,7 +214,7 @@ absl::StatusOr<WarmUpResult> WarmUpModel(ModelRunner& runner, const SchedulerLim
     status = WarmUpDrafts(runner, limits, exchange.topology().coordinator());
   }
   if (status.ok()) status = runner.WarmUpDecodes();
-  BH_RETURN_IF_ERROR(Agree(exchange, absl::StrCat("warm-up", whose), status, timeout));
+  BH_RETURN_IF_ERROR(AgreeOrAbort(group, absl::StrCat("warm-up", whose), status, timeout));
   if (exchange.topology().coordinator()) {
     BH_LOG(kVerbose) << (warm_up->measured ? "measured at warm-up" : "estimated from smaller steps")
                      << ": a step" << whose << " of " << warm_up->chunk_tokens << " tokens takes "

@@ -113,6 +113,10 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
   if (config->blocking != 0) return ncclInvalidArgument;
   // The ranks share their device.
   if (std::getenv("NCCL_MULTI_RANK_GPU_ENABLE") == nullptr) return ncclInvalidUsage;
+  if (rank == 1 && controls.fault == FakeNcclFault::kRefusesRank1) {
+    *comm = nullptr;
+    return ncclRemoteError;
+  }
   *comm = NewRank(std::string(id.internal, sizeof(id.internal)), size, rank, /*blocks=*/false);
   return ncclInProgress;
 }

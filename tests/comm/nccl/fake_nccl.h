@@ -15,6 +15,7 @@ enum class FakeNcclFault : int {
   kNone,
   kNeverConnects,   // ranks stay "in progress"
   kNeverSplits,     // the same, of the second communicator
+  kRefusesRank1,    // rank 1 fails at once, so that the others stay "in progress"
   kSumsWrongly,     // one element of a sum of more than 1000
   kFailsLater,      // an asynchronous error, once `fail` is set
   kRefusesWindows,  // registration fails

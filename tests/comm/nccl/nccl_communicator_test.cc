@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "base/exit_code.h"
+#include "base/lost_rank.h"
 #include "comm/nccl/nccl_communicator.h"
 #include "comm/nccl/nccl_library.h"
 #include "gmock/gmock.h"
@@ -225,7 +226,18 @@ TEST_F(NcclCommunicatorTest, RanksThatNeverConnectEndTheStartAtTheDeadline) {
     const NcclRankOfTest rank(group, absl::Seconds(2));
     EXPECT_EQ(rank.comm.status().code(), absl::StatusCode::kDeadlineExceeded);
     EXPECT_EQ(ExitCodeOf(rank.comm.status()), ExitCode::kGroupNotUp);
-    EXPECT_TRUE(IsAgreed(rank.comm.status()));
+  });
+}
+
+TEST_F(NcclCommunicatorTest, ARankThatNcclRefusesEndsTheWaitsOfTheOthersWithItsWords) {
+  Controls().fault = FakeNcclFault::kRefusesRank1;
+  RunRanks(3, [&](Group& group) {
+    const NcclRankOfTest rank(group, absl::Seconds(20));
+    EXPECT_EQ(rank.comm.status().code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(ExitCodeOf(rank.comm.status()), ExitCode::kGroupNotUp);
+    EXPECT_EQ(LostRankOf(rank.comm.status()).rank, 1);
+    EXPECT_THAT(std::string(rank.comm.status().message()),
+                HasSubstr("ncclCommInitRank: remote process exited"));
   });
 }
 
