@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/lost_rank.h"
 #include "comm/communicator.h"
 #include "comm/control_bus.h"
 #include "comm/exchange.h"
@@ -23,6 +24,7 @@ struct Stragglers {
   // On another host: only its own ranks can tell which one it is. Without names: no rank of this
   // host waits for another one, and another host may know more.
   bool elsewhere = false;
+  LostRank lost = {};  // if it is a single one
   // Minimum of their idle times (ReportIdle).
   absl::Duration still = absl::ZeroDuration();
 };

@@ -151,6 +151,7 @@ void ShmLiveness::ReportIdle(absl::Duration still) {
 Stragglers ShmLiveness::StragglerOf(int local_rank) const {
   Stragglers one;
   one.names = NameOf(local_rank);
+  one.lost = topology_.LostRankAt(local_rank);
   one.still = absl::Nanoseconds(region_->life(local_rank).idle_ns.load());
   return one;
 }
@@ -172,8 +173,13 @@ Stragglers ShmLiveness::RanksBehind(Signal& (Region::*signal)(int)) const {
   for (int rank = 0; rank < region_->size(); ++rank) {
     if (HasReached(arrivals(rank), furthest)) continue;
     const Stragglers one = StragglerOf(rank);
-    stragglers.still = stragglers.names.empty() ? one.still : std::min(stragglers.still, one.still);
-    absl::StrAppend(&stragglers.names, stragglers.names.empty() ? "" : ", ", one.names);
+    if (stragglers.names.empty()) {
+      stragglers = one;
+      continue;
+    }
+    stragglers.still = std::min(stragglers.still, one.still);
+    stragglers.lost = {};
+    absl::StrAppend(&stragglers.names, ", ", one.names);
   }
   return stragglers;
 }

@@ -218,11 +218,13 @@ Stragglers MultiHostLiveness::FindStragglers() {
   // A leader that waits for another host keeps polling; one that stopped polling hangs itself.
   if (MonotonicNanos() - region_.polled_ns() > kMaxPollNanos) return node_.StragglerOf(0);
   const std::vector<int> ranks = world_.RanksOf(node);
-  if (ranks.size() == 1) return {world_.NameOf(ranks[0]), true, {}};
-  return {
-      absl::StrCat("ranks ", absl::StrJoin(ranks, ", "), " (host ", world_.hosts[ranks[0]], ")"),
-      true,
-      {}};
+  const std::string& host = world_.hosts[ranks[0]];
+  if (ranks.size() == 1) {
+    return {
+        .names = world_.NameOf(ranks[0]), .elsewhere = true, .lost = world_.LostRankAt(ranks[0])};
+  }
+  return {.names = absl::StrCat("ranks ", absl::StrJoin(ranks, ", "), " (host ", host, ")"),
+          .elsewhere = true};
 }
 
 void MultiHostLiveness::Abort(const absl::Status& why) {

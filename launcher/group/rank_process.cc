@@ -64,6 +64,7 @@ absl::Status RankProcess::Join() {
                                  WatchdogLimits{.silence = kSilence,
                                                 .step = {},
                                                 .name = topology.NameOf(topology.rank, getpid()),
+                                                .rank = topology.LostRankAt(topology.rank),
                                                 .warns = topology.coordinator()},
                                  [this](const absl::Status& why) { End(WithGroupCode(why)); });
   watchdog_->PhaseBegins("start-up", options_.startup_timeout);

@@ -33,6 +33,10 @@ std::string WaitFor(const Stragglers& stragglers) {
   return stragglers.names.empty() ? "" : absl::StrCat("; the others wait for ", stragglers.names);
 }
 
+absl::Status Lost(const std::string& text, const LostRank& rank) {
+  return WithLostRank(WithExitCode(absl::UnavailableError(text), ExitCode::kRankLost), rank);
+}
+
 absl::Duration GraceFor(const Stragglers& stragglers) {
   if (!stragglers.elsewhere) return absl::ZeroDuration();
   return stragglers.names.empty() ? 2 * kGrace : kGrace;
@@ -137,10 +141,11 @@ absl::Status WatchdogRules::CheckPhase(absl::Duration lasted) {
   if (lasted <= limit_) return absl::OkStatus();
   const Stragglers stragglers = liveness_.FindStragglers();
   if (lasted <= limit_ + GraceFor(stragglers)) return absl::OkStatus();
-  return WithExitCode(
-      absl::DeadlineExceededError(absl::StrCat("start-up phase '", phase_, "' did not end within ",
-                                               absl::FormatDuration(limit_), WaitFor(stragglers))),
-      ExitCode::kGroupNotUp);
+  return WithLostRank(WithExitCode(absl::DeadlineExceededError(absl::StrCat(
+                                       "start-up phase '", phase_, "' did not end within ",
+                                       absl::FormatDuration(limit_), WaitFor(stragglers))),
+                                   ExitCode::kGroupNotUp),
+                      stragglers.lost);
 }
 
 absl::Status WatchdogRules::CheckStep(int64_t now_ns, absl::Duration own_still) {
@@ -149,10 +154,9 @@ absl::Status WatchdogRules::CheckStep(int64_t now_ns, absl::Duration own_still) 
   if (lasted <= std::min(late, limit_)) return absl::OkStatus();
   const Stragglers stragglers = liveness_.FindStragglers();
   if (lasted > limit_ + GraceFor(stragglers)) {
-    return WithExitCode(
-        absl::UnavailableError(absl::StrCat("step ", step_seq_, " did not end within ",
-                                            StepTimeText(limit_), WaitFor(stragglers))),
-        ExitCode::kRankLost);
+    return Lost(absl::StrCat("step ", step_seq_, " did not end within ", StepTimeText(limit_),
+                             WaitFor(stragglers)),
+                stragglers.lost);
   }
   if (lasted <= late) return absl::OkStatus();
   WarnOfLateStep(now_ns, lasted, stragglers.names);
@@ -166,12 +170,11 @@ absl::Status WatchdogRules::CheckStep(int64_t now_ns, absl::Duration own_still) 
   const absl::Duration still = std::min(this_one ? own_still : stragglers.still,
                                         absl::Nanoseconds(now_ns - awaited_since_ns_));
   if (still < kStandstill) return absl::OkStatus();
-  return WithExitCode(absl::UnavailableError(absl::StrCat(
-                          "step ", step_seq_, " did not end within ", StepTimeText(lasted),
-                          ", and ", this_one ? limits_.name : stragglers.names,
-                          this_one ? "" : ", which the others wait for,",
-                          " used no CPU time for the last ", StepTimeText(still))),
-                      ExitCode::kRankLost);
+  return Lost(absl::StrCat("step ", step_seq_, " did not end within ", StepTimeText(lasted),
+                           ", and ", this_one ? limits_.name : stragglers.names,
+                           this_one ? "" : ", which the others wait for,",
+                           " used no CPU time for the last ", StepTimeText(still)),
+              this_one ? limits_.rank : stragglers.lost);
 }
 
 void WatchdogRules::WarnOfLateStep(int64_t now_ns, absl::Duration lasted, const std::string& who) {

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/lost_rank.h"
 #include "comm/group.h"
 #include "memory/compute_threads.h"
 #include "runtime/engine/rank_loop.h"
@@ -40,6 +41,7 @@ struct WatchdogLimits {
   absl::Duration silence = absl::Seconds(3);  // of another rank
   StepTimeLimits step = {};
   std::string name = {};  // of this rank
+  LostRank rank = {};     // this one
   bool warns = false;     // of late steps
 };
 

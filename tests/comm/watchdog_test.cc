@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/exit_code.h"
+#include "base/lost_rank.h"
 #include "tests/support/run_ranks.h"
 
 namespace bulkhead {
@@ -81,7 +82,8 @@ class WatchdogRulesTest : public testing::Test {
   WatchdogRules rules_{liveness_,
                        {.silence = absl::Seconds(3),
                         .step = {.timeout = absl::Seconds(60)},
-                        .name = "rank 0 (host a, pid 4)"},
+                        .name = "rank 0 (host a, pid 4)",
+                        .rank = {0, "a"}},
                        standstill_,
                        [this](const std::string& text) { warnings_.push_back(text); }};
   int64_t now_ns_ = 1'000'000'000;
@@ -95,7 +97,7 @@ TEST_F(WatchdogRulesTest, BeatsAtEveryTick) {
 TEST_F(WatchdogRulesTest, AnIdleRankHasNoLimit) { EXPECT_TRUE(TickFor(absl::Hours(1)).ok()); }
 
 TEST_F(WatchdogRulesTest, AStepThatLastsTooLongIsALossThatNamesTheStragglers) {
-  liveness_.stragglers.names = "rank 1 (host a, pid 5)";
+  liveness_.stragglers = {.names = "rank 1 (host a, pid 5)", .lost = {1, "a"}};
   rules_.StepBegins(PlanOf(42), now_ns_);
   EXPECT_TRUE(TickFor(absl::Seconds(60)).ok());
   const absl::Status lost = TickAfter(absl::Seconds(1));
@@ -103,6 +105,7 @@ TEST_F(WatchdogRulesTest, AStepThatLastsTooLongIsALossThatNamesTheStragglers) {
   EXPECT_EQ(ExitCodeOf(lost), ExitCode::kRankLost);
   EXPECT_EQ(lost.message(),
             "step 42 did not end within 1m; the others wait for rank 1 (host a, pid 5)");
+  EXPECT_EQ(LostRankOf(lost), (LostRank{1, "a"}));
 }
 
 TEST_F(WatchdogRulesTest, AHostThatOthersWaitForHasASecondMoreToSayWhichOfItsRanksItIs) {
@@ -194,7 +197,8 @@ TEST_F(WatchdogRulesTest, RowsTokensAndContextEachHaveTheirTime) {
 }
 
 TEST_F(WatchdogRulesTest, ALateStepWhoseStragglersStandStillIsALoss) {
-  liveness_.stragglers = {.names = "rank 1 (host a, pid 5)", .still = absl::Milliseconds(4900)};
+  liveness_.stragglers = {
+      .names = "rank 1 (host a, pid 5)", .lost = {1, "a"}, .still = absl::Milliseconds(4900)};
   rules_.SetStepLimits({.estimate = kEstimate});
   rules_.StepBegins(PlanOf(9), now_ns_);
   EXPECT_TRUE(TickFor(absl::Seconds(20)).ok());
@@ -204,6 +208,7 @@ TEST_F(WatchdogRulesTest, ALateStepWhoseStragglersStandStillIsALoss) {
   EXPECT_EQ(lost.message(),
             "step 9 did not end within 21s, and rank 1 (host a, pid 5), which the others wait for, "
             "used no CPU time for the last 5.1s");
+  EXPECT_EQ(LostRankOf(lost), (LostRank{1, "a"}));
 }
 
 TEST_F(WatchdogRulesTest, ARankThatStoodStillWhileItWaitedItselfHasTimeToWake) {
@@ -243,10 +248,12 @@ TEST_F(WatchdogRulesTest, WhereNobodyLagsBehindThisRanksOwnThreadsCount) {
   standstill_.since_ns = now_ns_;
   EXPECT_TRUE(TickFor(absl::Seconds(4)).ok());
   EXPECT_EQ(liveness_.told_still, absl::Seconds(4));
+  const absl::Status lost = TickAfter(absl::Seconds(1));
   EXPECT_EQ(
-      TickAfter(absl::Seconds(1)).message(),
+      lost.message(),
       "step 1 did not end within 25s, and rank 0 (host a, pid 4) used no CPU time for the last "
       "5s");
+  EXPECT_EQ(LostRankOf(lost), (LostRank{0, "a"}));
 }
 
 TEST_F(WatchdogRulesTest, ARankOnAnotherHostIsForThatHostToJudge) {

@@ -204,6 +204,7 @@ TEST_F(LivenessTest, BetweenPhasesOfTheStartStragglersAreTheRanksThatTheExchange
   Raise(regions_[1]->exchange(1), 4);
   Raise(regions_[2]->exchange(2), 3);
   EXPECT_EQ(liveness_->FindStragglers().names, "rank 2 (host c, pid 102)");
+  EXPECT_EQ(liveness_->FindStragglers().lost, (LostRank{2, "c"}));
   Raise(regions_[0]->sums(0), 1);  // in the warm-up
   Raise(regions_[2]->sums(2), 1);
   EXPECT_EQ(liveness_->FindStragglers().names, "rank 1 (host b, pid 101)");
@@ -223,6 +224,7 @@ TEST_F(LivenessTest, AHostWaitsForAnotherOneOnlyWhileItsLeaderLooks) {
   EXPECT_FALSE(host.FindStragglers().elsewhere);
   regions_[0]->set_awaited_node(1, MonotonicNanos());
   EXPECT_EQ(host.FindStragglers().names, "ranks 3, 4 (host z)");
+  EXPECT_EQ(host.FindStragglers().lost, LostRank{});
   EXPECT_TRUE(host.FindStragglers().elsewhere);
   regions_[0]->set_awaited_node(1, MonotonicNanos() - absl::ToInt64Nanoseconds(absl::Minutes(1)));
   EXPECT_EQ(host.FindStragglers().names, "rank 0 (host a, pid 100)");
