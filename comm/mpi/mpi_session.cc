@@ -72,14 +72,6 @@ std::string FindMissingRanks(const LaunchEnvironment& launch) {
                          : "all ranks of this host are in it, one of another host is missing";
 }
 
-// Rank 0 reports when it exits; on other hosts the first rank reports here.
-void ReportForHost(const LaunchEnvironment& launch, const absl::Status& status) {
-  const char* const rank = std::getenv("PMIX_RANK");
-  if (launch.local_rank == 0 && rank != nullptr && absl::string_view(rank) != "0") {
-    BH_LOG(kError) << status.message();
-  }
-}
-
 // Polls with sleeps growing from 50 us to 1 ms.
 absl::Status Poll(MPI_Request* request, int64_t deadline_ns) {
   constexpr int kLongestSleepMicros = 1000;
@@ -111,11 +103,7 @@ struct MpiSession::Ranks {
 absl::StatusOr<std::unique_ptr<MpiSession>> MpiSession::Start(const LaunchEnvironment& launch,
                                                               absl::Duration timeout) {
   BH_RETURN_IF_ERROR(CheckCanConnect(launch));
-  const std::string segments = SegmentFolder(launch, &std::getenv);
-  if (const absl::Status room = CheckRoomForSegments(launch, segments); !room.ok()) {
-    ReportForHost(launch, room);
-    return room;
-  }
+  BH_RETURN_IF_ERROR(CheckRoomForSegments(launch, SegmentFolder(launch, &std::getenv)));
   {
     const CallLimit limit(
         "MPI_Init", std::min(timeout, kInitLimit), ExitCode::kGroupNotUp,

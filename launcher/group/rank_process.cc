@@ -98,6 +98,7 @@ void RankProcess::OnSignal(const ReceivedSignal& signal) {
     Drain();
     return;
   }
+  end_requested_.store(true);
   if (parent_ != 0 && getppid() != parent_) {
     alarm(kOrphanSeconds);
     End(WithExitCode(absl::UnavailableError(absl::StrCat("the parent (pid ", parent_, ") ended")),
@@ -150,6 +151,16 @@ bool RankProcess::ReportsForGroup(const absl::Status& why) const {
   return LostRankOf(why).rank == 0 && ReportsLossOfRank0(topology);
 }
 
+int RankProcess::Report(const absl::Status& cause) const {
+  if (joined_.load() == nullptr && !IsFirstRank()) {
+    const int code = ExitRankWith(cause);
+    // If the first rank has reported, its launcher is ending this one.
+    if (!end_requested_.load()) BH_LOG(kError) << cause.message();
+    return code;
+  }
+  return ReportsForGroup(cause) ? ExitWith(cause) : static_cast<int>(ExitCodeOf(cause));
+}
+
 absl::Status RankProcess::Finish(const absl::Status& status) {
   if (!status.ok() && !IsAgreed(status)) End(WithGroupCode(status));
   // Before the others exit: at the first exit code mpirun kills the remaining ranks.
@@ -171,7 +182,7 @@ void RankProcess::End(const absl::Status& why) {
     }
     const absl::MutexLock lock(&ending_mutex_);
     if (ending_.fail != nullptr) ending_.fail(cause);
-    const int code = ReportsForGroup(cause) ? ExitWith(cause) : static_cast<int>(ExitCodeOf(cause));
+    const int code = Report(cause);
     if (ending_.flush != nullptr) ending_.flush();
     Group* const group = joined_.load();
     if (group != nullptr && group->exchange().topology().rank != 0) {

@@ -76,6 +76,8 @@ class RankProcess {
   void OnSignal(const ReceivedSignal& signal);
   bool Drain();  // whether there was something to drain
   bool ReportsForGroup(const absl::Status& why) const;
+  // The exit code, after the last line if it is for this rank to write.
+  int Report(const absl::Status& cause) const;
 
   EngineOptions options_;
   const pid_t parent_;
@@ -87,6 +89,7 @@ class RankProcess {
   absl::Mutex drain_mutex_;
   std::function<void()> drain_ ABSL_GUARDED_BY(drain_mutex_);
   bool drain_asked_ ABSL_GUARDED_BY(drain_mutex_) = false;
+  std::atomic<bool> end_requested_{false};
   EndRequests end_requests_;                        // signal thread only, as is the next one
   absl::Time first_signal_ = absl::InfinitePast();  // that drains
   std::once_flag end_once_;

@@ -117,6 +117,16 @@ class LifeTest(unittest.TestCase):
                              .finished.usage.completion_tokens, 1)
 
     @unittest.skipIf(group.RANKS == 1, "a group of one waits for nobody")
+    def test_without_rank_0_another_rank_says_why_there_is_no_group(self):
+        meets = "import ctypes, time; ctypes.CDLL('libmpi.so.40', 2 | ctypes.RTLD_GLOBAL).MPI_Init(0, 0); time.sleep(60)"
+        done = subprocess.run(["mpirun", "-n", "1", sys.executable, "-c", meets, ":", "-n", "1", group.BINARY, "serve",
+                               "--model", group.MODEL, "--port", "0", "--startup-timeout", "3s"],
+                              capture_output=True, encoding="utf-8", timeout=group.LIMIT_S, env=group.ENVIRONMENT,
+                              check=False)
+        self.assertEqual(done.returncode, 5, done.stderr[-500:])
+        self.assertIn("a rank did not arrive within 3s (this is rank 1 of 2)", done.stderr)
+
+    @unittest.skipIf(group.RANKS == 1, "a group of one waits for nobody")
     def test_a_rank_that_hangs_during_the_start_is_named(self):
         with tempfile.TemporaryDirectory() as folder:
             pipe = os.path.join(folder, "report")
