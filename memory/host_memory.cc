@@ -68,11 +68,11 @@ std::optional<HostLimit> LimitOf(const CgroupDir& dir, const std::string& boot_i
 }
 
 // The limit of these NUMA nodes, if they are a proper subset of those with memory. `nodes` empty:
-// those that the process may use.
+// those that the process's memory comes from.
 std::optional<HostLimit> LimitOfNodes(std::vector<int> nodes, const std::string& root,
                                       const std::string& boot_id) {
   const std::string sys = root + "/sys/devices/system/node";
-  if (nodes.empty()) nodes = AllowedNumaNodes(root);
+  if (nodes.empty()) nodes = MemoryNodes(root);
   int64_t total_kib = 0;
   int64_t free_kib = 0;
   bool all = true;

@@ -27,10 +27,10 @@ struct HostLimit {
 };
 
 // The host first, then its NUMA nodes if bound to a subset, then the cgroups with a limit,
-// innermost first. `numa_nodes`: those that the process places its memory on; empty: all that it
-// may use. `root` is a prefix of /proc and /sys (for tests; empty otherwise). A cgroup's
-// reclaimable page cache (inactive_file) counts as available, as do file pages of a NUMA node.
-// NOT_FOUND without a readable /proc/meminfo.
+// innermost first. `numa_nodes`: those that the process places its memory on; empty: those of its
+// cpuset and memory policy (MemoryNodes). `root` is a prefix of /proc and /sys (for tests; empty
+// otherwise). A cgroup's reclaimable page cache (inactive_file) counts as available, as do file
+// pages of a NUMA node. NOT_FOUND without a readable /proc/meminfo.
 absl::StatusOr<std::vector<HostLimit>> ProbeHostLimits(const std::string& root = "",
                                                        const std::vector<int>& numa_nodes = {});
 

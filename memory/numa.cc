@@ -112,6 +112,7 @@ NumaPlan Divide(absl::Span<const NumaNode> nodes, int size) {
 }
 
 using NodeMask = std::array<unsigned long, kMaxNumaNodes / kWordBits>;
+constexpr int kMaskBits = kMaxNumaNodes + 1;  // the kernel takes one bit less than it is told
 
 }  // namespace
 
@@ -178,6 +179,25 @@ bool HasMemoryPolicy() {
   return syscall(SYS_get_mempolicy, &mode, nullptr, 0, nullptr, 0) == 0 && mode != MPOL_DEFAULT;
 }
 
+std::vector<int> MemoryNodes(const std::string& root) {
+  const std::vector<int> allowed = AllowedNumaNodes(root);
+  int mode = MPOL_DEFAULT;
+  NodeMask mask = {};
+  // Relative nodes, which neither numactl nor Slurm sets, are not nodes of the host.
+  constexpr int kFlags = MPOL_MODE_FLAGS & ~MPOL_F_RELATIVE_NODES;
+  if (syscall(SYS_get_mempolicy, &mode, mask.data(), kMaskBits, nullptr, 0) != 0 ||
+      (mode & ~kFlags) != MPOL_BIND) {
+    return allowed;
+  }
+  std::vector<int> bound;
+  for (const int node : allowed) {
+    if (node < kMaxNumaNodes && (mask[node / kWordBits] >> (node % kWordBits) & 1) != 0) {
+      bound.push_back(node);
+    }
+  }
+  return bound.empty() ? allowed : bound;  // as the kernel does
+}
+
 absl::Status UseMemoryOf(const std::vector<int>& nodes) {
   NodeMask mask = {};
   for (const int node : nodes) {
@@ -185,9 +205,7 @@ absl::Status UseMemoryOf(const std::vector<int>& nodes) {
     mask[node / kWordBits] |= 1UL << (node % kWordBits);
   }
   const int mode = nodes.size() > 1 ? MPOL_INTERLEAVE : MPOL_PREFERRED;
-  // The kernel reads one bit less than it is told.
-  if (syscall(SYS_set_mempolicy, mode, mask.data(), kMaxNumaNodes + 1) == 0)
-    return absl::OkStatus();
+  if (syscall(SYS_set_mempolicy, mode, mask.data(), kMaskBits) == 0) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("the kernel does not let this process place memory on NUMA nodes ",
                    CoreListText(nodes), ": ", std::strerror(errno)));

@@ -56,6 +56,10 @@ absl::StatusOr<NumaPlan> PlaceRanks(absl::Span<const NumaNode> host,
 
 // Whether whoever started this thread gave it a memory policy (numactl).
 bool HasMemoryPolicy();
+// The nodes that this thread's memory comes from: those allowed, less those that a policy MPOL_BIND
+// leaves out (numactl --membind, srun --mem-bind). Under it the kernel kills the process for memory
+// when these nodes are full, whatever others have.
+std::vector<int> MemoryNodes(const std::string& root = "");
 // Memory that this thread, and threads it creates later, touch first comes from these nodes, or
 // from others where they are full: an exhausted node does not end the process. FAILED_PRECONDITION
 // where the kernel refuses, as containers without CAP_SYS_NICE do.

@@ -1,11 +1,15 @@
 #include "memory/numa.h"
 
 #include <gmock/gmock.h>
+#include <linux/mempolicy.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "base/host_cores.h"
 #include "memory/host_memory.h"
 #include "tests/memory/host_tree.h"
@@ -133,6 +137,35 @@ TEST_F(NumaTest, TheBudgetOfARankIsItsNodes) {
   EXPECT_EQ(limits[1].name, "NUMA node 1");
   EXPECT_EQ(limits[1].available_bytes, 100000 * 1024);
   EXPECT_EQ(ProbeHostLimits(root_, {0, 1}).value().size(), 1U);
+}
+
+// Another thread, since a policy stays with the thread.
+TEST_F(NumaTest, TheBudgetUnderAPolicyIsTheNodesThatItBindsTo) {
+  Write("/proc/meminfo", "MemTotal: 2000000 kB\nMemAvailable: 1000000 kB\n");
+  Write("/sys/devices/system/node/has_memory", "0-63\n");
+  Write("/proc/self/status", "Mems_allowed_list:\t0-63\n");
+  std::thread([this] {
+    const std::vector<int> nodes = AllowedNumaNodes();
+    if (nodes.empty() || nodes[0] > 63 || HasMemoryPolicy()) GTEST_SKIP() << "no NUMA, or numactl";
+    Write(absl::StrCat("/sys/devices/system/node/node", nodes[0], "/meminfo"),
+          absl::StrCat("Node ", nodes[0], " MemTotal: 900000 kB\n"));
+    EXPECT_EQ(ProbeHostLimits(root_).value().size(), 1U);
+    uint64_t mask = uint64_t{1} << nodes[0];
+    for (const int flag : {0, MPOL_F_STATIC_NODES}) {
+      // The kernel takes one bit less than it is told.
+      if (syscall(SYS_set_mempolicy, MPOL_BIND | flag, &mask, 65) != 0)
+        GTEST_SKIP() << "no permission";
+      const auto limits = ProbeHostLimits(root_).value();
+      ASSERT_EQ(limits.size(), 2U);
+      EXPECT_EQ(limits[1].name, absl::StrCat("NUMA node ", nodes[0]));
+      EXPECT_EQ(limits[1].total_bytes, 900000 * 1024);
+    }
+    Write("/proc/self/status", "Mems_allowed_list:\t63\n");
+    EXPECT_THAT(MemoryNodes(root_), ElementsAre(63));  // none of the policy's is allowed
+    Write("/proc/self/status", "Mems_allowed_list:\t0-63\n");
+    ASSERT_EQ(syscall(SYS_set_mempolicy, MPOL_PREFERRED, &mask, 65), 0);
+    EXPECT_EQ(ProbeHostLimits(root_).value().size(), 1U);  // others serve when the node is full
+  }).join();
 }
 
 TEST(NumaBytes, AreCountedInPagesOfTheirSize) {
