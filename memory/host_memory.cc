@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <limits>
 #include <sstream>
 
 #include "absl/strings/ascii.h"
@@ -49,7 +50,14 @@ constexpr CgroupFiles kV2 = {"memory.max", "memory.current", "inactive_file", "a
 // None for a cgroup without a limit. The id is the inode of its folder, the same by any path.
 std::optional<HostLimit> LimitOf(const CgroupDir& dir, const std::string& boot_id) {
   const CgroupFiles& files = dir.v2 ? kV2 : kV1;
-  const auto limit = ReadNumber(dir.path + files.limit);
+  auto limit = ReadNumber(dir.path + files.limit);
+  const char* binding = files.limit;
+  // Above it the kernel does not kill, but reclaims and delays until nothing moves on.
+  const auto high = dir.v2 ? ReadNumber(dir.path + "memory.high") : std::nullopt;
+  if (high.has_value() && *high < limit.value_or(std::numeric_limits<int64_t>::max())) {
+    limit = high;
+    binding = "memory.high";
+  }
   const auto usage = ReadNumber(dir.path + files.usage);
   struct stat folder;
   if (!limit.has_value() || !usage.has_value() || stat(dir.path.c_str(), &folder) != 0) {
@@ -58,7 +66,7 @@ std::optional<HostLimit> LimitOf(const CgroupDir& dir, const std::string& boot_i
   const int64_t inactive = ReadField(dir.path + "memory.stat", files.inactive).value_or(0);
   HostLimit found;
   found.id = absl::StrCat(boot_id, ":cgroup:", folder.st_dev, ":", folder.st_ino);
-  found.name = absl::StrCat("the cgroup ", absl::StripSuffix(dir.path, "/"));
+  found.name = absl::StrCat("the cgroup ", absl::StripSuffix(dir.path, "/"), " (", binding, ")");
   std::replace(found.name.begin(), found.name.end(), '\n', '?');
   found.total_bytes = *limit;
   found.available_bytes = *limit - std::max<int64_t>(0, *usage - inactive);

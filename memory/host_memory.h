@@ -1,5 +1,6 @@
 // The host memory available to this process: the minimum of MemAvailable, of the free memory of the
-// NUMA nodes it is bound to, and of what every ancestor of its cgroup (v1 or v2) still allows.
+// NUMA nodes it is bound to, and of what every ancestor of its cgroup (v1 or v2; memory.high as
+// memory.max) still allows.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ struct HostMemory {
 // One limit on the memory of this process and others that share it.
 struct HostLimit {
   std::string id;    // equal for two processes exactly if they share this limit; no spaces
-  std::string name;  // "host a", "the cgroup /sys/fs/cgroup/x"; one line
+  std::string name;  // "host a", "the cgroup /sys/fs/cgroup/x (memory.max)"; one line
   int64_t total_bytes = 0;
   int64_t available_bytes = 0;  // at most total_bytes
   int64_t cache_bytes = 0;      // cgroups: page cache in use, reclaimed before the OOM killer runs

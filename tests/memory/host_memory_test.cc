@@ -32,6 +32,26 @@ TEST_F(HostMemoryTest, TheTightestAncestorOfACgroupV2Counts) {
   EXPECT_EQ(Total(), 500000);
 }
 
+TEST_F(HostMemoryTest, MemoryHighLimitsAsMemoryMaxDoesAndTheLowerOneIsNamed) {
+  Write("/proc/self/cgroup", "0::/a\n");
+  const std::string cgroup = "the cgroup " + root_ + "/sys/fs/cgroup/a (";
+  Write("/sys/fs/cgroup/a/memory.current", "300000\n");
+  Write("/sys/fs/cgroup/a/memory.max", "max\n");
+  Write("/sys/fs/cgroup/a/memory.high", "400000\n");
+  HostLimit limit = TightestCgroup(root_).value();
+  EXPECT_EQ(limit.total_bytes, 400000);
+  EXPECT_EQ(limit.available_bytes, 100000);
+  EXPECT_EQ(limit.name, cgroup + "memory.high)");
+  Write("/sys/fs/cgroup/a/memory.max", "500000\n");
+  EXPECT_EQ(TightestCgroup(root_)->total_bytes, 400000);
+  Write("/sys/fs/cgroup/a/memory.max", "350000\n");
+  limit = TightestCgroup(root_).value();
+  EXPECT_EQ(limit.total_bytes, 350000);
+  EXPECT_EQ(limit.name, cgroup + "memory.max)");
+  Write("/sys/fs/cgroup/a/memory.high", "max\n");
+  EXPECT_EQ(TightestCgroup(root_)->total_bytes, 350000);
+}
+
 TEST_F(HostMemoryTest, TheMemoryControllerOfACgroupV1Counts) {
   Write("/proc/self/cgroup", "3:cpu,cpuacct:/x\n4:memory:/job\n");
   Write("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "70000\n");
@@ -85,7 +105,7 @@ TEST_F(HostMemoryTest, EveryLimitIsNamedAndCgroupsThatLimitNothingAreNot) {
   EXPECT_EQ(limits[0].total_bytes, 2048000000);
   EXPECT_FALSE(limits[0].cgroup);
   EXPECT_TRUE(limits[1].cgroup);
-  EXPECT_EQ(limits[1].name, "the cgroup " + root_ + "/sys/fs/cgroup/a/b");
+  EXPECT_EQ(limits[1].name, "the cgroup " + root_ + "/sys/fs/cgroup/a/b (memory.max)");
   EXPECT_EQ(limits[1].total_bytes, 400000);
   EXPECT_EQ(limits[1].available_bytes, 0);
   EXPECT_EQ(limits[1].cache_bytes, 400000);
