@@ -1,6 +1,7 @@
 #include "memory/host_memory.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -40,12 +41,10 @@ std::optional<int64_t> ReadField(const std::string& path, const std::string& key
 struct CgroupFiles {
   const char* limit;
   const char* usage;
-  const char* inactive;
-  const char* active;
+  const char* stat_prefix;  // of the sums with all descendants, as the limit has them
 };
-constexpr CgroupFiles kV1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
-                             "total_inactive_file", "total_active_file"};
-constexpr CgroupFiles kV2 = {"memory.max", "memory.current", "inactive_file", "active_file"};
+constexpr CgroupFiles kV1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_"};
+constexpr CgroupFiles kV2 = {"memory.max", "memory.current", ""};
 
 // None for a cgroup without a limit. The id is the inode of its folder, the same by any path.
 std::optional<HostLimit> LimitOf(const CgroupDir& dir, const std::string& boot_id) {
@@ -63,16 +62,49 @@ std::optional<HostLimit> LimitOf(const CgroupDir& dir, const std::string& boot_i
   if (!limit.has_value() || !usage.has_value() || stat(dir.path.c_str(), &folder) != 0) {
     return std::nullopt;
   }
-  const int64_t inactive = ReadField(dir.path + "memory.stat", files.inactive).value_or(0);
+  // Reclaimed before the limit is reached. Pages that were read twice become active.
+  int64_t cache = 0;
+  for (const char* pages : {"inactive_file", "active_file"}) {
+    cache += ReadField(dir.path + "memory.stat", pages, files.stat_prefix).value_or(0);
+  }
   HostLimit found;
   found.id = absl::StrCat(boot_id, ":cgroup:", folder.st_dev, ":", folder.st_ino);
   found.name = absl::StrCat("the cgroup ", absl::StripSuffix(dir.path, "/"), " (", binding, ")");
   std::replace(found.name.begin(), found.name.end(), '\n', '?');
   found.total_bytes = *limit;
-  found.available_bytes = *limit - std::max<int64_t>(0, *usage - inactive);
-  found.cache_bytes = ReadField(dir.path + "memory.stat", files.active).value_or(0);
+  found.available_bytes = *limit - std::max<int64_t>(0, *usage - cache);
   found.cgroup = true;
   return found;
+}
+
+// The sum of a watermark ("low", "high") over a node's zones.
+int64_t WatermarkBytes(int node, const std::string& key, const std::string& root) {
+  std::ifstream file(root + "/proc/zoneinfo");
+  const std::string prefix = absl::StrCat("Node ", node, ",");
+  bool is_of_node = false;
+  int64_t pages = 0;
+  for (std::string line; std::getline(file, line);) {
+    // "Node 0, zone   Normal", and below it "        low      20163".
+    if (absl::StartsWith(line, "Node ")) is_of_node = absl::StartsWith(line, prefix);
+    std::istringstream words(line);
+    std::string name;
+    int64_t value = 0;
+    if (is_of_node && words >> name >> value && name == key) pages += value;
+  }
+  return pages * sysconf(_SC_PAGESIZE);
+}
+
+// What MemAvailable is for a host: free pages above the high watermark, and file pages but for the
+// low watermark or half of them. Reclaimable slab, the third part, is left out.
+int64_t AvailableBytesOfNode(int node, const std::string& root) {
+  const std::string path = absl::StrCat(root, "/sys/devices/system/node/node", node, "/meminfo");
+  // Lines such as "Node 0 MemFree:  123 kB".
+  const auto bytes = [&](const char* key) {
+    return ReadField(path, key, absl::StrCat("Node ", node, " ")).value_or(0) * 1024;
+  };
+  const int64_t cache = bytes("Active(file):") + bytes("Inactive(file):");
+  return std::max<int64_t>(0, bytes("MemFree:") - WatermarkBytes(node, "high", root)) + cache -
+         std::min(cache / 2, WatermarkBytes(node, "low", root));
 }
 
 // The limit of these NUMA nodes, if they are a proper subset of those with memory. `nodes` empty:
@@ -82,26 +114,24 @@ std::optional<HostLimit> LimitOfNodes(std::vector<int> nodes, const std::string&
   const std::string sys = root + "/sys/devices/system/node";
   if (nodes.empty()) nodes = MemoryNodes(root);
   int64_t total_kib = 0;
-  int64_t free_kib = 0;
+  int64_t available_bytes = 0;
   bool all = true;
   for (const int node : ReadKernelList(sys + "/has_memory")) {
     if (std::find(nodes.begin(), nodes.end(), node) == nodes.end()) {
       all = false;
       continue;
     }
-    // Lines such as "Node 0 MemFree:  123 kB".
-    const std::string path = absl::StrCat(sys, "/node", node, "/meminfo");
-    const std::string prefix = absl::StrCat("Node ", node, " ");
-    total_kib += ReadField(path, "MemTotal:", prefix).value_or(0);
-    free_kib += ReadField(path, "MemFree:", prefix).value_or(0) +
-                ReadField(path, "Inactive(file):", prefix).value_or(0);
+    total_kib += ReadField(absl::StrCat(sys, "/node", node, "/meminfo"),
+                           "MemTotal:", absl::StrCat("Node ", node, " "))
+                     .value_or(0);
+    available_bytes += AvailableBytesOfNode(node, root);
   }
   if (all || total_kib == 0) return std::nullopt;
   const std::string text = CoreListText(nodes);
   return HostLimit{.id = absl::StrCat(boot_id, ":nodes:", text),
                    .name = absl::StrCat("NUMA node", nodes.size() == 1 ? " " : "s ", text),
                    .total_bytes = total_kib * 1024,
-                   .available_bytes = free_kib * 1024};
+                   .available_bytes = available_bytes};
 }
 
 // The value of `key` in /proc/self/status (in kB), in bytes.
@@ -140,8 +170,6 @@ absl::StatusOr<std::vector<HostLimit>> ProbeHostLimits(const std::string& root,
   }
   for (HostLimit& limit : limits) {
     limit.available_bytes = std::clamp<int64_t>(limit.available_bytes, 0, limit.total_bytes);
-    limit.cache_bytes =
-        std::clamp<int64_t>(limit.cache_bytes, 0, limit.total_bytes - limit.available_bytes);
   }
   return limits;
 }

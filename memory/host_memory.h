@@ -23,15 +23,15 @@ struct HostLimit {
   std::string name;  // "host a", "the cgroup /sys/fs/cgroup/x (memory.max)"; one line
   int64_t total_bytes = 0;
   int64_t available_bytes = 0;  // at most total_bytes
-  int64_t cache_bytes = 0;      // cgroups: page cache in use, reclaimed before the OOM killer runs
   bool cgroup = false;
 };
 
 // The host first, then its NUMA nodes if bound to a subset, then the cgroups with a limit,
 // innermost first. `numa_nodes`: those that the process places its memory on; empty: those of its
 // cpuset and memory policy (MemoryNodes). `root` is a prefix of /proc and /sys (for tests; empty
-// otherwise). A cgroup's reclaimable page cache (inactive_file) counts as available, as do file
-// pages of a NUMA node. NOT_FOUND without a readable /proc/meminfo.
+// otherwise). Page cache counts as available in all of them, whether it is active or not, dirty or
+// not: a file that was read before does not change what a start may take. NOT_FOUND without a
+// readable /proc/meminfo.
 absl::StatusOr<std::vector<HostLimit>> ProbeHostLimits(const std::string& root = "",
                                                        const std::vector<int>& numa_nodes = {});
 

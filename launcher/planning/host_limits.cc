@@ -186,7 +186,7 @@ absl::Status FinalizeHost(const LimitsOfRanks& limits, const std::optional<HostR
     const int64_t host_bytes = holds_host ? least_host_bytes : 0;
     const int64_t left = claim.limit.total_bytes - claim.cap_bytes - claim.beside_bytes;
     if (host_bytes > left) return refuse(TooLarge(claim, host_bytes), left);
-    const int64_t free_bytes = claim.limit.available_bytes + claim.limit.cache_bytes;
+    const int64_t free_bytes = claim.limit.available_bytes;
     const int64_t kept_bytes = claim.arena_bytes + claim.beside_bytes;
     if (kept_bytes + claim.loading_bytes > free_bytes) {
       return refuse(TooLargeNow(claim, free_bytes), free_bytes - kept_bytes);

@@ -30,20 +30,19 @@ DeviceBudget FromProto(const internal::DeviceBudget& message) {
 }
 
 internal::RankHost::Limit ToProto(const HostLimit& limit) {
-  const auto& [id, name, total, available, cache, cgroup] = limit;
+  const auto& [id, name, total, available, cgroup] = limit;
   internal::RankHost::Limit message;
   message.set_id(id);
   message.set_name(name);
   message.set_total_bytes(total);
   message.set_available_bytes(available);
-  message.set_cache_bytes(cache);
   message.set_cgroup(cgroup);
   return message;
 }
 
 HostLimit FromProto(const internal::RankHost::Limit& message) {
-  return {message.id(),          message.name(),  message.total_bytes(), message.available_bytes(),
-          message.cache_bytes(), message.cgroup()};
+  return {message.id(), message.name(), message.total_bytes(), message.available_bytes(),
+          message.cgroup()};
 }
 
 internal::RankHost::Request ToProto(const HostRequest& request) {

@@ -128,7 +128,7 @@ TEST(SettleHostTest, ArenasThatAreMoreThanIsFreeNowAreRefused) {
   EXPECT_EQ(ExitCodeOf(refused), ExitCode::kDoesNotFit);
   EXPECT_THAT(std::string(refused.message()),
               AllOf(HasSubstr("630.0 MiB"), HasSubstr("290.0 MiB left now")));
-  limits[0][1].cache_bytes = 400 * kMiB;  // page cache is reclaimed first
+  limits[0][1].available_bytes = 690 * kMiB;
   EXPECT_TRUE(FinalizeHost(limits, request, plan, warning).ok());
 }
 

@@ -21,11 +21,11 @@ TEST(StartupMessagesTest, WhatRanksTellEachOtherArrivesUnchanged) {
   EXPECT_TRUE(probed);
 
   const HostLimit limit =
-      FromProto(ToProto(HostLimit{"7:cgroup:1:2", "the cgroup /a b/c", 1000, 10, 5, true}));
+      FromProto(ToProto(HostLimit{"7:cgroup:1:2", "the cgroup /a b/c", 1000, 10, true}));
   EXPECT_EQ(limit.id, "7:cgroup:1:2");
   EXPECT_EQ(limit.name, "the cgroup /a b/c");
-  EXPECT_THAT(std::vector({limit.total_bytes, limit.available_bytes, limit.cache_bytes}),
-              testing::ElementsAre(1000, 10, 5));
+  EXPECT_THAT(std::vector({limit.total_bytes, limit.available_bytes}),
+              testing::ElementsAre(1000, 10));
   EXPECT_TRUE(limit.cgroup);
 
   const HostRequest request = FromProto(ToProto(HostRequest{7, 1 << 20, 12, false, 2, true, true}));
