@@ -141,18 +141,21 @@ absl::Status CheckSizes(const TensorRow& row, const ModelConfig& config, const s
   }
   // Whole words of codes, and whole groups.
   const int word_codes = 32 / quantization.bits;
-  const int64_t group = quantization.group_size > 0                     ? quantization.group_size
-                        : quantization.method == Method::kPackQuantized ? 8
-                                                                        : 1;
+  const bool words_of_inputs =
+      quantization.method == Method::kPackQuantized || quantization.method == Method::kGptq;
+  const int64_t group = quantization.group_size > 0 ? quantization.group_size
+                        : words_of_inputs           ? word_codes
+                                                    : 1;
   const int64_t outputs = OutputsOf(row);
   const int64_t inputs = InputsOf(row);
   if (inputs % group == 0 && (!words_of_outputs || outputs % word_codes == 0)) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "'", codes, "' would be [", outputs, ", ", inputs, "], which groups of ", group, " inputs",
-      words_of_outputs ? absl::StrCat(" and words of ", word_codes, " outputs") : "",
-      " do not divide"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", codes, "' would be [", outputs, ", ", inputs, "], which ",
+                   quantization.group_size > 0 ? "groups" : "words", " of ", group, " inputs",
+                   words_of_outputs ? absl::StrCat(" and words of ", word_codes, " outputs") : "",
+                   " do not divide"));
 }
 
 // Scales in any format of numbers.

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -265,6 +266,23 @@ TEST(GptqTensorsTest, EightBitsAreBytesAndEveryZeroIs128) {
   const auto read = found->ReadRows({3, 7}, {32, 64}, staging.data());
   EXPECT_EQ(read.status().code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(read.status().message()), HasSubstr("output 5 and group 1 is 129"));
+}
+
+TEST(GptqTensorsTest, InputsOfOneGroupMustBeWholeWords) {
+  const std::string dir = FixtureDir("gptq");
+  ModelConfig config = ReadModelConfig(dir, UnknownFields::kWarn, AllFamilySpecs())->model;
+  config.quantization.group_size = 0;
+  TensorRow row = RowOf(config, "model.layers.0.mlp.down_proj.weight");
+  const TensorIndex index = *TensorIndex::Open(dir);
+  for (const int bits : {4, 8}) {
+    config.quantization.bits = bits;
+    row.cols = 8 * 39 + 2;
+    const absl::Status refused = FindQuantized(index, row, config).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(refused.message()),
+                HasSubstr(absl::StrCat("314], which words of ", 32 / bits, " inputs and words of ",
+                                       32 / bits, " outputs do not divide")));
+  }
 }
 
 TEST(GptqTensorsTest, OneGroupOfAllInputsIsThatOfEveryGroupHeld) {
