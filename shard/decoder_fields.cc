@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,7 @@ constexpr int kMaxHiddenSize = 1 << 17;
 constexpr int kMaxConvTaps = 16;
 // Over all layers: each has tensors of its own, which plans and loads are walked by.
 constexpr int64_t kMaxExpertsOfModel = 1 << 16;
+constexpr int64_t kMaxDeltaHeadsOfModel = 1 << 16;
 
 }  // namespace
 
@@ -180,6 +182,16 @@ void ReadMoe(ConfigFields& fields, const MoeFields& names, ModelConfig& config) 
   }
 }
 
+void ReadSharedExperts(ConfigFields& fields, int default_count, ModelConfig& config) {
+  const int count = fields.Int("n_shared_experts", 0, 64).value_or(default_count);
+  config.moe.shared_intermediate_size = count * config.moe.intermediate_size;
+  if (config.moe.shared_intermediate_size > kMaxIntermediateSize) {
+    fields.Invalid("moe_intermediate_size",
+                   absl::StrCat("it must be at most ", kMaxIntermediateSize / count, " with ",
+                                count, " shared experts"));
+  }
+}
+
 void SetExpertLayers(absl::FunctionRef<bool(int layer)> uses_experts, ModelConfig& config) {
   bool has_others = false;
   config.moe.layer_uses_experts.resize(config.num_hidden_layers);
@@ -233,6 +245,20 @@ void ReadGatedDelta(ConfigFields& fields, ModelConfig& config) {
     fields.Invalid(
         "linear_num_value_heads",
         absl::StrCat("it must be a multiple of linear_num_key_heads, ", delta.num_key_heads));
+  }
+  if (int64_t{delta.num_value_heads} * config.num_hidden_layers > kMaxDeltaHeadsOfModel) {
+    fields.Invalid("linear_num_value_heads",
+                   absl::StrCat("over all ", config.num_hidden_layers, " layers there may be ",
+                                kMaxDeltaHeadsOfModel, " heads with linear attention"));
+  }
+  for (const auto& [name, heads, dim] :
+       {std::tuple{"linear_num_key_heads", delta.num_key_heads, delta.key_dim},
+        std::tuple{"linear_num_value_heads", delta.num_value_heads, delta.value_dim}}) {
+    const int of_head = dim * delta.conv_taps;  // numbers of the convolution, a vector
+    if (heads <= kMaxIntermediateSize / of_head) continue;
+    fields.Invalid(
+        name, absl::StrCat("it must be at most ", kMaxIntermediateSize / of_head, " for heads of ",
+                           dim, " and linear_conv_kernel_dim ", delta.conv_taps));
   }
   config.attention_gate = fields.Bool("attn_output_gate").value_or(true);
   const int interval = fields.Int("full_attention_interval", 1, kMaxLayers).value_or(4);

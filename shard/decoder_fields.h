@@ -62,6 +62,8 @@ struct MoeFields {
   const char* per_token_name = "num_experts_per_tok";
 };
 void ReadMoe(ConfigFields& fields, const MoeFields& moe, ModelConfig& config);
+// n_shared_experts of an expert's width, which are one that is as wide as all of them.
+void ReadSharedExperts(ConfigFields& fields, int default_count, ModelConfig& config);
 // Which layers have experts. Where all have, there is no MLP of intermediate_size.
 void SetExpertLayers(absl::FunctionRef<bool(int layer)> uses_experts, ModelConfig& config);
 // Mixtral's: in every layer 2 of 8 experts of width intermediate_size, weighed by a softmax over

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "nlohmann/json.hpp"
 #include "runtime/model/family.h"
@@ -74,6 +75,33 @@ TEST(HybridConfigTest, ImpossibleFieldsAreRefusedByName) {
     EXPECT_THAT(status.message(), HasSubstr(c.field)) << c.value;
     EXPECT_EQ(ExitCodeOf(status), ExitCode::kModelRefused);
   }
+}
+
+// A convolution's vector of a part is read at once.
+TEST(HybridConfigTest, HeadsTimesTheirDimTimesTapsAreBounded) {
+  for (const char* kind : {"key", "value"}) {
+    json config = Next();
+    config["linear_num_key_heads"] = config["linear_num_value_heads"] = 512;
+    config[absl::StrCat("linear_", kind, "_head_dim")] = 256;
+    config["linear_conv_kernel_dim"] = 8;
+    EXPECT_TRUE(Parse(config).ok()) << Parse(config).status();
+    config["linear_conv_kernel_dim"] = 9;
+    EXPECT_THAT(Parse(config).status().message(),
+                HasSubstr(absl::StrCat("linear_num_", kind,
+                                       "_heads is 512; it must be at most 455 "
+                                       "for heads of 256 and linear_conv_kernel_dim 9")));
+  }
+}
+
+// Each has rows of its own, which plans and loads are walked by.
+TEST(HybridConfigTest, HeadsOfAllLayersAreBounded) {
+  json config = Next();
+  config["num_hidden_layers"] = 64;
+  config["linear_num_value_heads"] = 1024;
+  EXPECT_TRUE(Parse(config).ok()) << Parse(config).status();
+  config["num_hidden_layers"] = 65;
+  EXPECT_THAT(Parse(config).status().message(),
+              HasSubstr("linear_num_value_heads is 1024; over all 65 layers there may be 65536"));
 }
 
 // Ranks divide value heads, and have the key heads that those read.

@@ -1,14 +1,21 @@
-// Seeded mutations of good configs: whatever comes out is a refusal, or a config whose numbers are
-// safe.
+// Seeded mutations of good configs, and numbers raised to their limits: whatever comes out is a
+// refusal, or a config whose numbers are safe.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <iostream>
+#include <optional>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "base/exit_code.h"
+#include "nlohmann/json.hpp"
 #include "runtime/model/family.h"
 #include "shard/model_config.h"
 #include "shard/shard_plan.h"
+#include "shard/tensor_row.h"
+#include "shard/weight_loader.h"
 #include "tests/shard/checkpoint_files.h"
 
 namespace bulkhead {
@@ -49,6 +56,65 @@ std::string Mutated(std::string text, std::mt19937& random) {
   return text;
 }
 
+std::optional<ModelConfig> Accepted(const std::string& text) {
+  auto parsed = ParseModelConfig(text, "", UnknownFields::kWarn, AllFamilySpecs());
+  if (!parsed.ok()) return std::nullopt;
+  return std::move(parsed->model);
+}
+
+// Of the number formats the widest; one that is turned lies in staging memory twice.
+void ExpectRowsFitTheStaging(const ModelConfig& config) {
+  for (const TensorRow& row : AllTensors(config)) {
+    if (row.optional) continue;
+    const int64_t bytes = row.cols * DTypeBytes(DType::kF32) * (row.is_transposed ? 2 : 1);
+    ASSERT_LE(bytes, Checkpoint::kStagingBytes) << row.Name() << ", " << row.cols << " columns";
+  }
+}
+
+// Doubles every number of `object`, a part of `config`, and sets every switch, as long as the
+// config is accepted. How many times that was.
+int RaiseNumbers(nlohmann::json& config, nlohmann::json& object, std::mt19937& random) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : object.items()) names.push_back(name);
+  std::shuffle(names.begin(), names.end(), random);
+  int raised = 0;
+  for (const std::string& name : names) {
+    nlohmann::json& value = object[name];
+    if (value.is_object()) raised += RaiseNumbers(config, value, random);
+    // Layers are alike.
+    if (!(value.is_number_integer() || value == false) || name == "num_hidden_layers") continue;
+    for (int i = 0; i < 31; ++i) {
+      const nlohmann::json before = value;
+      value =
+          before.is_boolean() ? nlohmann::json(true) : nlohmann::json(2 * before.get<int64_t>());
+      if (before != value && Accepted(config.dump()).has_value()) {
+        ++raised;
+        continue;
+      }
+      value = before;
+      break;
+    }
+  }
+  return raised;
+}
+
+TEST(ModelConfigFuzzTest, RowsOfConfigsAtTheirLimitsFitTheStagingOfALoad) {
+  const uint32_t seed = 78;
+  std::cout << "seed " << seed << "\n";
+  std::mt19937 random(seed);
+  for (const std::string& dir : FixtureDirs()) {
+    SCOPED_TRACE(dir);
+    nlohmann::json config = nlohmann::json::parse(ReadFile(dir + "/config.json"));
+    int raised = RaiseNumbers(config, config, random);
+    raised += RaiseNumbers(config, config, random);  // what another number allows since
+    EXPECT_GT(raised, 80);
+    const std::optional<ModelConfig> accepted = Accepted(config.dump());
+    ASSERT_TRUE(accepted.has_value());
+    SCOPED_TRACE(config.dump());
+    ExpectRowsFitTheStaging(*accepted);
+  }
+}
+
 TEST(ModelConfigFuzzTest, MutatedConfigsAreRefusedOrSafe) {
   std::vector<std::string> configs;
   for (const std::string& dir : FixtureDirs()) configs.push_back(ReadFile(dir + "/config.json"));
@@ -74,6 +140,7 @@ TEST(ModelConfigFuzzTest, MutatedConfigsAreRefusedOrSafe) {
     ASSERT_GT(config.rms_norm_eps, 0.0F);
     ASSERT_GE(config.rope.theta, 1.0);
     for (const int id : config.eos_token_ids) ASSERT_TRUE(id >= 0 && id < config.vocab_size);
+    ExpectRowsFitTheStaging(config);
     const auto plan = ShardPlan::Create(config, 1 + static_cast<int>(random() % 8));
     if (!plan.ok()) {
       EXPECT_EQ(ExitCodeOf(plan.status()), ExitCode::kModelRefused);

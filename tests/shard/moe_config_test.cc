@@ -5,6 +5,7 @@
 #include "nlohmann/json.hpp"
 #include "runtime/model/family.h"
 #include "shard/model_config.h"
+#include "tests/shard/checkpoint_files.h"
 
 namespace bulkhead {
 namespace {
@@ -72,6 +73,20 @@ TEST(MoeConfigTest, Glm45AirHasAFirstDenseLayerAndASharedExpert) {
   EXPECT_EQ(config.moe.router.scoring, RouterScoring::kSigmoid);
   EXPECT_TRUE(config.moe.correction_bias);
   EXPECT_EQ(config.rope.partial_rotary_factor, 0.5);
+}
+
+TEST(MoeConfigTest, SharedExpertsTogetherAreNoWiderThanAnMlp) {
+  for (const char* family : {"deepseek_v2_bf16", "glm4_moe_bf16"}) {
+    json config =
+        json::parse(ReadFile(std::string(BH_TEST_DATA "/models/") + family + "/config.json"));
+    config["n_shared_experts"] = 32;
+    config["moe_intermediate_size"] = 32768;
+    EXPECT_EQ(ParseOk(config.dump().c_str()).moe.shared_intermediate_size, 1 << 20);
+    config["moe_intermediate_size"] = 32769;
+    EXPECT_THAT(std::string(Parse(config).status().message()),
+                HasSubstr("moe_intermediate_size is 32769; it must be at most 32768 with 32 shared "
+                          "experts"));
+  }
 }
 
 TEST(MoeConfigTest, Llama4ScoutIsReadFromItsTextConfig) {

@@ -17,11 +17,8 @@ void ReadDeepseekFields(ConfigFields& fields, int default_shared_experts, ModelC
   ReadActivation(fields, {Activation::kSilu}, config);
   ReadWindow(fields, {.has_window = false}, config);
   ReadMoe(fields, {.num_experts = {"n_routed_experts"}}, config);
-  MoeConfig& moe = config.moe;
-  moe.shared_intermediate_size =
-      moe.intermediate_size *
-      fields.Int("n_shared_experts", 0, 64).value_or(default_shared_experts);
-  moe.router.scale = ReadFactor(fields, "routed_scaling_factor", 1);
+  ReadSharedExperts(fields, default_shared_experts, config);
+  config.moe.router.scale = ReadFactor(fields, "routed_scaling_factor", 1);
   const int dense = fields.Int("first_k_dense_replace", 0, config.num_hidden_layers).value_or(0);
   const int every = fields.Int("moe_layer_freq", 1, kMaxLayers).value_or(1);
   SetExpertLayers([&](int layer) { return layer >= dense && layer % every == 0; }, config);

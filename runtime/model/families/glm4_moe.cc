@@ -14,8 +14,7 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
   ReadMoe(fields, {.num_experts = {"n_routed_experts"}}, config);
   MoeConfig& moe = config.moe;
   moe.correction_bias = true;
-  moe.shared_intermediate_size =
-      moe.intermediate_size * fields.Int("n_shared_experts", 0, 64).value_or(1);
+  ReadSharedExperts(fields, 1, config);
   moe.router.scoring = RouterScoring::kSigmoid;
   moe.router.normalizes = fields.Bool("norm_topk_prob").value_or(true);
   moe.router.scale = ReadFactor(fields, "routed_scaling_factor", 1);
