@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/cord.h"
+#include "absl/synchronization/notification.h"
 #include "base/exit_code.h"
 #include "base/lost_rank.h"
 #include "comm/shm/shared_memory.h"
@@ -37,10 +38,13 @@ TEST(GroupExchange, EveryRankGetsWhatEveryRankPutIn) {
 }
 
 TEST(GroupExchange, NamesTheRanksThatDoNotCome) {
+  absl::Notification rank_0_came;
   RunRanks(4, [&](Group& group) {
     const int rank = group.exchange().topology().rank;
     if (rank == 1 || rank == 3) return;
+    if (rank == 2) rank_0_came.WaitForNotification();
     const auto all = group.exchange().AllGather("here", absl::Milliseconds(20));
+    if (rank == 0) rank_0_came.Notify();
     EXPECT_EQ(all.status().code(), absl::StatusCode::kDeadlineExceeded);
     EXPECT_EQ(ExitCodeOf(all.status()), ExitCode::kGroupNotUp);
     EXPECT_THAT(std::string(all.status().message()), HasSubstr("rank 1 (host "));
@@ -94,10 +98,14 @@ TEST(Agree, RanksInDifferentPhasesAreABug) {
 }
 
 TEST(Agree, ARankThatIsMissingIsNamedWithItsPhase) {
+  absl::Notification rank_0_came;
   RunRanks(3, [&](Group& group) {
-    if (group.exchange().topology().rank == 1) return;
+    const int rank = group.exchange().topology().rank;
+    if (rank == 1) return;
+    if (rank == 2) rank_0_came.WaitForNotification();
     const absl::Status agreed =
         Agree(group.exchange(), "load", absl::OkStatus(), absl::Milliseconds(20));
+    if (rank == 0) rank_0_came.Notify();
     EXPECT_EQ(ExitCodeOf(agreed), ExitCode::kGroupNotUp);
     EXPECT_FALSE(IsAgreed(agreed));
     EXPECT_THAT(std::string(agreed.message()), HasSubstr("load: rank 1 (host "));

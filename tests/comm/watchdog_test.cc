@@ -357,7 +357,8 @@ TEST(Watchdog, OneRanksLimitEndsTheWaitsOfAll) {
   std::atomic<int> told = 0;
   RunRanks(3, [&](Group& group) {
     const int rank = group.exchange().topology().rank;
-    const WatchdogLimits limits{.step = {.timeout = absl::Milliseconds(rank == 0 ? 1 : 3'600'000)}};
+    const WatchdogLimits limits{.silence = absl::Hours(1),
+                                .step = {.timeout = absl::Milliseconds(rank == 0 ? 1 : 3'600'000)}};
     // Destroyed after its thread's last tick: every watchdog must report before any is destroyed.
     Watchdog watchdog(group.liveness(), limits, [&](const absl::Status& status) {
       EXPECT_THAT(std::string(status.message()), HasSubstr("step 7 did not end within 1ms"));
@@ -387,7 +388,8 @@ TEST(Watchdog, HasBeatenBeforeTheMainThreadGoesOn) {
 
 TEST(Watchdog, StopsWithoutAWordWhenAllIsWell) {
   RunRanks(2, [&](Group& group) {
-    Watchdog watchdog(group.liveness(), {}, [](const absl::Status& status) { FAIL() << status; });
+    Watchdog watchdog(group.liveness(), {.silence = absl::Hours(1)},
+                      [](const absl::Status& status) { FAIL() << status; });
     watchdog.PhaseBegins("load", absl::Hours(1));
     watchdog.PhaseEnds();
     ASSERT_TRUE(Agree(group.exchange(), "leave", absl::OkStatus(), absl::Minutes(1)).ok());

@@ -267,50 +267,53 @@ TEST(MultiHostGroup, ASilentNodeIsNamedByItsLeader) {
   });
 }
 
-TEST(MultiHostGroup, ASilentRankIsToldFromASilentHost) {
-  for (const bool whole_host : {true, false}) {
-    std::atomic<bool> done = false;
-    RunRanksOf(NewLocalNodes({0, 1, 1}), [&](Group& group) {
-      const int rank = group.exchange().topology().rank;
-      group.liveness().Beat();
-      while (rank == 1 && !whole_host && !done) group.liveness().Beat();
-      if (rank != 0) return;
-      const std::string lost(AwaitLoss(group.liveness(), absl::Milliseconds(500)).message());
-      EXPECT_THAT(lost, HasSubstr(whole_host ? "rank 1 (host host1" : "rank 2 (host host1"));
-      EXPECT_THAT(lost, HasSubstr(whole_host ? "as all ranks of its host" : "others of its host"));
-      done = true;
-    });
-  }
-}
+std::atomic<int64_t> fake_ms;
 
-std::atomic<int64_t> fake_ns;
+struct Heartbeat {
+  int rank = 0;
+  int64_t at_ms = 0;
+};
 
-TEST(MultiHostGroup, EachSilentRankOfAHostIsToldWithItsOwnTime) {
-  fake_ns = 1'000'000'000;
+// What rank 0 says at `now_ms` after these heartbeats of ranks 1 and 2, which are on another host.
+std::string LossAfter(const std::vector<Heartbeat>& heartbeats, int64_t now_ms) {
+  std::string lost;
   RunRanksOf(NewLocalNodes({0, 1, 1}), [&](Group& group) {
     const int rank = group.exchange().topology().rank;
     const auto host_liveness =
-        HostLiveness::Connect(group.exchange(), "", kLong, [] { return fake_ns.load(); });
+        HostLiveness::Connect(group.exchange(), "", kLong, [] { return fake_ms * 1'000'000; });
     ASSERT_TRUE(host_liveness.ok()) << host_liveness.status();
-    const auto hear = [&](int speaker, int64_t next_ns) {
-      if (rank == speaker) (*host_liveness)->Beat();
-      pollfd watched = {(*host_liveness)->fd(), POLLIN, 0};
+    for (const Heartbeat& heartbeat : heartbeats) {
+      if (rank == heartbeat.rank) (*host_liveness)->Beat();
       if (rank == 0) {
+        fake_ms = heartbeat.at_ms;
+        pollfd watched = {(*host_liveness)->fd(), POLLIN, 0};
         EXPECT_EQ(poll(&watched, 1, 30'000), 1);
         EXPECT_TRUE((*host_liveness)->Check(absl::Seconds(3)).ok());
-        fake_ns = next_ns;
       }
       ASSERT_TRUE(group.exchange().AllGather("", kLong).ok());
-    };
-    hear(2, 2'100'000'000);
-    hear(1, 4'200'000'000);
+    }
     if (rank == 0) {
-      const std::string lost((*host_liveness)->Check(absl::Seconds(3)).message());
-      EXPECT_THAT(lost, HasSubstr("rank 1 (host host1, pid "));
-      EXPECT_THAT(lost, HasSubstr(" was silent for 2.1 s and rank 2 for 3.2 s, as all ranks"));
+      fake_ms = now_ms;
+      lost = std::string((*host_liveness)->Check(absl::Seconds(3)).message());
     }
     EXPECT_TRUE(group.exchange().AllGather("", kLong).ok());  // the other ranks stay until then
   });
+  return lost;
+}
+
+TEST(MultiHostGroup, ASilentRankIsToldFromASilentHost) {
+  const std::string host = LossAfter({{1, 1000}, {2, 1100}}, 4050);
+  EXPECT_THAT(host, HasSubstr("rank 1 (host host1, pid "));
+  EXPECT_THAT(host, HasSubstr("as all ranks of its host"));
+  const std::string rank = LossAfter({{2, 1000}, {1, 1000}, {1, 2700}}, 4050);
+  EXPECT_THAT(rank, HasSubstr("rank 2 (host host1, pid "));
+  EXPECT_THAT(rank, HasSubstr("others of its host"));
+}
+
+TEST(MultiHostGroup, EachSilentRankOfAHostIsToldWithItsOwnTime) {
+  const std::string lost = LossAfter({{2, 1000}, {1, 2100}}, 4200);
+  EXPECT_THAT(lost, HasSubstr("rank 1 (host host1, pid "));
+  EXPECT_THAT(lost, HasSubstr(" was silent for 2.1 s and rank 2 for 3.2 s, as all ranks"));
 }
 
 TEST(MultiHostGroup, ANodeThatEndsIsALossUnlessItSaidSo) {
