@@ -209,13 +209,12 @@ void LoadGenerator::OnEnd(Call* call) {
     const absl::MutexLock lock(&mutex_);
     consecutive_unavailable_ = call->found_no_server() ? consecutive_unavailable_ + 1 : 0;
     gone = consecutive_unavailable_ >= kMaxUnavailable && !stopped_;
+    if (gone) server_is_gone_ = stopped_ = true;  // before Run sends more, or returns
     free_slots_.push_back(call->record().end_s);
     --outstanding_;
   }
   delete call;
-  if (!gone) return;
-  server_is_gone_ = true;
-  Stop();
+  if (gone) calls_.CancelAll();
 }
 
 void LoadGenerator::Stop() {
