@@ -41,8 +41,8 @@ void HostPressure::Read() {
   const int64_t bytes = std::max<int64_t>(resident - at_ready, 0);
   if (total_bytes_ > 0) {
     const int percent = static_cast<int>(std::min<int64_t>(bytes * 100 / total_bytes_, 1000));
-    percent_ = percent;
     Say(percent, bytes);
+    percent_ = percent;  // after the line that says what it changes
   }
   Trim(bytes);
 }
