@@ -31,9 +31,9 @@ class ControlPort {
   class Health;
   ControlPort(std::unique_ptr<GuardedPort> port, ServiceCore* core, HealthService* health);
 
-  std::unique_ptr<GuardedPort> port_;
   HostCounters counters_;  // for this port only
   ErrorCounts errors_;
+  std::unique_ptr<GuardedPort> port_;  // counts in them
   std::unique_ptr<Control> control_;
   std::unique_ptr<Health> health_;
   std::unique_ptr<grpc::Server> server_;

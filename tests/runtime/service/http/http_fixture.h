@@ -125,6 +125,7 @@ class HttpServerTest : public testing::Test {
   }
 
   void Begin(const HostQuotas& quotas, const ChatsOr& chats = NoChats("there is no template")) {
+    server_ = nullptr;  // before what it refers to
     core_ = std::make_unique<ServiceCore>(quotas);
     auto server = HttpServer::Start({.host = "127.0.0.1", .port = 0, .chats = chats}, core_.get());
     ASSERT_TRUE(server.ok()) << server.status();

@@ -38,11 +38,11 @@ class FakeExchange final : public HttpExchange {
 };
 
 TEST(ServeParsedTest, AnExceptionOfTheJsonLibraryEndsItsRequestAlone) {
-  ServiceCore core((HostQuotas()));
-  const HttpContext context{.core = &core,
+  auto core = std::make_unique<ServiceCore>(HostQuotas());
+  const HttpContext context{.core = core.get(),
                             .chats = absl::UnimplementedError("no chats"),
                             .started_unix_s = 0,
-                            .metrics = MetricsPage(&core)};
+                            .metrics = MetricsPage(core.get())};
   for (const size_t bytes : {size_t{16}, 2 * TextWorker::kLongTextBytes}) {
     const auto exchange = std::make_shared<FakeExchange>();
     HttpRequest request;
@@ -55,6 +55,7 @@ TEST(ServeParsedTest, AnExceptionOfTheJsonLibraryEndsItsRequestAlone) {
     EXPECT_EQ(exchange->status, 500);
     EXPECT_THAT(exchange->text, HasSubstr("a bug in reading /v1/completions"));
   }
+  core = nullptr;  // its text worker refers to the context
 }
 
 }  // namespace
