@@ -194,9 +194,13 @@ TEST_F(CallTransportTest, AGenerationIsOneMessage) {
 TEST_F(CallTransportTest, ACancelledCallIsCancelledInTheEngineAndEndsWithItsCause) {
   for (const bool late : {false, true}) {
     transport_.end.reset();
-    const auto call = Start<GenerateStream>(TextRequest());
+    v1::GenerateRequest request = TextRequest();
+    request.set_request_id(late ? "late" : "cancelled");
+    const auto call = Start<GenerateStream>(request);
     engine_.Next();
     call->OnCancelled(late);
+    EXPECT_EQ(engine_.WaitForCancel(request.request_id()).code(),
+              late ? absl::StatusCode::kDeadlineExceeded : absl::StatusCode::kCancelled);
     call->OnWritten(false);
     ASSERT_TRUE(transport_.end.has_value());
     EXPECT_EQ(ReasonOf(*transport_.end), late ? reason::kDeadline : reason::kCancelled);

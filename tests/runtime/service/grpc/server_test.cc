@@ -171,8 +171,17 @@ TEST_F(ServerTest, AShutdownEndsWhatTheEngineLeftOpen) {
   MakeReady();
   grpc::ClientContext context;
   auto reader = generation_->GenerateStream(&context, TextRequestOf("open"));
-  const Submitted submitted = engine_.Next();
+  engine_.Next();
   server_->Shutdown(absl::ZeroDuration());
+  EXPECT_EQ(core_->errors.Get()["STOPPING"], 1U);
+}
+
+TEST_F(ServerTest, WhatAStopEndsIsToldSo) {
+  MakeReady();
+  grpc::ClientContext context;
+  auto reader = generation_->GenerateStream(&context, TextRequestOf("open"));
+  const Submitted submitted = engine_.Next();
+  core_->Stop(absl::ZeroDuration());  // Shutdown gives the status half a second to leave
   v1::GenerateEvent event;
   while (reader->Read(&event)) {
   }

@@ -57,6 +57,13 @@ class HttpClient {
     Send(absl::StrCat("POST ", path, " HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n",
                       fields, "Content-Length: ", body.size(), "\r\n\r\n", body));
   }
+  // Sends the head of a request and waits until the server has read it.
+  void BeginRequest() {
+    Send(
+        "POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        "Expect: 100-continue\r\nContent-Length: 15\r\n\r\n");
+    EXPECT_THAT(ReadUntil("\r\n\r\n"), testing::HasSubstr("100 Continue"));
+  }
   // Up to what ends with `end`; all there is where the connection ends before.
   std::string ReadUntil(const std::string& end) {
     while (!absl::StrContains(received_, end) && ReadSome()) {

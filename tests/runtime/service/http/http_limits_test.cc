@@ -102,10 +102,7 @@ TEST_F(HttpServerTest, ABodyThatIsTooLongIsRefusedBeforeItComes) {
 
 TEST_F(HttpServerTest, AClientThatAsksToContinueIsTold) {
   const auto client = Connect();
-  client->Send(
-      "POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
-      "Expect: 100-continue\r\nContent-Length: 15\r\n\r\n");
-  EXPECT_THAT(client->ReadUntil("\r\n\r\n"), HasSubstr("100 Continue"));
+  client->BeginRequest();
   client->Send(R"({"prompt": "a"})");
   EXPECT_EQ(Answered(*client).first, 200);
 }
@@ -130,10 +127,9 @@ TEST_F(HttpServerTest, BeyondItsConnectionsTheLongestIdleGoesFirst) {
   EXPECT_TRUE(clients[0]->IsClosed());
   // None of these is idle.
   WaitUntil([&] { return core_->host.http_connections.now() < 8; });
-  for (size_t i = 1; i < clients.size(); ++i) clients[i]->Send("GET /");
+  for (size_t i = 1; i < clients.size(); ++i) clients[i]->BeginRequest();
   const auto last = Connect();
-  last->Send("GET /");
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  last->BeginRequest();
   EXPECT_EQ(Get("/health").first, 503);
   EXPECT_GE(core_->host.closed.Get()["TOO_MANY_CONNECTIONS"], 2U);
 }
