@@ -84,8 +84,10 @@ v1::GenerateEvent FinishedEvent(v1::FinishReason reason) {
 
 grpc::Status QueueFull(absl::Duration retry_after) {
   google::rpc::RetryInfo info;
-  info.mutable_retry_delay()->set_nanos(
-      static_cast<int32_t>(absl::ToInt64Nanoseconds(retry_after)));
+  absl::Duration nanos;
+  info.mutable_retry_delay()->set_seconds(
+      absl::IDivDuration(retry_after, absl::Seconds(1), &nanos));
+  info.mutable_retry_delay()->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(nanos)));
   google::rpc::Status details;
   details.add_details()->PackFrom(info);
   return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "queue full",
@@ -217,9 +219,9 @@ TEST_F(GenerationClientTest, ARefusalWithoutAHintIsFinal) {
 
 TEST_F(GenerationClientTest, AHintBeyondTheTimeoutIsNotWaitedFor) {
   generation_.answer = [](grpc::ServerContext*, const v1::GenerateRequest&, Writer*) {
-    return QueueFull(absl::Milliseconds(900));
+    return QueueFull(absl::Seconds(9));
   };
-  EXPECT_EQ(Run(absl::Milliseconds(500)).status.message(), "queue full");
+  EXPECT_EQ(Run(absl::Seconds(5)).status.message(), "queue full");
   EXPECT_EQ(generation_.calls, 1);
 }
 
@@ -266,8 +268,8 @@ TEST_F(GenerationClientTest, DrainReturnsWhenTheServerIsGone) {
 TEST_F(GenerationClientTest, DrainDoesNotWaitForEverForAServerThatStays) {
   DrainOptions options;
   options.target = target_;
-  options.timeout = absl::Milliseconds(200);
-  options.patience = absl::Milliseconds(300);
+  options.timeout = absl::ZeroDuration();  // of the limits, exceeded first
+  options.patience = absl::Seconds(2);
   const absl::Status late = RunDrain(options);
   EXPECT_EQ(ExitCodeOf(late), ExitCode::kClientError);
   EXPECT_THAT(std::string(late.message()),

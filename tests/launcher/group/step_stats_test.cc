@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "comm/staged/staged_communicator.h"
 #include "gtest/gtest.h"
 #include "memory/cuda_device.h"
@@ -17,8 +17,8 @@ namespace bulkhead {
 namespace {
 
 void Spin(absl::Duration duration) {
-  const absl::Time end = absl::Now() + duration;
-  while (absl::Now() < end) {
+  const absl::Time end = MonotonicNow() + duration;
+  while (MonotonicNow() < end) {
   }
 }
 
