@@ -120,8 +120,7 @@ TEST_F(WatchdogRulesTest, AHostOfWhichAllRanksMayHangHasTwoSecondsMoreToBeNamedB
   liveness_.stragglers = {.elsewhere = true};
   rules_.PhaseBegins("start-up", absl::Seconds(60), now_ns_);
   EXPECT_TRUE(TickFor(absl::Seconds(62)).ok());
-  EXPECT_EQ(TickAfter(absl::Seconds(1)).message(),
-            "start-up phase 'start-up' did not end within 1m");
+  EXPECT_FALSE(TickAfter(absl::Seconds(1)).ok());
 }
 
 TEST_F(WatchdogRulesTest, EveryStepHasItsOwnTime) {
