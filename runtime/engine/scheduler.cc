@@ -73,9 +73,10 @@ absl::StatusOr<SequenceId> Scheduler::Submit(Request request) {
                           .num_waiting = static_cast<int64_t>(waiting_.size()),
                           .queued_tokens = waiting_.tokens_never_ran()};
   BH_RETURN_IF_ERROR(CheckQueueHasRoom(limits_, load, prompt_tokens + emitted_tokens));
-  if (emitted_tokens > 0 && emitted_tokens >= max_tokens) {
+  const int64_t max_total_tokens = MaxTotalTokens(limits, prompt_tokens, max_tokens);
+  if (emitted_tokens > 0 && prompt_tokens + emitted_tokens >= max_total_tokens) {
     return absl::InvalidArgumentError(
-        absl::StrCat("all ", max_tokens, " tokens (max_tokens) were emitted"));
+        absl::StrCat("all tokens of the answer (", emitted_tokens, ") were emitted"));
   }
   auto owned = std::make_unique<Sequence>(
       StopRule(std::move(request.stopping), eos_ids_, limits.max_model_len), last_id_ + 1);
@@ -94,7 +95,7 @@ absl::StatusOr<SequenceId> Scheduler::Submit(Request request) {
   sequence.last_hidden_state = request.last_hidden_state;
   sequence.cache_context = SequenceDigest(request.cache_salt);
   sequence.prompt_tokens = prompt_tokens;
-  sequence.max_total_tokens = MaxTotalTokens(limits, prompt_tokens, max_tokens);
+  sequence.max_total_tokens = max_total_tokens;
   sequence.tokens = std::move(request.prompt);
   BH_RETURN_IF_ERROR(SetGivenRows(std::move(request.embeddings), sequence));
   sequence.tokens.insert(sequence.tokens.end(), request.emitted.begin(), request.emitted.end());

@@ -74,17 +74,18 @@ absl::Status CheckRequestFits(const SchedulerLimits& limits, int64_t prompt_toke
         absl::StrCat("max_tokens is ", max_tokens, "; it must not be negative"));
   }
   const int64_t given = prompt_tokens + emitted_tokens;
-  const int64_t reserved_tokens = max_tokens == 0 ? 0 : 1;
+  // All that a resumed request may have can be emitted: it is told how it ended.
+  const int64_t reserved_tokens = max_tokens == 0 || emitted_tokens > 0 ? 0 : 1;
   if (given + reserved_tokens > limits.max_model_len) {
-    const std::string limit =
-        absl::StrCat(" no room for output within max_model_len ", limits.max_model_len);
     const std::string text =
         emitted_tokens == 0
-            ? absl::StrCat("the prompt has ", prompt_tokens, " tokens, which leaves", limit,
-                           "; shorten it to at most ", limits.max_model_len - reserved_tokens)
+            ? absl::StrCat("the prompt has ", prompt_tokens,
+                           " tokens, which leaves no room for output within max_model_len ",
+                           limits.max_model_len, "; shorten it to at most ",
+                           limits.max_model_len - reserved_tokens)
             : absl::StrCat("the prompt's ", prompt_tokens, " tokens and the ", emitted_tokens,
-                           " that were emitted already leave", limit,
-                           ": the generation is complete");
+                           " that were emitted already are more than max_model_len ",
+                           limits.max_model_len);
     return WithReason(absl::InvalidArgumentError(text), reason::kPromptTooLong,
                       {{"prompt_tokens", absl::StrCat(prompt_tokens)},
                        {"max_model_len", absl::StrCat(limits.max_model_len)}});

@@ -54,9 +54,9 @@ absl::Status ValidateLimits(const SchedulerLimits& limits);
 // Maximum number of tokens of a request: prompt + max_tokens, capped by max_model_len.
 int64_t MaxTotalTokens(const SchedulerLimits& limits, int64_t prompt_tokens, int64_t max_tokens);
 
-// Whether an idle group could complete the request. INVALID_ARGUMENT if the prompt (with a resumed
-// request's emitted tokens) leaves no room in max_model_len, OUT_OF_RANGE if the KV pool is too
-// small. max_tokens 0 (prompt logits only) needs no room after the prompt.
+// Whether an idle group could complete the request. INVALID_ARGUMENT if the prompt leaves no room
+// in max_model_len, or has none itself with a resumed request's emitted tokens; OUT_OF_RANGE if the
+// KV pool is too small. max_tokens 0 (prompt logits only) needs no room after the prompt.
 absl::Status CheckRequestFits(const SchedulerLimits& limits, int64_t prompt_tokens,
                               int64_t emitted_tokens, int64_t max_tokens);
 

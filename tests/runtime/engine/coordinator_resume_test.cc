@@ -5,6 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "runtime/engine/coordinator.h"
+#include "runtime/engine/refusal.h"
 #include "runtime/structured/automaton.h"
 #include "runtime/structured/grammar.h"
 #include "runtime/structured/token_trie.h"
@@ -45,6 +46,28 @@ TEST_F(CoordinatorTest, ResumedRequestThatHadEndedEndsAgainTheSameWay) {
   resumed.stopping.stop_token_ids = {resumed.emitted[3]};
   sink = Submit(resumed);
   EXPECT_EQ(sink->WaitForEnd().reason, FinishReason::kStopToken);
+}
+
+TEST_F(CoordinatorTest, AResumedAnswerThatFillsTheModelsLengthEndsAgainTheSameWay) {
+  Begin();
+  coordinator_->SetServing();
+  runner_->Allow(kAll);
+  Request resumed = ToyRequest(5, 59);
+  resumed.emitted = Want(resumed).tokens;
+  ASSERT_EQ(static_cast<int>(5 + resumed.emitted.size()), limits_.max_model_len);
+  auto sink = Submit(resumed);
+  RequestEnd end = sink->WaitForEnd();
+  EXPECT_EQ(end.reason, FinishReason::kMaxTokens);
+  EXPECT_EQ(end.completion_tokens, 59);
+  EXPECT_EQ(sink->text(), LetterTokenizer::Text(resumed.emitted));
+  EXPECT_TRUE(sink->tokens().empty());
+  resumed.stopping.max_tokens = 100;
+  EXPECT_EQ(Submit(resumed)->WaitForEnd().reason, FinishReason::kModelLength);
+  resumed.stopping.stop = {LetterTokenizer::Text(resumed.emitted).substr(56)};
+  EXPECT_EQ(Submit(resumed)->WaitForEnd().reason, FinishReason::kStopString);
+  resumed.emitted.push_back(1);
+  const absl::Status refused = coordinator_->Submit(resumed, std::make_shared<RecordingSink>());
+  EXPECT_EQ(ReasonOf(refused), "PROMPT_TOO_LONG");
 }
 
 TEST_F(CoordinatorTest, AResumedAnswerGoesOnInItsForm) {

@@ -31,10 +31,11 @@ TEST(SchedulerLimitsTest, PromptMustLeaveRoomForOneToken) {
   EXPECT_EQ(too_long.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(ReasonOf(too_long), "PROMPT_TOO_LONG");
   EXPECT_THAT(too_long.message(), testing::HasSubstr("shorten it to at most 63"));
-  const absl::Status resumed = CheckRequestFits(limits, 10, 54, 10);
+  const absl::Status resumed = CheckRequestFits(limits, 10, 55, 10);
   EXPECT_EQ(ReasonOf(resumed), "PROMPT_TOO_LONG");
-  EXPECT_THAT(resumed.message(), testing::HasSubstr("the prompt's 10 tokens and the 54 that"));
+  EXPECT_THAT(resumed.message(), testing::HasSubstr("the prompt's 10 tokens and the 55 that"));
   EXPECT_THAT(resumed.message(), testing::Not(testing::HasSubstr("shorten")));
+  EXPECT_TRUE(CheckRequestFits(limits, 10, 54, 54).ok()) << "it asks how the generation ended";
   EXPECT_TRUE(CheckRequestFits(limits, 64, 0, 0).ok());
   EXPECT_FALSE(CheckRequestFits(limits, 65, 0, 0).ok());
   EXPECT_FALSE(CheckRequestFits(limits, 0, 0, 1).ok());

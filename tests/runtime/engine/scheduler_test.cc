@@ -236,6 +236,10 @@ TEST(SchedulerTest, EmittedTokensArePrefilledAndCount) {
   EXPECT_EQ(loop.TokensOf(again), std::vector<TokenId>(tokens.begin() + 3, tokens.end()));
   resumed.emitted = tokens;
   EXPECT_EQ(loop.scheduler().Submit(resumed).status().code(), absl::StatusCode::kInvalidArgument);
+  resumed = ToyRequest(5, 100);
+  resumed.emitted.assign(59, 21);
+  EXPECT_EQ(loop.scheduler().Submit(resumed).status().code(), absl::StatusCode::kInvalidArgument)
+      << "they fill the model's length";
 }
 
 class RowsSeen final : public LogitsSink {
