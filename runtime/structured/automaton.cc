@@ -77,24 +77,49 @@ int32_t Automaton::CopyConfiguration(const std::vector<Node>& nodes, const Threa
   return InternConfiguration(std::move(copies));
 }
 
-void Automaton::StartWork(int64_t max_work) {
-  work_done_ = 0;
-  too_many_threads_ = start_overflow_;
-  if (bytes_ > std::max<size_t>(max_bytes_, 2 * places_bytes_)) {
+// All that is kept but the places and these configurations, which get other ids, is dropped. The
+// work of it is not the grammar's.
+void Automaton::KeepOnly(absl::Span<int32_t> configurations) {
+  const size_t num_places = places_.size();
+  places_.insert(places_.end(), configurations.begin(), configurations.end());
+  const int64_t before = work_done_;
+  Reset();
+  max_work_ += work_done_ - before;
+  std::copy(places_.begin() + static_cast<int64_t>(num_places), places_.end(),
+            configurations.begin());
+  places_.resize(num_places);
+  work_bytes_ = std::max(work_bytes_, bytes_);
+}
+
+size_t Automaton::SetMaxBytes(size_t max_bytes) {
+  const absl::MutexLock lock(&mutex_);
+  max_bytes_ = max_bytes;
+  if (bytes_ > 2 * max_bytes_) {
     Reset();
     places_bytes_ = bytes_;
   }
-  work_bytes_ = std::max<size_t>(max_bytes_, 2 * places_bytes_);
+  return bytes_;
+}
+
+size_t Automaton::bytes() const {
+  const absl::MutexLock lock(&mutex_);
+  return bytes_;
+}
+
+void Automaton::StartWork(int64_t max_work) {
+  work_done_ = 0;
+  too_many_threads_ = start_overflow_;
+  if (bytes_ > std::max(max_bytes_, 2 * places_bytes_)) {
+    Reset();
+    places_bytes_ = bytes_;
+  }
+  work_bytes_ = std::max(max_bytes_, 2 * places_bytes_);
   max_work_ = work_done_ + max_work;
 }
 
 void Automaton::EndWork(int64_t* work) {
   *work += work_done_;
   total_work_ += work_done_;
-}
-
-bool Automaton::overflow() {
-  return too_many_threads_ || work_done_ > max_work_ || bytes_ > 2 * work_bytes_;
 }
 
 absl::Status Automaton::Overflow() const {
@@ -276,7 +301,8 @@ absl::Status Automaton::Advance(int32_t place, absl::string_view bytes, int64_t 
     const uint8_t byte = static_cast<uint8_t>(c);
     const Row* const row = configurations_[at].row.get();
     at = row != nullptr && (*row)[byte] >= 0 ? (*row)[byte] : Step(at, byte);
-    if (overflow()) return Overflow();
+    if (is_full()) KeepOnly(absl::MakeSpan(&at, 1));
+    if (is_too_much()) return Overflow();
     if (at == kDead) {
       return absl::InvalidArgumentError(
           absl::StrCat("the grammar does not allow \"", absl::CHexEscape(bytes), "\" here"));
@@ -315,8 +341,8 @@ absl::Status Automaton::MakeMasks(int32_t place, Masks* masks, int64_t* work) {
   StartWork(kMaxWork);
   const absl::Cleanup end = [&] { EndWork(work); };
   for (int part = 0; part < 2; ++part) {
-    const int32_t id = MaskOf(Saturated(places_[place], part), part);
-    if (overflow()) return Overflow();
+    const int32_t id = MaskAt(place, part);
+    if (id < 0) return Overflow();
     (*masks)[part] = masks_[id];
   }
   return absl::OkStatus();

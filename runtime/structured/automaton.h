@@ -28,16 +28,18 @@ class Automaton {
   // Stacks of one configuration. Beyond: RESOURCE_EXHAUSTED.
   static constexpr int kMaxThreads = 4096;
   // Work of one mask or token, in visited nodes of the trie, about 10 ns each; a step of a stack
-  // counts as kStepCost. Beyond: RESOURCE_EXHAUSTED.
+  // counts as kStepCost. Beyond: RESOURCE_EXHAUSTED. Without memory a mask begins anew, twice.
   static constexpr int64_t kMaxWork = 8'000'000;
   static constexpr int64_t kStepCost = 10;
 
   // `trie` must outlive it. What it keeps is dropped when it is more than `max_bytes`, and twice as
-  // much as the places in answers were the last time; while a mask is made it may be twice that,
-  // beyond which the mask fails. Any thread may change `max_bytes`.
+  // much as the places in answers were the last time; in the midst of a token or mask when it is
+  // twice that. So less memory is more work, but no other result. The way to one token may need
+  // more, for as long as its mask is made: as much as kMaxWork can take.
   Automaton(std::shared_ptr<const Grammar> grammar, const TokenTrie* trie, size_t max_bytes);
 
-  void set_max_bytes(size_t max_bytes) { max_bytes_ = max_bytes; }
+  // In any thread. Drops what is more than may be in the midst of a mask; returns what is kept.
+  size_t SetMaxBytes(size_t max_bytes);
 
   // The tokens that may follow a place, of each part of the trie: bit i of [i / 32]; all of them
   // together. They stay while they are held.
@@ -68,7 +70,7 @@ class Automaton {
   bool may_go_on(int32_t place) const;    // a byte may follow
 
   const TokenTrie& trie() const { return *trie_; }
-  size_t bytes() const { return bytes_; }  // of memory, without the grammar
+  size_t bytes() const;  // of memory, without the grammar
   int64_t num_masks_made() const { return num_masks_made_; }
   int64_t total_work() const { return total_work_; }  // so far
 
@@ -131,21 +133,27 @@ class Automaton {
   int32_t MaskOf(int32_t configuration, int part);
   void AddGroup(const Threads& threads, int32_t bottom, int part, uint32_t* bits);
   int32_t LocalMaskOf(int32_t configuration, int part);
+  int32_t MaskAt(int32_t place, int part);
+  int32_t DirectMaskAt(int32_t place, int part);
+  int32_t KeepMask(int32_t configuration, int part, Mask bits);
   void Walk(int32_t configuration, int part, uint32_t begin, uint32_t end, int depth,
             uint32_t* bits, std::vector<uint32_t>* leaving);
   void SetTokens(const TokenTrie::Part& part, uint32_t node, uint32_t* bits) const;
 
   void Reset();
+  void KeepOnly(absl::Span<int32_t> configurations);
   void StartWork(int64_t max_work);
   void EndWork(int64_t* work);
-  bool overflow();
+  bool is_full() const { return bytes_ > 2 * work_bytes_; }
+  bool is_too_much() const { return too_many_threads_ || work_done_ > max_work_; }
+  bool overflow() const { return is_too_much() || (is_full() && !drops_); }
   absl::Status Overflow() const;
 
   mutable absl::Mutex mutex_;  // of all below that is not const or atomic
   const std::shared_ptr<const Grammar> grammar_;
   const TokenTrie* const trie_;
   const size_t mask_words_;
-  std::atomic<size_t> max_bytes_;
+  size_t max_bytes_;
 
   std::vector<Node> nodes_;
   std::vector<std::array<int32_t, 2>> saturated_nodes_;
@@ -159,7 +167,8 @@ class Automaton {
   std::vector<int32_t> free_places_;
   size_t bytes_ = 0;
   size_t places_bytes_ = 0;  // what was left when all else was dropped
-  size_t work_bytes_ = 0;    // that may be kept, when the work began
+  size_t work_bytes_ = 0;    // that may be kept during the work
+  bool drops_ = false;       // a walk drops what is kept when it is full
   int64_t work_done_ = 0, max_work_ = kMaxWork, num_masks_made_ = 0;
   std::atomic<int64_t> total_work_ = 0;
   int32_t start_ = -1;  // a place

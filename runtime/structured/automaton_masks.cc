@@ -75,6 +75,38 @@ int32_t Automaton::AfterReturnTo(int32_t bottom) {
   return configuration;
 }
 
+// -1 if it is too much. The result does not depend on the memory: where that ends, what others have
+// left is dropped first, and then masks of rules are not kept either.
+int32_t Automaton::MaskAt(int32_t place, int part) {
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const int32_t id = MaskOf(Saturated(places_[place], part), part);
+    if (id >= 0 || is_too_much()) return id;
+    KeepOnly({});
+    max_work_ = work_done_ + kMaxWork;
+  }
+  return DirectMaskAt(place, part);
+}
+
+// The same in one walk, which keeps the configurations on its way alone where memory ends.
+int32_t Automaton::DirectMaskAt(int32_t place, int part) {
+  Mask bits(mask_words_, 0);
+  drops_ = true;
+  Walk(places_[place], part, 0, static_cast<uint32_t>(trie_->parts()[part].byte.size()), 0,
+       bits.data(), nullptr);
+  drops_ = false;
+  KeepOnly({});
+  if (is_too_much()) return -1;
+  return KeepMask(Saturated(places_[place], part), part, std::move(bits));
+}
+
+int32_t Automaton::KeepMask(int32_t configuration, int part, Mask bits) {
+  const int32_t id = static_cast<int32_t>(masks_.size());
+  masks_.push_back(std::make_shared<const Mask>(std::move(bits)));
+  bytes_ += mask_words_ * sizeof(uint32_t) + sizeof(Mask) + sizeof(masks_[0]);
+  configurations_[configuration].mask[part] = id;
+  return id;
+}
+
 // -1 on overflow.
 int32_t Automaton::MaskOf(int32_t configuration, int part) {
   if (configurations_[configuration].mask[part] >= 0)
@@ -89,11 +121,7 @@ int32_t Automaton::MaskOf(int32_t configuration, int part) {
     AddGroup(threads, bottom, part, bits.data());
     if (overflow()) return -1;
   }
-  const int32_t id = static_cast<int32_t>(masks_.size());
-  masks_.push_back(std::make_shared<const Mask>(std::move(bits)));
-  bytes_ += mask_words_ * sizeof(uint32_t) + sizeof(Mask) + sizeof(masks_[0]);
-  configurations_[configuration].mask[part] = id;
-  return id;
+  return KeepMask(configuration, part, std::move(bits));
 }
 
 // Adds the tokens that threads with the same bottom allow.
@@ -166,7 +194,13 @@ void Automaton::Walk(int32_t configuration, int part_index, uint32_t begin, uint
     if (next < 0) {
       next = StepAndKeep(at[level], byte);
       if (overflow()) return;
-      rows[level] = configurations_[at[level]].row->data();
+      if (is_full()) {
+        at[level + 1] = next;
+        KeepOnly(absl::MakeSpan(at).subspan(depth, level + 2 - depth));
+        next = at[level + 1];
+        for (int above = depth; above < level; ++above) enter(above, at[above]);
+      }
+      enter(level, at[level]);
     }
     if (next == kDead) {
       i = part.skip[i];

@@ -14,8 +14,9 @@ namespace {
 // The places of an answer differ by some dozens of masks; configurations are small beside them.
 constexpr size_t kLeastMasks = 32;
 constexpr size_t kLeastStateBytes = size_t{64} << 10;
-// Of what is not charged: the rest is for automata that have kept more than their share until their
-// next token.
+// Of what is not charged a quarter is shared by the automata of requests, which have twice that
+// while they make masks, and a quarter keeps what others have left. The rest is for the way to one
+// token.
 constexpr size_t kSharedPart = 4;
 // Refusals that are kept, so that who repeats a request does not compile for some tenths of a
 // second each time. Of a text beyond the limit of a grammar the length alone is looked at.
@@ -64,7 +65,7 @@ bool GrammarCache::MakeRoom(size_t bytes) {
   for (auto entry = entries_.end(); entry != entries_.begin();) {
     if (charged_bytes_ + bytes <= max_bytes_) return true;
     --entry;
-    if (entry->held != nullptr && entry->held.use_count() > 1) continue;
+    if (entry->is_used()) continue;
     entry = Drop(entry);
   }
   return charged_bytes_ + bytes <= max_bytes_;
@@ -77,13 +78,22 @@ std::list<GrammarCache::Entry>::iterator GrammarCache::Drop(std::list<Entry>::it
   return entries_.erase(entry);
 }
 
+// Nobody waits for what automata without requests keep: those used longest ago drop it first.
 void GrammarCache::ShareOut() {
-  const size_t free = max_bytes_ - charged_bytes_;
-  const size_t num_held = entries_.size() - num_refused_;
-  const size_t share = num_held == 0 ? 0 : free / kSharedPart / num_held;
+  const size_t part = (max_bytes_ - charged_bytes_) / kSharedPart;
+  const size_t least = least_automaton_bytes();
+  const auto num_used = static_cast<size_t>(
+      std::count_if(entries_.begin(), entries_.end(), [](const Entry& e) { return e.is_used(); }));
+  size_t unused_left = part;
   for (Entry& entry : entries_) {
     if (entry.held == nullptr) continue;
-    entry.held->automaton.set_max_bytes(least_automaton_bytes() + share);
+    Automaton& automaton = entry.held->automaton;
+    if (entry.is_used()) {
+      automaton.SetMaxBytes(least + part / num_used);
+    } else {
+      const size_t kept = automaton.SetMaxBytes(least + unused_left / 2);
+      unused_left -= std::min(unused_left, kept - std::min(kept, 2 * least));
+    }
   }
 }
 
@@ -112,9 +122,12 @@ absl::StatusOr<std::shared_ptr<Automaton>> GrammarCache::Get(const GrammarSpec& 
   const auto found = by_key_.find(key);
   if (found != by_key_.end()) {
     entries_.splice(entries_.begin(), entries_, found->second);
-    const std::shared_ptr<Held>& held = entries_.front().held;
-    if (held == nullptr) return entries_.front().refused;
-    return std::shared_ptr<Automaton>(held, &held->automaton);
+    const Entry& entry = entries_.front();
+    if (entry.held == nullptr) return entry.refused;
+    const bool was_used = entry.is_used();
+    std::shared_ptr<Automaton> automaton(entry.held, &entry.held->automaton);
+    if (!was_used) ShareOut();
+    return automaton;
   }
   BH_RETURN_IF_ERROR(BuildTrie());
   absl::StatusOr<std::shared_ptr<const Grammar>> grammar = Grammar::Of(spec);

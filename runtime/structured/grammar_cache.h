@@ -27,7 +27,7 @@ class GrammarCache {
   using TokenBytes = std::function<absl::StatusOr<std::vector<std::string>>()>;
 
   // `vocab_size`: of the model, which may have more ids than there are tokens, or fewer.
-  // `max_bytes`: of trie, grammars and automata, without the memory to make one of them.
+  // `max_bytes`: of trie, grammars and automata, without the memory to compile one of them.
   GrammarCache(TokenBytes token_bytes, int vocab_size, size_t max_bytes);
 
   // Compiles the grammar unless it is there: up to some tenths of a second. Errors of Grammar::Of,
@@ -61,6 +61,8 @@ class GrammarCache {
     absl::Status refused;        // by Grammar::Of
     std::shared_ptr<Held> held;  // null: refused
     size_t bytes = 0;            // charged
+
+    bool is_used() const { return held != nullptr && held.use_count() > 1; }  // by a request
   };
   void Keep(Entry entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void KeepRefusal(const std::string& key, const absl::Status& why)

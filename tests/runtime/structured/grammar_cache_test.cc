@@ -1,10 +1,12 @@
 #include "runtime/structured/grammar_cache.h"
 
 #include <algorithm>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "runtime/structured/matcher.h"
@@ -97,6 +99,96 @@ TEST(GrammarCacheTest, AnAutomatonKeepsLessWhereThereAreMany) {
       EXPECT_LE((*alone)->bytes() + cache.charged_bytes(), size_t{4} << 20);
     }
   }
+}
+
+// Single bytes, and words each of whose beginnings is a state of its own.
+std::vector<std::string> Words(int count) {
+  std::minstd_rand random(7);
+  std::vector<std::string> words(count);
+  for (std::string& word : words) {
+    for (int i = 0; i < 8; ++i) word += static_cast<char>('a' + random() / 64 % 26);
+  }
+  return words;
+}
+
+constexpr int kNumWords = 1000;
+constexpr size_t kWordsBytes = size_t{64} << 20;
+
+std::vector<std::string> BytesAndWords() {
+  std::vector<std::string> tokens = Bytes();
+  for (std::string& word : Words(kNumWords)) tokens.push_back(std::move(word));
+  return tokens;
+}
+
+std::vector<uint32_t> MaskOf(Matcher& matcher) {
+  std::vector<uint32_t> mask((256 + kNumWords + 31) / 32);
+  EXPECT_TRUE(matcher.FillMask(absl::MakeSpan(mask)).ok());
+  return mask;
+}
+
+TEST(GrammarCacheTest, WhatAnAnswerMayGoOnWithDoesNotDependOnOtherGrammars) {
+  const GrammarSpec spec = {.form = GrammarSpec::Form::kChoice, .texts = Words(kNumWords)};
+  std::vector<std::vector<uint32_t>> masks;
+  for (const bool has_others : {false, true}) {
+    GrammarCache cache(BytesAndWords, 256 + kNumWords, kWordsBytes);
+    std::vector<std::shared_ptr<Automaton>> others;
+    for (int i = 0; i < 20 && has_others; ++i) {
+      others.push_back(*cache.Get(Choice(absl::StrCat("t", i))));
+    }
+    const auto words = cache.Get(spec);
+    ASSERT_TRUE(words.ok()) << words.status();
+    Matcher matcher(*words, {});
+    masks.push_back(MaskOf(matcher));
+    EXPECT_LE((*words)->bytes() + cache.charged_bytes(), kWordsBytes);
+    EXPECT_LE((*words)->bytes(), kWordsBytes / (has_others ? 20 : 2));
+  }
+  EXPECT_EQ(masks[0], masks[1]);
+  EXPECT_EQ(masks[0].back() >> 7, 1) << "the last word";
+}
+
+TEST(GrammarCacheTest, AnAnswerGoesOnAfterOthersHaveCome) {
+  const std::string any = absl::StrJoin(Words(kNumWords), "|");
+  const GrammarSpec spec = {.form = GrammarSpec::Form::kRegex,
+                            .texts = {absl::StrCat("((", any, ");)+")}};
+  GrammarCache cache(BytesAndWords, 256 + kNumWords, kWordsBytes);
+  const auto words = cache.Get(spec);
+  ASSERT_TRUE(words.ok()) << words.status();
+  Matcher matcher(*words, {});
+  const std::vector<uint32_t> mask = MaskOf(matcher);
+  std::vector<std::shared_ptr<Automaton>> others;
+  for (int i = 0; i < 20; ++i) {
+    others.push_back(*cache.Get(Choice(absl::StrCat("t", i))));
+    EXPECT_LE((*words)->bytes(), kWordsBytes / 2 / (i + 1)) << "what it kept is dropped at once";
+  }
+  ASSERT_TRUE(matcher.Accept(256).ok());
+  ASSERT_TRUE(matcher.Accept(';').ok());
+  EXPECT_EQ(MaskOf(matcher), mask);
+}
+
+TEST(GrammarCacheTest, GrammarsWithoutRequestsTakeNoShareAndKeepWhatThereIsRoomFor) {
+  GrammarCache cache(BytesAndWords, 256 + kNumWords, kWordsBytes);
+  const auto regex = [](int i) {
+    return GrammarSpec{.form = GrammarSpec::Form::kRegex,
+                       .texts = {absl::StrCat(i, "|", absl::StrJoin(Words(kNumWords), "|"))}};
+  };
+  std::vector<std::weak_ptr<Automaton>> idle;
+  size_t alone = 0;
+  for (int i = 0; i < 20; ++i) {
+    const auto words = cache.Get(regex(i));
+    ASSERT_TRUE(words.ok()) << words.status();
+    Matcher matcher(*words, {});
+    MaskOf(matcher);
+    if (i == 0) alone = (*words)->bytes();
+    EXPECT_GE((*words)->bytes(), alone / 2) << i;
+    idle.push_back(*words);
+    size_t kept = 0;
+    for (const auto& automaton : idle) {
+      kept += automaton.lock()->bytes();
+    }
+    EXPECT_LE(kept + cache.charged_bytes(), kWordsBytes);
+  }
+  EXPECT_GT(idle[18].lock()->bytes(), alone / 2);
+  EXPECT_LT(idle[0].lock()->bytes(), alone / 2);
 }
 
 TEST(GrammarCacheTest, RefusalsAreKeptAndMakeRoom) {

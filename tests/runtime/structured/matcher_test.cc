@@ -249,6 +249,36 @@ TEST(MatcherTest, MemoryIsBoundedAndPlacesSurviveItsReuse) {
   EXPECT_GT(automaton->num_masks_made(), made);
 }
 
+TEST(MatcherTest, MasksAndTokensAreTheSameWithHardlyAnyMemory) {
+  std::vector<std::string> tokens = {"{\"", "\":", "\",\"", "\"}", "[[", "a12", "12]", "]]}"};
+  for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
+  const Vocabulary vocabulary(std::move(tokens));
+  const std::pair<absl::StatusOr<std::shared_ptr<const Grammar>>, std::vector<const char*>>
+      answers[] = {
+          {Grammar::JsonObject(), {"{\"", "b", "\":", "[[", "1", "]", ",", "12]", "}"}},
+          {Grammar::JsonSchema(
+               R"({"type":"array","maxItems":9,"items":{"type":"string","maxLength":3}})"),
+           {"[", "\"", "a12", "\",\"", "a", "\"", "]"}},
+          {Grammar::Regex("(a?[0-9]{0,5}){1,16}"), {"a12", "a12", "1", "a12"}},
+      };
+  for (const auto& [grammar, texts] : answers) {
+    const auto little = vocabulary.NewAutomaton(grammar, 1);
+    const auto much = vocabulary.NewAutomaton(grammar, size_t{1} << 30);
+    Matcher with_little = vocabulary.NewMatcher(little);
+    Matcher with_much = vocabulary.NewMatcher(much);
+    Matcher other = vocabulary.NewMatcher(little);
+    const std::vector<std::string> begin = vocabulary.Allowed(with_much);
+    for (const char* const text : texts) {
+      EXPECT_EQ(vocabulary.Allowed(with_little), vocabulary.Allowed(with_much)) << text;
+      EXPECT_EQ(vocabulary.Allowed(other), begin);
+      ASSERT_TRUE(vocabulary.Accept(with_much, text)) << text;
+      EXPECT_TRUE(vocabulary.Accept(with_little, text)) << text;
+    }
+    EXPECT_LT(2 * little->bytes(), much->bytes());
+    EXPECT_TRUE(with_little.is_complete());
+  }
+}
+
 TEST(MatcherTest, PlacesOfMoreThanMayBeKeptAreCopiedNowAndThenAndThatIsWork) {
   const Vocabulary bytes = Vocabulary::OfBytes();
   const auto follow = [&](size_t max_bytes) {
