@@ -68,7 +68,7 @@ void DraftAcceptance::Record(int drafted, int accepted, int tokens) {
   trials_ = std::min(kMaxTrials, trials_ + tokens * kTrialsPerToken);
 }
 
-void DecodeCost::Record(int64_t tokens, double seconds) {
+double DecodeCost::Record(int64_t tokens, double seconds) {
   const auto x = static_cast<double>(tokens);
   if (weight_ >= 1) seconds = std::min(seconds, kLongestMeans * seconds_ / weight_);
   for (double* sum : {&weight_, &tokens_, &seconds_, &tokens_squared_, &products_})
@@ -78,6 +78,7 @@ void DecodeCost::Record(int64_t tokens, double seconds) {
   seconds_ += seconds;
   tokens_squared_ += x * x;
   products_ += x * seconds;
+  return seconds;
 }
 
 std::optional<double> DecodeCost::TokenSeconds() const {

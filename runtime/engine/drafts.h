@@ -86,7 +86,8 @@ class DraftAcceptance {
 // them, by their tokens.
 class DecodeCost {
  public:
-  void Record(int64_t tokens, double seconds);
+  // Returns the seconds that count: what held it up does not.
+  double Record(int64_t tokens, double seconds);
   // One more token for each of `sequences`, in units of the step without them; in [0, 1].
   double OfAnotherEach(int64_t sequences) const;
   // Of a step of `tokens` tokens, and the mean of the steps recorded; 0: unknown.
@@ -107,17 +108,19 @@ class DecodeCost {
 };
 
 // What a draft model may take of the time: what accepted tokens have saved, and a part of all other
-// steps, so that little is lost where nothing is accepted. In steps that decode.
+// steps, so that little is lost where nothing is accepted. In steps that decode. More than some
+// steps is not owed: no one step may end its drafts for long.
 class DraftAllowance {
  public:
   // Of a step that decodes or computes prompts.
   static constexpr double kShare = 1.0 / 40;
 
   bool is_left() const { return steps_ > 0; }
-  void Add(double steps) { steps_ = std::min(kMost, steps_ + steps); }
+  void Add(double steps) { steps_ = std::clamp(steps_ + steps, -kMostOwed, kMost); }
 
  private:
   static constexpr double kMost = 100;
+  static constexpr double kMostOwed = 25;
   double steps_ = kMost;
 };
 

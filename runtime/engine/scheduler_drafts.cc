@@ -43,7 +43,7 @@ void Scheduler::RecordStepTime(double seconds) {
   const PlannedStep& step = in_flight_.front();
   const double mean_s = decode_cost_.MeanSeconds();
   if (step.decode_tokens > 0) {
-    (step.drafts ? draft_cost_ : decode_cost_).Record(step.decode_tokens, seconds);
+    seconds = (step.drafts ? draft_cost_ : decode_cost_).Record(step.decode_tokens, seconds);
   }
   if (!step.drafts) draft_trials_ = std::min(kMaxDraftTrials, draft_trials_ + kTrialsPerStep);
   if (mean_s == 0 || step.follows) return;
@@ -153,7 +153,7 @@ void Scheduler::BeginDraftRound() {
     const bool has_hidden =
         !limits_.drafts.mtp || (sequence->hidden_begin <= next && next < sequence->hidden_end);
     const bool drafts = ReadyToDecode(*sequence) && sequence->embeddings.empty() && has_hidden;
-    sequence->drafts_wanted = drafts && draft_allowance_.is_left() ? DraftLength(*sequence) : 0;
+    sequence->drafts_wanted = drafts ? DraftLength(*sequence) : 0;
     draft_tokens_left_ -= sequence->drafts_wanted;
     double chance = 1;
     for (int i = 0; i < sequence->drafts_wanted; ++i) {
@@ -163,10 +163,10 @@ void Scheduler::BeginDraftRound() {
   }
   // In seconds of a step in which each sequence has one token.
   const double step_s = decode_cost_.Seconds(num_decodes_);
+  const int num_free = limits_.drafts.mtp ? 1 : 0;  // of a step that runs in any case
   const auto is_worth = [&](int i) {
     const double saved = (accepted[i] - verify_cost_ * drafted[i]) / num_decodes_;
-    const bool is_paid = i > 0 || !limits_.drafts.mtp;  // else it runs in any case
-    const double cost_s = is_paid ? draft_cost_.Seconds(drafted[i]) : 0;
+    const double cost_s = i >= num_free ? draft_cost_.Seconds(drafted[i]) : 0;
     return saved * step_s > (step_s > 0 ? cost_s : -1);
   };
   int steps = 0;
@@ -174,6 +174,7 @@ void Scheduler::BeginDraftRound() {
     ++steps;
   }
   if (draft_trials_ >= 1) steps = std::max(steps, 1);
+  if (!draft_allowance_.is_left()) steps = std::min(steps, num_free);
   for (Sequence* sequence : running_) {
     sequence->drafts_wanted = std::min(sequence->drafts_wanted, steps);
   }

@@ -143,6 +143,11 @@ TEST(DraftAllowanceTest, WhatIsSpentBeyondWhatWasSavedComesBackWithOtherSteps) {
   int steps = 0;
   for (; !allowance.is_left(); ++steps) allowance.Add(DraftAllowance::kShare);
   EXPECT_NEAR(steps, 40, 1);
+  allowance.Add(-1e9);  // and so it is after the longest step
+  for (steps = 0; !allowance.is_left() && steps < 5000; ++steps) {
+    allowance.Add(DraftAllowance::kShare);
+  }
+  EXPECT_NEAR(steps, 1000, 1);
 }
 
 TEST(DraftModelTest, ItsStepsHoldTwoTokensOfEachSequenceAndAPieceOfWhatItHasNotSeen) {

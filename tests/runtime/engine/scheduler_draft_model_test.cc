@@ -1,6 +1,7 @@
 // Drafts by a draft model: its steps, what it is given, and what it may cost.
 #include <algorithm>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -199,6 +200,40 @@ TEST(SchedulerDraftModelTest, AGoodDraftModelSavesTimeAndAUselessOneCostsLittle)
       EXPECT_LT(useless.with, 1.03 * useless.without + 150) << count;
       EXPECT_GT(useless.with, 1.001 * useless.without) << count;  // it is tried now and then
     }
+  }
+}
+
+TEST(SchedulerDraftModelTest, AStepThatWasHeldUpDoesNotEndItsDrafts) {
+  for (const bool mtp : {false, true}) {
+    SchedulerLimits limits = DraftLimits(2);
+    limits.max_model_len = 5000;
+    limits.num_kv_blocks = 2000;
+    limits.drafts = {.num_speculative_tokens = 2, .draft_model_len = 5000, .mtp = mtp};
+    ToyLoop loop(limits);
+    loop.runner().SetDraftErrors(DraftErrors::kNone);
+    Request request = ToyRequest(10, 4900);
+    request.stopping.ignore_eos = true;
+    ASSERT_TRUE(loop.Submit(request).ok());
+    // Until `count` steps that draft are paid for; returns how many of the model's there were.
+    const auto run = [&](int count, double draft_s) {
+      int model_steps = 0;
+      bool behind_draft = false;
+      while (count > 0 && !loop.scheduler().idle() && !testing::Test::HasFailure()) {
+        loop.PlanAndRun();
+        const bool drafts = loop.plan().draft();
+        // The MTP layer's step behind the model's is not paid for.
+        const bool is_paid = drafts && (!mtp || std::exchange(behind_draft, true));
+        if (!drafts) behind_draft = false;
+        model_steps += drafts ? 0 : 1;
+        count -= is_paid ? 1 : 0;
+        loop.scheduler().RecordStepTime(!drafts ? 1 : is_paid ? draft_s : 0.1);
+        loop.CommitOldest();
+      }
+      return model_steps;
+    };
+    run(200, 0.1);
+    run(1, 3600);
+    EXPECT_LT(run(20, 0.1), 100) << mtp;
   }
 }
 

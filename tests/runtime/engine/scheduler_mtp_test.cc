@@ -205,5 +205,31 @@ TEST(SchedulerMtpTest, WhereNothingIsAcceptedThereAreFewDraftsAndItsStepsGoOn) {
   EXPECT_LT(loop.scheduler().load().drafts.draft_tokens, 150);
 }
 
+TEST(SchedulerMtpTest, FirstDraftsCostNothingAndGoOnWhereNoTimeIsLeftForMore) {
+  SchedulerLimits limits = MtpLimits(2);
+  limits.max_model_len = 5000;
+  limits.num_kv_blocks = 2000;
+  limits.drafts.draft_model_len = 5000;
+  ToyLoop loop(limits);
+  loop.runner().SetDraftErrors(DraftErrors::kNone);
+  Request request = ToyRequest(10, 4900);
+  request.stopping.ignore_eos = true;
+  ASSERT_TRUE(loop.Submit(request).ok());
+  int further = 0;
+  bool behind_draft = false;
+  while (!loop.scheduler().idle() && !testing::Test::HasFailure()) {
+    loop.PlanAndRun();
+    const bool draft = loop.plan().draft();
+    const bool is_further = draft && behind_draft;
+    behind_draft = draft;
+    further += is_further ? 1 : 0;
+    loop.scheduler().RecordStepTime(!draft ? 1 : is_further ? 500 : 0.1);
+    loop.CommitOldest();
+  }
+  EXPECT_GT(further, 0);
+  EXPECT_LT(further, 50);
+  EXPECT_GT(loop.scheduler().load().drafts.draft_tokens, 2000);
+}
+
 }  // namespace
 }  // namespace bulkhead
