@@ -355,6 +355,7 @@ void Coordinator::RecordAdmitted() {
   for (const SequenceId id : scheduler_.newly_admitted()) {
     Live& live = *active_.at(id)->live;
     RequestFigures& figures = live.figures;
+    figures.admitted = true;
     figures.timings.queue_ns = now - live.submitted_ns;
     figures.cached_tokens = scheduler_.cached_prompt_tokens(id);
     const int64_t left = figures.prompt_tokens + figures.resumed_tokens - figures.cached_tokens;

@@ -110,7 +110,10 @@ void EngineMetrics::CountTokens(RequestFigures& request, int64_t tokens, uint64_
 void EngineMetrics::CountEnd(RequestFigures& request, EndKind kind) {
   ++ends[static_cast<int>(kind)];
   if (kind == EndKind::kAbort || kind == EndKind::kError) return;
-  CountPrompt(request);  // of one that was only scored
+  // One that was only scored has no token; one that a limit has cut off may lack it.
+  const bool is_computed =
+      kind == EndKind::kTimeLimit ? request.last_token_ns > 0 : request.admitted;
+  if (is_computed) CountPrompt(request);
   const RequestTimings& times = request.timings;
   const uint64_t first_ns = times.first_token_ns;
   const int64_t generated = request.completion_tokens - request.resumed_tokens;
@@ -129,8 +132,10 @@ void EngineMetrics::CountEnd(RequestFigures& request, EndKind kind) {
   request_prompt_tokens.Observe(static_cast<double>(request.prompt_tokens));
   request_generation_tokens.Observe(static_cast<double>(generated));
   request_max_tokens.Observe(static_cast<double>(request.max_tokens));
-  request_computed_prompt_tokens.Observe(
-      static_cast<double>(std::max<int64_t>(0, request.prompt_tokens - request.cached_tokens)));
+  if (is_computed) {
+    request_computed_prompt_tokens.Observe(
+        static_cast<double>(std::max<int64_t>(0, request.prompt_tokens - request.cached_tokens)));
+  }
   request_preemptions.Observe(times.preemptions);
 }
 

@@ -33,6 +33,7 @@ struct RequestFigures {
   int64_t max_tokens = 0;         // as asked
   uint64_t last_token_ns = 0;     // 0: none so far
   PromptLane lane = PromptLane::kShort;
+  bool admitted = false;  // it has run
   bool prompt_counted = false;
   RequestTimings timings;
 };

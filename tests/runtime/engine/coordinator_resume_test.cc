@@ -59,6 +59,7 @@ TEST_F(CoordinatorTest, AResumedAnswerThatFillsTheModelsLengthEndsAgainTheSameWa
   RequestEnd end = sink->WaitForEnd();
   EXPECT_EQ(end.reason, FinishReason::kMaxTokens);
   EXPECT_EQ(end.completion_tokens, 59);
+  EXPECT_EQ(coordinator_->Metrics().prompt_tokens, 0) << "it is not computed again";
   EXPECT_EQ(sink->text(), LetterTokenizer::Text(resumed.emitted));
   EXPECT_TRUE(sink->tokens().empty());
   resumed.stopping.max_tokens = 100;

@@ -51,6 +51,22 @@ TEST(EngineMetricsTest, AResumedRequestCountsWhatItGeneratesHere) {
   EXPECT_EQ(metrics.inter_token_seconds.count(), 2);
 }
 
+TEST(EngineMetricsTest, APromptCountsOnlyWhereItWasComputed) {
+  EngineMetrics metrics(100);
+  RequestFigures request;
+  request.prompt_tokens = 4;
+  metrics.CountEnd(request, EndKind::kTimeLimit);  // in the queue
+  metrics.CountEnd(request, EndKind::kLength);     // resumed behind its last token
+  request.admitted = true;
+  metrics.CountEnd(request, EndKind::kTimeLimit);  // before the first token
+  EXPECT_EQ(metrics.prompt_tokens, 0);
+  EXPECT_EQ(metrics.request_computed_prompt_tokens.count(), 0);
+  EXPECT_EQ(metrics.e2e_seconds.count(), 3);
+  metrics.CountEnd(request, EndKind::kLength);  // only scored
+  EXPECT_EQ(metrics.prompt_tokens, 4);
+  EXPECT_EQ(metrics.request_computed_prompt_tokens.sum(), 4);
+}
+
 class CoordinatorMetricsTest : public CoordinatorTest {
  protected:
   // A request whose prompt takes 30 ms and whose later tokens take 50 ms each.

@@ -53,8 +53,18 @@ TEST_F(TimeLimitTest, ATimeLimitPassesInTheQueueToo) {
   EXPECT_TRUE(end.status.ok());
   EXPECT_EQ(end.reason, FinishReason::kTimeLimit);
   EXPECT_TRUE(waits->tokens().empty());
+  EXPECT_EQ(end.timings.queue_ns, 1'000'000);
+  EXPECT_EQ(end.timings.total_ns, 1'000'000);
+  EngineMetrics metrics = coordinator_->Metrics();
+  EXPECT_EQ(metrics.queue_seconds.count(), 1);
+  EXPECT_DOUBLE_EQ(metrics.queue_seconds.sum(), .001);
+  EXPECT_EQ(metrics.prompt_tokens, 5) << "of the one that runs";
+  EXPECT_EQ(metrics.request_computed_prompt_tokens.count(), 0);
   runner_->Allow(kAll);
   EXPECT_TRUE(runs->WaitForEnd().status.ok());
+  metrics = coordinator_->Metrics();
+  EXPECT_EQ(metrics.prompt_tokens, 5);
+  EXPECT_EQ(metrics.request_computed_prompt_tokens.sum(), 5);
 }
 
 }  // namespace
