@@ -167,6 +167,30 @@ TEST_P(CudaFootprint, PlannedWithNoDeviceIsWhatTheDeviceGives) {
   });
 }
 
+TEST(LoadingFootprint, WeightsInCodesTakeHostMemoryUntilTheyAreComplete) {
+  const auto config = ReadModelConfig(std::string(BH_TEST_DATA) + "/models/llama3_gqa_bf16",
+                                      UnknownFields::kWarn, AllFamilySpecs());
+  ASSERT_TRUE(config.ok()) << config.status();
+  ModelConfig wide = config->model;
+  const std::unique_ptr<BackendSizes> sizes = NewCudaSizes(false);
+  const auto needs = [&](const WeightFormats& formats) {
+    const auto split = ShardPlan::Create(wide, 1, 128);
+    return WeightNeedsOf(split->rank(0), formats, *sizes);
+  };
+  const WeightFormats int4 = WeightFormats::AtLoad(WeightFormat::kInt4);
+  EXPECT_EQ(needs(WeightFormats::Of(DType::kBF16)).open_bytes, 0);
+  // Of a small model all that it has: a byte a number, and the weight itself.
+  const WeightNeeds small = needs(int4);
+  EXPECT_GT(small.open_bytes, small.arena_bytes);
+  EXPECT_LT(small.open_bytes, 8 * small.arena_bytes);
+  // Of a large one two of the largest weights.
+  wide.hidden_size = 8192;
+  wide.intermediate_size = int64_t{1} << 17;
+  const int64_t gate_up = int64_t{2} * wide.intermediate_size * wide.hidden_size;
+  EXPECT_GT(needs(int4).open_bytes, 2 * (gate_up + gate_up / 2));
+  EXPECT_LT(needs(int4).open_bytes, 2 * (gate_up + gate_up));
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Models, CudaFootprint,
     testing::Values(PlannedCase{"models/llama3_gqa_bf16", 1},
