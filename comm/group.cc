@@ -9,8 +9,11 @@ absl::Status AgreeOrAbort(Group& group, absl::string_view phase, const absl::Sta
   const RankTopology& topology = group.exchange().topology();
   if (mine.ok() || topology.size == 1) return Agree(group.exchange(), phase, mine, timeout);
   GroupLiveness& liveness = group.liveness();
-  liveness.Abort(Prefixed(absl::StrCat(topology.NameOf(topology.rank), ": "), mine));
-  return liveness.Check(absl::InfiniteDuration());  // what the first rank that failed said
+  const absl::Status named = Prefixed(absl::StrCat(topology.NameOf(topology.rank), ": "), mine);
+  liveness.Abort(named);
+  // What the first rank that failed said; nothing if a signal ends the group.
+  const absl::Status said = liveness.Check(absl::InfiniteDuration());
+  return said.ok() ? named : said;
 }
 
 }  // namespace bulkhead

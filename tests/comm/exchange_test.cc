@@ -126,6 +126,30 @@ TEST(Agree, AbortEndsItOnEveryRank) {
   });
 }
 
+TEST(Agree, ARankThatFailsAbortsWhereOthersMayWaitElsewhere) {
+  RunRanks(2, [&](Group& group) {
+    const bool fails = group.exchange().topology().rank == 1;
+    const absl::Status mine = fails ? absl::InternalError("no sum") : absl::OkStatus();
+    const absl::Status agreed = AgreeOrAbort(group, "warm-up", mine, kLong);
+    EXPECT_EQ(agreed.code(), absl::StatusCode::kInternal);
+    EXPECT_THAT(std::string(agreed.message()), HasSubstr("rank 1 (host "));
+    EXPECT_FALSE(IsAgreed(agreed));
+  });
+}
+
+// As where a signal ends the group, and with it what this rank was in.
+TEST(Agree, ARankThatFailsInAGroupThatEndsDoesNotGoOn) {
+  RunRanks(2, [&](Group& group) {
+    if (group.exchange().topology().rank == 0) {
+      EXPECT_FALSE(Agree(group.exchange(), "warm-up", absl::OkStatus(), kLong).ok());
+      return;
+    }
+    group.liveness().Ending();
+    group.liveness().Abort(absl::CancelledError("stopped by signal 15"));
+    EXPECT_FALSE(AgreeOrAbort(group, "warm-up", absl::InternalError("no sum"), kLong).ok());
+  });
+}
+
 TEST(SharedMemory, WhatOneRankWritesTheOthersRead) {
   for (const ShareMemory share : {&ShareBetweenThreads, &ShareBetweenProcesses}) {
     RunRanks(3, [&](Group& group) {
