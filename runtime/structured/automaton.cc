@@ -52,29 +52,37 @@ void Automaton::Reset() {
   bytes_ = 0;
   for (int32_t end = 0; end < kNumEnds; ++end) InternNode({-1, 0, -1, end});
   InternConfiguration({});
+  Copies copies;
   for (int32_t& place : places_) {
-    if (place >= 0) place = CopyConfiguration(old_nodes, old[place].threads);
+    if (place >= 0) place = CopyConfiguration(old_nodes, old[place].threads, copies);
   }
 }
 
-// `thread` of `nodes`, with what lies below.
-int32_t Automaton::CopyNode(const std::vector<Node>& nodes, int32_t thread) {
+// `thread` of `nodes`, with what lies below that was not copied yet.
+int32_t Automaton::CopyNode(const std::vector<Node>& nodes, int32_t thread, Copies& copies) {
   std::vector<int32_t> stack;
-  for (; thread >= kNumEnds; thread = nodes[thread].parent) stack.push_back(thread);
+  for (; thread >= kNumEnds; thread = nodes[thread].parent) {
+    if (const auto copy = copies.find(thread); copy != copies.end()) {
+      thread = copy->second;
+      break;
+    }
+    stack.push_back(thread);
+  }
   work_done_ += kStepCost;
   for (; !stack.empty(); stack.pop_back()) {
     work_done_ += kStepCost;
     Node node = nodes[stack.back()];
     node.parent = thread;
-    thread = InternNode(node);
+    thread = copies[stack.back()] = InternNode(node);
   }
   return thread;
 }
 
-int32_t Automaton::CopyConfiguration(const std::vector<Node>& nodes, const Threads& threads) {
-  Threads copies;
-  for (const int32_t thread : threads) copies.push_back(CopyNode(nodes, thread));
-  return InternConfiguration(std::move(copies));
+int32_t Automaton::CopyConfiguration(const std::vector<Node>& nodes, const Threads& threads,
+                                     Copies& copies) {
+  Threads copied;
+  for (const int32_t thread : threads) copied.push_back(CopyNode(nodes, thread, copies));
+  return InternConfiguration(std::move(copied));
 }
 
 // All that is kept but the places and these configurations, which get other ids, is dropped. The
@@ -94,7 +102,7 @@ void Automaton::KeepOnly(absl::Span<int32_t> configurations) {
 size_t Automaton::SetMaxBytes(size_t max_bytes) {
   const absl::MutexLock lock(&mutex_);
   max_bytes_ = max_bytes;
-  if (bytes_ > 2 * max_bytes_) {
+  if (bytes_ > 2 * std::max(max_bytes_, 2 * places_bytes_)) {
     Reset();
     places_bytes_ = bytes_;
   }
@@ -282,7 +290,8 @@ int32_t Automaton::CopyPlace(const Automaton& another, int32_t place) {
   const absl::MutexLock others_lock(&another.mutex_);
   const absl::MutexLock lock(&mutex_);
   const Threads& threads = another.configurations_[another.places_[place]].threads;
-  return TakePlace(CopyConfiguration(another.nodes_, threads));
+  Copies copies;
+  return TakePlace(CopyConfiguration(another.nodes_, threads, copies));
 }
 
 void Automaton::DropPlace(int32_t place) {

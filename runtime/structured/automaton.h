@@ -113,8 +113,9 @@ class Automaton {
   };
 
   int32_t TakePlace(int32_t configuration);
-  int32_t CopyNode(const std::vector<Node>& nodes, int32_t thread);
-  int32_t CopyConfiguration(const std::vector<Node>& nodes, const Threads& threads);
+  using Copies = absl::flat_hash_map<int32_t, int32_t>;  // of nodes that are dropped
+  int32_t CopyNode(const std::vector<Node>& nodes, int32_t thread, Copies& copies);
+  int32_t CopyConfiguration(const std::vector<Node>& nodes, const Threads& threads, Copies& copies);
   int32_t InternNode(const Node& node);
   int32_t InternConfiguration(Threads threads);
   void Close(Work first, Threads* threads);
