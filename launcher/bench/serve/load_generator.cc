@@ -109,8 +109,10 @@ class LoadGenerator::Call {
     const v1::Timings& timings = finished.timings();
     ServerTimes times;
     times.queue_s = static_cast<double>(timings.queue_ns()) / kNsPerS;
-    times.prefill_s = static_cast<double>(timings.first_token_ns()) / kNsPerS - times.queue_s;
-    times.decode_s = static_cast<double>(timings.total_ns() - timings.first_token_ns()) / kNsPerS;
+    if (const uint64_t first_ns = timings.first_token_ns(); first_ns > 0) {
+      times.prefill_s = static_cast<double>(first_ns) / kNsPerS - times.queue_s;
+      times.decode_s = static_cast<double>(timings.total_ns() - first_ns) / kNsPerS;
+    }
     times.preemptions = static_cast<int>(timings.preemptions());
     const auto seconds = [](bool known, uint64_t ns) {
       return known ? std::optional<double>(static_cast<double>(ns) / kNsPerS) : std::nullopt;
