@@ -52,6 +52,7 @@ struct RankNeeds {
   // Of the host beside the device, where that has memory of its own: pinned, shared between the
   // host's ranks, and what weights take until they are complete.
   int64_t host_bytes = 0;
+  int64_t sum_host_bytes = 0;  // of these, what sums take
   int64_t open_weight_bytes = 0;
 };
 using NeedsOf = std::function<RankNeeds(int rank, const Limits& limits)>;

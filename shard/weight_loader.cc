@@ -39,8 +39,7 @@ class LoadRun {
       block.weight = weights.try_emplace(owner, std::ssize(weights_)).first->second;
       if (block.weight == std::ssize(weights_)) {
         weights_.push_back({.host_bytes = target.sink == nullptr ? 0 : target.sink->HostBytes()});
-        most_open_bytes_ =
-            std::max(most_open_bytes_, Checkpoint::MostOpenBytes(weights_.back().host_bytes));
+        largest_bytes_ = std::max(largest_bytes_, weights_.back().host_bytes);
       }
       Weight& weight = weights_[block.weight];
       ++weight.blocks_left;
@@ -58,6 +57,7 @@ class LoadRun {
   }
 
   absl::Status Run(int num_threads, const std::function<bool()>& cancelled) {
+    most_open_bytes_ = Checkpoint::MostOpenBytes(largest_bytes_, num_threads);
     std::vector<std::thread> threads;
     try {
       for (int i = 1; i < num_threads; ++i) threads.emplace_back([this] { TakeBlocks({}); });
@@ -123,6 +123,7 @@ class LoadRun {
   std::vector<WeightBlock> blocks_;
   std::vector<Weight> weights_;  // by first block; what is written of one is under mutex_
   int64_t most_staging_bytes_ = 0;
+  int64_t largest_bytes_ = 0;  // of a weight on the host
   int64_t most_open_bytes_ = 0;
   std::atomic<int64_t>* bytes_done_;
   std::atomic<size_t> next_{0};

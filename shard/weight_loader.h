@@ -24,12 +24,13 @@ namespace bulkhead {
 // yet. Holds its files open. All methods are const and may be called from several threads at once.
 class Checkpoint {
  public:
-  // Memory that Load holds per thread, beside what sinks hold (WeightSink::HostBytes). Of these as
-  // many are begun and not complete as take this, or two of the largest.
+  // Memory that Load holds per thread, beside what sinks hold (WeightSink::HostBytes).
   static constexpr int64_t kStagingBytes = int64_t{8} << 20;
-  static constexpr int64_t kOpenBytes = int64_t{1} << 30;
-  static int64_t MostOpenBytes(int64_t largest) {
-    return largest == 0 ? 0 : std::max(2 * largest, kOpenBytes);
+  // What sinks that are begun and not complete hold at most: one for each thread, as one thread
+  // completes it, up to kOpenBytes, but never less than two of the largest.
+  static constexpr int64_t kOpenBytes = int64_t{4} << 30;
+  static int64_t MostOpenBytes(int64_t largest, int num_threads) {
+    return std::max(2 * largest, std::min(largest * num_threads, kOpenBytes));
   }
   static constexpr int kMaxThreads = 64;
 

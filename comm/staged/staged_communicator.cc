@@ -150,6 +150,11 @@ int64_t StagedSharedBytes(const CommLimits& limits, int size) {
   return CommunicationBytes(OnHost(limits), size);
 }
 
+int64_t SumHostBytes(const CommLimits& limits, int rank, int size) {
+  if (limits.transport != Transport::kStaged) return 0;
+  return StagedHostBytes(limits, rank, size) + StagedSharedBytes(limits, size);
+}
+
 absl::StatusOr<std::unique_ptr<Communicator>> ConnectStaged(Group& group, const CommLimits& limits,
                                                             Device& device, MemoryLedger& ledger) {
   const RankTopology& topology = group.exchange().topology();

@@ -23,6 +23,8 @@ int64_t StagedPartialBytes(const CommLimits& limits);
 int64_t StagedHostBytes(const CommLimits& limits, int rank, int size);
 // That of the host communicator per rank.
 int64_t StagedSharedBytes(const CommLimits& limits, int size);
+// Both, of a rank of any transport between devices.
+int64_t SumHostBytes(const CommLimits& limits, int rank, int size);
 
 // Collective, as Group::Connect, which it calls with separate host memory for the host
 // communicator. `device` outlives the communicator; `ledger` is the device's and provides the

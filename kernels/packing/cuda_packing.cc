@@ -254,6 +254,7 @@ class CodeSink final : public WeightSink {
     copy_(image.data(), linear_.packed, layout_.bytes());
     codes_ = {};
     scaling_ = {};
+    cells_ = {};
     index_ = {};
     input_at_ = {};
     chunk_cell_ = {};

@@ -153,7 +153,7 @@ absl::Status AllocateArenas(Group& group, absl::Duration timeout, RankEngine& en
   DraftEngine* const draft = engine.draft.get();
   if (draft != nullptr) {
     of_draft = FootprintOf(draft->plan, rank, draft->limits, *engine.backend);
-    all = WithDraftModel(needs, of_draft, comm_limits, engine.topology.size);
+    all = WithDraftModel(needs, of_draft, comm_limits, rank, engine.topology.size);
   }
   ClaimArenas(all, blocks, ledger);
   // Before the KV pool, which can only grow if it is the last allocation.

@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "launcher/planning/device_budget.h"
 #include "launcher/wire.h"
+#include "shard/weight_loader.h"
 
 namespace bulkhead {
 namespace {
@@ -45,6 +46,10 @@ absl::StatusOr<std::vector<DeviceBudget>> ChangedBudgets(const EngineOptions& ch
   budgets.resize(size, least);
   for (int rank = 0; rank < size; ++rank) {
     budgets[rank].rank = rank;
+    if (size > now) {  // which share the cores
+      budgets[rank].transient_bytes =
+          std::max(budgets[rank].transient_bytes * now / size, Checkpoint::kStagingBytes);
+    }
     if (now == 1 && size > 1) budgets[rank].driver_bytes += NcclGuessBytes(changed, budgets[rank]);
     BH_RETURN_IF_ERROR(ApplyMemoryFlags(changed, size, budgets[rank]));
   }

@@ -85,7 +85,9 @@ std::string RanksText(const std::vector<int>& ranks) {
 
 // More than the limit itself, regardless of other users.
 absl::Status TooLarge(const Claim& claim, int64_t host_bytes) {
-  const int64_t left = std::max<int64_t>(0, claim.limit.total_bytes - host_bytes);
+  // Clients come when the weights are loaded.
+  const int64_t others_bytes = std::max(host_bytes, claim.loading_bytes);
+  const int64_t left = std::max<int64_t>(0, claim.limit.total_bytes - others_bytes);
   std::string wanted;
   if (claim.cap_bytes > 0) {
     absl::StrAppend(&wanted, "--device-memory gives ", RanksText(claim.ranks), " ",
@@ -112,6 +114,12 @@ absl::Status TooLarge(const Claim& claim, int64_t host_bytes) {
 // More than is left now.
 absl::Status TooLargeNow(const Claim& claim, int64_t free_bytes) {
   const bool on_cpu = claim.arena_bytes > 0;
+  const int64_t left = std::max<int64_t>(0, free_bytes - claim.loading_bytes);
+  const std::string arenas = on_cpu ? absl::StrCat("give the ranks there at most ",
+                                                   left / static_cast<int64_t>(claim.ranks.size()),
+                                                   " bytes each with --device-memory")
+                                    : "use smaller limits";
+  const bool only_loading = claim.arena_bytes + claim.beside_bytes <= free_bytes;
   const std::string loading =
       claim.loading_bytes == 0
           ? ""
@@ -121,7 +129,8 @@ absl::Status TooLargeNow(const Claim& claim, int64_t free_bytes) {
       FormatBytes(claim.arena_bytes + claim.beside_bytes), on_cpu ? "" : " beside their GPUs",
       loading, ", but ", claim.limit.name, " has ", FormatBytes(free_bytes),
       " left now, beside which clients need memory of rank 0's host; end what else runs there, or ",
-      on_cpu ? "give a smaller --device-memory" : "use smaller limits", kPlanSeesNone));
+      only_loading ? "read with fewer --threads, or " : "",
+      only_loading && !on_cpu ? "use a host with more memory" : arenas, kPlanSeesNone));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "runtime/engine/drafts.h"
 #include "runtime/model/kv_groups.h"
 #include "shard/shard_plan.h"
+#include "shard/weight_loader.h"
 
 namespace bulkhead {
 namespace {
@@ -146,12 +147,16 @@ absl::StatusOr<Capacity> ModelCapacity::PlanAt(absl::Span<const DeviceBudget> bu
   return PlanCapacity(budgets, request, [&](int rank, const Limits& fitted) {
     limits.Limits::operator=(fitted);
     RankNeeds needs = FootprintOf(plan, rank, limits, sizes_, weights[rank]);
+    const auto threads =
+        static_cast<int>(budgets[rank].transient_bytes / Checkpoint::kStagingBytes);
+    needs.open_weight_bytes = weights[rank].OpenBytes(threads);
     if (!draft_plan.has_value()) return needs;
+    const WeightNeeds& of_draft = weighed_draft_->weights[rank];
+    needs.open_weight_bytes = std::max(needs.open_weight_bytes, of_draft.OpenBytes(threads));
     const ModelLimits own = DraftLimitsOf(*draft_, limits);
-    return WithDraftModel(
-        std::move(needs),
-        FootprintOf(*draft_plan, rank, own, sizes_, weighed_draft_->weights[rank]),
-        Larger(CommLimitsOf(plan, limits), CommLimitsOf(*draft_plan, own)), plan.size());
+    return WithDraftModel(std::move(needs), FootprintOf(*draft_plan, rank, own, sizes_, of_draft),
+                          Larger(CommLimitsOf(plan, limits), CommLimitsOf(*draft_plan, own)), rank,
+                          plan.size());
   });
 }
 

@@ -327,7 +327,7 @@ CommLimits Larger(const CommLimits& a, const CommLimits& b) {
   return larger;
 }
 
-RankNeeds WithDraftModel(RankNeeds needs, const RankNeeds& draft, const CommLimits& comm,
+RankNeeds WithDraftModel(RankNeeds needs, const RankNeeds& draft, const CommLimits& comm, int rank,
                          int size) {
   needs.draft_bytes = draft.category_bytes;
   needs.draft_bytes[static_cast<int>(MemoryCategory::kCommunication)] = 0;
@@ -339,9 +339,10 @@ RankNeeds WithDraftModel(RankNeeds needs, const RankNeeds& draft, const CommLimi
   needs.draft_bytes[static_cast<int>(MemoryCategory::kKv)] = draft.kv_block_bytes;
   needs.kv_block_bytes += draft.kv_block_bytes;
   needs.kv_layers_bytes += draft.kv_layers_bytes;
-  // At most: sums and lists are of the larger.
-  needs.host_bytes += draft.host_bytes;
-  needs.open_weight_bytes = std::max(needs.open_weight_bytes, draft.open_weight_bytes);
+  // At most: lists are of the larger, too.
+  needs.host_bytes += draft.host_bytes - draft.sum_host_bytes - needs.sum_host_bytes;
+  needs.sum_host_bytes = SumHostBytes(comm, rank, size);
+  needs.host_bytes += needs.sum_host_bytes;
   return needs;
 }
 
@@ -379,7 +380,6 @@ RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits
   const StepLimits step = StepLimitsOf(plan.rank(rank), limits, weights.max_inputs);
   LayOutWorkspace(plan, rank, step, sizes, workspace);
   set(MemoryCategory::kWorkspace, workspace.used_bytes() + needs.kv_block_bytes);
-  needs.open_weight_bytes = weights.open_bytes;
   if (!sizes.host_memory()) {
     // What ModelRunner, its samplers and the backend take.
     needs.host_bytes =
@@ -388,10 +388,8 @@ RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits
       needs.host_bytes += whole.rows() * whole.cols() * DTypeBytes(DType::kF32) +
                           (sizes.samples_tokens() ? DeviceSampler::HostBytes(limits) : 0);
     }
-    if (comm.transport == Transport::kStaged) {
-      needs.host_bytes +=
-          StagedHostBytes(comm, rank, plan.size()) + StagedSharedBytes(comm, plan.size());
-    }
+    needs.sum_host_bytes = SumHostBytes(comm, rank, plan.size());
+    needs.host_bytes += needs.sum_host_bytes;
   }
   return needs;
 }

@@ -144,6 +144,7 @@ RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits
                       const BackendSizes& sizes);
 
 // Of a rank's model and its draft model together, whose sums are of `comm` at most.
-RankNeeds WithDraftModel(RankNeeds needs, const RankNeeds& draft, const CommLimits& comm, int size);
+RankNeeds WithDraftModel(RankNeeds needs, const RankNeeds& draft, const CommLimits& comm, int rank,
+                         int size);
 
 }  // namespace bulkhead

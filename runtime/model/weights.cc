@@ -194,8 +194,6 @@ int64_t LayerKinds::CountIn(Range layers, int kind) const {
 WeightNeeds WeightNeedsOf(const RankShard& shard, const WeightFormats& held_as,
                           const BackendSizes& sizes, const LayerKinds& layers) {
   WeightNeeds needs;
-  int64_t largest = 0;  // of a sink on the host
-  int64_t all = 0;
   const auto add = [&](const std::vector<TensorRow>& rows, int64_t times) {
     if (times == 0) return;
     BumpAllocator arena;  // parts of the whole one, which are aligned
@@ -203,8 +201,8 @@ WeightNeeds WeightNeedsOf(const RankShard& shard, const WeightFormats& held_as,
     for (const Weight& weight : weights.slots()) {
       for (const Linear& part : weight.parts) {
         const int64_t bytes = sizes.PackingHostBytes(part.shape);
-        largest = std::max(largest, bytes);
-        all += times * bytes;
+        needs.largest_host_bytes = std::max(needs.largest_host_bytes, bytes);
+        needs.all_host_bytes += times * bytes;
       }
     }
     needs.arena_bytes += times * arena.used_bytes();
@@ -217,7 +215,6 @@ WeightNeeds WeightNeedsOf(const RankShard& shard, const WeightFormats& held_as,
   for (int kind = 0; kind < layers.size(); ++kind) {
     add(layers.Rows(kind), layers.CountIn(shard.layers, kind));
   }
-  needs.open_bytes = std::min(all, Checkpoint::MostOpenBytes(largest));
   return needs;
 }
 

@@ -73,7 +73,14 @@ struct WeightNeeds {
   int64_t arena_bytes = 0;   // of LayOutWeights
   int64_t stored_bytes = 0;  // StoredWeightBytes
   int64_t max_inputs = 0;    // K at most of a product
-  int64_t open_bytes = 0;    // host memory while they are loaded (Checkpoint::MostOpenBytes)
+  // Of the host, of weights that are put together there while they are loaded.
+  int64_t largest_host_bytes = 0;
+  int64_t all_host_bytes = 0;
+
+  // Of those that are begun and not complete, where `num_threads` read (Checkpoint::MostOpenBytes).
+  int64_t OpenBytes(int num_threads) const {
+    return std::min(all_host_bytes, Checkpoint::MostOpenBytes(largest_host_bytes, num_threads));
+  }
 };
 WeightNeeds WeightNeedsOf(const RankShard& shard, const WeightFormats& held_as,
                           const BackendSizes& sizes, const LayerKinds& layers);

@@ -280,9 +280,11 @@ TEST(WeightLoaderTest, FewWeightsThatTakeHostMemoryAreBegunAndNotComplete) {
     EXPECT_LE(group.most_open, num_threads == 1 ? 1 : 2);
     EXPECT_GE(group.most_open, 1);
   }
-  EXPECT_EQ(Checkpoint::MostOpenBytes(0), 0);
-  EXPECT_EQ(Checkpoint::MostOpenBytes(1), Checkpoint::kOpenBytes);
-  EXPECT_EQ(Checkpoint::MostOpenBytes(Checkpoint::kOpenBytes), 2 * Checkpoint::kOpenBytes);
+  EXPECT_EQ(Checkpoint::MostOpenBytes(0, 8), 0);
+  EXPECT_EQ(Checkpoint::MostOpenBytes(5, 1), 10);
+  EXPECT_EQ(Checkpoint::MostOpenBytes(5, 8), 40);
+  EXPECT_EQ(Checkpoint::MostOpenBytes(Checkpoint::kOpenBytes / 4, 8), Checkpoint::kOpenBytes);
+  EXPECT_EQ(Checkpoint::MostOpenBytes(Checkpoint::kOpenBytes, 8), 2 * Checkpoint::kOpenBytes);
 }
 
 TEST(WeightLoaderTest, EveryHalfIsWidenedExactly) {

@@ -63,7 +63,7 @@ LoadedRunner::LoadedRunner(const std::string& model_dir, const ShardPlan& plan,
   if (draft_.has_value()) {
     of_draft = FootprintOf(draft_->plan, rank, draft_->limits, backend);
     comm_limits = Larger(comm_limits, CommLimitsOf(draft_->plan, draft_->limits));
-    all = WithDraftModel(needs_, of_draft, comm_limits, plan_.size());
+    all = WithDraftModel(needs_, of_draft, comm_limits, rank, plan_.size());
   }
   ClaimArenas(all, blocks, ledger_);
   comm_ = OrDie(limits.transport == Transport::kStaged

@@ -8,8 +8,7 @@ from bench.flags import Flags
 GIB = 1 << 30
 ARENA_HEIGHT, REST_HEIGHT = 0.3, 2.0  # inches: of a rank, and of labels and legend
 # What is not an arena: taken before the arenas, and left behind them.
-BEFORE = {"others_bytes": "others", "driver_bytes": "driver", "reserve_bytes": "reserve",
-          "transient_bytes": "start-up"}
+BEFORE = {"others_bytes": "others", "driver_bytes": "driver", "reserve_bytes": "reserve"}
 GREYS = ["#8c959f", "#afb8c1", "#d0d7de", "#eaeef2"]
 
 

@@ -166,7 +166,7 @@ TEST(SettleHostTest, WhatGpusTakeOfTheHostLeavesClientsTheRestOfIt) {
   EXPECT_EQ(ExitCodeOf(now), ExitCode::kDoesNotFit);
   EXPECT_THAT(std::string(now.message()),
               AllOf(HasSubstr("ranks 0 to 1 take 1.6 GiB beside their GPUs"),
-                    HasSubstr("2.0 GiB more"), HasSubstr("smaller limits")));
+                    HasSubstr("2.0 GiB more"), HasSubstr("fewer --threads")));
   const absl::Status never = FinalizeHost(both(Cgroup("c", 1610, 1610)), request, plan, warning);
   EXPECT_THAT(std::string(never.message()),
               AllOf(HasSubstr("ranks 0 to 1 need 1.6 GiB beside their GPUs"),
