@@ -74,11 +74,17 @@ class Terminal:
         self.type(text + "\r")
         return self.until(r"\n> $").rsplit(text + "\n", 1)[-1]  # what is typed early is echoed twice
 
-    def end(self):
-        """Reads to the end; the exit code."""
+    def end(self, typed=""):
+        """Types, reads to the end; the exit code. What is typed before the line editor reads may be lost, and is typed again."""
         limit = time.monotonic() + group.LIMIT_S
-        while self._read(limit):
-            pass
+        self.type(typed)
+        more = True
+        while more:
+            is_silent = typed and time.monotonic() < limit and not select.select([self.fd], [], [], 2)[0]
+            if is_silent:
+                self.type(typed)
+            else:
+                more = self._read(limit)
         self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self.code
 
@@ -141,8 +147,7 @@ class ChatTest(unittest.TestCase):
             self.assertGreater(grown - fresh, again - grown)  # the second had the first before it
             self.assertIn("/reset", terminal.say("/help"))
             self.assertIn("no command /rest", terminal.say("/rest"))
-            terminal.type(CTRL_D)
-            self.assertEqual(terminal.end(), 0)
+            self.assertEqual(terminal.end(CTRL_D), 0)
 
     def test_up_brings_a_message_back_and_a_backslash_goes_on(self):
         with Terminal(*self.flags("--max-tokens", 4)) as terminal:
@@ -193,8 +198,7 @@ class ChatTest(unittest.TestCase):
             terminal.type((words + "\\\r") * 8)
             self.assertRegex(terminal.say("end"), r"PROMPT_TOO_LONG: .*; /reset begins a new conversation")
             self.assertNotIn("PROMPT_TOO_LONG", terminal.say("Hello"))  # it was taken back
-            terminal.type(CTRL_D)
-            self.assertEqual(terminal.end(), 0)
+            self.assertEqual(terminal.end(CTRL_D), 0)
 
     def test_what_is_no_server_is_named(self):
         for target, words in (("127.0.0.1:1", "no server answers at 127.0.0.1:1"),
