@@ -20,7 +20,7 @@ import group  # noqa: E402
 
 PROMPT = "Tell me a story."
 LONG = ("--max-tokens", 1900, "--temperature", 50, "--seed", 1)  # an end is as unlikely as any other token
-UP, CTRL_C, CTRL_D = "\x1b[A", "\x03", "\x04"
+UP, CTRL_C, CTRL_D, CTRL_U = "\x1b[A", "\x03", "\x04", "\x15"
 
 
 def plain(text):
@@ -36,6 +36,7 @@ class Terminal:
         if self.pid == 0:
             os.environ.update(TERM="xterm", **environment)
             os.execv(group.BINARY, [group.BINARY, "chat", *flags])
+        os.set_blocking(self.fd, False)
         self.text, self.read_to, self.code = "", 0, None
 
     def __enter__(self):
@@ -67,7 +68,17 @@ class Terminal:
         return found
 
     def type(self, text):
-        os.write(self.fd, text.encode())
+        data, limit = text.encode(), time.monotonic() + group.LIMIT_S
+        while data:
+            # The editor does not read while nobody reads its echo.
+            readable, writable, _ = select.select([self.fd], [self.fd], [], group.LIMIT_S)
+            if readable:
+                self._read(limit)
+            if writable:
+                try:
+                    data = data[os.write(self.fd, data):]
+                except BlockingIOError:
+                    pass
 
     def say(self, text):
         """Types a message; returns what is printed behind it until the next prompt."""
@@ -75,14 +86,14 @@ class Terminal:
         return self.until(r"\n> $").rsplit(text + "\n", 1)[-1]  # what is typed early is echoed twice
 
     def end(self, typed=""):
-        """Types, reads to the end; the exit code. What is typed before the line editor reads may be lost, and is typed again."""
+        """Types, reads to the end; the exit code. A Ctrl-D before the line editor reads may be lost, or be in the line."""
         limit = time.monotonic() + group.LIMIT_S
         self.type(typed)
         more = True
         while more:
             is_silent = typed and time.monotonic() < limit and not select.select([self.fd], [], [], 2)[0]
             if is_silent:
-                self.type(typed)
+                self.type(CTRL_U + typed)
             else:
                 more = self._read(limit)
         self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
