@@ -56,6 +56,8 @@ class LineEditor::Impl {
     el_set(line_, EL_ADDFN, "bulkhead-interrupt", "Drop the line", &Impl::Interrupt);
     el_set(line_, EL_BIND, "^C", "bulkhead-interrupt", nullptr);
     el_set(line_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+    // What a Ctrl-D typed during an answer becomes; else it would quote the next key.
+    el_set(line_, EL_BIND, "^@", "em-set-mark", nullptr);
   }
   ~Impl() {
     history_end(history_);

@@ -20,7 +20,7 @@ import group  # noqa: E402
 
 PROMPT = "Tell me a story."
 LONG = ("--max-tokens", 1900, "--temperature", 50, "--seed", 1)  # an end is as unlikely as any other token
-UP, CTRL_C, CTRL_D, CTRL_U = "\x1b[A", "\x03", "\x04", "\x15"
+UP, CTRL_C, CTRL_D = "\x1b[A", "\x03", "\x04"
 
 
 def plain(text):
@@ -70,7 +70,7 @@ class Terminal:
     def type(self, text):
         data, limit = text.encode(), time.monotonic() + group.LIMIT_S
         while data:
-            # The editor does not read while nobody reads its echo.
+            # The editor does not read while its echo is not read.
             readable, writable, _ = select.select([self.fd], [self.fd], [], group.LIMIT_S)
             if readable:
                 self._read(limit)
@@ -86,14 +86,14 @@ class Terminal:
         return self.until(r"\n> $").rsplit(text + "\n", 1)[-1]  # what is typed early is echoed twice
 
     def end(self, typed=""):
-        """Types, reads to the end; the exit code. A Ctrl-D before the line editor reads may be lost, or be in the line."""
+        """Types, reads to the end; the exit code. A Ctrl-D before the line editor reads may be lost."""
         limit = time.monotonic() + group.LIMIT_S
         self.type(typed)
         more = True
         while more:
             is_silent = typed and time.monotonic() < limit and not select.select([self.fd], [], [], 2)[0]
             if is_silent:
-                self.type(CTRL_U + typed)
+                self.type(typed)
             else:
                 more = self._read(limit)
         self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
@@ -209,6 +209,15 @@ class ChatTest(unittest.TestCase):
             terminal.type((words + "\\\r") * 8)
             self.assertRegex(terminal.say("end"), r"PROMPT_TOO_LONG: .*; /reset begins a new conversation")
             self.assertNotIn("PROMPT_TOO_LONG", terminal.say("Hello"))  # it was taken back
+            self.assertEqual(terminal.end(CTRL_D), 0)
+
+    def test_a_ctrl_d_during_an_answer_quotes_no_later_key(self):
+        with Terminal(*self.flags("--max-tokens", 200)) as terminal:
+            terminal.until(r"\n> $")
+            terminal.type("Hello\r")
+            terminal.until(r"Hello\n")
+            terminal.type(CTRL_D)
+            terminal.until(r"\n> $")
             self.assertEqual(terminal.end(CTRL_D), 0)
 
     def test_what_is_no_server_is_named(self):
