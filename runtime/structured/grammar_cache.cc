@@ -78,7 +78,7 @@ std::list<GrammarCache::Entry>::iterator GrammarCache::Drop(std::list<Entry>::it
   return entries_.erase(entry);
 }
 
-// Nobody waits for what automata without requests keep: those used longest ago drop it first.
+// No request waits for what idle automata keep: those used longest ago drop it first.
 void GrammarCache::ShareOut() {
   const size_t part = (max_bytes_ - charged_bytes_) / kSharedPart;
   const size_t least = least_automaton_bytes();

@@ -239,7 +239,7 @@ class ControlPortTest(unittest.TestCase):
 
     def test_it_shortens_a_drain_that_has_begun(self):
         with group.Group() as served, grpc.insecure_channel(served.control_target) as channel:
-            # So many that they take more than the second of the shorter one.
+            # Enough of them to take longer than the one second of the shorter drain.
             streams = [served.generation.GenerateStream(group.long_request(str(i))) for i in range(8)]
             for stream in streams:
                 next(iter(stream))

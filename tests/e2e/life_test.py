@@ -116,7 +116,7 @@ class LifeTest(unittest.TestCase):
             self.assertEqual(g.generation.Generate(group.greedy("a", 1), timeout=group.LIMIT_S)
                              .finished.usage.completion_tokens, 1)
 
-    @unittest.skipIf(group.RANKS == 1, "a group of one waits for nobody")
+    @unittest.skipIf(group.RANKS == 1, "a group of one waits for no other rank")
     def test_without_rank_0_another_rank_says_why_there_is_no_group(self):
         meets = "import ctypes, time; ctypes.CDLL('libmpi.so.40', 2 | ctypes.RTLD_GLOBAL).MPI_Init(0, 0); time.sleep(60)"
         done = subprocess.run(["mpirun", "-n", "1", sys.executable, "-c", meets, ":", "-n", "1", group.BINARY, "serve",
@@ -126,7 +126,7 @@ class LifeTest(unittest.TestCase):
         self.assertEqual(done.returncode, 5, done.stderr[-500:])
         self.assertIn("a rank did not arrive within 3s (this is rank 1 of 2)", done.stderr)
 
-    @unittest.skipIf(group.RANKS == 1, "a group of one waits for nobody")
+    @unittest.skipIf(group.RANKS == 1, "a group of one waits for no other rank")
     def test_a_rank_that_hangs_during_the_start_is_named(self):
         with tempfile.TemporaryDirectory() as folder:
             pipe = os.path.join(folder, "report")
