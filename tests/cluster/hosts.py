@@ -4,6 +4,7 @@ joined by a switch.
 A host is a set of namespaces: network, host name, mounts and processes. contain() runs the test again as the first
 process of hosta's, so everything it starts ends with it, killed or not, and every file it makes lies in a tmpfs that
 vanishes with it. Nothing outside is touched but memory cgroups (see MemoryCap)."""
+import contextlib
 import os
 import shutil
 import signal
@@ -207,7 +208,8 @@ class Hosts:
     def signal_all(self, number):
         """To every process of hostb: SIGSTOP is what a stopped virtual machine looks like."""
         for pid in self.pids():
-            os.kill(pid, number)
+            with contextlib.suppress(ProcessLookupError):  # one that goes on may end the others
+                os.kill(pid, number)
 
     def cut(self):
         """Pulls the cable: the carrier is gone."""

@@ -1,5 +1,6 @@
 """A Slurm cluster of two nodes in the hosts of hosts.py: hosta is controller and node, hostb a node. No systemd, no
 accounting; keys, sockets and spool lie in the test's own tmpfs."""
+import contextlib
 import glob
 import os
 import shutil
@@ -81,7 +82,8 @@ class Slurm:
         subprocess.run(["timeout", "10", "scancel", "--user=root"], check=False)
         for daemon in reversed(self._daemons):
             for pid in hosts.children(daemon.pid) or [daemon.pid]:  # nsenter waits for what it runs
-                os.kill(pid, signal.SIGTERM)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
             try:
                 daemon.wait(5)
             except subprocess.TimeoutExpired:
