@@ -90,7 +90,7 @@ function(bulkhead_test name)
   target_compile_definitions(${name} PRIVATE BH_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
                                              BH_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 300)
+    set(arg_TIMEOUT 1500)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT})
