@@ -101,7 +101,9 @@ class ExternalConnectionsTest(unittest.TestCase):
         with hosts.Hosts(slots=2) as two, Served(front) as served:
             for name in ("mpirun", "orted"):
                 (pid,) = hosts.processes(name)
-                said = [line for line in served.lines if f" {name} (host host" in line]
+                def lines(name=name):
+                    return [line for line in served.lines if f" {name} (host host" in line]
+                said = hosts.until(lines, f"nothing is said of {name}")
                 self.assertEqual(len(said), 1, served.lines)
                 self.assertIn("pidfd_getfd: Operation not permitted", said[0])
                 self.assertIn("iptables -I INPUT", said[0])

@@ -38,7 +38,7 @@ class FaultsTest(unittest.TestCase):
 
     def check_codes(self, served, which):
         try:
-            hosts.until(lambda: set(which) <= set(served.codes()), "codes are missing", 5)
+            hosts.until(lambda: set(which) <= set(served.codes()), "codes are missing", 60)
         except AssertionError:
             pass  # the comparison says more
         found = {rank: code for rank, code in served.codes().items() if rank in which}

@@ -48,13 +48,15 @@ class HangTest(unittest.TestCase):
             for stream in streams:
                 stream.start()
             hosts.until(lambda: served.load().num_requests_running > 0, "nothing runs")
+            begin = time.monotonic()
             try:
                 with StoppedThread(served.pids[rank]) as stopped:
                     ended = served.ends(range(4), LIMIT_S, each_look=stopped.reap)
             except PermissionError:
                 self.skipTest("this machine lets not even root stop a single thread (ptrace)")
             print(f"\n  ended after {ended} s", end=" ", flush=True)
-            self.assertGreater(min(ended.values()), STANDSTILL_S - 1)  # no sooner than a slow rank would be
+            # No sooner than a slow rank would be. What ended() counts may be less than what passed.
+            self.assertGreater(time.monotonic() - begin, STANDSTILL_S - 1)
             for stream in streams:
                 stream.join()
             self.assertEqual(len(self.errors), len(streams))

@@ -87,13 +87,18 @@ class Slurm:
             try:
                 daemon.wait(5)
             except subprocess.TimeoutExpired:
-                daemon.kill()
+                for pid in [*hosts.children(daemon.pid), daemon.pid]:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
                 daemon.wait()
         if error[0] is not None:
             for path in glob.glob(DIR + "/*.log"):
                 with open(path, encoding="utf-8", errors="replace") as f:
                     print(path, *f.readlines()[-15:], sep="\n  ")
-        shutil.rmtree(DIR)
+        def removed():  # a slurmstepd may be about to remove its own socket
+            shutil.rmtree(DIR, ignore_errors=True)
+            return not os.path.exists(DIR)
+        hosts.until(removed, f"{DIR} stays")
 
     def _start(self, host, *command):
         self._daemons.append(subprocess.Popen(self.hosts.command(host, *command), stdin=subprocess.DEVNULL,

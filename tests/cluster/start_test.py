@@ -56,7 +56,7 @@ class StartTest(unittest.TestCase):
                 two.run(host, "mount", "--bind", folder, "/tmp")
             first = min(locks, key=lambda lock: "{0.st_dev}:{0.st_ino}".format(os.fstat(lock.fileno())))
             threading.Timer(3, first.close).start()
-            ended = start(["mpirun", "-n", "2"], "--startup-timeout", "6s")
+            ended = start(["mpirun", "-n", "2"], "--startup-timeout", "15s")
             two.run("hosta", "umount", "/tmp")
         self.assertEqual(ended.returncode, GROUP_NOT_UP, ended.stdout)
         self.assertRegex(ended.stdout, r"bulkhead: rank [01] .* has been starting on this host for more than \S+; wait")

@@ -179,8 +179,6 @@ class ChatTest(unittest.TestCase):
             terminal.until(r"\n> $")
             before = self.group.load().generation_tokens_total
             terminal.type("Once upon a time\r")
-            while self.group.load().num_requests_running == 0:
-                time.sleep(0.01)
             terminal.until(r"time\n(.|\n)*\w{3}")
             terminal.type(CTRL_C)
             terminal.until(r"\[stopped\]\n> $")

@@ -5,6 +5,7 @@ on every address of its host, or to ADDRESS:PORT, sends garbage and partial hand
 ports that accepted a connection as one line, and holds all connections open until its standard
 input ends.
 """
+import contextlib
 import os
 import re
 import resource
@@ -30,13 +31,12 @@ INTERPRETER = "/usr/bin/python3"
 
 def socket_inodes(pid):
     found = set()
-    try:
+    with contextlib.suppress(OSError):  # a process that has just ended
         for fd in os.listdir(f"/proc/{pid}/fd"):
-            target = os.readlink(f"/proc/{pid}/fd/{fd}")
-            if target.startswith("socket:["):
-                found.add(target[8:-1])
-    except OSError:
-        pass  # a process, or a descriptor, that has just ended
+            with contextlib.suppress(OSError):  # a descriptor that was just closed
+                target = os.readlink(f"/proc/{pid}/fd/{fd}")
+                if target.startswith("socket:["):
+                    found.add(target[8:-1])
     return found
 
 

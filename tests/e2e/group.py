@@ -73,8 +73,12 @@ class Group:
             start_new_session=True)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self.target = self._ready.get(timeout=LIMIT_S)
+        try:
+            self.target = self._ready.get(timeout=LIMIT_S)
+        except queue.Empty:
+            self.target = None
         if self.target is None:
+            self.__exit__()  # nothing of it disturbs the next test
             raise AssertionError("the group did not become ready:\n" + "\n".join(self.lines[-20:]))
         self.channel = grpc.insecure_channel(self.target)
         self.generation = rpc.GenerationStub(self.channel)
@@ -129,14 +133,19 @@ class Group:
     def load(self):
         return self.control.GetLoad(pb.GetLoadRequest(), timeout=LIMIT_S)
 
-    def wait_until_idle(self):
-        """Waits until no request is left and every block is free."""
+    def wait_until(self, condition):
+        """Waits until `condition` holds for the load."""
         limit = time.monotonic() + LIMIT_S
         while time.monotonic() < limit:
             load = self.load()
-            if load.num_requests_running == load.num_requests_waiting == load.num_kv_blocks_used == 0:
+            if condition(load):
                 return
-        raise AssertionError(f"the group did not become idle: {load}")
+            time.sleep(0.005)
+        raise AssertionError(f"it did not come so far: {load}")
+
+    def wait_until_idle(self):
+        """Waits until no request is left and every block is free."""
+        self.wait_until(lambda load: load.num_requests_running == load.num_requests_waiting == load.num_kv_blocks_used == 0)
 
 
 def greedy(prompt, max_tokens, **more):

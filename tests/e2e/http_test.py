@@ -226,6 +226,7 @@ class HttpTest(unittest.TestCase):
         for choices in (16, 32, 64):
             body = json.dumps(completion(max_tokens=1900, ignore_eos=True, n=choices)).encode()
             client = self.raw()
+            client.settimeout(10 * group.LIMIT_S)
             client.sendall(ask + b"Content-Length: %d\r\n\r\n" % len(body) + body)
             time.sleep(0.5)
             client.sendall(b"GET /version HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
@@ -264,8 +265,7 @@ class HttpTest(unittest.TestCase):
                 client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
                                b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
                 clients.append(client)
-            while self.group.load().num_requests_running < 8:
-                time.sleep(0.01)
+            self.group.wait_until(lambda load: load.num_requests_running == 8)
             for client in clients:
                 client.close()
             begin = time.monotonic()
@@ -303,8 +303,7 @@ class DrainTest(unittest.TestCase):
             running = http.client.HTTPConnection(*where, timeout=group.LIMIT_S)
             running.request("POST", "/v1/completions", json.dumps(completion(max_tokens=1500, ignore_eos=True)),
                             {"Content-Type": "application/json"})
-            while served.load().num_requests_running < 1:
-                time.sleep(0.01)
+            served.wait_until(lambda load: load.num_requests_running == 1)
             if group.RANKS == 1:
                 os.kill(served.rank_pids()[0], signal.SIGTERM)
             else:

@@ -149,9 +149,9 @@ class MetricsTest(unittest.TestCase):
     def test_every_step_is_told_while_a_request_runs_and_nothing_runs_after_clients_hung_up(self):
         calls = [self.group.generation.GenerateStream(group.long_request(max_tokens=1900)) for _ in range(16)]
         try:
-            self.wait_for(lambda read: total(read, "vllm:num_requests_running") == 8)
+            self.wait_for(lambda read: (total(read, "vllm:num_requests_running"),
+                                        total(read, "vllm:num_requests_waiting")) == (8, 8))
             before = self.read()
-            self.assertGreater(total(before, "vllm:num_requests_waiting"), 0)
             self.assertGreater(total(before, "bulkhead_queue_oldest_age_seconds"), 0)
             self.assertGreater(total(before, "vllm:kv_cache_usage_perc"), 0)
             self.wait_for(lambda read: total(read, "vllm:iteration_tokens_total_count") >
@@ -236,17 +236,23 @@ class MetricsTest(unittest.TestCase):
 class HangingGroupTest(unittest.TestCase):
     @unittest.skipIf(group.RANKS == 1, "needs a rank to stop")
     def test_metrics_answer_while_a_rank_hangs_and_the_last_steps_age_grows(self):
-        with group.Group("--metrics-port", 0) as served:
-            call = served.generation.GenerateStream(group.long_request(max_tokens=1900))
-            next(call)
-            os.kill(served.rank_pids()[1], signal.SIGSTOP)
-            limit, ages = time.monotonic() + group.LIMIT_S, []
-            while not ages or ages[-1] < 1:  # the watchdog ends the group after 3 s
-                self.assertLess(time.monotonic(), limit)
-                read = samples(scrape(served.metrics_target))
-                ages.append(total(read, "bulkhead_last_step_age_seconds"))
-                time.sleep(0.1)
-            self.assertEqual(total(read, "vllm:num_requests_running"), 1)
+        for last in (False, False, True):
+            with group.Group("--metrics-port", 0) as served:
+                call = served.generation.GenerateStream(group.long_request(max_tokens=1900))
+                next(call)
+                stopped = time.monotonic()
+                os.kill(served.rank_pids()[1], signal.SIGSTOP)
+                try:
+                    age = 0
+                    while age < 1:
+                        read = samples(scrape(served.metrics_target))
+                        age = total(read, "bulkhead_last_step_age_seconds")
+                        time.sleep(0.1)
+                    self.assertEqual(total(read, "vllm:num_requests_running"), 1)
+                    return
+                except OSError:  # the watchdog ends the group after 3 s, and this process may stand still for longer
+                    if last or time.monotonic() - stopped < 2:
+                        raise
 
 
 class AlertsTest(unittest.TestCase):

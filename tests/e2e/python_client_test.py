@@ -83,6 +83,7 @@ class WithAGroupTest(unittest.TestCase):
         self.assertEqual(len(score.token_logprobs), len(ids) - 1)
         self.assertGreater(score.perplexity, 1)
         self.assertTrue(self.client.health())
+        self.group.wait_until_idle()
         self.assertEqual(self.client.load().running, 0)
         self.assertGreater(self.client.load().kv_blocks, 0)
         self.assertGreater(self.client.model_info().vocab_size, 0)
@@ -127,7 +128,7 @@ class WithAGroupTest(unittest.TestCase):
         with Client(self.group.target, retry=None) as hasty, concurrent.futures.ThreadPoolExecutor(requests) as pool:
             def ask(_):
                 try:
-                    return hasty.generate(group.long_request(max_tokens=64)).text
+                    return hasty.generate(group.long_request(max_tokens=400)).text
                 except BulkheadError as error:
                     self.assertTrue(error.is_retryable)
                     return error.reason
@@ -178,7 +179,7 @@ class Refuses(rpc.GenerationServicer):
         status = details_pb.Status(code=code.value[0], message="refused")
         details = [details_pb.ErrorInfo(reason=reason, domain="bulkhead", metadata={"limit": "8"})]
         if retry_s is not None:
-            details.append(details_pb.RetryInfo(retry_delay=duration_pb2.Duration(nanos=int(retry_s * 1e9))))
+            details.append(details_pb.RetryInfo(retry_delay=duration_pb2.Duration(seconds=int(retry_s), nanos=int(retry_s % 1 * 1e9))))
         for detail in details:
             packed = any_pb2.Any()
             packed.Pack(detail)
@@ -249,7 +250,8 @@ class RetryTest(unittest.TestCase):
         self.assertEqual(self.ask("generate", RetryPolicy(initial_s=0.001)) and self.asks(full), ("ok", 2))
         self.assertGreater(time.monotonic() - begin, 4 * 0.3)
         self.assertEqual(self.asks(full, retry=RetryPolicy(max_wait_s=0.2)), ("QUEUE_FULL", 1))
-        self.assertEqual(self.asks(full, timeout_s=0.2), ("QUEUE_FULL", 1))  # it would pass the deadline
+        later = (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", 600)  # behind the deadline
+        self.assertEqual(self.asks(later, retry=RetryPolicy(max_wait_s=1000), timeout_s=60), ("QUEUE_FULL", 1))
 
     def test_what_does_not_pass_is_not_retried(self):
         for code, reason in (("RESOURCE_EXHAUSTED", "MESSAGE_TOO_LARGE"), ("UNAVAILABLE", "RANK_LOST"),

@@ -3,6 +3,7 @@ table nor Huffman codes."""
 import select
 import socket
 import struct
+import time
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
@@ -52,10 +53,12 @@ class Connection:
         self.socket = socket.create_connection((host, int(port)), timeout=20)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.next_stream, self.closed, self.went_away, self.ended, self.answers = 1, False, False, {}, {}
-        self.window, self.windows, self._initial, self._bytes = 65535, {}, 65535, b""
+        self.window, self.windows, self._initial, self._bytes, self._greeted = 65535, {}, 65535, b"", False
         if greet:
             self.send(PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", 4, window)))
-            self.read(0.1)
+            limit = time.monotonic() + 20
+            while not self._greeted and not self.closed and time.monotonic() < limit:
+                self.read(0.1)
 
     def send(self, data):
         try:
@@ -119,6 +122,7 @@ class Connection:
                     self.windows = {s: w + value - self._initial for s, w in self.windows.items()}
                     self._initial = value
             self.send(frame(SETTINGS, ACK, 0))
+            self._greeted = True
         elif kind == PING and not flags & ACK:
             self.send(frame(PING, ACK, 0, payload))
         elif kind == WINDOW_UPDATE:

@@ -210,6 +210,10 @@ class ServeBenchTest(unittest.TestCase):
         path = os.path.join(self.folder, "result.json")
         result = self.result()
         result["x_bulkhead"]["why_invalid"] = []  # regardless of other load on this machine
+        for run in result["x_bulkhead"]["runs"]:
+            run["mean_ttft_ms"] = result["x_bulkhead"]["runs"][0]["mean_ttft_ms"]
+        median = result["x_bulkhead"]["latencies"]["ttft_ms"]["median"]
+        median["low"], median["high"] = 0.9 * median["value"], 1.1 * median["value"]
         with open(path, "w", encoding="utf-8") as f:
             json.dump(result, f)
         same = bench("compare", path, path)
