@@ -8,7 +8,7 @@ import sys
 import numpy
 import openvino
 import openvino_genai
-from two_runs import figures_of
+from timed_steps import figures_of
 
 
 def main():
@@ -18,17 +18,24 @@ def main():
     scheduler = openvino_genai.SchedulerConfig()
     scheduler.cache_size = 4
     scheduler.max_num_seqs = max(work["batch_size"])
-    scheduler.max_num_batched_tokens = 2048
+    # All prompts of a batch begin with the same step.
+    scheduler.max_num_batched_tokens = max(2048, max(work["batch_size"]) * work["context"])
     scheduler.enable_prefix_caching = False
     pipe = openvino_genai.ContinuousBatchingPipeline(work["model"], scheduler, "CPU",
                                                      {"INFERENCE_NUM_THREADS": work["threads"]})
 
-    def generate(prompts, tokens):
-        config = openvino_genai.GenerationConfig(max_new_tokens=tokens, ignore_eos=True, do_sample=False)
-        pipe.generate([openvino.Tensor(numpy.array([prompt], dtype=numpy.int64)) for prompt in prompts],
-                      [config] * len(prompts))
+    handles = []  # a request ends with its handle
 
-    figures = figures_of(work, vocab_size, generate)
+    def submit(prompts, tokens):
+        config = openvino_genai.GenerationConfig(max_new_tokens=tokens, ignore_eos=True, do_sample=False)
+        handles[:] = [pipe.add_request(i, openvino.Tensor(numpy.array([prompt], dtype=numpy.int64)), config)
+                      for i, prompt in enumerate(prompts)]
+
+    def step():
+        pipe.step()
+        return pipe.has_non_finished_requests()
+
+    figures = figures_of(work, vocab_size, submit, step)
     print(json.dumps({**figures, "version": openvino_genai.__version__}))
 
 

@@ -3,7 +3,7 @@ import json
 import os
 import sys
 
-from two_runs import figures_of
+from timed_steps import figures_of
 
 
 def main():
@@ -16,14 +16,19 @@ def main():
     batch = max(work["batch_size"])
     longest = max(max(work["input_len"]), work["context"] + work["output_len"]) + 8
     engine = vllm.LLM(model=work["model"], dtype="bfloat16", skip_tokenizer_init=True, max_model_len=longest,
-                      max_num_seqs=batch, max_num_batched_tokens=max(2048, batch), enable_prefix_caching=False)
+                      max_num_seqs=batch, max_num_batched_tokens=max(2048, batch * work["context"]), enable_prefix_caching=False)
     vocab_size = engine.llm_engine.model_config.get_vocab_size()
 
-    def generate(prompts, tokens):
+    def submit(prompts, tokens):
         parameters = vllm.SamplingParams(max_tokens=tokens, temperature=0, ignore_eos=True, detokenize=False)
-        engine.generate([{"prompt_token_ids": prompt} for prompt in prompts], parameters, use_tqdm=False)
+        for i, prompt in enumerate(prompts):
+            engine.llm_engine.add_request(str(i), {"prompt_token_ids": prompt}, parameters)
 
-    figures = figures_of(work, vocab_size, generate)
+    def step():
+        engine.llm_engine.step()
+        return engine.llm_engine.has_unfinished_requests()
+
+    figures = figures_of(work, vocab_size, submit, step)
     print(json.dumps({**figures, "version": vllm.__version__}))
 
 

@@ -5,9 +5,12 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 COMPARE = os.path.join(ROOT, "scripts/peers/compare.py")
+sys.path.insert(0, os.path.dirname(COMPARE))
+import timed_steps  # noqa: E402
 
 BULKHEAD = """#!/usr/bin/env python3
 import json, sys
@@ -128,6 +131,29 @@ class Compare(unittest.TestCase):
                 done = self.compare(*args)
                 self.assertEqual(done.returncode, 2)
                 self.assertIn(text, done.stderr)
+
+
+class TimedSteps(unittest.TestCase):
+    """An engine that begins with two prompts a step: a step takes 1 s for each prompt it begins, and 0.5 s."""
+
+    def setUp(self):
+        self.now, self.waiting, self.left = 0.0, [], []
+
+    def submit(self, prompts, tokens):
+        self.waiting = [tokens] * len(prompts)
+
+    def step(self):
+        new, self.waiting = self.waiting[:2], self.waiting[2:]
+        self.now += 0.5 + len(new)
+        self.left = [n - 1 for n in self.left + new if n > 1]
+        return bool(self.left or self.waiting)
+
+    def test_decode_is_counted_while_all_generate_and_prefill_until_the_first_token(self):
+        work = {"batch_size": [1, 4, 8], "context": 16, "output_len": 4, "input_len": [128]}
+        with mock.patch("time.perf_counter", lambda: self.now):
+            figures = timed_steps.figures_of(work, 100, self.submit, self.step)
+        # Of 8 prompts the first two end with the step in which the last two begin.
+        self.assertEqual(figures, {"decode 1": 2.0, "decode 4": 8.0, "prefill 128": 128 / 1.5})
 
 
 if __name__ == "__main__":
