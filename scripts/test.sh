@@ -20,7 +20,7 @@ ctest --preset release -j 2 --output-junit "$results" --test-output-size-passed 
 # What starts groups of processes depends on a shared machine's pauses: if nothing else failed, these tests get one
 # more run, alone, and are named. Unit, model and lint tests get none.
 names=
-if ((code != 0)) && [[ -s $failed ]] && ! grep -qvE '^[0-9]+:(e2e|cluster)_' "$failed"; then
+if ((code != 0)) && [[ -s $failed ]] && ! grep -qvE '^[0-9]+:(e2e_|cluster_|comm_e2e_test$)' "$failed"; then
   names=$(cut -d: -f2 "$failed" | paste -sd ' ')
   say "once more, alone: $names"
   code=0
