@@ -145,7 +145,6 @@ class Hosts:
             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
             "OMPI_MCA_orte_default_hostfile": STATE + "/hostfile",
             "OMPI_MCA_plm_rsh_agent": HERE + "/host_shell.sh", "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
-            "OMPI_MCA_odls_base_sigkill_timeout": "10",  # keep_code()'s shells need a moment of the machine
             "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
             "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,tcp,vader", "OMPI_MCA_btl_tcp_if_include": NETWORK,
             "OMPI_MCA_oob_tcp_if_include": NETWORK})

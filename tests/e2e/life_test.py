@@ -135,7 +135,9 @@ class LifeTest(unittest.TestCase):
                                   capture_output=True, encoding="utf-8", timeout=group.LIMIT_S, env=group.ENVIRONMENT,
                                   check=False)
         self.assertEqual(done.returncode, 5, done.stderr[-500:])
-        self.assertRegex(done.stderr, r"within 15s; the others wait for rank 0 \(host \S+, pid \d+\)\n")
+        # The watchdog says it, or the exchange where rank 1 is quick to come to it.
+        self.assertRegex(done.stderr, r"within 15s; the others wait for rank 0 \(host \S+, pid \d+\)\n|"
+                                      r": rank 0 \(host \S+, pid \d+\) did not arrive within 15s\n")
 
 
 if __name__ == "__main__":
