@@ -71,8 +71,8 @@ void ReadScaling(ConfigFields& nested, ConfigFields& fields, const std::string& 
     rope.high_freq_factor = nested.RequiredNumber("high_freq_factor", 1e-6, kMaxFactor);
     rope.original_max_position_embeddings =
         nested.RequiredInt("original_max_position_embeddings", 1, kMaxPositionEmbeddings);
-    if (rope.high_freq_factor <= rope.low_freq_factor) {
-      nested.Invalid("high_freq_factor", absl::StrCat("it must be greater than low_freq_factor, ",
+    if (rope.high_freq_factor < rope.low_freq_factor) {  // equal in Llama 4 Scout
+      nested.Invalid("high_freq_factor", absl::StrCat("it must not be less than low_freq_factor, ",
                                                       rope.low_freq_factor));
     }
   } else if (type == "yarn") {

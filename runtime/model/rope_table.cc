@@ -44,6 +44,7 @@ float Llama3Scaled(const RopeConfig& rope, double inverse) {
   const double wavelength = kTwoPi / inverse;
   if (wavelength < length / rope.high_freq_factor) return static_cast<float>(inverse);
   if (wavelength > length / rope.low_freq_factor) return static_cast<float>(inverse / rope.factor);
+  if (rope.high_freq_factor == rope.low_freq_factor) return static_cast<float>(inverse);
   const double smooth =
       (length / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
   return static_cast<float>((1.0 - smooth) * inverse / rope.factor + smooth * inverse);

@@ -133,6 +133,22 @@ TEST(FamilyConfigTest, LongRopesListsHaveANumberForEachTurnedPair) {
   EXPECT_THAT(std::string(Parse(config).status().message()), HasSubstr("they must have 48"));
 }
 
+// transformers: above the one border frequencies are divided, below it they stay.
+TEST(FamilyConfigTest, Llama3sFrequencyFactorsMayBeEqual) {
+  RopeConfig rope;
+  rope.scaling = RopeScaling::kLlama3;
+  rope.theta = 500000;
+  rope.factor = 16;
+  rope.low_freq_factor = rope.high_freq_factor = 1;
+  rope.original_max_position_embeddings = 8192;
+  const std::vector<float> inverse = RopeInverseFrequencies(rope, 128, 8192);
+  for (int i = 0; i < 64; ++i) {
+    const double plain = std::pow(500000.0, -2.0 * i / 128);
+    const bool is_long = 2 * M_PI / plain > 8192;
+    EXPECT_FLOAT_EQ(inverse[i], static_cast<float>(is_long ? plain / 16 : plain)) << i;
+  }
+}
+
 TEST(FamilyConfigTest, HunyuansAlphaScalesTheta) {
   const RopeConfig rope = ParseOk(Of("HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense", R"({
       "use_qk_norm": true, "rope_scaling": {"alpha": 1000.0, "beta_fast": 32, "beta_slow": 1,

@@ -99,7 +99,7 @@ TEST(MoeConfigTest, Llama4ScoutIsReadFromItsTextConfig) {
       "model_type": "llama4_text", "no_rope_layers": [1, 1, 1, 0], "num_attention_heads": 40,
       "num_experts_per_tok": 1, "num_hidden_layers": 4, "num_key_value_heads": 8,
       "num_local_experts": 16, "output_router_logits": false, "rms_norm_eps": 1e-05,
-      "rope_scaling": {"factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+      "rope_scaling": {"factor": 16.0, "high_freq_factor": 1.0, "low_freq_factor": 1.0,
       "original_max_position_embeddings": 8192, "rope_type": "llama3"}, "rope_theta": 500000.0,
       "router_aux_loss_coef": 0.001, "router_jitter_noise": 0.0, "use_qk_norm": true,
       "vocab_size": 202048}})");
