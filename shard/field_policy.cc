@@ -45,6 +45,7 @@ constexpr const char* kMustBeOff[] = {"add_cross_attention",
                                       "num_local_experts",
                                       "num_nextn_predict_layers",
                                       "parallel_attn",
+                                      "per_layer_config",
                                       "pruned_heads",
                                       "qk_layernorm",
                                       "rope_interleave",
@@ -104,6 +105,10 @@ void ApplyConfigFieldPolicy(ConfigFields& fields) {
   }
   for (const char* name : kMustBeOne) {
     if (!fields.WasAskedFor(name)) fields.RefuseUnlessOne(name);
+  }
+  // Models of embeddings that were trained to attend in both directions.
+  if (!fields.Bool("is_causal").value_or(true)) {
+    fields.Unsupported("is_causal", "it must be absent or true");
   }
 }
 
