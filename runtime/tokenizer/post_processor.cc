@@ -84,6 +84,34 @@ absl::StatusOr<PostProcessor> PostProcessor::Read(const JsonPart& part, int32_t 
   return processor;
 }
 
+absl::StatusOr<std::optional<PostProcessor>> PostProcessor::OfFlags(
+    const JsonPart& config, const JsonPart& older,
+    const std::function<std::optional<int32_t>(absl::string_view)>& id_of) {
+  if (!config.Find("add_bos_token").has_value() && !config.Find("add_eos_token").has_value()) {
+    return std::nullopt;
+  }
+  PostProcessor processor;
+  processor.is_template_ = true;
+  for (const char* side : {"bos_token", "eos_token"}) {
+    if (side[0] == 'e') processor.pieces_.push_back({true, {}});
+    BH_ASSIGN_OR_RETURN(const bool adds, config.GetBool(absl::StrCat("add_", side), false));
+    std::optional<JsonPart> token = config.Find(side);
+    if (!token.has_value()) token = older.Find(side);
+    if (!adds || !token.has_value()) continue;  // a flag without its token is off
+    if (token->is_object()) {
+      BH_ASSIGN_OR_RETURN(token, token->Get("content"));
+    }
+    BH_ASSIGN_OR_RETURN(const std::string text, token->AsString());
+    const std::optional<int32_t> id = id_of(text);
+    if (!id.has_value()) {
+      return token->Invalid(
+          absl::StrCat("is \"", text.substr(0, 64), "\", which tokenizer.json lacks"));
+    }
+    processor.pieces_.push_back({false, {*id}});
+  }
+  return processor;
+}
+
 bool PostProcessor::keeps_text() const {
   return pieces_.empty() || std::any_of(pieces_.begin(), pieces_.end(),
                                         [](const Piece& piece) { return piece.is_text; });

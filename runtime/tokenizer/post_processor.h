@@ -3,9 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "runtime/tokenizer/encode_budget.h"
 #include "runtime/tokenizer/json_part.h"
@@ -16,6 +19,14 @@ class PostProcessor {
  public:
   // `part` may be null: then tokens are unchanged. Every id must be below `end_id`.
   static absl::StatusOr<PostProcessor> Read(const JsonPart& part, int32_t end_id);
+
+  // What "add_bos_token" and "add_eos_token" of a tokenizer_config.json say: where one of them is
+  // there they count instead of the file's post-processor, as in transformers; else nullopt.
+  // `older`, special_tokens_map.json, has the tokens that `config` lacks. `id_of` finds a token's
+  // id.
+  static absl::StatusOr<std::optional<PostProcessor>> OfFlags(
+      const JsonPart& config, const JsonPart& older,
+      const std::function<std::optional<int32_t>(absl::string_view)>& id_of);
 
   // RESOURCE_EXHAUSTED for more ids than `allowance` allows: a template may repeat the text.
   absl::StatusOr<std::vector<int32_t>> Process(std::vector<int32_t> ids, bool add_special_tokens,

@@ -1,13 +1,9 @@
 #include "runtime/tokenizer/tokenizer.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <cstddef>
 #include <initializer_list>
+#include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -15,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "base/file.h"
 #include "base/status.h"
 #include "base/wrong_file.h"
 #include "runtime/tokenizer/added_tokens.h"
@@ -31,12 +28,15 @@
 namespace bulkhead {
 namespace {
 
-constexpr off_t kMaxFileBytes = off_t{256} << 20;
+constexpr int64_t kMaxFileBytes = int64_t{256} << 20;
 
 // A Tokenizer that interprets the parts of its file.
 class InterpretedTokenizer : public Tokenizer {
  public:
-  static absl::StatusOr<std::unique_ptr<Tokenizer>> Read(const JsonPart& file);
+  // The folder's other files may be null.
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> Read(const JsonPart& file,
+                                                         const JsonPart& config,
+                                                         const JsonPart& older);
 
   absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text,
                                               bool add_special_tokens) const override;
@@ -62,6 +62,7 @@ class InterpretedTokenizer : public Tokenizer {
   };
 
   std::string DecodeTokens(std::initializer_list<absl::string_view> tokens) const;
+  std::optional<int32_t> IdOf(absl::string_view token) const;
   void IndexEntries();
   size_t MaxBytesOfToken() const;
   absl::Status CheckTokenTexts(const JsonPart& decoder) const;
@@ -83,7 +84,9 @@ JsonPart FieldOrNull(const JsonPart& file, absl::string_view name) {
   return file.Find(name).value_or(JsonPart(*null, std::string(name)));
 }
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> InterpretedTokenizer::Read(const JsonPart& file) {
+absl::StatusOr<std::unique_ptr<Tokenizer>> InterpretedTokenizer::Read(const JsonPart& file,
+                                                                      const JsonPart& config,
+                                                                      const JsonPart& older) {
   if (!file.is_object()) return file.Invalid("is not an object");
   if (file.Find("version").has_value()) {
     BH_ASSIGN_OR_RETURN(const std::string version, file.GetString("version"));
@@ -105,11 +108,23 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> InterpretedTokenizer::Read(const Json
   BH_ASSIGN_OR_RETURN(
       tokenizer->post_processor_,
       PostProcessor::Read(FieldOrNull(file, "post_processor"), tokenizer->vocab_size()));
+  BH_ASSIGN_OR_RETURN(std::optional<PostProcessor> of_flags,
+                      PostProcessor::OfFlags(config, older, [&](absl::string_view token) {
+                        return tokenizer->IdOf(token);
+                      }));
+  if (of_flags.has_value()) tokenizer->post_processor_ = *std::move(of_flags);
   const JsonPart decoder = FieldOrNull(file, "decoder");
   BH_ASSIGN_OR_RETURN(tokenizer->decoder_, Decoder::Read(decoder));
   BH_RETURN_IF_ERROR(tokenizer->CheckTokenTexts(decoder));
   tokenizer->most_bytes_of_token_ = tokenizer->MaxBytesOfToken();
   return std::unique_ptr<Tokenizer>(std::move(tokenizer));
+}
+
+std::optional<int32_t> InterpretedTokenizer::IdOf(absl::string_view token) const {
+  for (const AddedToken& added : added_.tokens()) {
+    if (added.content == token) return added.id;
+  }
+  return model_->Id(token);
 }
 
 // As in the reference, a token is special if its spelling for the decoder is a special token's
@@ -306,42 +321,50 @@ class SingleTokenDecoder : public TextDecoder {
 };
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // opening a FIFO must not
-                                                                         // block
-  if (fd < 0) {
-    const std::string why = absl::StrCat(path, ": ", std::strerror(errno));
-    return errno == ENOENT || errno == ENOTDIR ? absl::NotFoundError(why)
-                                               : absl::InvalidArgumentError(why);
+  BH_ASSIGN_OR_RETURN(const LocalFile file, LocalFile::Open(path));
+  if (file.bytes() > kMaxFileBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": ", file.bytes(), " bytes, more than ", kMaxFileBytes));
   }
-  struct stat stat;
-  absl::Status status;
-  std::string bytes;
-  if (fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode)) {
-    status = absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
-  } else if (stat.st_size > kMaxFileBytes) {
-    status = absl::InvalidArgumentError(
-        absl::StrCat(path, ": ", stat.st_size, " bytes, more than ", kMaxFileBytes));
-  } else {
-    bytes.resize(stat.st_size);
-    size_t done = 0;
-    while (done < bytes.size()) {
-      const ssize_t n = read(fd, bytes.data() + done, bytes.size() - done);
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) break;
-      done += n;
-    }
-    if (done < bytes.size()) status = absl::DataLossError(absl::StrCat(path, ": cannot be read"));
-  }
-  close(fd);
-  if (!status.ok()) return status;
+  std::string bytes(file.bytes(), '\0');
+  BH_RETURN_IF_ERROR(file.ReadAt(0, file.bytes(), reinterpret_cast<std::byte*>(bytes.data())));
   return bytes;
 }
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> ParseFile(absl::string_view text) {
+absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text) {
   BH_RETURN_IF_ERROR(CheckJsonBounds(text));
-  const nlohmann::json json = nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
+  nlohmann::json json = nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
   if (json.is_discarded()) return absl::InvalidArgumentError("not valid JSON");
-  return InterpretedTokenizer::Read(JsonPart(json, "file"));
+  return json;
+}
+
+// An object, or null where DIR has no such file.
+absl::StatusOr<nlohmann::json> ReadJsonIfThere(const std::string& dir, absl::string_view name) {
+  const std::string path = absl::StrCat(dir, "/", name);
+  const absl::StatusOr<std::string> text = ReadFile(path);
+  if (absl::IsNotFound(text.status())) return nlohmann::json();
+  BH_RETURN_IF_ERROR(text.status());
+  absl::StatusOr<nlohmann::json> json = ParseJson(*text);
+  if (json.ok() && !json->is_object()) json = absl::InvalidArgumentError("not an object");
+  if (json.ok()) return json;
+  return absl::InvalidArgumentError(absl::StrCat(path, ": ", json.status().message()));
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> ParseFiles(absl::string_view text,
+                                                      absl::string_view source,
+                                                      const nlohmann::json& config,
+                                                      const nlohmann::json& older) {
+  const absl::StatusOr<nlohmann::json> file = ParseJson(text);
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer =
+      file.ok() ? InterpretedTokenizer::Read({*file, "file"}, {config, "tokenizer_config.json"},
+                                             {older, "special_tokens_map.json"})
+                : file.status();
+  if (tokenizer.ok()) return tokenizer;
+  absl::Status why = tokenizer.status();
+  const std::string wrong = WrongFileText(text, static_cast<int64_t>(text.size()));
+  if (!wrong.empty()) why = absl::InvalidArgumentError(wrong);
+  return WithExitCode(absl::Status(why.code(), absl::StrCat(source, ": ", why.message())),
+                      ExitCode::kModelRefused);
 }
 
 }  // namespace
@@ -357,20 +380,19 @@ std::unique_ptr<TextDecoder> Tokenizer::NewTextDecoder(absl::Span<const int32_t>
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Parse(absl::string_view json_text,
                                                             absl::string_view source) {
-  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = ParseFile(json_text);
-  if (tokenizer.ok()) return tokenizer;
-  absl::Status why = tokenizer.status();
-  const std::string wrong = WrongFileText(json_text, static_cast<int64_t>(json_text.size()));
-  if (!wrong.empty()) why = absl::InvalidArgumentError(wrong);
-  return WithExitCode(absl::Status(why.code(), absl::StrCat(source, ": ", why.message())),
-                      ExitCode::kModelRefused);
+  return ParseFiles(json_text, source, nullptr, nullptr);
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& dir) {
   const std::string path = absl::StrCat(dir, "/tokenizer.json");
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) return WithExitCode(text.status(), ExitCode::kModelRefused);
-  return Parse(*text, path);
+  const auto config = ReadJsonIfThere(dir, "tokenizer_config.json");
+  const auto older = ReadJsonIfThere(dir, "special_tokens_map.json");
+  for (const auto* other : {&config, &older}) {
+    if (!other->ok()) return WithExitCode(other->status(), ExitCode::kModelRefused);
+  }
+  return ParseFiles(*text, path, *config, *older);
 }
 
 }  // namespace bulkhead

@@ -28,8 +28,10 @@ class TextDecoder {
 
 class Tokenizer {
  public:
-  // Reads DIR/tokenizer.json. NOT_FOUND if there is none; INVALID_ARGUMENT for an invalid file;
-  // UNIMPLEMENTED naming an unsupported part. Errors name the file's path and carry exit code 3.
+  // Reads DIR/tokenizer.json, and of tokenizer_config.json whether a text gets a BOS and an EOS
+  // token (special_tokens_map.json has tokens that it lacks). NOT_FOUND if there is no first one;
+  // INVALID_ARGUMENT for an invalid file; UNIMPLEMENTED naming an unsupported part. Errors name the
+  // file's path and carry exit code 3.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::string& dir);
   // The same from the file's text; `source` names it in messages.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Parse(
