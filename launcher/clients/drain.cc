@@ -1,15 +1,16 @@
 #include "launcher/clients/drain.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/exit_code.h"
 #include "base/status.h"
 #include "bulkhead/v1/generation.grpc.pb.h"
@@ -102,35 +103,57 @@ absl::Status PrintEnd(const DrainInBackground& drain, const DrainOptions& option
   return absl::OkStatus();
 }
 
+// Why to wait no longer, judged by what the server answered or did not when it was asked: this
+// process may itself have been stopped in between.
+class DrainPatience {
+ public:
+  explicit DrainPatience(const DrainOptions& options) : options_(options) {}
+
+  absl::Duration waited() const { return MonotonicNow() - begin_; }
+  // Empty: wait on.
+  absl::string_view Unanswered() {
+    unanswered_ += kCallLimit;
+    return unanswered_ >= options_.patience ? "no longer answers, but its connection stays open"
+                                            : "";
+  }
+  absl::string_view Answered(bool is_busy) {
+    unanswered_ = absl::ZeroDuration();
+    const absl::Duration now = waited();
+    if (is_busy) idle_since_.reset();
+    if (!is_busy && !idle_since_.has_value()) idle_since_ = now;
+    if (options_.timeout.has_value() && now > *options_.timeout + options_.patience) {
+      return "still answers after its drain timeout";
+    }
+    return now - idle_since_.value_or(now) > options_.patience
+               ? "has nothing left to do, but has not ended"
+               : "";
+  }
+
+ private:
+  const DrainOptions& options_;
+  const absl::Time begin_ = MonotonicNow();
+  absl::Duration unanswered_;
+  std::optional<absl::Duration> idle_since_;
+};
+
+absl::Status TooLate(const DrainOptions& options, absl::string_view why, absl::Duration waited,
+                     const v1::LoadInfo& last) {
+  return WithExitCode(absl::DeadlineExceededError(absl::StrCat(
+                          "the server at ", options.target, " ", why, " (waited ",
+                          absl::FormatDuration(absl::Trunc(waited, absl::Milliseconds(100))), ", ",
+                          last.num_requests_running(), " running, ", last.num_requests_waiting(),
+                          " waiting); its log may say why")),
+                      ExitCode::kClientError);
+}
+
 // Drains and waits until the server stops answering: its listener is closed last. DEADLINE_EXCEEDED
 // if it exceeds its timeout, has been idle for `patience`, or has not answered for that long.
 absl::Status DrainUntilGone(v1::Control::Stub* control, const DrainOptions& options) {
   std::optional<DrainInBackground> drain(std::in_place, control, options, true);
   std::optional<v1::LoadInfo> last;  // while it drained
-  const absl::Time begin = absl::Now();
-  absl::Time heard = begin;
-  absl::Time busy = begin;
+  DrainPatience patience(options);
   bool counts = true;
   while (true) {
-    const absl::Time now = absl::Now();
-    std::string late;
-    if (options.timeout.has_value() && now - begin > *options.timeout + options.patience) {
-      late = "still answers after its drain timeout";
-    } else if (now - heard > options.patience) {
-      late = "no longer answers, but its connection stays open";
-    } else if (now - busy > options.patience) {
-      late = "has nothing left to do, but has not ended";
-    }
-    if (!late.empty()) {
-      return WithExitCode(
-          absl::DeadlineExceededError(
-              absl::StrCat("the server at ", options.target, " ", late, " (waited ",
-                           absl::FormatDuration(absl::Trunc(now - begin, absl::Milliseconds(100))),
-                           ", ", last.value_or(v1::LoadInfo()).num_requests_running(), " running, ",
-                           last.value_or(v1::LoadInfo()).num_requests_waiting(),
-                           " waiting); its log may say why")),
-          ExitCode::kClientError);
-    }
     if (drain->IsAnswered() && !drain->status().ok()) {
       // The control port does not wait.
       if (drain->waits() && drain->status().error_code() == grpc::StatusCode::INVALID_ARGUMENT) {
@@ -142,22 +165,23 @@ absl::Status DrainUntilGone(v1::Control::Stub* control, const DrainOptions& opti
     }
     const bool answered = drain->IsAnswered();
     grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(now + std::min(kCallLimit, options.patience)));
+    context.set_deadline(absl::ToChronoTime(absl::Now() + kCallLimit));
     v1::LoadInfo load;
     const grpc::Status status = control->GetLoad(&context, v1::GetLoadRequest(), &load);
-    if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) continue;  // busy, not gone
-    if (!status.ok()) return PrintEnd(*drain, options, last, counts);
-    heard = absl::Now();
-    if (load.num_requests_running() + load.num_requests_waiting() > 0) {
-      busy = heard;
-      counts &= !answered;  // an older server, which knows no `wait`
-    }
+    const bool is_silent = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
+    if (!status.ok() && !is_silent) return PrintEnd(*drain, options, last, counts);
+    const bool is_busy = load.num_requests_running() + load.num_requests_waiting() > 0;
+    counts &= !is_busy || !answered;  // an older server, which knows no `wait`
+    const absl::string_view late = is_silent ? patience.Unanswered() : patience.Answered(is_busy);
     if (load.draining()) {
       if (!last.has_value() || load.num_requests_running() != last->num_requests_running() ||
           load.num_requests_waiting() != last->num_requests_waiting()) {
         PrintCounts("draining", load.num_requests_running(), load.num_requests_waiting());
       }
       last = std::move(load);
+    }
+    if (!late.empty()) {
+      return TooLate(options, late, patience.waited(), last.value_or(v1::LoadInfo()));
     }
     absl::SleepFor(kPollInterval);
   }

@@ -12,7 +12,6 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "base/exit_code.h"
 #include "google/rpc/error_details.pb.h"
 #include "launcher/clients/client_channel.h"
@@ -36,27 +35,6 @@ class FakeGeneration : public v1::Generation::Service {
                               Writer* writer) override {
     ++calls;
     return answer(context, *request, writer);
-  }
-};
-
-class FakeControl : public v1::Control::Service {
- public:
-  absl::Notification drained;
-  std::atomic<uint32_t> timeout_s{0};
-  std::atomic<uint32_t> running{1};
-
-  grpc::Status Drain(grpc::ServerContext*, const v1::DrainRequest* request,
-                     v1::DrainResponse* response) override {
-    timeout_s = request->timeout_s();
-    response->set_num_requests_running(running);
-    if (!drained.HasBeenNotified()) drained.Notify();
-    return grpc::Status::OK;
-  }
-  grpc::Status GetLoad(grpc::ServerContext*, const v1::GetLoadRequest*,
-                       v1::LoadInfo* load) override {
-    load->set_num_requests_running(running);
-    load->set_draining(drained.HasBeenNotified());
-    return grpc::Status::OK;
   }
 };
 
@@ -101,7 +79,6 @@ class GenerationClientTest : public ::testing::Test {
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&generation_);
-    builder.RegisterService(&control_);
     server_ = builder.BuildAndStart();
     ASSERT_NE(server_, nullptr);
     target_ = absl::StrCat("127.0.0.1:", port);
@@ -121,7 +98,6 @@ class GenerationClientTest : public ::testing::Test {
   }
 
   FakeGeneration generation_;
-  FakeControl control_;
   std::unique_ptr<grpc::Server> server_;
   std::string target_;
   CallsInFlight calls_;
@@ -250,33 +226,6 @@ TEST_F(GenerationClientTest, CancellingEndsTheWaitForAFullQueue) {
     return QueueFull(absl::Milliseconds(900));
   };
   EXPECT_EQ(Run().status.code(), absl::StatusCode::kCancelled);
-}
-
-TEST_F(GenerationClientTest, DrainReturnsWhenTheServerIsGone) {
-  std::thread server([this] {
-    control_.drained.WaitForNotification();
-    server_->Shutdown();
-  });
-  DrainOptions options;
-  options.target = target_;
-  options.timeout = absl::Milliseconds(1500);
-  EXPECT_TRUE(RunDrain(options).ok());
-  server.join();
-  EXPECT_EQ(control_.timeout_s, 2U);
-}
-
-TEST_F(GenerationClientTest, DrainDoesNotWaitForEverForAServerThatStays) {
-  DrainOptions options;
-  options.target = target_;
-  options.timeout = absl::ZeroDuration();  // of the limits, exceeded first
-  options.patience = absl::Seconds(2);
-  const absl::Status late = RunDrain(options);
-  EXPECT_EQ(ExitCodeOf(late), ExitCode::kClientError);
-  EXPECT_THAT(std::string(late.message()),
-              AllOf(HasSubstr("still answers after its drain timeout"), HasSubstr("1 running")));
-  options.timeout.reset();
-  control_.running = 0;
-  EXPECT_THAT(std::string(RunDrain(options).message()), HasSubstr("has nothing left to do"));
 }
 
 TEST(ConnectTest, WhatAnswersButIsNoGrpcServerIsToldFromNobody) {
