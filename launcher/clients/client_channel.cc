@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "google/rpc/error_details.pb.h"
 #include "launcher/clients/client_credentials.h"
+#include "runtime/engine/refusal.h"
 
 namespace bulkhead {
 namespace {
@@ -129,13 +130,18 @@ absl::Status StatusOf(const grpc::Status& status, const std::string& target) {
 std::optional<absl::Duration> RetryDelayOf(const grpc::Status& status) {
   google::rpc::Status details;
   if (!details.ParseFromString(status.error_details())) return std::nullopt;
+  bool is_bound = status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED;
+  std::optional<absl::Duration> delay;
   for (const auto& any : details.details()) {
+    google::rpc::ErrorInfo error;
     google::rpc::RetryInfo info;
-    if (!any.Is<google::rpc::RetryInfo>() || !any.UnpackTo(&info)) continue;
-    return absl::Seconds(info.retry_delay().seconds()) +
-           absl::Nanoseconds(info.retry_delay().nanos());
+    if (any.UnpackTo(&error)) is_bound |= error.reason() == reason::kTooManyCalls;
+    if (any.UnpackTo(&info)) {
+      delay = absl::Seconds(info.retry_delay().seconds()) +
+              absl::Nanoseconds(info.retry_delay().nanos());
+    }
   }
-  return std::nullopt;
+  return is_bound ? delay : std::nullopt;
 }
 
 void CallsInFlight::Add(grpc::ClientContext* context) {

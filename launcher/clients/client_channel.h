@@ -28,7 +28,8 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& target
 // and what to do; a server's refusal, which has details, is passed on unchanged.
 absl::Status StatusOf(const grpc::Status& status, const std::string& target);
 
-// The server's google.rpc.RetryInfo, if any.
+// After what time a refused call may be sent to the same server again: where a bound of the server
+// was reached. A server that starts, drains or is lost gives a delay, too, and is not waited for.
 std::optional<absl::Duration> RetryDelayOf(const grpc::Status& status);
 
 // The calls in flight, so that a signal can cancel all of them. Thread-safe.

@@ -104,14 +104,12 @@ GenerationResult GenerationClient::Run(int64_t index, const v1::GenerateRequest&
       events.Read(event);
     });
     result.status = status.ok() ? events.End() : StatusOf(status, target_);
-    if (status.error_code() != grpc::StatusCode::RESOURCE_EXHAUSTED || events.accepted())
-      return result;
     const std::optional<absl::Duration> hint = RetryDelayOf(status);
-    if (!hint.has_value()) return result;
+    if (!hint.has_value() || events.accepted()) return result;
     const absl::Duration delay = std::clamp(*hint, kShortestRetryDelay, kLongestRetryDelay);
     if (absl::Now() + delay > deadline) return result;
     if (calls_->SleepUnlessCancelled(delay)) {
-      result.status = absl::CancelledError("cancelled while the server's queue was full");
+      result.status = absl::CancelledError("cancelled while it waited to be sent again");
       return result;
     }
   }

@@ -21,14 +21,14 @@ struct ClientTimes {
 // Thread-safe: every method may run on several threads concurrently.
 class GenerationClient {
  public:
-  // Both outlive the client. `timeout` bounds each request, including retries on a full queue.
+  // Both outlive the client. `timeout` bounds each request, including its retries.
   // `target`: what the channel is connected to, for errors.
   GenerationClient(const std::shared_ptr<grpc::Channel>& channel, std::string target,
                    CallsInFlight* calls, std::optional<absl::Duration> timeout);
 
-  // Calls `on_text` with each piece as it arrives. Refusals with a retry delay (full queue) are
-  // retried, for at most two minutes if there is no timeout. Errors are in the result's status,
-  // with the output so far.
+  // Calls `on_text` with each piece as it arrives. A refusal because a bound was reached (full
+  // queue: RetryDelayOf) is retried, for at most two minutes if there is no timeout. Errors are in
+  // the result's status, with the output so far.
   GenerationResult Run(int64_t index, const v1::GenerateRequest& request,
                        const std::function<void(absl::string_view)>& on_text, ClientTimes* times);
 

@@ -240,7 +240,8 @@ class RetryTest(unittest.TestCase):
         starting = (grpc.StatusCode.UNAVAILABLE, "STARTING", None)
         draining = (grpc.StatusCode.UNAVAILABLE, "DRAINING", 0.01)
         full = (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", 0.01)
-        self.assertEqual(self.asks(starting, draining, full), ("ok", 4))
+        calls = (grpc.StatusCode.UNAVAILABLE, "TOO_MANY_CALLS", 0.01)
+        self.assertEqual(self.asks(starting, draining, full, calls), ("ok", 5))
         self.assertEqual(self.asks(full, full, retry=None), ("QUEUE_FULL", 1))
         self.assertEqual(self.asks(full, full, full, retry=RetryPolicy(max_attempts=2)), ("QUEUE_FULL", 2))
 

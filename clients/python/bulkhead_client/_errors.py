@@ -10,7 +10,7 @@ import grpc
 from bulkhead_client import details_pb2 as details_pb
 
 # With these reasons another try can succeed by itself.
-_RETRIED = {(grpc.StatusCode.UNAVAILABLE, "STARTING"), (grpc.StatusCode.UNAVAILABLE, "DRAINING")}
+_RETRIED = {(grpc.StatusCode.UNAVAILABLE, reason) for reason in ("STARTING", "DRAINING", "TOO_MANY_CALLS")}
 
 
 class BulkheadError(Exception):

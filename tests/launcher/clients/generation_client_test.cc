@@ -17,6 +17,7 @@
 #include "launcher/clients/client_channel.h"
 #include "launcher/clients/drain.h"
 #include "launcher/clients/generate.h"
+#include "runtime/engine/refusal.h"
 
 namespace bulkhead {
 namespace {
@@ -60,7 +61,7 @@ v1::GenerateEvent FinishedEvent(v1::FinishReason reason) {
   return event;
 }
 
-grpc::Status QueueFull(absl::Duration retry_after) {
+grpc::Status Refusal(grpc::StatusCode code, const char* reason, absl::Duration retry_after) {
   google::rpc::RetryInfo info;
   absl::Duration nanos;
   info.mutable_retry_delay()->set_seconds(
@@ -68,8 +69,14 @@ grpc::Status QueueFull(absl::Duration retry_after) {
   info.mutable_retry_delay()->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(nanos)));
   google::rpc::Status details;
   details.add_details()->PackFrom(info);
-  return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "queue full",
-                      details.SerializeAsString());
+  google::rpc::ErrorInfo error;
+  error.set_reason(reason);
+  details.add_details()->PackFrom(error);
+  return grpc::Status(code, "refused", details.SerializeAsString());
+}
+
+grpc::Status QueueFull(absl::Duration retry_after) {
+  return Refusal(grpc::StatusCode::RESOURCE_EXHAUSTED, reason::kQueueFull, retry_after);
 }
 
 class GenerationClientTest : public ::testing::Test {
@@ -185,6 +192,30 @@ TEST_F(GenerationClientTest, AFullQueueIsTriedAgainAfterTheHint) {
   EXPECT_EQ(generation_.calls, 3);
 }
 
+TEST_F(GenerationClientTest, ACallThatHasNotBegunIsTriedAgainAfterTheHint) {
+  generation_.answer = [this](grpc::ServerContext*, const v1::GenerateRequest&, Writer* writer) {
+    if (generation_.calls < 3) {
+      return Refusal(grpc::StatusCode::UNAVAILABLE, reason::kTooManyCalls, absl::Milliseconds(1));
+    }
+    writer->Write(FinishedEvent(v1::FINISH_REASON_EOS));
+    return grpc::Status::OK;
+  };
+  EXPECT_TRUE(Run().status.ok());
+  EXPECT_EQ(generation_.calls, 3);
+}
+
+TEST_F(GenerationClientTest, AServerThatStartsOrEndsIsNotWaitedFor) {
+  for (const char* why : {reason::kStarting, reason::kDraining, reason::kRankLost}) {
+    generation_.answer = [&](grpc::ServerContext*, const v1::GenerateRequest&, Writer*) {
+      if (generation_.calls > 1) return grpc::Status::OK;
+      return Refusal(grpc::StatusCode::UNAVAILABLE, why, absl::Milliseconds(1));
+    };
+    generation_.calls = 0;
+    EXPECT_EQ(Run().status, absl::UnavailableError("refused")) << why;
+    EXPECT_EQ(generation_.calls, 1) << why;
+  }
+}
+
 TEST_F(GenerationClientTest, ARefusalWithoutAHintIsFinal) {
   generation_.answer = [](grpc::ServerContext*, const v1::GenerateRequest&, Writer*) {
     return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "message too large");
@@ -197,7 +228,7 @@ TEST_F(GenerationClientTest, AHintBeyondTheTimeoutIsNotWaitedFor) {
   generation_.answer = [](grpc::ServerContext*, const v1::GenerateRequest&, Writer*) {
     return QueueFull(absl::Seconds(9));
   };
-  EXPECT_EQ(Run(absl::Seconds(5)).status.message(), "queue full");
+  EXPECT_EQ(Run(absl::Seconds(5)).status.message(), "refused");
   EXPECT_EQ(generation_.calls, 1);
 }
 
