@@ -267,6 +267,44 @@ class RetryTest(unittest.TestCase):
                 self.ask(how, RetryPolicy(initial_s=0.01))
             self.assertEqual((caught.exception.reason, self.service.calls), ("STARTING", 1))
 
+    def test_a_stream_that_is_closed_before_another_try_makes_none(self):
+        class Closing(RetryPolicy):
+            def delay_s(self, *arguments):
+                stream.close()  # as another thread would while this one sleeps
+                return super().delay_s(*arguments)
+
+        def ask():
+            nonlocal stream
+            with Client(self.target, retry=Closing()) as client:
+                stream = client.stream("x")
+                next(stream)
+
+        async def ask_asynchronously():
+            nonlocal stream
+            async with AsyncClient(self.target, retry=Closing()) as client:
+                stream = client.stream("x")
+                await stream.__anext__()
+        stream = None
+        for call in (ask, lambda: asyncio.run(ask_asynchronously())):
+            self.service.calls, self.service.refusals = 0, [(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", 0.01)]
+            with self.assertRaises(BulkheadError) as caught:
+                call()
+            self.assertEqual((caught.exception.code, self.service.calls), (grpc.StatusCode.CANCELLED, 1))
+
+    def test_a_stream_that_is_closed_as_its_call_starts_cancels_the_call(self):
+        with Client(self.target) as client:
+            stream = client.stream("x")
+            start = stream._start
+
+            def start_and_close():
+                call = start()
+                stream.close()
+                return call
+            stream._start = start_and_close
+            with self.assertRaises(BulkheadError) as caught:
+                next(stream)
+            self.assertEqual(caught.exception.code, grpc.StatusCode.CANCELLED)
+
     def test_errors_have_what_the_server_says(self):
         self.service.refusals = [(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", 0.5)]
         with Client(self.target, retry=None) as client, self.assertRaises(BulkheadError) as caught:

@@ -64,6 +64,8 @@ class AsyncStream:
 
     async def _first(self):
         async def try_once():
+            if self._closed:  # before another try
+                raise BulkheadError(grpc.StatusCode.CANCELLED, "the stream was closed")
             self._call = self._start()
             return await self._call.read()
         return await _retried(try_once, self._retry, self._deadline)

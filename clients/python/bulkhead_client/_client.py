@@ -68,7 +68,11 @@ class Stream:
     def _first(self) -> pb.GenerateEvent:
         """The first event. Until it comes the server has not taken the request, and a refusal may be retried."""
         def try_once() -> pb.GenerateEvent:
+            if self._closed:  # before another try
+                raise BulkheadError(grpc.StatusCode.CANCELLED, "the stream was closed")
             self._call = self._start()
+            if self._closed:  # by another thread, which did not see the call
+                self._call.cancel()
             return next(self._call)
         return _retried(try_once, self._retry, self._deadline)
 
