@@ -3,11 +3,13 @@ import asyncio
 import concurrent.futures
 import gc
 import os
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 WHEEL = os.environ["BULKHEAD_PYTHON_CLIENT"]  # where it is installed
 sys.path.insert(0, WHEEL)
@@ -17,7 +19,9 @@ from google.protobuf import any_pb2, duration_pb2  # noqa: E402
 
 import bulkhead_client  # noqa: E402
 import group  # noqa: E402
-from bulkhead_client import AsyncClient, BulkheadError, Client, FinishReason, RetryPolicy, SamplingParams  # noqa: E402
+import raw_http2  # noqa: E402
+from bulkhead_client import (AsyncClient, BulkheadError, Client, FinishReason, RetryPolicy, SamplingParams,  # noqa: E402
+                             _channel, _client)
 from group import details_pb, pb, rpc  # noqa: E402
 
 EXAMPLES = os.path.join(group.SOURCE, "clients", "python", "examples")
@@ -327,6 +331,23 @@ class RetryTest(unittest.TestCase):
             Client(self.target, api_key="a b")
         with self.assertRaisesRegex(ValueError, "give both"):
             Client(self.target, tls_cert=b"x")
+
+
+class SilentServerTest(unittest.TestCase):
+    def test_a_silent_server_is_asked_whether_it_is_there_for_as_long_as_the_call_waits(self):
+        options = dict(_channel.OPTIONS) | {"grpc.keepalive_time_ms": 100, "grpc.keepalive_timeout_ms": 120_000}
+        listener = self.enterContext(socket.create_server(("127.0.0.1", 0)))
+        with unittest.mock.patch.object(_client, "OPTIONS", list(options.items())):
+            client = self.enterContext(Client(f"127.0.0.1:{listener.getsockname()[1]}"))
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(client.generate, "x")
+            server = raw_http2.SilentServer(listener)
+            limit = time.monotonic() + 60
+            while server.pings < 3 and not answer.done() and time.monotonic() < limit:
+                server.read(0.1)
+            server.close()
+            self.assertEqual(answer.exception().code, grpc.StatusCode.UNAVAILABLE)
+        self.assertGreaterEqual(server.pings, 3)  # gRPC's default allows 2
 
 
 class TlsTest(unittest.TestCase):

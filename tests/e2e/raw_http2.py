@@ -1,5 +1,5 @@
-"""HTTP/2 by hand: a client that sends what no library would. Its header blocks use neither the
-table nor Huffman codes."""
+"""HTTP/2 by hand: a client that sends what no library would, and a server that answers no call. Its header blocks use
+neither the table nor Huffman codes."""
 import select
 import socket
 import struct
@@ -49,9 +49,9 @@ class Connection:
     """`window` bytes for each answer. After `greet` its calls may be anything."""
 
     def __init__(self, target, window=65535, greet=True):
-        host, port = target.rsplit(":", 1)
-        self.socket = socket.create_connection((host, int(port)), timeout=20)
+        self.socket = self._connect(target)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.pings = 0  # received
         self.next_stream, self.closed, self.went_away, self.ended, self.answers = 1, False, False, {}, {}
         self.window, self.windows, self._initial, self._bytes, self._greeted = 65535, {}, 65535, b"", False
         if greet:
@@ -59,6 +59,10 @@ class Connection:
             limit = time.monotonic() + 20
             while not self._greeted and not self.closed and time.monotonic() < limit:
                 self.read(0.1)
+
+    def _connect(self, target):
+        host, port = target.rsplit(":", 1)
+        return socket.create_connection((host, int(port)), timeout=20)
 
     def send(self, data):
         try:
@@ -124,6 +128,7 @@ class Connection:
             self.send(frame(SETTINGS, ACK, 0))
             self._greeted = True
         elif kind == PING and not flags & ACK:
+            self.pings += 1
             self.send(frame(PING, ACK, 0, payload))
         elif kind == WINDOW_UPDATE:
             step = struct.unpack(">I", payload)[0]
@@ -140,3 +145,16 @@ class Connection:
 
     def close(self):
         self.socket.close()
+
+
+class SilentServer(Connection):
+    """The server of one connection to `listener`, a listening socket: answers settings and pings, and no call."""
+
+    def __init__(self, listener):
+        super().__init__(listener, greet=False)
+        self.socket.recv(len(PREFACE), socket.MSG_WAITALL)
+        self.send(frame(SETTINGS, 0, 0))
+
+    def _connect(self, listener):
+        listener.settimeout(20)
+        return listener.accept()[0]

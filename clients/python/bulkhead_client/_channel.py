@@ -8,9 +8,11 @@ import grpc
 
 from bulkhead_client import details_pb2 as details_pb
 
-# Answers of many tokens with log probabilities are longer than gRPC's default of 4 MiB.
+# Answers of many tokens with log probabilities are longer than gRPC's default of 4 MiB. Without a limit on pings a call
+# that waits in silence detects that the server's machine has vanished.
 OPTIONS = [("grpc.max_receive_message_length", 256 << 20), ("grpc.keepalive_time_ms", 30_000),
-           ("grpc.keepalive_timeout_ms", 10_000), ("grpc.enable_http_proxy", 0)]  # as `bulkhead generate`
+           ("grpc.keepalive_timeout_ms", 10_000), ("grpc.http2.max_pings_without_data", 0),
+           ("grpc.enable_http_proxy", 0)]  # as `bulkhead generate`
 HEALTH = {"method": "/grpc.health.v1.Health/Check", "request_serializer": details_pb.HealthCheckRequest.SerializeToString,
           "response_deserializer": details_pb.HealthCheckResponse.FromString}
 SERVING = 1
