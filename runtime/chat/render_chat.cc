@@ -1,8 +1,11 @@
 // RenderChat: the messages of the OpenAI API as templates expect them.
+#include <random>
 #include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "base/json.h"
 #include "base/ordered_json.h"
 #include "base/status.h"
@@ -113,36 +116,44 @@ absl::Status CheckList(const ordered_json& value, absl::string_view name) {
   return absl::InvalidArgumentError(absl::StrCat(name, " is not a list"));
 }
 
-// The text of the last message, which the model goes on with.
-absl::StatusOr<std::string> LastText(const ordered_json& messages) {
-  const ordered_json& content = messages.back()["content"];
-  std::string text;
-  if (content.is_string()) text = content.get<std::string>();
-  if (content.is_array() && !content.empty()) text = content.back()["text"].get<std::string>();
-  if (jinja::StripLeft(text).empty()) {
-    return absl::InvalidArgumentError("continue_final_message needs text in the last message");
-  }
-  return text;
+// Marks where the text of the last message ends. Random, so that it occurs nowhere else.
+const std::string& EndTag() {
+  static const std::string* const tag = [] {
+    std::random_device device;
+    return new std::string(absl::StrFormat("END_OF_MESSAGE_%08x%08x", device(), device()));
+  }();
+  return *tag;
 }
 
-// Drops what the template printed behind the last message's text.
+// Puts the tag behind the text of the last message, which the model goes on with, and returns that
+// text. The space behind the tag shows whether the template drops white space there.
+absl::StatusOr<std::string> MarkEnd(ordered_json* message) {
+  ordered_json& content = (*message)["content"];
+  if (content.is_array() && content.empty()) content = "";
+  ordered_json* const text = content.is_array() ? &content.back()["text"] : &content;
+  std::string last = text->get<std::string>();
+  if (jinja::StripLeft(last).empty()) {
+    return absl::InvalidArgumentError("continue_final_message needs text in the last message");
+  }
+  *text = absl::StrCat(last, EndTag(), " ");
+  return last;
+}
+
+// Drops what the template printed behind the last message's text, as transformers does.
 absl::Status CutBehind(const std::string& last, std::string* text) {
-  const absl::string_view stripped = jinja::StripRight(jinja::StripLeft(last));
-  const size_t at = absl::string_view(*text).rfind(stripped);
-  if (at == std::string::npos) {
+  const std::string& tag = EndTag();
+  const size_t at = text->rfind(tag);
+  const absl::string_view before = absl::string_view(*text).substr(0, at);
+  const absl::string_view stripped = jinja::StripRight(before);
+  if (at == std::string::npos ||
+      !absl::EndsWith(stripped, jinja::StripRight(jinja::StripLeft(last)))) {
     return absl::InvalidArgumentError(
         "continue_final_message: the chat template does not print the last message as it is");
   }
-  // White space that it kept stays.
-  const absl::string_view right = jinja::StripLeft(last);
-  const size_t left = last.size() - right.size();
-  if (at >= left && text->compare(at - left, last.size(), last) == 0) {
-    text->resize(at - left + last.size());
-  } else if (text->compare(at, right.size(), right.data(), right.size()) == 0) {
-    text->resize(at + right.size());
-  } else {
-    text->resize(at + stripped.size());
-  }
+  const bool keeps_space = text->compare(at + tag.size(), 1, " ") == 0;
+  text->resize(keeps_space ? before.size() : stripped.size());
+  // Of a template that prints the message twice.
+  absl::StrReplaceAll({{absl::StrCat(tag, " "), ""}, {tag, ""}}, text);
   return absl::OkStatus();
 }
 
@@ -196,7 +207,7 @@ absl::StatusOr<RenderedChat> RenderChat(const ChatTemplate& chat_template,
   }
   std::string last;
   if (request.continue_final_message) {
-    BH_ASSIGN_OR_RETURN(last, LastText(messages));
+    BH_ASSIGN_OR_RETURN(last, MarkEnd(&messages.back()));
   }
   context["messages"] = std::move(messages);
   context["tools"] = has_tools ? request.tools : ordered_json(nullptr);

@@ -174,5 +174,48 @@ TEST_F(ChatTemplateTest, LeavesTheLastMessageOpen) {
   EXPECT_EQ(Rendered(parsed, request), "<user>List:\n- a</><assistant>List:");
 }
 
+TEST_F(ChatTemplateTest, LeavesALastMessageOpenWhoseTextIsInTheMarkerOfItsEndToo) {
+  const auto chatml = ChatTemplate::Parse(
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}",
+      "t");
+  ChatRequest request = Hello();
+  request.continue_final_message = true;
+  request.add_generation_prompt = false;
+  for (const std::string last : {"|", ">", "<", "im_end", "Once upon ", " a\n\n"}) {
+    request.messages = {{{"role", "assistant"}, {"content", last}}};
+    EXPECT_EQ(Rendered(chatml, request), "<|im_start|>assistant\n" + last);
+  }
+}
+
+TEST_F(ChatTemplateTest, LeavesTheLastPartOfALastMessageOpen) {
+  const auto parts = ChatTemplate::Parse(
+      "{% for p in messages[0].content %}<{{ p.text | trim }}>{% endfor %}", "t");
+  ChatRequest request;
+  request.messages = ordered_json::parse(
+      R"([{"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "> "}]}])");
+  request.continue_final_message = true;
+  request.add_generation_prompt = false;
+  EXPECT_EQ(Rendered(parts, request), "<a><>");
+  EXPECT_EQ(Rendered(ChatTemplate::Parse("[{{ messages[0].content }}]", "t"), request), "[a\n> ");
+  request.messages[0]["content"] = ordered_json::array();
+  EXPECT_THAT(Rendered(parts, request), HasSubstr("needs text in the last message"));
+}
+
+TEST_F(ChatTemplateTest, LeavesNoMessageOpenThatTheTemplateChanges) {
+  ChatRequest request = Hello();
+  request.continue_final_message = true;
+  request.add_generation_prompt = false;
+  const auto rendered = [&](const std::string& text) {
+    return Rendered(ChatTemplate::Parse(text, "t"), request);
+  };
+  const auto refused = HasSubstr("does not print the last message as it is");
+  EXPECT_THAT(rendered("{{ messages[0].content | upper }}"), refused);
+  EXPECT_THAT(rendered("{{ messages[0].content[:2] }}"), refused);
+  EXPECT_THAT(rendered("hello {{ messages[0].content | replace('h', 'j') }}"), refused);
+  EXPECT_THAT(rendered("{{ messages[0].role }}"), refused);
+  // Printed twice it is as it is.
+  EXPECT_EQ(rendered("{{ messages[0].content }}|{{ messages[0].content }}</>"), "hello|hello");
+}
+
 }  // namespace
 }  // namespace bulkhead
