@@ -1,5 +1,7 @@
 #include "comm/shm/region.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -68,13 +70,15 @@ void Region::Abort(const absl::Status& why) {
 }
 
 absl::Status Region::abort_status() const {
-  constexpr int64_t kWriteNanos =
-      100'000'000;  // writing the text takes microseconds, unless its writer died
+  // Writing the text takes microseconds, unless its writer has no core, or has died.
+  constexpr int64_t kWriteNanos = 2'000'000'000;
   if (head_->abort.load(std::memory_order_acquire) == 0) return absl::OkStatus();
   const int64_t until_ns = MonotonicNanos() + kWriteNanos;
   while (head_->abort.load(std::memory_order_acquire) != 2) {
-    if (MonotonicNanos() < until_ns) continue;
-    return WithExitCode(absl::UnavailableError("the group was aborted"), ExitCode::kRankLost);
+    if (MonotonicNanos() > until_ns) {
+      return WithExitCode(absl::UnavailableError("the group was aborted"), ExitCode::kRankLost);
+    }
+    sched_yield();
   }
   const size_t bytes = std::min<size_t>(head_->abort_bytes, head_->abort_text.size());
   return DecodeStatus(absl::string_view(head_->abort_text.data(), bytes));
