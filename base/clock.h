@@ -12,5 +12,7 @@ int64_t MonotonicNanos();
 // The same as an absl::Time for arithmetic such as MonotonicNow() + absl::Seconds(1); not a time of
 // day.
 absl::Time MonotonicNow();
+// The CPU time of the calling thread: what else the machine does is not counted.
+int64_t ThreadCpuNanos();
 
 }  // namespace bulkhead

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ctime>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -13,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/exit_code.h"
 #include "base/status.h"
 #include "base/whole_file.h"
@@ -35,12 +35,8 @@ constexpr int kBlockTokens = 16;
 constexpr int kVocabSize = 32000;
 constexpr StepCost kDefaultCost = {8000, 5, 10, 2};
 
-// Of this thread's processor time: what else the machine does is not rank 0's cost.
-double Now() {
-  timespec now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
+// What else the machine does is not rank 0's cost.
+double Now() { return 1e-9 * static_cast<double>(ThreadCpuNanos()); }
 
 int64_t LongestLen(const SimulateOptions& options) {
   return int64_t{3} * (options.input_len + options.output_len) / 2 + 2;

@@ -1,6 +1,5 @@
 #include "launcher/bench/token_cost.h"
 
-#include <ctime>
 #include <random>
 #include <string>
 #include <utility>
@@ -8,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "launcher/bench/median.h"
 #include "nlohmann/json.hpp"
 #include "runtime/engine/sampler.h"
@@ -20,12 +20,8 @@ constexpr int kRows = 64;
 constexpr int kTokens = 4096;
 constexpr int kTokensPerReading = 64;  // a clock reading costs as much as a token
 
-// Of this thread's processor time: what else the machine does is not rank 0's cost.
-double Now() {
-  timespec now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
+// What else the machine does is not rank 0's cost.
+double Now() { return 1e-9 * static_cast<double>(ThreadCpuNanos()); }
 
 double SamplingSeconds(int vocab_size, float temperature) {
   std::mt19937_64 random(1);

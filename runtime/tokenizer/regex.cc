@@ -9,6 +9,7 @@
 #include "absl/base/attributes.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "runtime/tokenizer/oniguruma.h"
 #include "runtime/tokenizer/unicode.h"
@@ -70,8 +71,11 @@ std::string ErrorText(int error) {
 
 }  // namespace
 
+RegexBudget::RegexBudget(std::chrono::milliseconds time)
+    : end_ns_(ThreadCpuNanos() + std::chrono::nanoseconds(time).count()) {}
+
 bool RegexBudget::Spend() {
-  if (++calls_ % 64 == 0) spent_ = spent_ || std::chrono::steady_clock::now() >= deadline_;
+  if (++calls_ % 64 == 0) spent_ = spent_ || ThreadCpuNanos() >= end_ns_;
   return !spent_;
 }
 

@@ -108,6 +108,12 @@ TEST(EncodeLimits, ARequestHasSoMuchTimeForPatternsAndNoMore) {
             absl::StatusCode::kResourceExhausted);
 }
 
+TEST(EncodeLimits, TimeInWhichTheThreadDoesNotRunIsNotSpent) {
+  RegexBudget budget(std::chrono::milliseconds(100));
+  std::this_thread::sleep_for(std::chrono::milliseconds(150));
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(budget.Spend()) << i;
+}
+
 TEST(EncodeLimits, ATextThatGrowsWithoutBoundIsGivenUp) {
   const nlohmann::json grow = {
       {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(1000, 'a')}};
