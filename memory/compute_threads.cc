@@ -93,9 +93,11 @@ bool ComputeThread::AnyIsBusy() {
 }
 
 int64_t IdleClock::IdleNanos(int64_t now_ns) {
+  // First: what a thread did that sleeps by now has been counted by its clock.
+  const bool busy = ComputeThread::AnyIsBusy();
   const int64_t cpu_ns = ComputeThread::AllCpuNanos();
   const bool blind = now_ns - std::exchange(polled_ns_, now_ns) > kMaxPollGap;
-  if (blind || cpu_ns == 0 || cpu_ns != cpu_ns_ || ComputeThread::AnyIsBusy()) {
+  if (blind || busy || cpu_ns == 0 || cpu_ns != cpu_ns_) {
     cpu_ns_ = cpu_ns;
     since_ns_ = now_ns;
   }
