@@ -149,16 +149,16 @@ absl::Status ParseModel(const nlohmann::json& object, absl::string_view source,
   ConfigFields& fields = nested.has_value() ? *nested : outer;
   config.architecture = config.family->architecture;
   config.model_type = config.family->model_type;
+  ReadDType(fields, config);
+  if (nested.has_value()) ReadDType(outer, config);
   config.family->read_config(fields, config);
   config.tie_word_embeddings =
       fields.Bool("tie_word_embeddings").value_or(config.tie_word_embeddings);
-  ReadDType(fields, config);
   AddEosTokenIds(fields, config);
   if (nested.has_value()) {
     parsed.warnings.push_back(absl::StrCat(source, ": of ", config.architecture,
                                            " the text part is served; there are no images"));
     for (const char* name : {"architectures", "model_type"}) fields.Ignore(name);
-    ReadDType(outer, config);
     AddEosTokenIds(outer, config);
     BH_RETURN_IF_ERROR(outer.status());
   }

@@ -50,6 +50,7 @@ TEST(FamilyConfigTest, AMultimodalGemma3LeavesOutWhatIsTheDefault) {
                       "num_hidden_layers": 34, "sliding_window": 1024,
                       "rope_scaling": {"factor": 8.0, "rope_type": "linear"}}})"));
   EXPECT_EQ(config.vocab_size, 262208);
+  EXPECT_EQ(config.embedding_multiplier, 50.5F);  // sqrt(2560), 50.596, in bf16
   EXPECT_EQ(config.num_attention_heads, 8);
   EXPECT_EQ(config.num_key_value_heads, 4);
   EXPECT_EQ(config.head_dim, 256);

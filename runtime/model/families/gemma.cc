@@ -3,13 +3,19 @@
 
 #include <cmath>
 
+#include "memory/bf16.h"
+
 namespace bulkhead::families {
+
+float GemmaEmbeddingScale(const ModelConfig& config) {
+  const auto scale = static_cast<float>(std::sqrt(static_cast<double>(config.hidden_size)));
+  return config.dtype == DType::kBF16 ? F32OfBf16(Bf16OfF32(scale)) : scale;
+}
 
 void ReadGemmaFields(ConfigFields& fields, const SizeDefaults& sizes, ModelConfig& config) {
   ReadSizes(fields, sizes, config);
   config.norm_weight_offset = 1;
-  config.embedding_multiplier =
-      static_cast<float>(std::sqrt(static_cast<double>(config.hidden_size)));
+  config.embedding_multiplier = GemmaEmbeddingScale(config);
   config.tie_word_embeddings = true;
   ReadBiases(fields, true, config);
   fields.RefuseUnlessOff("use_bidirectional_attention");

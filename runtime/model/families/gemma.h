@@ -9,6 +9,8 @@ namespace bulkhead::families {
 Family gemma3();
 Family gemma4();
 
+// sqrt(hidden_size), in bf16 where the checkpoint is: as in training, and in transformers.
+float GemmaEmbeddingScale(const ModelConfig& config);
 void ReadGemmaFields(ConfigFields& fields, const SizeDefaults& sizes, ModelConfig& config);
 // From Gemma 2 on: scores by query_pre_attn_scalar, soft caps, norms of what a half of a layer
 // adds.

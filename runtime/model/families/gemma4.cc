@@ -152,8 +152,7 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
              .max_position_embeddings = 131072},
             config);
   config.attention_scale = 1;
-  config.embedding_multiplier =
-      static_cast<float>(std::sqrt(static_cast<double>(config.hidden_size)));
+  config.embedding_multiplier = GemmaEmbeddingScale(config);
   config.tie_word_embeddings = true;
   config.qk_norm = true;
   config.normed_values = true;
