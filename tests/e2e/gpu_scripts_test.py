@@ -2,6 +2,7 @@
 they run: whatever fails, they end in time with a table and valid JSON that report it."""
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import time
 import unittest
 
 SCRIPTS = os.path.join(os.environ["BULKHEAD_SOURCE"], "scripts")
+GPU_TEST = os.path.join(os.path.dirname(os.environ["BULKHEAD"]), "..", "tests", "gpu", "gpu_test")
 
 
 def bundled_scripts():
@@ -19,6 +21,20 @@ def bundled_scripts():
     names = subprocess.run(["bash", "-c", "echo " + line.split(None, 1)[1].rsplit(None, 1)[0]], capture_output=True, text=True,
                            check=True).stdout
     return [os.path.basename(name) for name in names.split()]
+
+
+def tests_of(pattern):
+    """Those of the real gpu_test that a filter chooses."""
+    text = subprocess.run([GPU_TEST, "--gtest_list_tests", f"--gtest_filter={pattern}"], capture_output=True, text=True,
+                          check=True, timeout=60).stdout
+    suite, tests = "", set()
+    for line in text.splitlines()[1:]:
+        name = line.split("#")[0].strip()
+        if line.startswith(" "):
+            tests.add(suite + name)
+        else:
+            suite = name
+    return tests
 
 
 FINE = "exit 0"
@@ -111,6 +127,15 @@ class GpuScriptsTest(unittest.TestCase):
         self.assertEqual(self.states(rows), {"ok"}, table)
         self.assertEqual(code, 0)
         self.assertIn("NVIDIA H100 80GB HBM3", table)
+
+    @unittest.skipUnless(os.path.exists(GPU_TEST), "gpu_test is built where nvcc is")
+    def test_the_filters_of_the_steps_choose_every_test_and_none_of_their_patterns_is_in_vain(self):
+        with open(os.path.join(SCRIPTS, "gpu_check.sh"), encoding="utf-8") as file:
+            filters = re.findall(r"--gtest_filter='([^']+)'", file.read())
+        steps = [text for text in filters if not text.startswith("-")]
+        for pattern in ":".join(filters).replace("-", "").split(":"):
+            self.assertTrue(tests_of(pattern), f"{pattern} is no test's name")
+        self.assertEqual(tests_of("*"), set().union(*(tests_of(step) for step in steps)))
 
     def test_two_gpus_are_compared_with_and_without_early_launches(self):
         code, rows, table = self.run_script("gpu_check.sh", **{"nvidia-smi": A_GPU + "; " + A_GPU})
