@@ -139,12 +139,14 @@ class NcclCommunicator final : public Communicator {
   // stream is idle.
   absl::Status CheckSum(int64_t first, std::vector<float>& numbers, absl::Time deadline) {
     BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, AllReduceSum());
-    const auto elements = static_cast<int64_t>(numbers.size());
-    driver_.CopyToHost(sum.data(), numbers.data(), elements * kFloatBytes);
+    // Before the copy, which does not return until the sum has ended.
     if (absl::Status waited = WaitForQueue(deadline); !waited.ok()) {
       rank_.SetBroken();
       return waited;
     }
+    const auto elements = static_cast<int64_t>(numbers.size());
+    driver_.CopyToHost(sum.data(), numbers.data(), elements * kFloatBytes);
+    BH_RETURN_IF_ERROR(driver_.Synchronize());
     for (int64_t i = 0; i < elements; ++i) {
       const auto expected = static_cast<float>(known_.Sum(first + i, size()));
       if (numbers[i] == expected) continue;

@@ -21,6 +21,10 @@ inline void EnqueueInEmulator(void* stream, const std::vector<FakeNcclRange>& us
       ranges, [work = std::move(work)] { return work(), absl::OkStatus(); }, early);
 }
 
+inline void EnqueueEndlessInEmulator(void* stream) {
+  static_cast<emulator::EmulatedCudaDriver*>(stream)->EnqueueEndless();
+}
+
 // The library allocates from the calling rank's device; a rank is a thread.
 inline thread_local CudaDriver* rank_driver = nullptr;
 inline thread_local std::map<void*, int64_t> rank_memory;
@@ -51,6 +55,7 @@ inline FakeNcclControls& Controls() {
     auto* const made =
         reinterpret_cast<FakeNcclControls* (*)()>(dlsym(library, "fake_nccl_controls"))();
     made->enqueue = &EnqueueInEmulator;
+    made->enqueue_endless = &EnqueueEndlessInEmulator;
     made->allocate = &AllocateOnDevice;
     made->free = &FreeOnDevice;
     return made;

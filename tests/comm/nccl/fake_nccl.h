@@ -16,6 +16,7 @@ enum class FakeNcclFault : int {
   kNeverConnects,   // ranks stay "in progress"
   kNeverSplits,     // the same, of the second communicator
   kRefusesRank1,    // rank 1 fails at once, so that the others stay "in progress"
+  kNeverSums,       // sums do not end, as if a rank did not join them
   kSumsWrongly,     // one element of a sum of more than 1000
   kFailsLater,      // an asynchronous error, once `fail` is set
   kRefusesWindows,  // registration fails
@@ -40,6 +41,7 @@ struct FakeNcclControls {
   // enqueued kernel.
   void (*enqueue)(void* stream, const std::vector<FakeNcclRange>& uses, std::function<void()> work,
                   bool early) = nullptr;
+  void (*enqueue_endless)(void* stream) = nullptr;
 };
 
 }  // namespace bulkhead

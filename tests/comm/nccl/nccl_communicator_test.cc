@@ -251,6 +251,16 @@ TEST_F(NcclCommunicatorTest, ACommunicatorThatIsNeverSplitOffEndsTheStartAtTheDe
   });
 }
 
+TEST_F(NcclCommunicatorTest, ASumThatARankNeverJoinsEndsTheStartAtTheDeadline) {
+  Controls().fault = FakeNcclFault::kNeverSums;
+  RunRanks(2, [&](Group& group) {
+    const NcclRankOfTest rank(group, absl::Seconds(8));
+    EXPECT_EQ(rank.comm.status().code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_THAT(std::string(rank.comm.status().message()), HasSubstr("NCCL's first sum"));
+    EXPECT_EQ(ExitCodeOf(rank.comm.status()), ExitCode::kGroupNotUp);
+  });
+}
+
 TEST(KnownNumbersTest, AreAddedExactlyInAnyOrderUpToTheLargestGroup) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const int size : {1, 2, 3, 7, 8, 11, 64, 182, 183, 200, 512, 513, 1023, 1024}) {

@@ -205,7 +205,13 @@ void EmulatedCudaDriver::Enqueue(Work work, bool lets_next_begin) {
   if (!options_.late) RunUpTo(enqueued_);
 }
 
+void EmulatedCudaDriver::WaitUpTo(int64_t place) {
+  if (place >= endless_) Fail("a call waits for work that never ends");
+  RunUpTo(place);
+}
+
 void EmulatedCudaDriver::RunUpTo(int64_t place) {
+  place = std::min(place, endless_ - 1);
   if (queue_.empty() || queue_.front().place > place) return;
   if (options_.guarded) Guard(false);
   size_t done = 0;
@@ -261,6 +267,7 @@ void EmulatedCudaDriver::CopyToDevice(const void* host, std::byte* device, int64
 void EmulatedCudaDriver::CopyToHost(const std::byte* device, void* host, int64_t bytes) {
   CheckMapped(device, bytes, "CopyToHost");
   CheckPinned(host, bytes, "a graph copies to memory that is not pinned");
+  if (!capturing_ && !IsPinned(host, bytes)) WaitUpTo(enqueued_);
   Enqueue([=] { return std::memcpy(host, device, bytes), absl::OkStatus(); });
 }
 
@@ -303,7 +310,7 @@ void EmulatedCudaDriver::EnqueueForLibrary(const std::vector<Range>& uses, Work 
 
 absl::Status EmulatedCudaDriver::Synchronize() {
   BH_CHECK(!capturing_);
-  RunUpTo(enqueued_);
+  WaitUpTo(enqueued_);
   return fault_;
 }
 
@@ -317,18 +324,19 @@ void EmulatedCudaDriver::Record(CudaEvent event) {
   events_[static_cast<int>(event)] = enqueued_;
 }
 
-// Every query advances a late queue by one item, so that polling terminates.
+// Every query advances a late queue by one item, so that polling terminates. True of a lost device.
 bool EmulatedCudaDriver::Query(CudaEvent event) {
   BH_CHECK(!capturing_);
   const int64_t place = events_[static_cast<int>(event)];
-  const bool passed = queue_.empty() || queue_.front().place > place;
-  if (!passed) RunUpTo(queue_.front().place);
+  if (!fault_.ok()) return true;
+  const bool passed = place < endless_ && (queue_.empty() || queue_.front().place > place);
+  if (!passed && !queue_.empty()) RunUpTo(queue_.front().place);
   return passed;
 }
 
 absl::Status EmulatedCudaDriver::HostWait(CudaEvent event) {
   BH_CHECK(!capturing_);
-  RunUpTo(events_[static_cast<int>(event)]);
+  WaitUpTo(events_[static_cast<int>(event)]);
   return fault_;
 }
 

@@ -4,9 +4,11 @@
 // so tests may read them once the queue is done, unless the memory is guarded.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <set>
@@ -81,6 +83,8 @@ class EmulatedCudaDriver final : public CudaDriver, public PeerDriver {
   // waited. `early`: a kernel that starts while the previous one runs, without waiting for its end:
   // in a late queue, or a graph, it overtakes a kernel at the end.
   void EnqueueForLibrary(const std::vector<Range>& uses, Work work, bool early = false);
+  // Work that never ends: an event behind it never comes, and a call that waits for it is a fault.
+  void EnqueueEndless() { endless_ = std::min(endless_, ++enqueued_); }
   void set_schedule(Schedule schedule) { options_.schedule = schedule; }
   // Memory of other processes on the device from now on.
   void set_others_bytes(int64_t bytes) { others_bytes_ = bytes; }
@@ -91,7 +95,8 @@ class EmulatedCudaDriver final : public CudaDriver, public PeerDriver {
   int64_t live_graphs() const { return live_graphs_; }
   // Pinned memory of the host.
   int64_t pinned_bytes() const;
-  // Copies from and to pageable host memory: a GPU's stream would wait for them.
+  // Copies from and to pageable host memory: a GPU's stream would wait for them, and the call of
+  // one to it for the stream, as here.
   int64_t pageable_copies() const { return pageable_copies_; }
 
  private:
@@ -103,6 +108,7 @@ class EmulatedCudaDriver final : public CudaDriver, public PeerDriver {
 
   void Enqueue(Work work, bool lets_next_begin = false);
   void RunUpTo(int64_t place);
+  void WaitUpTo(int64_t place);
   void CheckMapped(const std::byte* at, int64_t bytes, const char* what);
   bool IsMapped(const std::byte* at, int64_t bytes) const;
   bool IsPinned(const void* at, int64_t bytes) const;
@@ -125,9 +131,10 @@ class EmulatedCudaDriver final : public CudaDriver, public PeerDriver {
   int64_t graph_launches_ = 0;
   int64_t live_graphs_ = 0;
   int64_t pageable_copies_ = 0;
-  std::vector<Item> queue_;      // not yet run; in order
-  int64_t enqueued_ = 0;         // positions assigned
-  std::vector<int64_t> events_;  // the position each was recorded at
+  std::vector<Item> queue_;                                // not yet run; in order
+  int64_t enqueued_ = 0;                                   // positions assigned
+  int64_t endless_ = std::numeric_limits<int64_t>::max();  // position that is never passed
+  std::vector<int64_t> events_;                            // the position each was recorded at
   bool capturing_ = false;
   std::vector<Item> captured_;
   std::vector<std::shared_ptr<const std::vector<Item>>> graphs_;

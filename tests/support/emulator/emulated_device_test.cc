@@ -116,6 +116,37 @@ TEST_P(EmulatedDeviceTest, ACopyReadsItsHostMemoryWhenItRuns) {
   EXPECT_THAT(Numbers(), Each(GetParam() ? 6 : 5));
 }
 
+TEST_P(EmulatedDeviceTest, ACopyToPageableMemoryWaitsForTheQueueAndOneToPinnedMemoryDoesNot) {
+  std::byte* const pinned = driver_.AllocateHost(128).value();
+  std::vector<int32_t> pageable(32);
+  driver_.Fill(range_, std::byte{0}, kGranule);
+  Add(1);
+  driver_.CopyToHost(range_, pinned, 128);
+  EXPECT_EQ(driver_.launches(), GetParam() ? 0 : 1);
+  driver_.CopyToHost(range_, pageable.data(), 128);
+  EXPECT_EQ(driver_.launches(), 1);
+  EXPECT_TRUE(driver_.Synchronize().ok());
+  EXPECT_THAT(pageable, Each(1));
+  driver_.FreeHost(pinned);
+}
+
+TEST_P(EmulatedDeviceTest, WorkThatNeverEndsLetsNoEventPassAndFaultsWhoWaitsForIt) {
+  const CudaEvent before = driver_.NewEvent();
+  const CudaEvent behind = driver_.NewEvent();
+  driver_.Fill(range_, std::byte{0}, kGranule);
+  driver_.Record(before);
+  driver_.EnqueueEndless();
+  Add(1);
+  driver_.Record(behind);
+  EXPECT_TRUE(driver_.HostWait(before).ok());
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(driver_.Query(behind));
+  EXPECT_EQ(driver_.launches(), 0);
+  int32_t number = 0;
+  driver_.CopyToHost(range_, &number, sizeof(number));
+  EXPECT_TRUE(driver_.Query(behind));  // the device is lost
+  EXPECT_THAT(driver_.Synchronize().message(), HasSubstr("waits for work that never ends"));
+}
+
 TEST_P(EmulatedDeviceTest, AnEventHasPassedWhenItsWorkIsDone) {
   const CudaEvent event = driver_.NewEvent();
   EXPECT_TRUE(driver_.Query(event));
