@@ -257,6 +257,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectNccl(Group& group, const Co
           comm->SumBehindKernelAndCheck(std::min(elements, kMaxLateElements), round, deadline)));
     }
   }
+  BH_RETURN_IF_ERROR(agree(comm->SumBehindKernelAndCheck(most, kLateRounds + 1, deadline)));
   BH_LOG(kInfo) << "NCCL " << (*nccl)->Version() << " connects " << comm->size()
                 << " ranks, sums in " << DTypeName(limits.sum_dtype)
                 << "; symmetric windows: " << comm->memory().WindowText();

@@ -211,7 +211,9 @@ ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, ncclDataType
     controls.enqueue_endless(stream);
     return ncclSuccess;
   }
-  const bool early = fault == FakeNcclFault::kStartsEarly && Overlap(comm->window, in);
+  const bool early = (fault == FakeNcclFault::kStartsEarly ||
+                      (fault == FakeNcclFault::kStartsLargeSumsEarly && count > 65536)) &&
+                     Overlap(comm->window, in);
   const auto work = [=, clique = comm->clique, rank = comm->rank] {
     std::vector<float>& mine = clique->sent[rank];
     mine.resize(count);

@@ -21,6 +21,7 @@ enum class FakeNcclFault : int {
   kFailsLater,      // an asynchronous error, once `fail` is set
   kRefusesWindows,  // registration fails
   kStartsEarly,     // sums over a window do not wait for the preceding kernel, as in 2.28 to 2.30.6
+  kStartsLargeSumsEarly,  // the same, of more than 65,536 numbers
 };
 
 struct FakeNcclRange {

@@ -334,6 +334,17 @@ TEST_F(NcclCommunicatorTest, AWindowWhoseSumsStartEarlyIsFoundAtTheStart) {
   }
 }
 
+TEST_F(NcclCommunicatorTest, SumsThatStartEarlyWhereTheyAreLargeAreFoundAtTheStart) {
+  Controls().fault = FakeNcclFault::kStartsLargeSumsEarly;
+  CommLimits limits = kLimits;
+  limits.max_sum_elements = 70000;
+  RunRanks(2, [&](Group& group) {
+    const NcclRankOfTest rank(group, absl::Minutes(5), int64_t{64} << 20, /*late=*/true, limits);
+    EXPECT_EQ(rank.comm.status().code(), absl::StatusCode::kInternal);
+    EXPECT_THAT(std::string(rank.comm.status().message()), HasSubstr("NCCL's sum is wrong"));
+  });
+}
+
 TEST_F(NcclCommunicatorTest, ASumThatIsWrongIsFoundBeforeAnybodyReliesOnIt) {
   Controls().fault = FakeNcclFault::kSumsWrongly;
   for (const CommLimits& limits : {kLimits, kRoundedLimits}) {

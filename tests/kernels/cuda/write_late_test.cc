@@ -41,5 +41,15 @@ TEST(WriteLateTest, WritesItsNumbersAndNoOthers) {
   }
 }
 
+TEST(WriteLateTest, TakesAsManyTurnsForManyNumbersAsForTheMostThatHaveAllOfThem) {
+  for (const int64_t count : {1, 256, 65536}) EXPECT_EQ(cuda::WriteLateTurns(count), 2000) << count;
+  for (const int64_t count : {65537, 1 << 20, 1 << 23, 1 << 25}) {
+    const int64_t turns = cuda::WriteLateTurns(count);
+    EXPECT_GE(turns, 2) << count;
+    EXPECT_EQ(turns % 2, 0) << count;
+    EXPECT_LE(turns * count, int64_t{2000} * 65536) << count;
+  }
+}
+
 }  // namespace
 }  // namespace bulkhead
