@@ -142,7 +142,8 @@ CommLimits CommLimitsOf(const RankEngine& engine) {
   return Larger(limits, CommLimitsOf(engine.draft->plan, engine.draft->limits));
 }
 
-absl::Status AllocateArenas(Group& group, absl::Duration timeout, RankEngine& engine) {
+absl::Status AllocateArenas(Group& group, absl::Duration timeout, absl::Time begun,
+                            RankEngine& engine) {
   MemoryLedger& ledger = *engine.ledger;
   const int rank = engine.topology.rank;
   const int64_t blocks = engine.limits.num_kv_blocks;
@@ -157,9 +158,9 @@ absl::Status AllocateArenas(Group& group, absl::Duration timeout, RankEngine& en
   }
   ClaimArenas(all, blocks, ledger);
   // Before the KV pool, which can only grow if it is the last allocation.
-  BH_ASSIGN_OR_RETURN(
-      std::unique_ptr<Communicator> comm,
-      ConnectRanks(group, comm_limits, *engine.device, engine.driver.get(), ledger, timeout));
+  BH_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> comm,
+                      ConnectRanks(group, comm_limits, *engine.device, engine.driver.get(), ledger,
+                                   ConnectTimeout(timeout, absl::Now() - begun)));
   engine.comm = std::make_unique<TimedCommunicator>(std::move(comm));
   ArenasOfBoth arenas;
   const auto take = [&]() -> absl::Status {
@@ -282,6 +283,7 @@ absl::Status RefuseCapacity(const EngineOptions& options, const PlanAgain& plan_
 absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
     const EngineOptions& options, Group& group, const ServeOptions* server,
     const std::function<absl::Status(const RankEngine&)>& before_memory) {
+  const absl::Time begun = absl::Now();
   auto engine = std::make_unique<RankEngine>();
   GroupExchange& exchange = group.exchange();
   const absl::Duration timeout = options.startup_timeout;
@@ -307,7 +309,7 @@ absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
     BH_RETURN_IF_ERROR(
         RunPhase(exchange, "listener", timeout, [&] { return before_memory(*engine); }));
   }
-  BH_RETURN_IF_ERROR(AllocateArenas(group, timeout, *engine));
+  BH_RETURN_IF_ERROR(AllocateArenas(group, timeout, begun, *engine));
   BH_RETURN_IF_ERROR(LoadAllWeights(group, timeout, *engine));
   BH_RETURN_IF_ERROR(WarmUpSteps(options, group, *engine));
   if (DefersKvAllocation(*engine)) {

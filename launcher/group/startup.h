@@ -2,6 +2,7 @@
 // ranks continue, or all fail with the same status, exit code and named rank.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -82,6 +83,11 @@ InstrumentedStepRunner InstrumentedStepRunnerOf(RankEngine& engine, RankFigures&
 // The part of --startup-timeout that ranks wait for other groups' starts, of all hosts together:
 // which one it was is then told before the time for the whole start has passed.
 inline constexpr double kLockShare = 0.8;
+// How long communicators may take to connect, `passed` after the start began: a part of what is
+// left of --startup-timeout, so that what a library says of it comes before the watchdog's end.
+inline absl::Duration ConnectTimeout(absl::Duration startup_timeout, absl::Duration passed) {
+  return 0.8 * std::max(absl::ZeroDuration(), startup_timeout - passed);
+}
 
 // Runs one start-up phase: `work` on this rank, then the group's agreement.
 using Phase = std::function<absl::Status()>;
