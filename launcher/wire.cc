@@ -143,7 +143,8 @@ absl::Status CheckCells(const ModelConfig& config, const WeightFormats& held_as)
 
 absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(const ModelLimits& formats,
                                                            const ModelConfig& config,
-                                                           bool gemm_library) {
+                                                           bool gemm_library,
+                                                           int64_t max_shared_bytes) {
   // What the CUDA backend's kernels do not do.
   std::string lacks;
   // Rows come in one format, which is bf16 for quantised weights.
@@ -163,6 +164,11 @@ absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(const ModelLimits& fo
           CheckCudaFormats(weights, formats.kv_format, head_dim, config.latent.kv_rank);
       if (!known.ok()) return WithExitCode(known, ExitCode::kUsage);
     }
+  }
+  if (config.latent.kv_rank == 0) {
+    const int widest = std::max(config.CachedDim(), config.full_heads.head_dim);
+    const absl::Status fits = CheckCudaShared(formats.kv_format, widest, max_shared_bytes);
+    if (!fits.ok()) return WithExitCode(fits, ExitCode::kUsage);
   }
   if (config.keeps_states()) {
     const absl::Status known = CheckCudaDelta(config.delta.key_dim, config.delta.value_dim);
@@ -187,7 +193,8 @@ absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(const ModelLimits& fo
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ModelLimits& formats,
                                                      const ModelConfig& config, Device& device,
                                                      CudaDriver& driver, bool gemm_library) {
-  BH_RETURN_IF_ERROR(MakeGpuSizes(formats, config, gemm_library).status());
+  const CudaProperties& gpu = driver.properties();
+  BH_RETURN_IF_ERROR(MakeGpuSizes(formats, config, gemm_library, gpu.max_shared_bytes).status());
   if (!gemm_library) return NewCudaBackend(device, driver);
   absl::StatusOr<std::unique_ptr<GemmLibrary>> library = NewCublasLt(driver);
   if (!library.ok()) return WithExitCode(library.status(), ExitCode::kGroupNotUp);

@@ -1,6 +1,8 @@
 // The composition root: the only place that names concrete classes. Options in, interfaces out.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -38,11 +40,14 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& option
 // Whether this machine's CPU computes with such activations, as MakeBackend asks.
 absl::Status CheckActivation(const EngineOptions& options, ActivationDType activation);
 
+// Where no limit is known.
+inline constexpr int64_t kAnySharedBytes = std::numeric_limits<int64_t>::max();
 // A rank's backend sizes on a GPU, without a GPU: for planning. INVALID_ARGUMENT (exit code 2) for
-// formats that the GPU kernels do not support. `gemm_library`: whether cuBLASLt is used.
-absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(const ModelLimits& formats,
-                                                           const ModelConfig& config,
-                                                           bool gemm_library);
+// formats that the GPU kernels do not support, of a GPU that has as much shared memory for a block.
+// `gemm_library`: whether cuBLASLt is used.
+absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(
+    const ModelLimits& formats, const ModelConfig& config, bool gemm_library,
+    int64_t max_shared_bytes = kAnySharedBytes);
 // The backend, with the same errors; exit code 5 for a GEMM library that does not start.
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ModelLimits& formats,
                                                      const ModelConfig& config, Device& device,

@@ -107,13 +107,16 @@ AttendLaunch PrefillLaunch(const char* name, AttendWork work) {
 template <KvFormat kFormat>
 AttendLaunch AttendLaunchFor(const char* name, int head_dim, int column_tiles, AttendWork work) {
   constexpr int kTiles = PrefillColumnTiles(kFormat);
+  static_assert(KvElementBits(kFormat) <= 8 ||
+                AttendShape<kFormat, 16, 1, WarpsShare::kColumns>::kBytes == kWide16BitSharedBytes);
   const bool decode = work == AttendWork::kDecode;
   if (head_dim > 128) {
     return decode ? DecodeLaunch<kFormat, 16, 1>(name) : PrefillLaunch<kFormat, 16, 1>(name, work);
   }
   if (!decode) {
-    return head_dim > 64 ? PrefillLaunch<kFormat, 8, kTiles>(name, work)
-                         : PrefillLaunch<kFormat, 4, kTiles>(name, work);
+    if (head_dim <= 64) return PrefillLaunch<kFormat, 4, kTiles>(name, work);
+    return column_tiles == 2 ? PrefillLaunch<kFormat, 8, 2>(name, work)
+                             : PrefillLaunch<kFormat, 8, kTiles>(name, work);
   }
   if (column_tiles == 1) {
     return head_dim > 64 ? DecodeLaunch<kFormat, 8, 1>(name) : DecodeLaunch<kFormat, 4, 1>(name);

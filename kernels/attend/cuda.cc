@@ -17,38 +17,6 @@ using cuda::NumBlocks;
 using cuda::OutRowsOf;
 using cuda::RowsOf;
 
-// As many columns as share what is read, while a block has shared memory for their queries.
-int LatentColumnTiles(int heads, bool decode, int64_t max_shared_bytes) {
-  int tiles = 8;
-  while (decode && tiles > 2 && heads <= tiles * 4) tiles /= 2;
-  const cuda::AttendLaunch launch = cuda::AttendLatentKernel(
-      KvFormat::kBF16, tiles, decode ? AttendWork::kDecode : AttendWork::kPrefill);
-  return launch.shared_bytes <= max_shared_bytes ? tiles : 2;
-}
-
-// How query heads and tokens are cut into blocks.
-struct AttentionCuts {
-  int head_tiles = 1;
-  int heads_of_tile = 1;
-  int column_tiles = 1;
-  int columns = 8;
-
-  AttentionCuts(int max_heads_per_kv, const KvGeometry& geometry, bool decode,
-                int64_t max_shared_bytes) {
-    if (geometry.latent) {
-      column_tiles = LatentColumnTiles(max_heads_per_kv, decode, max_shared_bytes);
-    } else if (geometry.head_dim <= 128) {
-      column_tiles = !decode                ? cuda::PrefillColumnTiles(geometry.format)
-                     : max_heads_per_kv > 8 ? 2
-                                            : 1;
-    }
-    columns = 8 * column_tiles * (decode || geometry.latent ? 1 : cuda::kAttendWarps);
-    heads_of_tile = std::clamp(max_heads_per_kv, 1, columns);
-    head_tiles = NumBlocks(std::max(max_heads_per_kv, 1), heads_of_tile);
-  }
-  int tile_tokens() const { return std::max(1, columns / heads_of_tile); }
-};
-
 cuda::AttendLaunch LaunchOf(const KvGeometry& geometry, int column_tiles, AttendWork work) {
   const int head_dim = geometry.head_dim;
   if (geometry.latent) return cuda::AttendLatentKernel(geometry.format, column_tiles, work);
@@ -68,6 +36,45 @@ cuda::AttendLaunch LaunchOf(const KvGeometry& geometry, int column_tiles, Attend
   }
   BH_CHECK(false);
 }
+
+// As many columns as share what is read, while a block has shared memory for their queries.
+int LatentColumnTiles(int heads, bool decode, int64_t max_shared_bytes) {
+  int tiles = 8;
+  while (decode && tiles > 2 && heads <= tiles * 4) tiles /= 2;
+  const cuda::AttendLaunch launch = cuda::AttendLatentKernel(
+      KvFormat::kBF16, tiles, decode ? AttendWork::kDecode : AttendWork::kPrefill);
+  return launch.shared_bytes <= max_shared_bytes ? tiles : 2;
+}
+
+// Two on GPUs that lack shared memory for the queries of four.
+int PrefillColumnTiles(const KvGeometry& geometry, int64_t max_shared_bytes) {
+  const int tiles = cuda::PrefillColumnTiles(geometry.format);
+  const cuda::AttendLaunch launch = LaunchOf(geometry, tiles, AttendWork::kPrefill);
+  return launch.shared_bytes <= max_shared_bytes ? tiles : 2;
+}
+
+// How query heads and tokens are cut into blocks.
+struct AttentionCuts {
+  int head_tiles = 1;
+  int heads_of_tile = 1;
+  int column_tiles = 1;
+  int columns = 8;
+
+  AttentionCuts(int max_heads_per_kv, const KvGeometry& geometry, bool decode,
+                int64_t max_shared_bytes) {
+    if (geometry.latent) {
+      column_tiles = LatentColumnTiles(max_heads_per_kv, decode, max_shared_bytes);
+    } else if (geometry.head_dim <= 128) {
+      column_tiles = !decode                ? PrefillColumnTiles(geometry, max_shared_bytes)
+                     : max_heads_per_kv > 8 ? 2
+                                            : 1;
+    }
+    columns = 8 * column_tiles * (decode || geometry.latent ? 1 : cuda::kAttendWarps);
+    heads_of_tile = std::clamp(max_heads_per_kv, 1, columns);
+    head_tiles = NumBlocks(std::max(max_heads_per_kv, 1), heads_of_tile);
+  }
+  int tile_tokens() const { return std::max(1, columns / heads_of_tile); }
+};
 
 // The blocks that a multiprocessor runs at once: further ones would begin when the others end, with
 // their part of the items.

@@ -99,8 +99,10 @@ struct AttendLaunch {
 };
 // For keys and values in each format. head_dim: a multiple of 8 up to 256. Blocks of kDecode have 8
 // column_tiles columns, 1 or 2 (beyond 128 dims 1); those of the others four times that, up to 128
-// dims of PrefillColumnTiles, beyond of one.
+// dims of PrefillColumnTiles, from 72 dims on also of two, beyond of one.
 constexpr int PrefillColumnTiles(KvFormat format) { return KvElementBits(format) <= 8 ? 2 : 4; }
+// The most shared memory of a block with keys and values in 16 bits of more than 128 dims.
+inline constexpr int64_t kWide16BitSharedBytes = 158336;
 AttendLaunch AttendBF16Kernel(int head_dim, int column_tiles, AttendWork work);
 AttendLaunch AttendF16Kernel(int head_dim, int column_tiles, AttendWork work);
 AttendLaunch AttendInt8Kernel(int head_dim, int column_tiles, AttendWork work);

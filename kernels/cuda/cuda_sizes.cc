@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/arithmetic.h"
+#include "kernels/attend/cuda_kernels.h"
 #include "kernels/attend/cuda_list.h"
 #include "kernels/cuda/gemm_library.h"
 #include "kernels/experts/cuda_kernels.h"
@@ -151,6 +152,16 @@ absl::Status CheckCudaFormats(WeightFormat weights, KvFormat cache, int head_dim
                      " numbers; the model's have ", head_dim, ": add --device cpu"));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckCudaShared(KvFormat cache, int head_dim, int64_t max_shared_bytes) {
+  const bool fits = KvElementBits(cache) <= 8 || head_dim <= 128 ||
+                    max_shared_bytes >= cuda::kWide16BitSharedBytes;
+  if (fits) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "attention to heads of ", head_dim, " numbers in ", KvFormatName(cache), " needs ",
+      cuda::kWide16BitSharedBytes, " bytes of shared memory for a block, and this GPU has ",
+      max_shared_bytes, ": add --kv-cache-dtype int8 (or int4, fp8), or --device cpu"));
 }
 
 absl::Status CheckCudaDelta(int key_dim, int value_dim) {

@@ -25,6 +25,10 @@ struct ExpertTile;  // kernels/experts/cuda_kernels.h
 absl::Status CheckCudaFormats(WeightFormat weights, KvFormat cache, int head_dim,
                               int latent_value_dim = 0);
 
+// INVALID_ARGUMENT, likewise, unless attention over keys and values in this format fits the shared
+// memory that a GPU has for a block.
+absl::Status CheckCudaShared(KvFormat cache, int head_dim, int64_t max_shared_bytes);
+
 // INVALID_ARGUMENT, likewise, unless it has linear attention with heads of these sizes.
 absl::Status CheckCudaDelta(int key_dim, int value_dim);
 

@@ -24,6 +24,12 @@ constexpr GpuModel kGpus[] = {
 
 }  // namespace
 
+int64_t GpuModel::max_shared_bytes() const {
+  if (compute_capability == 80) return 163 << 10;
+  const bool small = compute_capability < 90 || compute_capability >= 120;
+  return (small ? 99 : 227) << 10;
+}
+
 std::optional<GpuModel> FindGpu(absl::string_view name) {
   for (const GpuModel& gpu : kGpus) {
     if (absl::EqualsIgnoreCase(name, gpu.name)) return gpu;

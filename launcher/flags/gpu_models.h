@@ -14,6 +14,8 @@ struct GpuModel {
   const char* name;
   int64_t usable_bytes;    // total reported by the driver, without ECC and firmware
   int compute_capability;  // 90 for 9.0
+
+  int64_t max_shared_bytes() const;  // that a block may have
 };
 
 // In upper or lower case; nullopt for an unknown name.

@@ -83,7 +83,7 @@ absl::Status CreateDeviceAndBackend(const EngineOptions& options, const DeviceBu
                         MakeBackend(options, engine.threads, formats.activation, *engine.device));
     return absl::OkStatus();
   }
-  BH_RETURN_IF_ERROR(CheckDraftOnGpu(engine.source));
+  BH_RETURN_IF_ERROR(CheckDraftOnGpu(engine.source, engine.driver->properties().max_shared_bytes));
   BH_ASSIGN_OR_RETURN(engine.device, MakeDevice(budget, *engine.driver));
   BH_ASSIGN_OR_RETURN(engine.backend,
                       MakeBackend(formats, engine.source.config.model, *engine.device,

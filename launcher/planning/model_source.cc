@@ -179,10 +179,11 @@ absl::Status CheckFlagsOnGpu(const EngineOptions& options) {
       ExitCode::kUsage);
 }
 
-absl::Status CheckDraftOnGpu(const ModelSource& source) {
+absl::Status CheckDraftOnGpu(const ModelSource& source, int64_t max_shared_bytes) {
   if (source.draft == nullptr) return absl::OkStatus();
   const absl::Status known =
-      MakeGpuSizes(source.draft->formats, source.draft->config.model, false).status();
+      MakeGpuSizes(source.draft->formats, source.draft->config.model, false, max_shared_bytes)
+          .status();
   if (known.ok()) return known;
   return WithExitCode(
       absl::Status(known.code(), absl::StrCat("--speculative-config: the draft model ",

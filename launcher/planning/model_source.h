@@ -42,8 +42,9 @@ absl::Status CheckDefaultMaxTokens(const EngineOptions& options, const ModelConf
 
 // Where the device is a GPU: it has no list of NUMA nodes. Exit code 2.
 absl::Status CheckFlagsOnGpu(const EngineOptions& options);
-// And it computes with the formats of the draft model, if there is one. Exit code 2.
-absl::Status CheckDraftOnGpu(const ModelSource& source);
+// And it computes with the formats of the draft model, if there is one, with as much shared memory
+// for a block. Exit code 2.
+absl::Status CheckDraftOnGpu(const ModelSource& source, int64_t max_shared_bytes);
 
 // The formats that other flags select for an already read model; its `formats` are ignored. The
 // same errors.

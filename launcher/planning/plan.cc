@@ -68,6 +68,10 @@ absl::Status CheckDevice(const EngineOptions& engine, const PlanOptions& options
   return status.ok() ? status : WithExitCode(status, ExitCode::kUsage);
 }
 
+int64_t MaxSharedBytes(const PlanOptions& options) {
+  return options.gpu.has_value() ? FindGpu(*options.gpu)->max_shared_bytes() : kAnySharedBytes;
+}
+
 // An empty GPU, with the maximum estimated library memory.
 absl::StatusOr<DeviceBudget> GpuBudget(const EngineOptions& engine, const PlanOptions& options,
                                        int rank, int size, int num_threads) {
@@ -269,9 +273,9 @@ absl::StatusOr<std::unique_ptr<Planned>> MakePlan(const EngineOptions& engine,
                                                     engine.tensor_parallel_size.value_or(1)));
   plan->kind = IsGpu(engine, options) ? DeviceKind::kGpu : DeviceKind::kCpu;
   if (plan->kind == DeviceKind::kGpu) {
-    BH_ASSIGN_OR_RETURN(
-        plan->sizes, MakeGpuSizes(plan->source.formats, plan->source.config.model, UsesCublasLt()));
-    BH_RETURN_IF_ERROR(CheckDraftOnGpu(plan->source));
+    BH_ASSIGN_OR_RETURN(plan->sizes, MakeGpuSizes(plan->source.formats, plan->source.config.model,
+                                                  UsesCublasLt(), MaxSharedBytes(options)));
+    BH_RETURN_IF_ERROR(CheckDraftOnGpu(plan->source, MaxSharedBytes(options)));
   } else {
     const absl::Status computes = CheckActivation(engine, plan->source.formats.activation);
     if (!computes.ok()) {

@@ -286,6 +286,25 @@ class PlanTest(unittest.TestCase):
             self.assertEqual(code, 2, errors)
             self.assertIn(says, errors)
 
+    def test_wide_heads_are_refused_a_cache_in_16_bits_where_a_gpu_has_little_shared_memory(self):
+        with open(os.path.join(group.MODEL, "config.json")) as file:
+            config = json.load(file)
+        for head_dim, gpu, cache, expected in ((256, "l4", "bfloat16", 2), (256, "l4", "float16", 2), (256, "rtx5090", "bfloat16", 2),
+                                               (136, "a10", "bfloat16", 2), (256, "l4", "int8", 0), (256, "l4", "fp8", 0),
+                                               (128, "l4", "bfloat16", 0), (256, "a100-80", "bfloat16", 0), (256, "b200", "bfloat16", 0)):
+            with tempfile.TemporaryDirectory() as folder:
+                with open(os.path.join(folder, "config.json"), "w") as file:
+                    json.dump({**config, "head_dim": head_dim}, file)
+                code, _, errors = plan({"--gpu": gpu, "--kv-cache-dtype": cache}, 1, folder)
+                self.assertEqual(code, expected, (head_dim, gpu, cache, errors))
+                drafts = json.dumps({"model": folder, "num_speculative_tokens": 4})
+                as_draft, _, errors_of_draft = plan({"--gpu": gpu, "--kv-cache-dtype": cache, "--speculative-config": drafts}, 1)
+                self.assertEqual(as_draft, expected, (head_dim, gpu, cache, errors_of_draft))
+            if expected == 2:
+                self.assertIn(f"heads of {head_dim} numbers in {cache} needs 158336 bytes of shared memory", errors)
+                self.assertIn("this GPU has 101376: add --kv-cache-dtype int8", errors)
+                self.assertIn("the draft model", errors_of_draft)
+
     def test_weights_in_mxfp4_are_planned_for_a_gpu_and_those_in_nvfp4_refused(self):
         data = os.path.join(group.SOURCE, "tests", "data", "quantised")
         code, _, errors = plan({"--gpu": "h100"}, 1, os.path.join(data, "ct_mxfp4"))

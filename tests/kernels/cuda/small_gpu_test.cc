@@ -1,6 +1,7 @@
 // What the CUDA backend does on GPUs with less shared memory than an A100 (sm_86, sm_89, sm_120).
 #include <gtest/gtest.h>
 
+#include "kernels/cuda/cuda_sizes.h"
 #include "tests/kernels/cuda/cuda_fixture.h"
 #include "tests/kernels/paged_step.h"
 #include "tests/support/emulator/emulated_device.h"
@@ -12,19 +13,44 @@ namespace {
 constexpr int64_t kSmallSharedBytes = 99 << 10;
 constexpr uint32_t kSeed = 20;
 
+CudaUnderTest SmallGpu() {
+  emulator::DeviceOptions options{.host_memory_too = true};
+  options.max_shared_bytes = kSmallSharedBytes;
+  return CudaUnderTest(std::make_unique<emulator::EmulatedCudaDriver>(options));
+}
+
+// One token behind many, a whole prompt, and a piece of one behind more tokens than a split has.
+std::vector<float> AttendToAllKinds(Backend& backend, const AttentionCase& c) {
+  PagedSequences sequences(backend, c, {300, 40, 611}, kSeed);
+  sequences.Append({{0, 0, 299}, {2, 0, 590}});
+  return sequences.AppendAndAttend({{0, 299, 300}, {1, 0, 40}, {2, 590, 611}});
+}
+
+class SmallGpuCase : public testing::TestWithParam<AttentionCase> {};
+INSTANTIATE_TEST_SUITE_P(Cases, SmallGpuCase, testing::ValuesIn(CudaAttentionCases()));
+
+TEST_P(SmallGpuCase, IsAttendedToOrRefusedByName) {
+  const AttentionCase& c = GetParam();
+  if (c.value_dim == 0) {
+    const absl::Status fits = CheckCudaShared(c.format, c.head_dim, kSmallSharedBytes);
+    EXPECT_EQ(fits.ok(), c.head_dim <= 128 || KvElementBits(c.format) <= 8) << fits;
+    if (!fits.ok()) return;
+  }
+  const CudaUnderTest cuda = SmallGpu();
+  const std::unique_ptr<Device> host = NewHostDevice(0);
+  EXPECT_LT(RelativeError(AttendToAllKinds(*cuda.backend, c),
+                          AttendToAllKinds(*NewReferenceBackend(*host), c)),
+            4e-3);
+}
+
 TEST(SmallGpu, AttendsToLatentsOfManyHeads) {
   AttentionCase c = CudaLatentCases().front();
   c.head_to_kv = AttentionCase::Groups(1, 40);
-  const auto run = [&](Backend& backend) {
-    PagedSequences sequences(backend, c, {300, 40}, kSeed);
-    sequences.Append({{0, 0, 299}});
-    return sequences.AppendAndAttend({{0, 299, 300}, {1, 0, 40}});
-  };
-  emulator::DeviceOptions options{.host_memory_too = true};
-  options.max_shared_bytes = kSmallSharedBytes;
-  CudaUnderTest cuda(std::make_unique<emulator::EmulatedCudaDriver>(options));
+  const CudaUnderTest cuda = SmallGpu();
   const std::unique_ptr<Device> host = NewHostDevice(0);
-  EXPECT_LT(RelativeError(run(*cuda.backend), run(*NewReferenceBackend(*host))), 4e-3);
+  EXPECT_LT(RelativeError(AttendToAllKinds(*cuda.backend, c),
+                          AttendToAllKinds(*NewReferenceBackend(*host), c)),
+            4e-3);
 }
 
 }  // namespace
