@@ -32,6 +32,8 @@
 #include "kernels/cuda/round_sum.h"
 #include "kernels/cuda/write_late.h"
 #include "launcher/gather_messages.h"
+#include "launcher/machine_code.h"
+#include "launcher/version.h"
 #include "memory/cuda_device.h"
 #include "memory/cuda_runtime_driver.h"
 #include "memory/peer_driver.h"
@@ -195,6 +197,9 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ModelLimits& formats,
                                                      CudaDriver& driver, bool gemm_library) {
   const CudaProperties& gpu = driver.properties();
   BH_RETURN_IF_ERROR(MakeGpuSizes(formats, config, gemm_library, gpu.max_shared_bytes).status());
+  const std::string compiles =
+      CompilesAtStart(CudaArchitectures(), gpu.capability_major, gpu.capability_minor);
+  if (!compiles.empty()) BH_LOG(kWarning) << gpu.name << ": " << compiles;
   if (!gemm_library) return NewCudaBackend(device, driver);
   absl::StatusOr<std::unique_ptr<GemmLibrary>> library = NewCublasLt(driver);
   if (!library.ok()) return WithExitCode(library.status(), ExitCode::kGroupNotUp);

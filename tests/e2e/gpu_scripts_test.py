@@ -137,6 +137,15 @@ class GpuScriptsTest(unittest.TestCase):
             self.assertTrue(tests_of(pattern), f"{pattern} is no test's name")
         self.assertEqual(tests_of("*"), set().union(*(tests_of(step) for step in steps)))
 
+    def test_a_bundle_has_machine_code_for_every_gpu_that_nvcc_knows_of_four(self):
+        for known, expected in (("75 80 86 87 89 90 100 103 110 120 121", "80;90;100;120"), ("70 80 86 90", "80;90"), ("75 100 1200", "100")):
+            with tempfile.TemporaryDirectory() as folder:
+                nvcc = os.path.join(folder, "nvcc")
+                Machine.write(nvcc, "\n".join(f"echo sm_{code}" for code in known.split()))
+                done = subprocess.run([os.path.join(SCRIPTS, "bundle_architectures.sh"), nvcc], text=True, capture_output=True,
+                                      check=True, timeout=60)
+            self.assertEqual(done.stdout, expected + "\n")
+
     def test_two_gpus_are_compared_with_and_without_early_launches(self):
         code, rows, table = self.run_script("gpu_check.sh", **{"nvidia-smi": A_GPU + "; " + A_GPU})
         self.assertEqual((code, self.states(rows)), (0, {"ok"}), table)
