@@ -64,10 +64,10 @@ exec "\$here/lib/$loader" --library-path "\$here/lib:\${LD_LIBRARY_PATH:+\$LD_LI
 WRAPPER
   chmod +x "$folder/$program"
 done
-for model in llama3_gqa_bf16 llama32_tied_bf16 mistral_window_bf16 qwen2_14h_bf16 qwen3_bf16 llama2_mha_f16 llama_mqa_bf16 qwen3_5_bf16 gemma4_bf16; do
+for model in llama3_gqa_bf16 llama32_tied_bf16 mistral_window_bf16 qwen2_14h_bf16 qwen3_bf16 llama2_mha_f16 llama_mqa_bf16 qwen3_5_bf16 gemma4_bf16 mixtral_bf16 deepseek_v2_bf16; do
   cp -r "tests/data/models/$model" "$folder/data/models/"
 done
-cp -r tests/data/quantised/{gptq_act_order,awq} "$folder/data/quantised/"
+cp -r tests/data/quantised/{gptq_act_order,awq,ct_mxfp4,gpt_oss_mxfp4} "$folder/data/quantised/"
 cp scripts/gpu_{check,bench,environment,drill,steps}.sh scripts/{random_model,peer_loop}.py "$folder/"
 git rev-parse --short=7 HEAD >"$folder/commit"
 limit_mb=40

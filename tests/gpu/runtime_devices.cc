@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "tests/gpu/shared_memory.h"
 #include "tests/kernels/cuda/device_under_test.h"
+#include "tests/kernels/cuda/peers_under_test.h"
 
 namespace bulkhead {
 
@@ -13,6 +14,11 @@ std::vector<std::unique_ptr<CudaDriver>> DevicesUnderTest(bool, bool host_memory
   std::vector<std::unique_ptr<CudaDriver>> devices;
   devices.push_back(*std::move(driver));
   return devices;
+}
+
+PeerDriver& PeersOf(CudaDriver&) {
+  static PeerDriver* const peers = NewCudaPeerDriver().release();
+  return *peers;
 }
 
 }  // namespace bulkhead

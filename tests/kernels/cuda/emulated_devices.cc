@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "tests/kernels/cuda/device_under_test.h"
+#include "tests/kernels/cuda/peers_under_test.h"
 #include "tests/support/emulator/emulated_device.h"
 
 namespace bulkhead {
@@ -62,6 +63,10 @@ std::vector<std::unique_ptr<CudaDriver>> DevicesUnderTest(bool few, bool host_me
     devices.push_back(std::make_unique<emulator::EmulatedCudaDriver>(options));
   }
   return devices;
+}
+
+PeerDriver& PeersOf(CudaDriver& driver) {
+  return static_cast<emulator::EmulatedCudaDriver&>(driver);
 }
 
 }  // namespace bulkhead

@@ -1,7 +1,5 @@
 // Whole small models with experts on emulated CUDA devices, in a group of one and of two, against
-// the CPU. Where a token's scores of two experts are close, rounding decides which one it is sent
-// to, and its logits are others: the CUDA backend therefore routes by the CPU's scores, which its
-// own must be near to at every layer.
+// the CPU, routed as recorded there.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -9,58 +7,10 @@
 #include <vector>
 
 #include "tests/runtime/model/emulated_rig.h"
-#include "tests/runtime/model/rounded_products.h"
+#include "tests/runtime/model/recorded_routing.h"
 
 namespace bulkhead {
 namespace {
-
-using RouterLogits = std::vector<std::vector<float>>;  // of each call for any token
-
-// The bits of the CPU.
-class Recording final : public RoundedProducts {
- public:
-  Recording(Device& device, bool rounds, RouterLogits& calls)
-      : RoundedProducts(device, rounds), calls_(calls) {}
-
-  void RouteTokens(ConstMatrixView logits, ConstMatrixView bias, ConstMatrixView scales,
-                   const RouterOptions& options, const ExpertRouting& routing) override {
-    if (!logits.empty()) {
-      calls_.emplace_back(logits.F32(), logits.F32() + logits.rows() * logits.cols());
-    }
-    ReferenceBackend::RouteTokens(logits, bias, scales, options, routing);
-  }
-
- private:
-  RouterLogits& calls_;
-};
-
-class RoutedAsRecorded final : public CudaBackend {
- public:
-  RoutedAsRecorded(Device& device, CudaDriver& driver, const RouterLogits& calls, double tolerance)
-      : CudaBackend(device, driver, nullptr), calls_(calls), tolerance_(tolerance) {}
-
-  void RouteTokens(ConstMatrixView logits, ConstMatrixView bias, ConstMatrixView scales,
-                   const RouterOptions& options, const ExpertRouting& routing) override {
-    if (!logits.empty()) {
-      ASSERT_LT(next_, calls_.size());
-      const std::vector<float>& recorded = calls_[next_++];
-      std::vector<float> own(logits.rows() * logits.cols());
-      ASSERT_EQ(own.size(), recorded.size());
-      const auto bytes = static_cast<int64_t>(own.size() * sizeof(float));
-      device().CopyToHost(logits.data(), own.data(), bytes);
-      ASSERT_TRUE(device().Synchronize().ok());
-      EXPECT_LT(RelativeError(own, recorded), tolerance_) << "call " << next_;
-      // The model's buffer, which the router's product has written.
-      device().CopyFromHost(recorded.data(), const_cast<std::byte*>(logits.data()), bytes);
-    }
-    CudaBackend::RouteTokens(logits, bias, scales, options, routing);
-  }
-
- private:
-  const RouterLogits& calls_;
-  const double tolerance_;
-  size_t next_ = 0;
-};
 
 struct ExpertModelCase {
   std::string model;
@@ -91,7 +41,7 @@ TEST_P(CudaExpertModel, AgreesWithTheCpu) {
   options.make_device = [&] {
     RigDevice rig;
     rig.device = NewHostDevice(0);
-    rig.backend = std::make_unique<Recording>(*rig.device, c.rounds, calls);
+    rig.backend = std::make_unique<RecordsRouting>(*rig.device, c.rounds, calls);
     return rig;
   };
   const RigResult cpu = RunRig(dir, golden.prompts, options);
