@@ -1,6 +1,7 @@
 #include "runtime/service/grpc/vllm_generate_call.h"
 
 #include <atomic>
+#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -40,6 +41,10 @@ class VllmGenerateCall::Choice final : public CallTransport {
     }
   }
 
+  // The run ends, and any of its choices writes, after the first of these has returned.
+  void OnAccepted() override {
+    std::call_once(run_->accepted_, [this] { run_->transport_->OnAccepted(); });
+  }
   void Write(MessagePieces message) override;
   void SetTrailer(const std::string& key, const std::string& value) override {
     if (run_->choices_.size() == 1) run_->transport_->SetTrailer(key, value);
@@ -189,7 +194,7 @@ absl::Status VllmGenerateCall::MakeChoices(CallRequest& request,
 void VllmGenerateCall::StartChoices(VllmGeneration generation, bool on_text_worker) {
   const auto self = shared_from_this();
   const std::string id = generation.request.request_id().empty() && generation.n > 1
-                             ? core_->NextRequestId()
+                             ? core_->NewRequestId()
                              : generation.request.request_id();
   const bool has_seed = generation.request.sampling().has_seed();
   const uint64_t seed = generation.request.sampling().seed();

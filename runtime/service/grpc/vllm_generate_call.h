@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -58,6 +59,7 @@ class VllmGenerateCall final : public Call, public std::enable_shared_from_this<
 
   ServiceCore* const core_;
   CallTransport* const transport_;
+  std::once_flag accepted_;
   absl::Mutex mutex_;
   std::vector<std::unique_ptr<Choice>> choices_;  // constant once any of them is started
   int extra_calls_ = 0;                           // constant once any of them is started

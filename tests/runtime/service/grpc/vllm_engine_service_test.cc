@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <future>
 #include <memory>
 #include <string>
@@ -93,6 +94,24 @@ TEST_F(VllmEngineServiceTest, AStreamHasChunksAndThenEverything) {
   ASSERT_EQ(answered.completes.size(), 1U);
   EXPECT_THAT(answered.completes[0].output_ids(), ElementsAre('c', 'd'));
   EXPECT_EQ(answered.completes[0].finish_reason(), "stop");
+}
+
+// The guard counts a request's bytes until then.
+TEST_F(VllmEngineServiceTest, AnAcceptedCallBeginsItsAnswerBeforeItsFirstToken) {
+  MakeReady();
+  for (const uint32_t n : {1U, 2U}) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    const auto reader = stub_->Generate(&context, RequestOf("r", /*stream=*/false, n));
+    std::vector<Submitted> submitted;
+    for (uint32_t i = 0; i < n; ++i) submitted.push_back(engine_.Next());
+    reader->WaitForInitialMetadata();
+    EXPECT_EQ(core_->host.request_bytes.now(), 0);
+    for (const Submitted& choice : submitted) choice.Finish(FinishReason::kEos, 0);
+    vllm_api::GenerateResponse response;
+    for (uint32_t i = 0; i < n; ++i) EXPECT_TRUE(reader->Read(&response));
+    EXPECT_TRUE(reader->Finish().ok());
+  }
 }
 
 TEST_F(VllmEngineServiceTest, ChoicesAreRequestsWithTheirOwnSeedsAndIndices) {
