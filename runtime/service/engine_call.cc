@@ -85,7 +85,7 @@ absl::Status EngineCall::Submit(Build build) {
   build = nullptr;  // frees the message as well
   BH_ASSIGN_OR_RETURN(AnswerBudget::Hold hold,
                       core_->answers.Admit(MaxAnswerBytes(request, rules)));
-  if (request.request_id.empty()) request.request_id = core_->NextRequestId();
+  if (request.request_id.empty()) request.request_id = core_->NewRequestId();
   {
     const absl::MutexLock lock(&mutex_);
     BH_RETURN_IF_ERROR(OverLocked());

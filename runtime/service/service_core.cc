@@ -1,5 +1,9 @@
 #include "runtime/service/service_core.h"
 
+#include <sys/random.h>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "runtime/service/refusal.h"
 
 namespace bulkhead {
@@ -20,6 +24,12 @@ void ServiceCore::Stop(absl::Duration grace) {
   calls.WaitUntilClosed(grace);
   state.SetStopping();
   calls.EndAll(WithReason(absl::UnavailableError("the server is stopping"), reason::kStopping));
+}
+
+std::string ServiceCore::NewRequestId() {
+  uint64_t bits = 0;
+  BH_CHECK(getrandom(&bits, sizeof(bits), 0) == sizeof(bits));
+  return absl::StrCat(absl::Hex(bits, absl::kZeroPad16));
 }
 
 absl::Status ServiceCore::WhyRefused(size_t message_bytes) const {

@@ -1,14 +1,12 @@
 // ServiceCore: what the front ends of a server share.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "memory/host_memory.h"
 #include "runtime/service/access/access_control.h"
@@ -42,8 +40,9 @@ struct ServiceCore {
   // (STOPPING). ServingParts is used no longer once the front ends have shut down, too.
   void Stop(absl::Duration grace);
 
-  // For a client that sent none.
-  std::string NextRequestId() { return absl::StrCat(state.epoch(), "-", ++last_request_number); }
+  // For a client that sent none. Whoever knows an id may abort its request: random, so that none
+  // tells of another.
+  static std::string NewRequestId();
 
   // Why a call with a request of that size is not read at all; ok: it is.
   absl::Status WhyRefused(size_t message_bytes) const;
@@ -60,7 +59,6 @@ struct ServiceCore {
   HostCounters host;
   HostPressure pressure;
   AnswerBudget answers{quotas, &host.answer_bytes, &errors};
-  std::atomic<uint64_t> last_request_number{0};
   TextWorker text_worker{quotas.text_bytes};
 };
 

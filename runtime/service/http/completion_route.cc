@@ -28,7 +28,7 @@ absl::Status Complete(const HttpContext& context, const ExchangePointer& exchang
   BH_RETURN_IF_ERROR(CheckChoices(parts->control->Limits(), job));
   BH_RETURN_IF_ERROR(EncodeOnce(rules, &job));
   job.claim = std::move(parsed.claim);
-  job.id = absl::StrCat("cmpl-", context.core->NextRequestId());
+  job.id = absl::StrCat("cmpl-", context.core->NewRequestId());
   const std::string model =
       job.options.model.empty() ? rules.served_model_names.front() : job.options.model;
   job.format = std::make_unique<CompletionFormat>(

@@ -73,7 +73,7 @@ absl::Status Embed(const HttpContext& context, const ExchangePointer& exchange,
   BH_ASSIGN_OR_RETURN(GenerationJob job, ReadJob(parsed.body, rules, &options));
   parsed.body = Json();
   job.claim = std::move(parsed.claim);
-  job.id = absl::StrCat("embd-", context.core->NextRequestId());
+  job.id = absl::StrCat("embd-", context.core->NewRequestId());
   const std::string model =
       job.options.model.empty() ? rules.served_model_names.front() : job.options.model;
   job.format =

@@ -223,7 +223,7 @@ absl::Status Scored(const HttpContext& context, const ExchangePointer& exchange,
   if (add_special.has_value()) message.set_add_special_tokens(*add_special);
   BH_RETURN_IF_ERROR(fields.Finish());
   BH_ASSIGN_OR_RETURN(const auto parts, context.core->state.ForNewRequest());
-  const std::string id = absl::StrCat("score-", context.core->NextRequestId());
+  const std::string id = absl::StrCat("score-", context.core->NewRequestId());
   message.set_request_id(id);
   return RunOne(
       context, exchange, std::move(message), parsed.on_text_worker,

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "runtime/service/refusal.h"
 
@@ -25,6 +28,17 @@ TEST(ServiceCoreTest, AHostThatIsShortOfMemoryTakesNoCallsAndSaysWhenToComeBack)
   resident = 5000;
   core.pressure.Read();
   EXPECT_TRUE(core.WhyRefused(10).ok());
+}
+
+TEST(ServiceCoreTest, AnIdTellsNothingOfAnother) {
+  std::vector<std::set<char>> seen(16);
+  for (int i = 0; i < 100; ++i) {
+    const std::string id = ServiceCore::NewRequestId();
+    ASSERT_EQ(id.size(), seen.size());
+    for (size_t at = 0; at < id.size(); ++at) seen[at].insert(id[at]);
+  }
+  // By chance fewer than ten of 16 digits come in 100 draws once in 10^20 runs.
+  for (const std::set<char>& digits : seen) EXPECT_GE(digits.size(), 10U);
 }
 
 TEST(ServiceCoreTest, AMessageHasItsLimit) {

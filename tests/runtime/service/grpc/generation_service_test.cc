@@ -110,7 +110,7 @@ TEST_F(GenerationServiceTest, AServersOwnIdsAreUnique) {
     grpc::ClientContext context;
     v1::GenerateResponse response;
     ASSERT_TRUE(generation_->Generate(&context, TextRequestOf(""), &response).ok());
-    EXPECT_THAT(response.request_id(), HasSubstr(core_->state.epoch()));
+    EXPECT_FALSE(response.request_id().empty());
     ids.insert(response.request_id());
   }
   EXPECT_EQ(ids.size(), 3U);
