@@ -37,10 +37,8 @@ class CallReactor : public Reactor, public CallTransport {
   }
 
   void OnCancel() override {
-    // gRPC reports a cancellation without its cause; if the deadline has passed, or is within the
-    // timer's slack, that was the cause.
-    constexpr auto kSlack = std::chrono::milliseconds(20);
-    call_->OnCancelled(context_->deadline() <= std::chrono::system_clock::now() + kSlack);
+    call_->OnCancelled(
+        IsPastDeadline(begun_, context_->deadline(), std::chrono::system_clock::now()));
   }
   void OnDone() override {
     call_->OnClosed();
@@ -61,6 +59,7 @@ class CallReactor : public Reactor, public CallTransport {
 
  protected:
   grpc::CallbackServerContext* const context_;
+  const std::chrono::system_clock::time_point begun_ = std::chrono::system_clock::now();
   std::shared_ptr<Call> call_;
 };
 
@@ -104,6 +103,14 @@ class StreamReactor final : public CallReactor<grpc::ServerWriteReactor<grpc::By
 };
 
 }  // namespace
+
+bool IsPastDeadline(std::chrono::system_clock::time_point begun,
+                    std::chrono::system_clock::time_point deadline,
+                    std::chrono::system_clock::time_point now) {
+  constexpr auto kTimerSlack = std::chrono::milliseconds(20);
+  if (deadline == std::chrono::system_clock::time_point::max()) return false;  // there is none
+  return now + kTimerSlack + (deadline - begun) / 100 >= deadline;
+}
 
 grpc::ServerUnaryReactor* RunUnary(grpc::CallbackServerContext* context,
                                    const grpc::ByteBuffer* request, grpc::ByteBuffer* response,

@@ -4,6 +4,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 
@@ -12,6 +13,13 @@
 namespace bulkhead {
 
 using MakeCall = std::function<std::shared_ptr<Call>(CallTransport* transport)>;
+
+// gRPC reports a cancellation without its cause: whether that was the deadline of a call that began
+// at `begun`. Clients cancel at their own, which gRPC sends as the time that is left, rounded up to
+// three digits: by up to a hundredth.
+bool IsPastDeadline(std::chrono::system_clock::time_point begun,
+                    std::chrono::system_clock::time_point deadline,
+                    std::chrono::system_clock::time_point now);
 
 // Starts the call that `make` makes. The reactor owns itself, and the call with it, until gRPC is
 // done; `response` belongs to gRPC, until then.
