@@ -22,7 +22,7 @@ CallTable::Iterator CallTable::FindServers(uint32_t server_stream) {
 
 CallTable::Iterator CallTable::Open(uint32_t client_stream, absl::Time now) {
   const Iterator call = calls_.try_emplace(client_stream).first;
-  call->second.opened = call->second.progress = now;
+  call->second.opened = call->second.claimed = call->second.progress = now;
   return call;
 }
 

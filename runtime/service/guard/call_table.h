@@ -26,7 +26,8 @@ inline constexpr uint32_t kNoCall = 2;
 struct GuardedCall {
   bool is_held() const { return server_stream == 0; }
 
-  absl::Time opened, progress;
+  // `claimed`: its bytes; until then as `opened`.
+  absl::Time opened, claimed, progress;
   int64_t claimed_bytes = 0;  // of request_bytes; given back when it is answered
   int64_t bytes = 0;          // of its DATA
   uint32_t server_stream = 0;

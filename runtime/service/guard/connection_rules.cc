@@ -248,6 +248,7 @@ ConnectionRules::Step ConnectionRules::OnData(const FrameHead& head, absl::strin
         return end_with(NoRoomForBody(claim, quotas.request_bytes));
       }
       call.claimed_bytes = claim;
+      call.claimed = now;
     }
     call.bytes += head.payload_bytes;
     if (call.bytes > call.claimed_bytes + kBesideMessageBytes) {
@@ -313,9 +314,11 @@ bool ConnectionRules::IsTooSlow(const GuardedCall& call, absl::Time now) const {
   const absl::Duration age = now - call.opened;
   if (now - call.progress > kStalledBodyTime) return true;
   if (age > kMaxBodyTime + absl::Seconds(call.claimed_bytes) / kMinBodyRate) return true;
-  return totals_->is_pressed() && age > kPressedBodyTime && now != call.progress &&
+  // It may have waited for its bytes before.
+  const absl::Duration sending = now - call.claimed;
+  return totals_->is_pressed() && sending > kPressedBodyTime && now != call.progress &&
          static_cast<double>(call.bytes) <
-             static_cast<double>(kMinBodyRate) * absl::ToDoubleSeconds(age);
+             static_cast<double>(kMinBodyRate) * absl::ToDoubleSeconds(sending);
 }
 
 int64_t ConnectionRules::unaccounted_bytes() const {

@@ -96,6 +96,25 @@ TEST_F(RequestBodyTest, WhileOthersWaitASlowBodyEndsEarly) {
   EXPECT_EQ(After(rules, absl::Seconds(0.1)), RstStreamFrame(3, Http2Error::kCancel));
 }
 
+TEST_F(RequestBodyTest, ABodyThatWaitedForRoomHasItsTimeFromThenOn) {
+  ConnectionRules rules(&totals_, now_), other(&totals_, now_);
+  Begin(rules);
+  Begin(other);
+  for (uint32_t stream = 3; stream < 9; stream += 2) {
+    Sent(other, Headers(stream) + Message(stream, 1 << 20, 5));
+  }
+  Sent(rules, Headers(3));
+  const std::string body = Message(3, 1 << 20, 5);
+  std::string out;
+  EXPECT_EQ(rules.FromClient(body, now_, &out), 0U);
+  EXPECT_EQ(After(rules, absl::Seconds(3), /*reading=*/false), "");
+  other.FromServer(Headers(3), now_);
+  EXPECT_EQ(Sent(rules, body), body);
+  EXPECT_TRUE(totals_.bytes_are_wanted);
+  EXPECT_EQ(After(rules, absl::Seconds(1)), "");
+  EXPECT_EQ(After(rules, absl::Seconds(2)), RstStreamFrame(3, Http2Error::kCancel));
+}
+
 TEST_F(RequestBodyTest, AMessageBeyondTheLimitIsRefusedByItsLength) {
   ConnectionRules rules(&totals_, now_);
   Begin(rules);
