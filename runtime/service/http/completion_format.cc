@@ -27,7 +27,8 @@ std::string CompletionFormat::ChoiceJson(int choice, absl::string_view text,
 
 std::function<bool(std::string* out)> CompletionFormat::PromptText(PackedMessage ids) const {
   if (tokenizer_ == nullptr) return [](std::string*) { return true; };
-  std::shared_ptr<TextDecoder> decoder = tokenizer_->NewTextDecoder({}, true);
+  std::shared_ptr<TextDecoder> decoder =
+      tokenizer_->NewTextDecoder({}, options_.skip_special_tokens);
   return [decoder, owner = std::move(ids.owner),
           reader = PackedReader(ids.bytes)](std::string* out) mutable {
     const size_t enough = out->size() + kPartBytes;
@@ -74,6 +75,7 @@ BodyParts CompletionFormat::Events(int choice, absl::string_view text, PackedMes
   Place& place = places_[choice];
   if (options_.logprobs.has_value() && !place.texts.has_value()) {
     place.texts.emplace(tokenizer_, options_);
+    if (field == v1::PromptLogprobs::kTokensFieldNumber) place.texts->BeginPrompt();
   }
   if (place.texts.has_value() && field == v1::Delta::kTokensFieldNumber) {
     place.texts->BeginDelta(CountOf(message.bytes, field), text.size());
@@ -124,7 +126,10 @@ void CompletionFormat::AddLogprobs(const PackedMessage& response, BodyParts* out
   for (int list = 0; list < 4; ++list) {
     out->Add(kNames[list]);
     auto texts = std::make_shared<TokenTexts>(tokenizer_, options_);
-    texts->BeginWhole(CountOf(response.bytes, v1::GenerateResponse::kPromptLogprobsFieldNumber) +
+    const int prompt_tokens =
+        CountOf(response.bytes, v1::GenerateResponse::kPromptLogprobsFieldNumber);
+    if (prompt_tokens > 0) texts->BeginPrompt();
+    texts->BeginWhole(prompt_tokens +
                       CountOf(response.bytes, v1::GenerateResponse::kTokensFieldNumber));
     out->AddPart([list = kLists[list], texts, response, offset = size_t{0}, is_first = true,
                   tokens = PackedReader(response.bytes),

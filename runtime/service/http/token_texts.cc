@@ -42,6 +42,10 @@ TokenTexts::TokenTexts(const Tokenizer* tokenizer, const GenerationOptions& opti
   decoder_ = tokenizer_->NewTextDecoder(before_, skip_special_tokens_);
 }
 
+void TokenTexts::BeginPrompt() {
+  if (!as_ids_) decoder_ = tokenizer_->NewTextDecoder({}, skip_special_tokens_);
+}
+
 void TokenTexts::BeginDelta(int num_tokens, size_t text_bytes) {
   num_left_ = num_tokens;
   bytes_ahead_ += static_cast<int64_t>(text_bytes);

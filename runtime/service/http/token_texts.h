@@ -18,6 +18,8 @@ class TokenTexts {
   // `tokenizer` may be null: tokens are then written as ids.
   TokenTexts(const Tokenizer* tokenizer, const GenerationOptions& options);
 
+  // First, where the tokens begin with those of an echoed prompt: nothing stands before them.
+  void BeginPrompt();
   // Before the next tokens of a stream's answer: `text_bytes` of text came with them. Where that is
   // more than theirs in all, nothing follows them.
   void BeginDelta(int num_tokens, size_t text_bytes);

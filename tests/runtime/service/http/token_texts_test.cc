@@ -6,11 +6,15 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "nlohmann/json.hpp"
 #include "runtime/service/http/chat_format.h"
 #include "runtime/service/http/completion_format.h"
+#include "runtime/tokenizer/text_stream.h"
+#include "runtime/tokenizer/unicode.h"
 #include "tests/runtime/service/letter_tokenizer.h"
 
 namespace bulkhead {
@@ -138,6 +142,103 @@ TEST_P(TokenTextsTest, TextThatIsHeldBackEndsNoAnswer) {
   EXPECT_EQ(Delta("ab", ""), (Texts{"a", "b"}));
   EXPECT_EQ(Delta("\xE2", "a"), Texts{""});
   EXPECT_EQ(Delta("\x82\xAC", "b"), (Texts{"", kEuro}));
+}
+
+// The rest of `text` behind so many characters.
+absl::string_view Behind(absl::string_view text, size_t characters) {
+  for (; characters > 0 && !text.empty(); --characters) text.remove_prefix(CharBytes(text[0]));
+  return text;
+}
+
+// An answer with an echo: its text, and the lists beside it.
+struct Echoed {
+  std::string text;
+  std::vector<std::string> tokens;
+  std::vector<size_t> offsets;
+
+  void Add(const json& choice) {
+    text += choice["text"].get<std::string>();
+    if (choice["logprobs"].is_null()) return;
+    for (const json& token : choice["logprobs"]["tokens"]) tokens.push_back(token);
+    for (const json& offset : choice["logprobs"]["text_offset"]) offsets.push_back(offset);
+  }
+  void AddEvents(BodyParts parts) {
+    for (absl::string_view event :
+         absl::StrSplit(Made(std::move(parts)), "\n\n", absl::SkipEmpty())) {
+      EXPECT_TRUE(absl::ConsumePrefix(&event, "data: "));
+      Add(json::parse(std::string(event))["choices"][0]);
+    }
+  }
+  void ExpectOffsetsIn(const std::string& whole) const {
+    EXPECT_EQ(text, whole);
+    ASSERT_EQ(offsets.size(), tokens.size());
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      EXPECT_TRUE(absl::StartsWith(Behind(text, offsets[i]), tokens[i]))
+          << "token " << i << " \"" << tokens[i] << "\" at " << offsets[i] << " of \"" << text
+          << "\"";
+    }
+  }
+};
+
+TEST(EchoedTokenTexts, OffsetsAreThoseOfTheTextWithTheEcho) {
+  for (const char* name : {"llama2", "metaspace", "gpt2"}) {
+    const auto loaded = Tokenizer::Load(absl::StrCat(BH_TEST_DATA, "/tokenizers/", name));
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    const Tokenizer& tokenizer = **loaded;
+    for (const bool skip : {true, false}) {
+      SCOPED_TRACE(absl::StrCat(name, skip ? "" : " with special tokens"));
+      GenerationOptions options;
+      options.logprobs = 0;
+      options.skip_special_tokens = skip;
+      const std::vector<int32_t> prompt = *tokenizer.Encode("Hello w\xC3\xB6rld", true);
+      const std::vector<int32_t> made = *tokenizer.Encode("and \xE2\x82\xAC 5", false);
+      TextStream stream(&tokenizer, prompt, {.skip_special_tokens = skip, .stop = {}});
+      v1::GenerateResponse whole;
+      v1::TokenIds ids;
+      v1::PromptLogprobs prompt_logprobs;
+      for (const int32_t id : prompt) {
+        ids.add_ids(static_cast<uint32_t>(id));
+        prompt_logprobs.add_tokens()->set_id(static_cast<uint32_t>(id));
+      }
+      *whole.mutable_prompt_token_ids() = ids;
+      *whole.mutable_prompt_logprobs() = prompt_logprobs.tokens();
+      std::vector<v1::Delta> deltas;
+      for (const int32_t id : made) {
+        v1::Delta delta;
+        delta.add_tokens()->set_id(static_cast<uint32_t>(id));
+        delta.set_text(stream.Add(id, true).text);
+        deltas.push_back(delta);
+      }
+      *deltas.back().mutable_text() += stream.Flush();
+      for (const v1::Delta& delta : deltas) {
+        *whole.add_tokens() = delta.tokens(0);
+        *whole.mutable_text() += delta.text();
+      }
+      std::vector<int32_t> all = prompt;
+      all.insert(all.end(), made.begin(), made.end());
+      const std::string text = tokenizer.Decode(all, skip);
+      const AnswerFrame frame("id", "object", 0, "model", options);
+
+      CompletionFormat whole_format(frame, options, &tokenizer, 1);
+      Echoed answered;
+      answered.Add(json::parse(Made(whole_format.Whole({Packed(whole)}, {})))["choices"][0]);
+      answered.ExpectOffsetsIn(text);
+      EXPECT_EQ(answered.tokens.size(), all.size());
+
+      CompletionFormat stream_format(frame, options, &tokenizer, 1);
+      Echoed streamed;
+      const PackedMessage packed = Packed(ids);
+      streamed.AddEvents(stream_format.Prompt(
+          0, {packed.owner, BytesOf(packed.bytes, v1::TokenIds::kIdsFieldNumber)}, {}));
+      streamed.AddEvents(stream_format.PromptLogprobs(0, Packed(prompt_logprobs), {}));
+      for (const v1::Delta& delta : deltas) {
+        streamed.AddEvents(*stream_format.Delta(0, Packed(delta), {}));
+      }
+      streamed.ExpectOffsetsIn(text);
+      EXPECT_EQ(streamed.tokens, answered.tokens);
+      EXPECT_EQ(streamed.offsets, answered.offsets);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, TokenTextsTest, testing::Bool());
