@@ -106,7 +106,6 @@ absl::StatusOr<ChatJob> MakeChatJob(const HttpContext& context, absl::string_vie
   request.common.set_text(prompt);
   job.prompts.push_back(std::move(request.common));
   BH_RETURN_IF_ERROR(CheckChoices(parts->control->Limits(), job));
-  BH_RETURN_IF_ERROR(EncodeOnce(rules, &job));
   job.claim = std::move(parsed.claim);
   made.model = job.options.model.empty() ? rules.served_model_names.front() : job.options.model;
   made.now_unix_s = absl::ToUnixSeconds(absl::Now());

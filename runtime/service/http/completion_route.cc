@@ -26,7 +26,6 @@ absl::Status Complete(const HttpContext& context, const ExchangePointer& exchang
   job.prompts = std::move(request.prompts);
   job.echo = request.echo;
   BH_RETURN_IF_ERROR(CheckChoices(parts->control->Limits(), job));
-  BH_RETURN_IF_ERROR(EncodeOnce(rules, &job));
   job.claim = std::move(parsed.claim);
   job.id = absl::StrCat("cmpl-", context.core->NewRequestId());
   const std::string model =

@@ -266,6 +266,30 @@ UsageCounts GenerationRun::TotalUsage() const {
   return total;
 }
 
+size_t SharedTextBytes(const GenerationJob& job) {
+  size_t bytes = 0;
+  if (job.options.n == 1) return bytes;
+  for (const v1::GenerateRequest& request : job.prompts) bytes += request.text().size();
+  return bytes;
+}
+
+// Where n choices share a text, its tokens in its place.
+absl::Status EncodeOnce(const HttpContext& context, GenerationJob* job) {
+  if (SharedTextBytes(*job) == 0) return absl::OkStatus();
+  BH_ASSIGN_OR_RETURN(const auto parts, context.core->state.ForNewRequest());
+  RequestRules rules = parts->rules;
+  rules.max_model_len = parts->control->Limits().max_model_len;
+  for (v1::GenerateRequest& request : job->prompts) {
+    if (!request.has_text()) continue;
+    BH_ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
+                        BuildPrompt(request, rules, /*reserved_tokens=*/0));
+    request.mutable_token_ids()->mutable_ids()->Add(ids.begin(), ids.end());
+    request.clear_add_special_tokens();
+    request.clear_truncate_prompt_tokens();
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckChoices(const SchedulerLimits& limits, const GenerationJob& job) {
@@ -280,23 +304,22 @@ absl::Status CheckChoices(const SchedulerLimits& limits, const GenerationJob& jo
       {{"value", absl::StrCat(job.num_choices())}, {"limit", absl::StrCat(most)}});
 }
 
-absl::Status EncodeOnce(const RequestRules& rules, GenerationJob* job) {
-  if (job->options.n == 1) return absl::OkStatus();
-  for (v1::GenerateRequest& request : job->prompts) {
-    if (!request.has_text()) continue;
-    BH_ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
-                        BuildPrompt(request, rules, /*reserved_tokens=*/0));
-    request.mutable_token_ids()->mutable_ids()->Add(ids.begin(), ids.end());
-    request.clear_add_special_tokens();
-    request.clear_truncate_prompt_tokens();
-  }
-  return absl::OkStatus();
-}
-
 void RunGeneration(const HttpContext& context, GenerationJob job, const ExchangePointer& exchange,
                    bool on_text_worker) {
-  if (const absl::Status taken = context.core->TakeCalls(job.num_choices()); !taken.ok()) {
-    return exchange->Post([&context, exchange, taken] { AnswerError(context, exchange, taken); });
+  const size_t bytes = SharedTextBytes(job);
+  absl::Status status;
+  if (!on_text_worker && bytes > TextWorker::kLongTextBytes) {
+    const auto taken = std::make_shared<GenerationJob>(std::move(job));
+    status = context.core->text_worker.Post(bytes, [&context, taken, exchange] {
+      RunGeneration(context, std::move(*taken), exchange, /*on_text_worker=*/true);
+    });
+    if (status.ok()) return;
+  } else {
+    status = EncodeOnce(context, &job);
+    if (status.ok()) status = context.core->TakeCalls(job.num_choices());
+  }
+  if (!status.ok()) {
+    return exchange->Post([&context, exchange, status] { AnswerError(context, exchange, status); });
   }
   std::make_shared<GenerationRun>(context, std::move(job), exchange)->Start(on_text_worker);
 }

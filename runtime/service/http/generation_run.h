@@ -30,10 +30,8 @@ struct GenerationJob {
 // INVALID_ARGUMENT for more choices than may ever run and wait at once.
 absl::Status CheckChoices(const SchedulerLimits& limits, const GenerationJob& job);
 
-// Before RunGeneration: where n choices share a text, its tokens in its place.
-absl::Status EncodeOnce(const RequestRules& rules, GenerationJob* job);
-
-// Any thread. `on_text_worker`: the thread is the text worker.
+// Any thread. `on_text_worker`: the thread is the text worker. A text that n choices share is
+// tokenised once, a long one there.
 void RunGeneration(const HttpContext& context, GenerationJob job, const ExchangePointer& exchange,
                    bool on_text_worker);
 

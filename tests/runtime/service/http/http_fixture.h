@@ -19,6 +19,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "nlohmann/json.hpp"
 #include "runtime/service/http/http_server.h"
 #include "tests/runtime/service/fake_engine.h"
@@ -116,12 +117,7 @@ class HttpClient {
 
 class HttpServerTest : public testing::Test {
  protected:
-  HttpServerTest() {
-    HostQuotas quotas;
-    quotas.max_http_connections = 8;
-    quotas.message_bytes = 100'000;
-    Begin(quotas);
-  }
+  HttpServerTest() { Begin(Quotas()); }
   ~HttpServerTest() override {
     core_->Stop(absl::ZeroDuration());
     server_->Shutdown(absl::Seconds(1));
@@ -131,6 +127,12 @@ class HttpServerTest : public testing::Test {
     EXPECT_EQ(core_->host.answer_bytes.now(), 0);
   }
 
+  static HostQuotas Quotas() {
+    HostQuotas quotas;
+    quotas.max_http_connections = 8;
+    quotas.message_bytes = 100'000;
+    return quotas;
+  }
   void Begin(const HostQuotas& quotas, const ChatsOr& chats = NoChats("there is no template")) {
     server_ = nullptr;  // before what it refers to
     core_ = std::make_unique<ServiceCore>(quotas);
@@ -164,6 +166,16 @@ class HttpServerTest : public testing::Test {
     const auto client = Connect();
     client->Send(absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: a\r\n\r\n"));
     return Answered(*client);
+  }
+  // The text worker does nothing else until that.
+  std::shared_ptr<absl::Notification> HoldTextWorker() {
+    auto release = std::make_shared<absl::Notification>();
+    EXPECT_TRUE(core_->text_worker.Post(0, [release] { release->WaitForNotification(); }).ok());
+    return release;
+  }
+  // Of quotas without text_bytes, where one text is taken.
+  bool TextWorkerHasText() {
+    return !core_->text_worker.Post(0, [] {}).ok();
   }
   static void WaitUntil(const std::function<bool()>& done) {
     for (int i = 0; i < kLimitMs && !done(); ++i) {

@@ -149,6 +149,27 @@ TEST_F(HttpServerTest, ADrainingServerFinishesAndRefuses) {
   EXPECT_EQ(Answered(*client).first, 200);
 }
 
+// As that of a single choice is.
+TEST_F(HttpServerTest, ALongPromptOfSeveralChoicesIsTokenisedByTheTextWorker) {
+  auto parsed = ChatTemplate::Parse("{% for i in range(20000) %}a{% endfor %}", "a test");
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  auto parts = MakeChatParts(*std::move(parsed), "auto", "auto");
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  HostQuotas quotas = Quotas();
+  quotas.text_bytes = 0;
+  Begin(quotas, std::make_shared<const ChatParts>(*std::move(parts)));
+  const auto release = HoldTextWorker();
+  const auto client = Connect();
+  client->Post("/v1/chat/completions",
+               R"({"messages": [{"role": "user", "content": "a"}], "n": 2})");
+  WaitUntil([this] { return TextWorkerHasText(); });
+  EXPECT_EQ(Get("/live").first, 200);
+  release->Notify();
+  const auto [status, answer] = Answered(*client);
+  EXPECT_EQ(status, 400);
+  EXPECT_EQ(answer["error"]["code"], "PROMPT_TOO_LONG");
+}
+
 TEST_F(HttpServerTest, ALossEndsAStreamWithItsRank) {
   const auto client = Connect();
   client->Post("/v1/completions", R"({"prompt": "ab", "stream": true})");

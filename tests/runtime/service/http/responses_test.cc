@@ -165,11 +165,8 @@ class ResponsesTest : public HttpServerTest {
     EXPECT_TRUE(parsed.ok()) << parsed.status();
     auto parts = MakeChatParts(*std::move(parsed), "hermes", "qwen3");
     EXPECT_TRUE(parts.ok()) << parts.status();
-    HostQuotas quotas;
-    quotas.max_http_connections = 8;
-    quotas.message_bytes = 100'000;
     server_ = nullptr;
-    Begin(quotas, std::make_shared<const ChatParts>(*std::move(parts)));
+    Begin(Quotas(), std::make_shared<const ChatParts>(*std::move(parts)));
   }
 
   static constexpr char kTools[] = R"("tools": [{"type": "function", "name": "f"}])";
