@@ -345,6 +345,10 @@ void HttpConnection::OnAnswered() {
   if (!pending_.empty()) Parse();
 }
 
+void HttpConnection::RefusePartial(const absl::Status& why) {
+  if (parser_ != nullptr) Refuse(why, HttpStatusOf(why));
+}
+
 void HttpConnection::CloseWhenIdle() {
   closing_ = true;
   if (phase_ == Phase::kReading) Close();

@@ -58,6 +58,8 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
 
   void Start();
   void Tick(Clock::time_point now);
+  // A request that has begun and is not whole; nothing else.
+  void RefusePartial(const absl::Status& why);
   // Once the answer under way is complete, or at once.
   void CloseWhenIdle();
   // `reason` is counted (HostCounters::closed); empty: as the client wanted.
@@ -67,7 +69,8 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   bool is_idle() const {
     return phase_ == Phase::kReading && pending_.empty() && parser_ == nullptr;
   }
-  bool is_reading_body() const { return phase_ == Phase::kReading && has_request_; }
+  // Of a request that is not whole.
+  size_t body_bytes() const { return parser_ == nullptr ? 0 : parser_->body_bytes(); }
   Clock::time_point since() const { return since_; }
 
  private:

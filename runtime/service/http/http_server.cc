@@ -122,16 +122,20 @@ struct HttpServer::Parts {
     return all;
   }
 
-  void Tick() {
-    const bool pressed = core->pressure.percent() >= HostPressure::kCloseConnections;
-    const auto now = HttpConnection::Clock::now();
-    for (const std::shared_ptr<HttpConnection>& connection : All()) {
-      if (pressed && connection->is_reading_body()) {
-        connection->Close("OVERLOADED");
-      } else {
-        connection->Tick(now);
-      }
+  // One at a time: what it frees may be enough for the others.
+  void RefuseLargestBody() {
+    std::shared_ptr<HttpConnection> largest;
+    for (const auto& [id, connection] : connections) {
+      const size_t most = largest == nullptr ? 0 : largest->body_bytes();
+      if (connection->body_bytes() > most) largest = connection;
     }
+    if (largest != nullptr) largest->RefusePartial(HostIsShortOfMemory());
+  }
+
+  void Tick() {
+    const auto now = HttpConnection::Clock::now();
+    for (const std::shared_ptr<HttpConnection>& connection : All()) connection->Tick(now);
+    if (core->pressure.percent() >= HostPressure::kCloseConnections) RefuseLargestBody();
     timer.expires_after(kTick);
     timer.async_wait([this](const boost::system::error_code& ec) {
       if (!ec) Tick();

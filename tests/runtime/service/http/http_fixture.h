@@ -59,10 +59,11 @@ class HttpClient {
                       fields, "Content-Length: ", body.size(), "\r\n\r\n", body));
   }
   // Sends the head of a request and waits until the server has read it.
-  void BeginRequest() {
+  void BeginRequest(int body_bytes = 15) {
     Send(
-        "POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
-        "Expect: 100-continue\r\nContent-Length: 15\r\n\r\n");
+        absl::StrCat("POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+                     "Expect: 100-continue\r\nContent-Length: ",
+                     body_bytes, "\r\n\r\n"));
     EXPECT_THAT(ReadUntil("\r\n\r\n"), testing::HasSubstr("100 Continue"));
   }
   // Up to what ends with `end`; all there is where the connection ends before.
@@ -88,6 +89,11 @@ class HttpClient {
     std::string body = received_.substr(0, bytes);
     received_.erase(0, bytes);
     return {std::move(head), std::move(body)};
+  }
+  // Something has come already.
+  bool HasInput() const {
+    pollfd now = {fd_, POLLIN, 0};
+    return poll(&now, 1, 0) > 0;
   }
   // Waits for the end of the connection.
   bool IsClosed() {
@@ -133,9 +139,10 @@ class HttpServerTest : public testing::Test {
     quotas.message_bytes = 100'000;
     return quotas;
   }
-  void Begin(const HostQuotas& quotas, const ChatsOr& chats = NoChats("there is no template")) {
+  void Begin(const HostQuotas& quotas, const ChatsOr& chats = NoChats("there is no template"),
+             std::function<int64_t()> resident_bytes = ResidentBytes) {
     server_ = nullptr;  // before what it refers to
-    core_ = std::make_unique<ServiceCore>(quotas);
+    core_ = std::make_unique<ServiceCore>(quotas, std::move(resident_bytes));
     auto server = HttpServer::Start({.host = "127.0.0.1", .port = 0, .chats = chats}, core_.get());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);

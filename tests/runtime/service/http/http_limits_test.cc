@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -147,6 +148,28 @@ TEST_F(HttpServerTest, ADrainingServerFinishesAndRefuses) {
   submitted.Send(0, {'c'}, "c");
   submitted.Finish(FinishReason::kEos, 1);
   EXPECT_EQ(Answered(*client).first, 200);
+}
+
+TEST_F(HttpServerTest, UnderPressureBodiesAreRefusedTheLargestFirst) {
+  HostQuotas quotas = Quotas();
+  quotas.total_bytes = 1000;
+  const auto resident = std::make_shared<std::atomic<int64_t>>(5000);
+  Begin(quotas, NoChats("none"), [resident] { return resident->load(); });
+  const auto small = Connect(), large = Connect();
+  small->BeginRequest(50'000);
+  small->Send(std::string(100, ' '));
+  large->BeginRequest(50'000);
+  large->Send(std::string(8000, ' '));
+  EXPECT_EQ(Get("/live").first, 200);  // it has read them
+  *resident = 5960;
+  const auto expect_refused = [](HttpClient& client) {
+    const auto [head, body] = client.ReadAnswer();
+    EXPECT_THAT(head, AllOf(HasSubstr("503"), HasSubstr("Retry-After: 1\r\n")));
+    EXPECT_THAT(body, HasSubstr("\"code\":\"HOST_MEMORY\""));
+  };
+  expect_refused(*small);
+  EXPECT_TRUE(large->HasInput());
+  expect_refused(*large);
 }
 
 // As that of a single choice is.
