@@ -214,7 +214,10 @@ void HttpConnection::Refuse(const absl::Status& why, int http_status) {
   Answer(std::move(answer), [](bool) {});
 }
 
-std::string HttpConnection::Head(const HttpAnswer& answer, std::optional<size_t> length) const {
+std::string HttpConnection::Head(const HttpAnswer& answer, std::optional<size_t> length) {
+  // Once it drains, the next request belongs elsewhere.
+  const bool drains = core_->state.phase() >= ServingPhase::kDraining;
+  if (drains || closing_ || !(length.has_value() || takes_chunks_)) keep_alive_ = false;
   std::string head = absl::StrCat("HTTP/1.1 ", answer.status, " ", HttpReason(answer.status),
                                   "\r\nContent-Type: ", answer.content_type, "\r\n");
   for (const auto& [name, value] : answer.headers) {
@@ -226,8 +229,7 @@ std::string HttpConnection::Head(const HttpAnswer& answer, std::optional<size_t>
   } else if (takes_chunks_) {
     absl::StrAppend(&head, "Transfer-Encoding: chunked\r\n");
   }
-  const bool stays = keep_alive_ && !closing_ && (length.has_value() || takes_chunks_);
-  if (!stays) {
+  if (!keep_alive_) {
     absl::StrAppend(&head, "Connection: close\r\n");
   } else if (!takes_chunks_) {
     absl::StrAppend(&head, "Connection: keep-alive\r\n");
@@ -241,7 +243,6 @@ void HttpConnection::Answer(HttpAnswer answer, HttpExchange::Written written) {
   const bool is_all = answer.body.Produce(&first);
   const bool whole = is_all && first.size() <= 4 * kWholeBytes;
   in_chunks_ = !whole;
-  if (!whole && !takes_chunks_) keep_alive_ = false;
   prefix_ = Head(answer, whole ? std::optional<size_t>(first.size()) : std::nullopt);
   BodyParts parts;
   if (!is_head_) {
@@ -258,7 +259,6 @@ void HttpConnection::BeginEvents() {
   answer.content_type = "text/event-stream; charset=utf-8";
   answer.headers.emplace_back("Cache-Control", "no-cache");
   in_chunks_ = true;
-  if (!takes_chunks_) keep_alive_ = false;
   prefix_ = Head(answer, std::nullopt);
   Pump();
 }
@@ -349,9 +349,10 @@ void HttpConnection::RefusePartial(const absl::Status& why) {
   if (parser_ != nullptr) Refuse(why, HttpStatusOf(why));
 }
 
-void HttpConnection::CloseWhenIdle() {
+void HttpConnection::CloseWhenIdle(const absl::Status& why) {
   closing_ = true;
-  if (phase_ == Phase::kReading) Close();
+  if (is_idle()) return Close();
+  RefusePartial(why);
 }
 
 void HttpConnection::Tick(Clock::time_point now) {

@@ -60,8 +60,8 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   void Tick(Clock::time_point now);
   // A request that has begun and is not whole; nothing else.
   void RefusePartial(const absl::Status& why);
-  // Once the answer under way is complete, or at once.
-  void CloseWhenIdle();
+  // Once the answer under way is complete, or at once; RefusePartial first.
+  void CloseWhenIdle(const absl::Status& why);
   // `reason` is counted (HostCounters::closed); empty: as the client wanted.
   void Close(const std::string& reason = "");
 
@@ -89,8 +89,9 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   void NewParser();
   void Dispatch();
   void Refuse(const absl::Status& why, int http_status);
-  // The head of an answer; without a length it is sent in chunks, or up to the end.
-  std::string Head(const HttpAnswer& answer, std::optional<size_t> length) const;
+  // The head of an answer; without a length it is sent in chunks, or up to the end. The connection
+  // stays behind it unless it says so.
+  std::string Head(const HttpAnswer& answer, std::optional<size_t> length);
   void Answer(HttpAnswer answer, HttpExchange::Written written);
   void BeginEvents();
   void Enqueue(Item item);

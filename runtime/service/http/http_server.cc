@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/post.hpp"
@@ -93,6 +94,7 @@ struct HttpServer::Parts {
         [this, id] {
           connections.erase(id);
           count.Sub(1);
+          SayIfAllClosed();
         });
     connections[id] = connection;
     connection->Start();
@@ -113,6 +115,10 @@ struct HttpServer::Parts {
     if (longest == nullptr) return false;
     longest->Close("TOO_MANY_CONNECTIONS");
     return true;
+  }
+
+  void SayIfAllClosed() {
+    if (stopping && connections.empty() && !all_closed.HasBeenNotified()) all_closed.Notify();
   }
 
   std::vector<std::shared_ptr<HttpConnection>> All() const {
@@ -156,6 +162,7 @@ struct HttpServer::Parts {
   // Also of whatever may still post: exchanges, on the text worker, too.
   std::shared_ptr<const void> user = std::make_shared<int>();
   bool stopping = false;
+  absl::Notification all_closed;  // once it is stopping
   std::atomic<bool> is_shut_down{false};
   std::thread thread;
 };
@@ -191,10 +198,15 @@ void HttpServer::Shutdown(absl::Duration grace) {
   Parts* const parts = parts_.get();
   boost::asio::post(parts->io, [parts] {
     parts->stopping = true;
-    for (const auto& connection : parts->All()) connection->CloseWhenIdle();
+    const absl::Status why = parts->core->state.ForNewRequest().status();
+    for (const auto& connection : parts->All()) connection->CloseWhenIdle(why);
+    parts->SayIfAllClosed();
   });
-  // Calls close when their answers are with the clients that read.
+  // Calls close when their answers are with the clients that read, connections once the clients
+  // have read other answers, too.
+  const absl::Time until = MonotonicNow() + grace;
   parts->core->calls.WaitUntilClosed(grace);
+  parts->all_closed.WaitForNotificationWithTimeout(until - MonotonicNow());
   absl::Notification closed;
   boost::asio::post(parts->io, [parts, &closed] {
     for (const auto& connection : parts->All()) connection->Close();

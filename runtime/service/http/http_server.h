@@ -35,8 +35,8 @@ class HttpServer {
   // "HOST:PORT" to connect to, with the bound port.
   const std::string& target() const;
 
-  // ServiceCore::Stop(grace); lets answers that are complete be sent within `grace`, then closes
-  // every connection.
+  // ServiceCore::Stop(grace); refuses requests that are not whole, lets answers be made and sent
+  // within `grace`, then closes every connection.
   void Shutdown(absl::Duration grace);
 
  private:

@@ -147,7 +147,9 @@ TEST_F(HttpServerTest, ADrainingServerFinishesAndRefuses) {
   EXPECT_EQ(Get("/live").first, 200);
   submitted.Send(0, {'c'}, "c");
   submitted.Finish(FinishReason::kEos, 1);
-  EXPECT_EQ(Answered(*client).first, 200);
+  const auto [head, body] = client->ReadAnswer();
+  EXPECT_THAT(head, AllOf(HasSubstr("200 OK"), HasSubstr("Connection: close")));
+  EXPECT_TRUE(client->IsClosed());
 }
 
 TEST_F(HttpServerTest, UnderPressureBodiesAreRefusedTheLargestFirst) {
