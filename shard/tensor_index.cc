@@ -224,16 +224,25 @@ absl::Status TensorIndex::CheckAgainst(const ModelConfig& config) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> TensorIndex::HasOwnLmHead(const ModelConfig& config) const {
+std::map<int, LocatedTensor> TensorIndex::Tables(const ModelConfig& config) const {
   ModelConfig untied = config;
   untied.tie_word_embeddings = false;
-  std::map<int, LocatedTensor> tables;  // by slot
+  std::map<int, LocatedTensor> tables;
   for (const TensorRow& row : ModelTensors(untied)) {
     const auto found = tensors_.find(row.Name());
     if (row.held_as == HeldAs::kTable && found != tensors_.end()) tables[row.slot] = found->second;
   }
+  return tables;
+}
+
+bool TensorIndex::HasLmHead(const ModelConfig& config) const {
+  return Tables(config).contains(kLmHead);
+}
+
+absl::StatusOr<bool> TensorIndex::HasOwnLmHead(const ModelConfig& config) const {
+  const std::map<int, LocatedTensor> tables = Tables(config);
   if (!tables.contains(kLmHead) || !tables.contains(kEmbedding)) return false;
-  return DifferentBytes(tables[kLmHead], tables[kEmbedding]);
+  return DifferentBytes(tables.at(kLmHead), tables.at(kEmbedding));
 }
 
 DType TensorIndex::MainDType() const {

@@ -36,6 +36,7 @@ class TensorIndex {
   // With any shape and format; null where there is none. Lives as long as the index.
   const LocatedTensor* FindAny(absl::string_view name) const;
   absl::Status CheckAgainst(const ModelConfig& config) const;
+  bool HasLmHead(const ModelConfig& config) const;
   absl::StatusOr<bool> HasOwnLmHead(const ModelConfig& config) const;
   uint64_t Fingerprint() const;
   const std::vector<std::unique_ptr<SafetensorsFile>>& files() const { return files_; }  // by name
@@ -43,6 +44,7 @@ class TensorIndex {
 
  private:
   absl::Status Add(std::unique_ptr<SafetensorsFile> file);
+  std::map<int, LocatedTensor> Tables(const ModelConfig& config) const;  // those there, by slot
   static absl::StatusOr<TensorIndex> OpenAsNamed(const std::string& dir);
 
   std::string dir_;

@@ -146,6 +146,8 @@ class SafetensorsCheckpoint : public Checkpoint {
     return RefuseModel(index_.CheckAgainst(config));
   }
 
+  bool HasLmHead(const ModelConfig& config) const override { return index_.HasLmHead(config); }
+
   absl::StatusOr<bool> HasOwnLmHead(const ModelConfig& config) const override {
     absl::StatusOr<bool> own = index_.HasOwnLmHead(config);
     if (!own.ok()) return RefuseModel(own.status());

@@ -45,6 +45,9 @@ class Checkpoint {
   // format) with exit code 3, naming file and tensor.
   virtual absl::Status CheckAgainst(const ModelConfig& config) const = 0;
 
+  // Whether there is an lm_head.
+  virtual bool HasLmHead(const ModelConfig& config) const = 0;
+
   // Whether there is an lm_head with other values than the embedding: a config that ties them is
   // then wrong. Reads both as far as they are equal. DATA_LOSS with exit code 3 when it cannot.
   virtual absl::StatusOr<bool> HasOwnLmHead(const ModelConfig& config) const = 0;

@@ -115,6 +115,7 @@ class RunJob final : public BatchJob {
   }
 
   absl::Status Prepare(const RankEngine& engine) override {
+    BH_RETURN_IF_ERROR(CheckHasLmHead(engine.source));
     const ParsedConfig& config = engine.source.config;
     RequestRules rules;
     rules.tokenizer = engine.tokenizer.get();

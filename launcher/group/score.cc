@@ -63,6 +63,7 @@ class ScoreJob final : public BatchJob {
   }
 
   absl::Status Prepare(const RankEngine& engine) override {
+    BH_RETURN_IF_ERROR(CheckHasLmHead(engine.source));
     const int vocab_size = engine.source.config.model.vocab_size;
     BH_LOG(kInfo) << absl::StrFormat("scoring: logits are computed in tiles of %d rows, %s each",
                                      kLogitTileRows,

@@ -19,7 +19,6 @@
 #include "comm/wait.h"
 #include "launcher/exit_status.h"
 #include "launcher/group/config_text.h"
-#include "launcher/group/embedding_config.h"
 #include "launcher/group/grammars.h"
 #include "launcher/group/host_start.h"
 #include "launcher/group/load_histograms.h"
@@ -168,7 +167,7 @@ ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
                  .default_max_tokens = options.engine.default_max_tokens,
                  .max_logprobs = 20,
                  .defaults = engine.source.config.generation,
-                 .embedding = ReadEmbeddingRules(engine.source.dir, model.hidden_size),
+                 .embedding = engine.source.embedding,
                  .grammars = GrammarsOf(engine)};
   v1::ServerInfo& server = parts.server_info;
   server.set_version(std::string(Version()));

@@ -6,6 +6,7 @@
 #include "base/exit_code.h"
 #include "base/status.h"
 #include "launcher/model_path.h"
+#include "launcher/planning/embedding_config.h"
 #include "launcher/wire.h"
 #include "memory/kv_format_name.h"
 #include "runtime/model/family.h"
@@ -63,6 +64,18 @@ absl::Status UntieDifferentLmHead(ModelSource& source) {
   return absl::OkStatus();
 }
 
+// A model of embeddings is often saved without its head, which then counts for nothing.
+void DoWithoutLmHead(ModelSource& source) {
+  ModelConfig& model = source.config.model;
+  source.embedding = ReadEmbeddingRules(source.dir, model.hidden_size);
+  if (model.tie_word_embeddings || source.embedding.size == 0) return;
+  if (source.checkpoint->HasLmHead(model)) return;
+  source.embedding.alone = true;
+  model.tie_word_embeddings = true;
+  source.config.warnings.push_back(
+      "the checkpoint has no lm_head: it is served for embeddings alone");
+}
+
 // "auto": the dtype in config.json, or if absent that of the stored tensors.
 DType StatedDType(const ModelSource& source) {
   const DType stored = source.checkpoint != nullptr ? source.checkpoint->MainDType() : DType::kF32;
@@ -106,7 +119,8 @@ absl::Status CheckDraftModel(const ModelConfig& draft, const ModelConfig& model)
 absl::Status ReadDraftModel(const EngineOptions& options, Weights weights, ModelSource& source) {
   absl::StatusOr<ModelSource> draft = ReadModelSource(DraftOptionsOf(options), weights);
   if (!draft.ok()) return OfDraft(options, draft.status());
-  const absl::Status fits = CheckDraftModel(draft->config.model, source.config.model);
+  absl::Status fits = CheckDraftModel(draft->config.model, source.config.model);
+  if (fits.ok()) fits = CheckHasLmHead(*draft);
   if (!fits.ok()) return OfDraft(options, fits);
   source.draft = std::make_unique<ModelSource>(*std::move(draft));
   absl::StatusOr<ModelLimits> formats = DraftFormatsOf(options, *source.draft, source.formats);
@@ -197,6 +211,15 @@ ActivationDType ActivationOf(const EngineOptions& options, const WeightFormats& 
   return options.activation_dtype.value_or(fast ? ActivationDType::kInt8 : ActivationDType::kF32);
 }
 
+absl::Status CheckHasLmHead(const ModelSource& source) {
+  if (!source.embedding.alone) return absl::OkStatus();
+  return WithExitCode(
+      absl::UnimplementedError(absl::StrCat("the checkpoint in ", source.dir,
+                                            " has no lm_head: 'bulkhead serve' gives its "
+                                            "embeddings, and nothing can be generated")),
+      ExitCode::kModelRefused);
+}
+
 absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weights weights) {
   ModelSource source;
   BH_ASSIGN_OR_RETURN(source.dir, ResolveModelPath(options.model));
@@ -208,6 +231,7 @@ absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weight
   absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = Checkpoint::Open(source.dir);
   if (checkpoint.ok()) {
     source.checkpoint = *std::move(checkpoint);
+    DoWithoutLmHead(source);
     BH_RETURN_IF_ERROR(UntieDifferentLmHead(source));
     BH_RETURN_IF_ERROR(source.checkpoint->CheckAgainst(source.config.model));
   } else if (weights == Weights::kRequired || !absl::IsNotFound(checkpoint.status())) {

@@ -10,6 +10,7 @@
 #include "launcher/flags/options.h"
 #include "launcher/planning/model_capacity.h"
 #include "runtime/model/footprint.h"
+#include "runtime/service/request_builder.h"
 #include "shard/model_config.h"
 #include "shard/weight_loader.h"
 
@@ -19,6 +20,7 @@ struct ModelSource {
   std::string dir;
   ParsedConfig config;                     // with its warnings and ours
   std::shared_ptr<Checkpoint> checkpoint;  // may be null under Weights::kOptional
+  EmbeddingRules embedding;                // of an embedding model; `alone` without an lm_head
   ModelLimits formats;                     // weights, activation, kv_format, block_tokens
   // The draft model, if --speculative-config has one, or the MTP layer, of the same checkpoint.
   std::unique_ptr<ModelSource> draft;
@@ -39,6 +41,9 @@ absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weight
 // An answer's default length, if one is given, is within what was planned. Exit code 2.
 absl::Status CheckDefaultMaxTokens(const EngineOptions& options, const ModelConfig& model,
                                    int max_model_len);
+
+// UNIMPLEMENTED with exit code 3 where the checkpoint has no lm_head, for whom logits count.
+absl::Status CheckHasLmHead(const ModelSource& source);
 
 // Where the device is a GPU: it has no list of NUMA nodes. Exit code 2.
 absl::Status CheckFlagsOnGpu(const EngineOptions& options);

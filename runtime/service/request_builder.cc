@@ -144,10 +144,19 @@ absl::Status AddResume(const v1::Resume& resume, const v1::Sampling& sampling,
   return absl::OkStatus();
 }
 
+absl::Status CheckHasLogits(const RequestRules& rules, absl::string_view field) {
+  if (!rules.embedding.alone) return absl::OkStatus();
+  return InvalidField(field, "the model's checkpoint has no lm_head: it gives embeddings alone",
+                      reason::kUnsupportedParameter);
+}
+
 // Whether the request is for an embedding.
 absl::StatusOr<bool> WantsEmbedding(const v1::GenerateRequest& request, const RequestRules& rules) {
   const v1::Output& output = request.output();
-  if (!output.embedding()) return false;
+  if (!output.embedding()) {
+    BH_RETURN_IF_ERROR(CheckHasLogits(rules, "output.embedding"));
+    return false;
+  }
   if (rules.embedding.size == 0) {
     return InvalidField("output.embedding",
                         absl::StrCat("the model gives no embeddings: ", rules.embedding.why_not),
@@ -174,6 +183,7 @@ int EffectiveMaxTokens(const Request& request, int max_model_len) {
 absl::StatusOr<Request> BuildScoreRequest(const v1::ScoreRequest& message,
                                           const RequestRules& rules) {
   BH_RETURN_IF_ERROR(RefuseUnknownFields(message, ""));
+  BH_RETURN_IF_ERROR(CheckHasLogits(rules, "model"));
   v1::GenerateRequest request;
   request.set_request_id(message.request_id());
   request.set_model(message.model());

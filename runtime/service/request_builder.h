@@ -25,11 +25,12 @@ inline constexpr int kMaxAllowedTokenIds = 1024;
 inline constexpr int kMaxBadWords = 64;
 inline constexpr int kMaxBadWordBytes = 128;
 
-// Of an embedding model (launcher/group/embedding_config.h).
+// Of an embedding model (launcher/planning/embedding_config.h).
 struct EmbeddingRules {
   int size = 0;  // 0: the model is none
   bool normalizes = true;
   std::string why_not;  // of a model that is none
+  bool alone = false;   // there are no logits: nothing is generated or scored
 };
 
 struct RequestRules {

@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import struct
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -56,11 +57,11 @@ def without_head(source, target):
         f.write(struct.pack("<Q", len(header)) + header + data)
 
 
-def embedding_model(folder, **pooling):
+def embedding_model(folder, tied=True, **pooling):
     source = os.path.join(group.SOURCE, "tests", "data", "models", "qwen3_tied_f32")
     with open(os.path.join(source, "config.json"), encoding="utf-8") as f:
         config = json.load(f)
-    write_json(os.path.join(folder, "config.json"), dict(config, max_position_embeddings=2048))
+    write_json(os.path.join(folder, "config.json"), dict(config, max_position_embeddings=2048, tie_word_embeddings=tied))
     without_head(source, folder)
     write_json(os.path.join(folder, "modules.json"),
                [{"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
@@ -156,6 +157,34 @@ class EmbeddingsTest(unittest.TestCase):
                 self.group.generation.Generate(request, timeout=group.LIMIT_S)
             self.assertEqual(caught.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
             self.assertIn("embedding", caught.exception.details())
+
+
+class WithoutHeadTest(unittest.TestCase):
+    """As Qwen3-Embedding-8B: saved without the head that config.json says it has."""
+
+    def test_it_gives_embeddings_and_refuses_all_else(self):
+        with tempfile.TemporaryDirectory() as folder:
+            embedding_model(folder, tied=False)
+            group.MODEL = folder
+            with group.Group("--http-port", 0) as g:
+                status, answer = ask(g.http_target, input=IDS)
+                self.assertEqual(status, 200, answer)
+                for ours, theirs in zip(answer["data"][0]["embedding"], GOLDEN):
+                    self.assertAlmostEqual(ours, theirs, delta=2e-5)
+                tokens = pb.TokenIds(ids=IDS)
+                for call, request in ((g.generation.Generate, pb.GenerateRequest(token_ids=tokens)),
+                                      (g.generation.Score, pb.ScoreRequest(token_ids=tokens))):
+                    with self.assertRaises(grpc.RpcError) as caught:
+                        response = call(request, timeout=group.LIMIT_S)
+                        list(response if hasattr(response, "__next__") else [])
+                    self.assertEqual(caught.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
+                    self.assertIn("has no lm_head: it gives embeddings alone", caught.exception.details())
+            prompts = os.path.join(folder, "prompts.jsonl")
+            write_json(prompts, {"prompt_token_ids": IDS})
+            done = subprocess.run([group.BINARY, "run", "--model", folder, "--prompts", prompts], capture_output=True,
+                                  encoding="utf-8", env=group.ENVIRONMENT, timeout=group.LIMIT_S, check=False)
+            self.assertEqual(done.returncode, 3, done.stderr)
+            self.assertIn("has no lm_head", done.stderr)
 
 
 class OtherPoolingTest(unittest.TestCase):

@@ -1,4 +1,4 @@
-#include "launcher/group/embedding_config.h"
+#include "launcher/planning/embedding_config.h"
 
 #include <vector>
 
