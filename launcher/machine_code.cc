@@ -31,12 +31,13 @@ std::string CompilesAtStart(absl::string_view architectures, int major, int mino
   for (const absl::string_view architecture : absl::StrSplit(architectures, ';')) {
     if (RunsOn(architecture, major, minor)) return "";
   }
-  return absl::StrCat("this build has no machine code for compute capability ", major, ".", minor,
-                      " (it is for ", architectures,
-                      "): the driver compiles every kernel now, which may take minutes, and keeps "
-                      "them in ~/.nv/ComputeCache (CUDA_CACHE_PATH); build with "
-                      "-DCMAKE_CUDA_ARCHITECTURES=",
-                      major, "0 to do without");
+  return absl::StrCat(
+      "this build has no machine code for compute capability ", major, ".", minor, " (it is for ",
+      architectures,
+      "): the driver compiles every kernel, which may take minutes, where "
+      "~/.nv/ComputeCache (CUDA_CACHE_PATH) has none of an earlier start; build with "
+      "-DCMAKE_CUDA_ARCHITECTURES=",
+      major, "0 to do without");
 }
 
 }  // namespace bulkhead

@@ -1,6 +1,6 @@
 #include "comm/shm/region.h"
 
-#include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -78,7 +78,7 @@ absl::Status Region::abort_status() const {
     if (MonotonicNanos() > until_ns) {
       return WithExitCode(absl::UnavailableError("the group was aborted"), ExitCode::kRankLost);
     }
-    sched_yield();
+    usleep(1000);
   }
   const size_t bytes = std::min<size_t>(head_->abort_bytes, head_->abort_text.size());
   return DecodeStatus(absl::string_view(head_->abort_text.data(), bytes));

@@ -1,11 +1,13 @@
 #include "runtime/tokenizer/post_processor.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/status.h"
 
 namespace bulkhead {
@@ -90,11 +92,20 @@ absl::StatusOr<std::optional<PostProcessor>> PostProcessor::OfFlags(
   if (!config.Find("add_bos_token").has_value() && !config.Find("add_eos_token").has_value()) {
     return std::nullopt;
   }
+  if (!config.Find("tokenizer_class").has_value()) return std::nullopt;
+  BH_ASSIGN_OR_RETURN(const std::string name, config.GetString("tokenizer_class"));
+  constexpr absl::string_view kOfFlags[] = {"LlamaTokenizer", "CodeLlamaTokenizer",
+                                            "GemmaTokenizer", "CohereTokenizer"};
+  const absl::string_view plain = absl::StripSuffix(name, "Fast");
+  if (std::find(std::begin(kOfFlags), std::end(kOfFlags), plain) == std::end(kOfFlags)) {
+    return std::nullopt;
+  }
   PostProcessor processor;
   processor.is_template_ = true;
   for (const char* side : {"bos_token", "eos_token"}) {
-    if (side[0] == 'e') processor.pieces_.push_back({true, {}});
-    BH_ASSIGN_OR_RETURN(const bool adds, config.GetBool(absl::StrCat("add_", side), false));
+    const bool is_eos = side[0] == 'e';
+    if (is_eos) processor.pieces_.push_back({true, {}});
+    BH_ASSIGN_OR_RETURN(const bool adds, config.GetBool(absl::StrCat("add_", side), !is_eos));
     std::optional<JsonPart> token = config.Find(side);
     if (!token.has_value()) token = older.Find(side);
     if (!adds || !token.has_value()) continue;  // a flag without its token is off

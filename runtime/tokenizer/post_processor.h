@@ -21,7 +21,9 @@ class PostProcessor {
   static absl::StatusOr<PostProcessor> Read(const JsonPart& part, int32_t end_id);
 
   // What "add_bos_token" and "add_eos_token" of a tokenizer_config.json say: where one of them is
-  // there they count instead of the file's post-processor, as in transformers; else nullopt.
+  // there and "tokenizer_class" is one whose post-processor transformers makes of them (Llama's,
+  // Code Llama's, Gemma's, Cohere's: a BOS without the flag, and no EOS), they count instead of the
+  // file's; else nullopt.
   // `older`, special_tokens_map.json, has the tokens that `config` lacks. `id_of` finds a token's
   // id.
   static absl::StatusOr<std::optional<PostProcessor>> OfFlags(

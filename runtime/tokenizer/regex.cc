@@ -71,11 +71,13 @@ std::string ErrorText(int error) {
 
 }  // namespace
 
-RegexBudget::RegexBudget(std::chrono::milliseconds time)
-    : end_ns_(ThreadCpuNanos() + std::chrono::nanoseconds(time).count()) {}
-
 bool RegexBudget::Spend() {
-  if (++calls_ % 64 == 0) spent_ = spent_ || ThreadCpuNanos() >= end_ns_;
+  constexpr int kCallsOfALook = 64;
+  if (++calls_ % kCallsOfALook == 0) {
+    const int64_t now_ns = ThreadCpuNanos();
+    if (calls_ == kCallsOfALook) end_ns_ = now_ns + time_.count();
+    spent_ = spent_ || now_ns >= end_ns_;
+  }
   return !spent_;
 }
 

@@ -26,12 +26,14 @@ struct Span {
 class RegexBudget {
  public:
   static constexpr std::chrono::milliseconds kDefaultTime{10'000};
-  explicit RegexBudget(std::chrono::milliseconds time = kDefaultTime);
-  // Counts one match call. False once the time is over (the clock is checked occasionally).
+  explicit RegexBudget(std::chrono::milliseconds time = kDefaultTime) : time_(time) {}
+  // Counts one match call. False once the time is over. The clock, a system call, is read
+  // occasionally, first after some calls: the time begins there.
   bool Spend();
 
  private:
-  int64_t end_ns_;  // of the thread's CPU time
+  std::chrono::nanoseconds time_;
+  int64_t end_ns_ = 0;  // of the thread's CPU time
   int calls_ = 0;
   bool spent_ = false;
 };

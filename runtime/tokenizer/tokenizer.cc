@@ -388,11 +388,9 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& di
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) return WithExitCode(text.status(), ExitCode::kModelRefused);
   const auto config = ReadJsonIfThere(dir, "tokenizer_config.json");
-  const auto older = ReadJsonIfThere(dir, "special_tokens_map.json");
-  for (const auto* other : {&config, &older}) {
-    if (!other->ok()) return WithExitCode(other->status(), ExitCode::kModelRefused);
-  }
-  return ParseFiles(*text, path, *config, *older);
+  if (!config.ok()) return WithExitCode(config.status(), ExitCode::kModelRefused);
+  const auto older = ReadJsonIfThere(dir, "special_tokens_map.json").value_or(nlohmann::json());
+  return ParseFiles(*text, path, *config, older);
 }
 
 }  // namespace bulkhead

@@ -29,7 +29,7 @@ class TextDecoder {
 class Tokenizer {
  public:
   // Reads DIR/tokenizer.json, and of tokenizer_config.json whether a text gets a BOS and an EOS
-  // token (special_tokens_map.json has tokens that it lacks). NOT_FOUND if there is no first one;
+  // token (special_tokens_map.json may have the token). NOT_FOUND if there is no first one;
   // INVALID_ARGUMENT for an invalid file; UNIMPLEMENTED naming an unsupported part. Errors name the
   // file's path and carry exit code 3.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::string& dir);

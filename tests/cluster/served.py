@@ -37,6 +37,7 @@ class Served(group.Group):
         group.front = lambda: list(front)
         super().__init__(*flags)
         self.pids = hosts.ranks()
+        self.first_ended = None  # when ends() saw the first rank that had ended
 
     def codes(self):
         """rank -> exit code, of those that have one and were started behind keep_code()."""
@@ -58,6 +59,7 @@ class Served(group.Group):
             last = now
             for rank in which:
                 if rank not in ended and not hosts.alive(self.pids[rank]):
+                    self.first_ended = self.first_ended or now
                     ended[rank] = round(seconds, 1)
             if seconds > limit_s:
                 raise AssertionError(f"the ranks live on for {limit_s} s: ended {ended} of {which}\n" +

@@ -244,7 +244,7 @@ TEST_F(NcclCommunicatorTest, ARankThatNcclRefusesEndsTheWaitsOfTheOthersWithItsW
 TEST_F(NcclCommunicatorTest, ACommunicatorThatIsNeverSplitOffEndsTheStartAtTheDeadline) {
   Controls().fault = FakeNcclFault::kNeverSplits;
   RunRanks(2, [&](Group& group) {
-    const NcclRankOfTest rank(group, absl::Seconds(8));
+    const NcclRankOfTest rank(group, absl::Seconds(30));
     EXPECT_EQ(rank.comm.status().code(), absl::StatusCode::kDeadlineExceeded);
     EXPECT_THAT(std::string(rank.comm.status().message()), HasSubstr("ncclCommSplit"));
     EXPECT_EQ(ExitCodeOf(rank.comm.status()), ExitCode::kGroupNotUp);
@@ -254,7 +254,7 @@ TEST_F(NcclCommunicatorTest, ACommunicatorThatIsNeverSplitOffEndsTheStartAtTheDe
 TEST_F(NcclCommunicatorTest, ASumThatARankNeverJoinsEndsTheStartAtTheDeadline) {
   Controls().fault = FakeNcclFault::kNeverSums;
   RunRanks(2, [&](Group& group) {
-    const NcclRankOfTest rank(group, absl::Seconds(8));
+    const NcclRankOfTest rank(group, absl::Seconds(30));
     EXPECT_EQ(rank.comm.status().code(), absl::StatusCode::kDeadlineExceeded);
     EXPECT_THAT(std::string(rank.comm.status().message()), HasSubstr("NCCL's first sum"));
     EXPECT_EQ(ExitCodeOf(rank.comm.status()), ExitCode::kGroupNotUp);

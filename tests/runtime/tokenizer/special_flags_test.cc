@@ -32,8 +32,11 @@ class SpecialFlags : public testing::Test {
   void Write(const std::string& name, const json& content) {
     std::ofstream(dir_ + "/" + name) << content.dump();
   }
-  absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const json& config) {
+  absl::StatusOr<std::unique_ptr<Tokenizer>> Load(json config) {
     Write("tokenizer.json", file_);
+    if (config.is_object() && !config.contains("tokenizer_class")) {
+      config["tokenizer_class"] = "LlamaTokenizerFast";
+    }
     Write("tokenizer_config.json", config);
     return Tokenizer::Load(dir_);
   }
@@ -64,6 +67,22 @@ TEST_F(SpecialFlags, TheyPutTheirTokensAroundATextWhateverThePostProcessorIs) {
     EXPECT_THAT(Ids(one), ElementsAre(kBos, kText));
     one["add_bos_token"] = false;
     EXPECT_THAT(Ids(one), ElementsAre(kText));
+    json other = both;
+    other.erase("add_bos_token");  // e5-mistral
+    EXPECT_THAT(Ids(other), ElementsAre(kBos, kText, kEos));
+  }
+}
+
+// Qwen3-Embedding appends an EOS by its post-processor and has add_bos_token false.
+TEST_F(SpecialFlags, OfAnotherClassTheyDoNotCount) {
+  file_["post_processor"] = {{"type", "TemplateProcessing"},
+                             {"single",
+                              {{{"Sequence", {{"id", "A"}, {"type_id", 0}}}},
+                               {{"SpecialToken", {{"id", "</s>"}, {"type_id", 0}}}}}},
+                             {"special_tokens", {{"</s>", {{"id", "</s>"}, {"ids", {kEos}}}}}}};
+  for (const char* name : {"Qwen2Tokenizer", "Qwen2TokenizerFast", "PreTrainedTokenizerFast"}) {
+    EXPECT_THAT(Ids({{"tokenizer_class", name}, {"add_bos_token", false}, {"bos_token", "<s>"}}),
+                ElementsAre(kText, kEos));
   }
 }
 
