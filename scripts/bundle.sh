@@ -17,6 +17,10 @@ done
 build=build/release_of_bundle
 cmake --preset release -B "$build" >/dev/null
 nvcc=$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
+if [[ ! -x $nvcc ]]; then
+  echo "bundle.sh: no nvcc was found, and a bundle is for GPUs; add it to the PATH, or set CUDACXX" >&2
+  exit 1
+fi
 architectures=${CUDA_ARCHITECTURES:-$(scripts/bundle_architectures.sh "$nvcc")}
 cmake -B "$build" -DCMAKE_CUDA_ARCHITECTURES="$architectures" >/dev/null
 cmake --build "$build" --target bulkhead gpu_test

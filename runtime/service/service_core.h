@@ -40,8 +40,8 @@ struct ServiceCore {
   // (STOPPING). ServingParts is used no longer once the front ends have shut down, too.
   void Stop(absl::Duration grace);
 
-  // For a client that sent none. Whoever knows an id may abort its request: random, so that none
-  // tells of another.
+  // For a client that sent none. Random, as who knows an id may abort its request: no id can be
+  // derived from another.
   static std::string NewRequestId();
 
   // Why a call with a request of that size is not read at all; ok: it is.

@@ -7,7 +7,6 @@ vanishes with it. Nothing outside is touched but memory cgroups (see MemoryCap).
 import contextlib
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys

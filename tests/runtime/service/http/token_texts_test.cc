@@ -144,7 +144,7 @@ TEST_P(TokenTextsTest, TextThatIsHeldBackEndsNoAnswer) {
   EXPECT_EQ(Delta("\x82\xAC", "b"), (Texts{"", kEuro}));
 }
 
-// The rest of `text` behind so many characters.
+// `text` without its first `characters` characters.
 absl::string_view Behind(absl::string_view text, size_t characters) {
   for (; characters > 0 && !text.empty(); --characters) text.remove_prefix(CharBytes(text[0]));
   return text;
