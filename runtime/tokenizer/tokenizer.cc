@@ -347,7 +347,9 @@ absl::StatusOr<nlohmann::json> ReadJsonIfThere(const std::string& dir, absl::str
   absl::StatusOr<nlohmann::json> json = ParseJson(*text);
   if (json.ok() && !json->is_object()) json = absl::InvalidArgumentError("not an object");
   if (json.ok()) return json;
-  return absl::InvalidArgumentError(absl::StrCat(path, ": ", json.status().message()));
+  const std::string wrong = WrongFileText(*text, static_cast<int64_t>(text->size()));
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ": ", wrong.empty() ? json.status().message() : wrong));
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> ParseFiles(absl::string_view text,

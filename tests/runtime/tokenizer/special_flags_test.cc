@@ -108,6 +108,10 @@ TEST_F(SpecialFlags, WhatIsWrongIsNamed) {
     EXPECT_EQ(tokenizer.status().code(), absl::StatusCode::kInvalidArgument) << config;
     EXPECT_THAT(std::string(tokenizer.status().message()), HasSubstr(word));
   }
+  std::ofstream(dir_ + "/tokenizer_config.json")
+      << "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n";
+  EXPECT_THAT(std::string(Tokenizer::Load(dir_).status().message()),
+              HasSubstr("tokenizer_config.json: is a Git LFS pointer"));
 }
 
 }  // namespace
