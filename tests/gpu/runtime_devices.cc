@@ -1,3 +1,6 @@
+#include <gtest/gtest.h>
+
+#include <cstdlib>
 #include <utility>
 
 #include "base/check.h"
@@ -6,11 +9,25 @@
 #include "tests/kernels/cuda/peers_under_test.h"
 
 namespace bulkhead {
+namespace {
 
-std::vector<std::unique_ptr<CudaDriver>> DevicesUnderTest(bool, bool host_memory_too) {
+// Before the first test: arrays are made before the devices that read them.
+class GpuEnvironment : public testing::Environment {
+  void SetUp() override {
+    // A kernel that is loaded at its first launch waits for those that run, and a sum that runs on
+    // one stream waits for a launch on the other (PeerSumsTest).
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+    ShareNewMemory();
+  }
+};
+const testing::Environment* const kEnvironment =
+    testing::AddGlobalTestEnvironment(new GpuEnvironment);
+
+}  // namespace
+
+std::vector<std::unique_ptr<CudaDriver>> DevicesUnderTest(bool, bool) {
   absl::StatusOr<std::unique_ptr<CudaDriver>> driver = NewCudaRuntimeDriver(0);
   BH_CHECK(driver.ok());
-  if (host_memory_too) ShareNewMemory();
   std::vector<std::unique_ptr<CudaDriver>> devices;
   devices.push_back(*std::move(driver));
   return devices;

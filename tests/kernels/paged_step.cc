@@ -179,16 +179,20 @@ std::vector<float> AttendToOneToken(Backend& backend, const std::vector<float>& 
   std::vector<std::byte> arena(2 * geometry.LayerBlockBytes(), kPoison);
   std::vector<float> qkv(2 * d, 0.5F);
   qkv.insert(qkv.end(), value.begin(), value.end());
-  const int32_t zero = 0, one = 1, seq_begin[] = {0, 1};
-  const StepIndex index{1, 1, seq_begin, &zero, &zero, &zero, &one, 1};
-  const HeadLayout heads{1, 1, d, &zero};
+  // What kernels read is allocated: a GPU does not see the stack.
+  const std::vector<int32_t> indices = {0, 1};
+  const std::vector<float> value_scales = {scale};
+  const int32_t* const zero = indices.data();
+  const int32_t* const one = zero + 1;
+  const StepIndex index{1, 1, indices.data(), zero, zero, zero, one, 1};
+  const HeadLayout heads{1, 1, d, zero};
   std::vector<std::byte> workspace(backend.WorkspaceBytes({1, 1, 16}, heads) + 64);
   void* aligned = workspace.data();
   size_t space = workspace.size();
   std::align(64, space - 64, aligned, space);
   backend.SetWorkspace(static_cast<std::byte*>(aligned), {1, 1, 16}, heads);
   KvLayerView layer{geometry, arena.data(), geometry.LayerBlockBytes()};
-  layer.value_scales = &scale;
+  layer.value_scales = value_scales.data();
   const ConstMatrixView in(reinterpret_cast<const std::byte*>(qkv.data()), DType::kF32, 1, 3 * d);
   std::vector<float> out(d);
   backend.AppendKv(index, heads, in, layer);

@@ -11,7 +11,7 @@ namespace bulkhead {
 
 // One driver for each order in which the emulator runs threads, or of `few` for the three that find
 // most; a real device is one. Dies when there is none. `host_memory_too`: what is allocated with
-// `new` from now on may be used like device memory.
+// `new` may be used like device memory (on a real device always).
 std::vector<std::unique_ptr<CudaDriver>> DevicesUnderTest(bool few = false,
                                                           bool host_memory_too = false);
 

@@ -86,9 +86,9 @@ TEST(CudaGatedDeltaTest, ANanStaysVisible) {
 
 // Decode steps are padded with rows of the slot behind the last one, whose state is not there.
 TEST(CudaGatedDeltaTest, ARowWithoutAStateIsZeroAndWritesNoState) {
-  const int32_t map[] = {0};
+  const std::vector<int32_t> map = {0};  // a GPU does not see the stack
   const StateGeometry geometry{
-      .num_layers = 1, .num_slots = 1, .conv_taps = 3, .heads = {1, 1, 16, 16, map}};
+      .num_layers = 1, .num_slots = 1, .conv_taps = 3, .heads = {1, 1, 16, 16, map.data()}};
   CudaUnderTest cuda;
   std::vector<double> memory(2 * geometry.Bytes() / 8, 5.0);  // twice: of a slot that is not there
   const std::vector<double> before = memory;
