@@ -1,6 +1,7 @@
-// The likeliest entries of a row, found by one block: candidates are collected in shared memory and
-// sorted whenever there may be no room for more; what is not among the best so far never enters.
-// Their order there depends on the threads, what the sort makes of them does not.
+// The likeliest entries of a row, found by one block: each thread's greatest give a lower bound;
+// what reaches it, a few hundred as a rule, is collected in shared memory and sorted, and in
+// between whenever there may be no room for more. Their order there depends on the threads, what
+// the sort makes of them does not.
 #pragma once
 
 #include "base/token_sampling.h"
@@ -49,43 +50,119 @@ BH_DEVICE void SortKeys(CandidateKey* keys, int n) {
   }
 }
 
-// Sorts the first `held` of kSortKeys keys, and puts 0 behind them.
+// Sorts the first `held` of kSortKeys keys, and puts 0 behind them, up to kCandidates at least.
 BH_DEVICE void SortHeld(CandidateKey* keys, int held) {
-  for (int i = held + int(threadIdx.x); i < kSortKeys; i += int(blockDim.x)) keys[i] = 0;
+  const int sorted = held <= kSortKeys / 2 ? kSortKeys / 2 : kSortKeys;
+  for (int i = held + int(threadIdx.x); i < sorted; i += int(blockDim.x)) keys[i] = 0;
   __syncthreads();
-  SortKeys(keys, kSortKeys);
+  SortKeys(keys, sorted);
 }
+
+inline constexpr int kSelectAhead = 8;  // reads of a thread in flight
+inline constexpr int kSelectRound = kSelectThreads * kSelectAhead;
+
+// This thread's of the keys from `begin` on.
+template <typename KeyAt>
+BH_DEVICE CandidateKey KeyOrNone(const KeyAt& key_at, int begin, int count) {
+  const int at = begin + int(threadIdx.x);
+  return at < count ? key_at(at) : 0;
+}
+
+template <typename KeyAt>
+BH_DEVICE void KeysOfRound(const KeyAt& key_at, int begin, int count,
+                           CandidateKey (&keys)[kSelectAhead]) {
+  BH_UNROLL
+  for (int i = 0; i < kSelectAhead; ++i) {
+    keys[i] = KeyOrNone(key_at, begin + i * kSelectThreads, count);
+  }
+}
+
+// A key that at least kCandidates of key_at(0) .. key_at(count - 1) reach: the threads' greatest,
+// sorted. 0 where fewer threads have one.
+template <typename KeyAt>
+BH_DEVICE CandidateKey LowerBound(const KeyAt& key_at, int count, CandidateKey* keys) {
+  CandidateKey greatest = 0;
+  for (int begin = 0; begin < count; begin += kSelectRound) {
+    CandidateKey round[kSelectAhead];
+    KeysOfRound(key_at, begin, count, round);
+    BH_UNROLL
+    for (int i = 0; i < kSelectAhead; ++i) greatest = round[i] > greatest ? round[i] : greatest;
+  }
+  keys[int(threadIdx.x)] = greatest;
+  __syncthreads();
+  SortKeys(keys, kSelectThreads);
+  const CandidateKey bound = keys[kCandidates - 1];
+  __syncthreads();
+  return bound;
+}
+
+// Candidates so far, in shared memory, in any order.
+struct HeldKeys {
+  CandidateKey* keys;  // [kSortKeys]
+  int* next;           // shared, too: as `held`, but for what is being added
+  int held = 0;
+  CandidateKey worst = 0;  // only greater ones are added
+
+  // All those of a round at once, where there is room for them: usually all of them.
+  BH_DEVICE bool AddRound(const CandidateKey (&round)[kSelectAhead]) {
+    int better = 0;
+    BH_UNROLL
+    for (int i = 0; i < kSelectAhead; ++i) better += round[i] > worst ? 1 : 0;
+    int at = better > 0 ? atomicAdd(next, better) : 0;
+    __syncthreads();
+    const int wanted = *next;
+    __syncthreads();
+    if (wanted > kSortKeys) {
+      SetNext();
+      return false;
+    }
+    BH_UNROLL
+    for (int i = 0; i < kSelectAhead; ++i) {
+      if (round[i] > worst) keys[at++] = round[i];
+    }
+    held = wanted;
+    return true;
+  }
+
+  // Sorted, and only the best kept, before there may be no room. Reads them once more: a loop that
+  // is not unrolled has no registers to find them in.
+  template <typename KeyAt>
+  BH_DEVICE void AddOneByOne(const KeyAt& key_at, int begin, int count) {
+    BH_NO_UNROLL
+    for (int i = 0; i < kSelectAhead; ++i) {
+      const CandidateKey key = KeyOrNone(key_at, begin + i * kSelectThreads, count);
+      if (held > kSortKeys - kSelectThreads) {
+        SortHeld(keys, held);
+        held = kCandidates;
+        worst = keys[kCandidates - 1];
+        SetNext();
+      }
+      const bool better = key > worst;
+      if (better) keys[atomicAdd(next, 1)] = key;
+      held += __syncthreads_count(better);
+    }
+  }
+
+  BH_DEVICE void SetNext() {
+    if (int(threadIdx.x) == 0) *next = held;
+    __syncthreads();
+  }
+};
 
 // The greatest kCandidates of key_at(0) .. key_at(count - 1) into keys [kSortKeys], sorted, 0 where
 // there are fewer. Takes kSelectThreads threads; `next` is shared, too.
 template <typename KeyAt>
 BH_DEVICE void SelectBest(const KeyAt& key_at, int count, CandidateKey* keys, int* next) {
-  constexpr int kAhead = 8;  // reads in flight
-  if (int(threadIdx.x) == 0) *next = 0;
-  __syncthreads();
-  int held = 0;
-  CandidateKey worst = 0;  // of the best so far
-  for (int begin = 0; begin < count; begin += kSelectThreads * kAhead) {
-    CandidateKey ahead[kAhead];
-    BH_UNROLL
-    for (int i = 0; i < kAhead; ++i) {
-      const int at = begin + i * kSelectThreads + int(threadIdx.x);
-      ahead[i] = at < count ? key_at(at) : 0;
-    }
-    BH_UNROLL
-    for (int i = 0; i < kAhead; ++i) {
-      const bool better = ahead[i] > worst;
-      if (better) keys[atomicAdd(next, 1)] = ahead[i];
-      held += __syncthreads_count(better);
-      if (held <= kSortKeys - kSelectThreads) continue;  // the next ones have room
-      SortHeld(keys, held);
-      held = kCandidates;
-      worst = keys[kCandidates - 1];
-      if (int(threadIdx.x) == 0) *next = held;
-      __syncthreads();
-    }
+  HeldKeys all{keys, next};
+  const CandidateKey bound = LowerBound(key_at, count, keys);
+  all.worst = bound == 0 ? 0 : bound - 1;
+  all.SetNext();
+  for (int begin = 0; begin < count; begin += kSelectRound) {
+    CandidateKey round[kSelectAhead];
+    KeysOfRound(key_at, begin, count, round);
+    if (!all.AddRound(round)) all.AddOneByOne(key_at, begin, count);
   }
-  SortHeld(keys, held);
+  SortHeld(keys, all.held);
 }
 
 }  // namespace bulkhead::cuda

@@ -186,6 +186,30 @@ BH_DEVICE int WeighCandidates(const SampleParameters& p, const TokenSampling& sa
   return count;
 }
 
+// The greatest of the lists, whose first entries are their greatest.
+template <typename KeyAt>
+BH_DEVICE CandidateKey Greatest(const KeyAt& key_at, int lists, CandidateKey* keys) {
+  CandidateKey greatest = 0;
+  for (int list = int(threadIdx.x); list < lists; list += kSelectThreads) {
+    const CandidateKey key = key_at(list * kCandidates);
+    greatest = key > greatest ? key : greatest;
+  }
+  keys[int(threadIdx.x)] = greatest;
+  for (int half = kSelectThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (int(threadIdx.x) >= half) continue;
+    const CandidateKey other = keys[int(threadIdx.x) + half];
+    if (other > keys[int(threadIdx.x)]) keys[int(threadIdx.x)] = other;
+  }
+  __syncthreads();
+  return keys[0];
+}
+
+BH_DEVICE void StoreSampled(const SampleParameters& p, int slot, int32_t id) {
+  p.sampled[int(blockIdx.x)] = id;
+  p.last_sampled[slot] = id < 0 ? 0 : id;
+}
+
 BH_KERNEL(kSelectThreads) Sample(SampleParameters p) {
   GridDependencySynchronize();
   const TokenSampling sampling = p.params[int(blockIdx.x)];
@@ -197,6 +221,12 @@ BH_KERNEL(kSelectThreads) Sample(SampleParameters p) {
     const int32_t id = *reinterpret_cast<const int32_t*>(logit + kCandidates);
     return id < 0 ? 0 : KeyOf(*logit, id);
   };
+  if (sampling.top_k == 1 && sampling.banned_count == 0) {  // greedy
+    const CandidateKey best = Greatest(key_at, p.lists, space.keys);
+    if (int(threadIdx.x) != 0) return;
+    const int32_t id = CanBeSampled(best) ? IdOf(best) : kNothingToSample;
+    return StoreSampled(p, sampling.slot, IsFinite(best) ? id : kNotFinite);
+  }
   SelectBest(key_at, p.lists * kCandidates, space.keys, &space.next);
   const bool finite = IsFinite(space.keys[0]);
   __syncthreads();
@@ -208,8 +238,7 @@ BH_KERNEL(kSelectThreads) Sample(SampleParameters p) {
     if (sampling.top_p < 1) KeepTopP(space, count, sampling.top_p);
     id = SampleOne(space, count, sampling.uniform);
   }
-  p.sampled[int(blockIdx.x)] = id;
-  p.last_sampled[sampling.slot] = id < 0 ? 0 : id;
+  StoreSampled(p, sampling.slot, id);
 }
 
 CudaKernelOf<SampleParameters> SampleKernel() { return KernelOf<kSelectThreads>("sample", Sample); }

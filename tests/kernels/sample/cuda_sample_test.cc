@@ -194,8 +194,15 @@ TEST(SamplingOfLongRows, FindsTheLikeliestWhereverTheyAre) {
     ascending[i] = static_cast<float>(i) / 512;
     descending[i] = static_cast<float>(-i) / 512;
   }
+  // A thread reads every 512th: half of them have nearly all that are large, and more than a block
+  // has room for reach the smallest of their greatest.
+  std::vector<float> uneven(kVocab, -20);
+  for (int64_t i = 0; i < kVocab; ++i) {
+    if (i % 512 < 255) uneven[i] = static_cast<float>(i * 37 % 5003) / 512;
+    if (i % 512 == 255) uneven[i] = -10;
+  }
   std::mt19937 random(9);
-  for (const std::vector<float>& row : {ascending, descending, RandomRow(kVocab, random)}) {
+  for (const std::vector<float>& row : {ascending, descending, uneven, RandomRow(kVocab, random)}) {
     rows.Add(row, Sample(0, 0));
     rows.Add(row, Sample(1, 256));
     rows.Add(row, Sample(1, 256, 0.8F));
