@@ -11,6 +11,13 @@ void Backend::AddResidualNorm(ConstMatrixView sum, ConstMatrixView bias, float f
   RmsNorm(hidden, weight, epsilon, normed);
 }
 
+void Backend::NormRopeAppendKv(const StepIndex& index, const HeadLayout& heads,
+                               const HeadNorms& norms, const Rotary& rotary, MatrixView qkv,
+                               const KvLayerView& kv) {
+  NormRope(index, heads, norms, rotary, qkv);
+  AppendKv(index, heads, qkv, kv);
+}
+
 // Only backends that sample tokens get these.
 void Backend::SelectCandidates(ConstMatrixView, int64_t, MatrixView) { BH_CHECK(samples_tokens()); }
 void Backend::Sample(ConstMatrixView, const TokenSampling*, const int32_t*, int32_t*, int32_t*) {

@@ -1,111 +1,11 @@
-// Keys and values into the cache, in the formats of memory/kv_cache.h. A warp takes the key or the
-// value of one head of one token.
 #include "intrinsics.h"
+#include "kernels/append_kv/append_kv.cuh"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/launch.h"
 
 namespace bulkhead {
 namespace cuda {
-
-struct AppendKvParameters {
-  CacheParameters cache;
-  ConstRows qkv;
-  int num_heads = 0;
-  int num_kv_heads = 0;
-  int parts = 2;  // keys and values; of a latent cache keys alone
-};
-
 namespace {
-
-constexpr float kF16Max = 65504.0F;
-constexpr uint16_t kF16Nan = 0x7e00;
-constexpr int kInt4Group = 32;  // columns of a value whose codes share bytes
-
-// The code of x / scale (memory/fp8.h). In a sum with 2^(e + 20) three bits of the fraction of a
-// number with exponent e, -6 or more, are left.
-BH_DEVICE unsigned char E4m3OfF32(float x, float scale) {
-  if (!(fabsf(x) <= 3.4028235e38F)) return 0x7F;
-  const float quotient = x / scale;
-  const float magnitude = fminf(fabsf(quotient), 448.0F);
-  const uint32_t exponent = __float_as_uint(fmaxf(magnitude, 0x1p-6F)) & 0x7F800000U;
-  const float unit = __uint_as_float(exponent + (20U << 23));
-  const float rounded = (magnitude + unit) - unit;
-  const uint32_t sign = __float_as_uint(quotient) >> 24 & 0x80U;
-  return static_cast<unsigned char>(__float_as_uint(rounded * 0x1p-120F) >> 20 | sign);
-}
-
-template <KvFormat kFormat>
-BH_DEVICE void StoreNumber(unsigned char* elements, int64_t at, float x) {
-  if constexpr (kFormat == KvFormat::kF32) {
-    reinterpret_cast<float*>(elements)[at] = x;
-  } else {
-    reinterpret_cast<uint16_t*>(elements)[at] =
-        kFormat == KvFormat::kBF16 ? Bf16OfF32(x) : F16OfF32(x);
-  }
-}
-
-struct Scaling {
-  uint16_t scale_bits = 0;
-  uint16_t zero_bits = 0;
-  float inverse = 0;  // 0 where all codes are 0
-  float zero = 0;
-  float levels = 0;
-
-  BH_DEVICE uint32_t Code(float x) const {
-    if (inverse == 0.0F) return 0;
-    const float steps = (x - zero) * inverse;
-    return static_cast<uint32_t>(rintf(fminf(fmaxf(steps, 0.0F), levels)));
-  }
-};
-
-// Of the d numbers that the warp's lanes share.
-BH_DEVICE Scaling ScalingOf(const float* x, int head_dim, float levels) {
-  float min = x[0];
-  float max = x[0];
-  int bad = 0;
-  for (int i = LaneIndex(); i < head_dim; i += kWarp) {
-    min = fminf(min, x[i]);
-    max = fmaxf(max, x[i]);
-    bad |= fabsf(x[i]) <= 3.4028235e38F ? 0 : 1;
-  }
-  BH_UNROLL
-  for (int mask = kWarp / 2; mask > 0; mask /= 2) {
-    min = fminf(min, __shfl_xor_sync(kFullMask, min, mask));
-    max = fmaxf(max, __shfl_xor_sync(kFullMask, max, mask));
-    bad |= __shfl_xor_sync(kFullMask, bad, mask);
-  }
-  Scaling scaling;
-  scaling.levels = levels;
-  if (bad != 0) {
-    scaling.scale_bits = scaling.zero_bits = kF16Nan;
-    return scaling;
-  }
-  const float range_min = fminf(fmaxf(min, -kF16Max), kF16Max) + 0.0F;
-  const float range_max = fminf(fmaxf(max, -kF16Max), kF16Max) + 0.0F;
-  scaling.scale_bits = F16OfF32((range_max - range_min) / levels);
-  scaling.zero_bits = F16OfF32(range_min);
-  const float scale = F32OfF16(scaling.scale_bits);
-  scaling.zero = F32OfF16(scaling.zero_bits);
-  if (scale != 0.0F) scaling.inverse = 1.0F / scale;
-  return scaling;
-}
-
-// Codes of two numbers in each byte: of a key neighbours, of a value the two halves of a group.
-BH_DEVICE void StoreInt4(const Scaling& scaling, const float* x, int head_dim, bool is_key,
-                         unsigned char* elements, int64_t first, int64_t step) {
-  for (int byte = LaneIndex(); byte < head_dim / 2; byte += kWarp) {
-    int low = 2 * byte;
-    int high = low + 1;
-    if (!is_key) {
-      const int group = byte / (kInt4Group / 2) * kInt4Group;
-      const int width = head_dim - group < kInt4Group ? head_dim - group : kInt4Group;
-      low = group + (byte - group / 2);
-      high = low + width / 2;
-    }
-    elements[first + byte * step] =
-        static_cast<unsigned char>(scaling.Code(x[low]) | scaling.Code(x[high]) << 4);
-  }
-}
 
 template <KvFormat kFormat>
 BH_KERNEL(kHeadWarps* kWarp)
@@ -113,47 +13,8 @@ AppendKv(AppendKvParameters p) {
   GridDependencySynchronize();
   const int unit = int(blockIdx.y) * kHeadWarps + WarpIndex();
   if (unit >= p.parts * p.num_kv_heads) return;
-  const bool is_key = unit < p.num_kv_heads;
-  const int head = is_key ? unit : unit - p.num_kv_heads;
-  const CacheParameters& c = p.cache;
-  const int d = c.head_dim;
-  const float* const x =
-      p.qkv.data + int(blockIdx.x) * p.qkv.stride + static_cast<int64_t>(p.num_heads + unit) * d;
-  const int position = c.position[int(blockIdx.x)];
-  const int64_t row = c.seq_slot[c.token_seq[int(blockIdx.x)]];
-  const int64_t block = c.block_tables[row * c.block_table_stride + (position >> c.block_shift)];
-  const int token = position & (c.block_tokens - 1);
-  unsigned char* const keys = c.base + block * c.block_bytes + head * c.head_bytes;
-  unsigned char* const elements = is_key ? keys : keys + c.keys_bytes;
-  if constexpr (kFormat == KvFormat::kFP8) {
-    const float* const scales = is_key ? c.key_scales : c.value_scales;
-    const float scale = scales != nullptr ? scales[head] : 1.0F;
-    const int64_t first = is_key ? token : int64_t{token} * d;
-    const int64_t step = is_key ? c.block_tokens : 1;
-    for (int i = LaneIndex(); i < d; i += kWarp)
-      elements[first + i * step] = E4m3OfF32(x[i], scale);
-  } else if constexpr (!IsQuantized(kFormat)) {
-    for (int i = LaneIndex(); i < d; i += kWarp) {
-      StoreNumber<kFormat>(
-          elements, is_key ? int64_t{i} * c.block_tokens + token : int64_t{token} * d + i, x[i]);
-    }
-  } else {
-    const Scaling scaling = ScalingOf(x, d, kFormat == KvFormat::kInt8 ? 255.0F : 15.0F);
-    const int64_t bytes = kFormat == KvFormat::kInt8 ? d : d / 2;  // of a value
-    const int64_t first = is_key ? token : token * bytes;
-    const int64_t step = is_key ? c.block_tokens : 1;
-    if constexpr (kFormat == KvFormat::kInt8) {
-      for (int i = LaneIndex(); i < d; i += kWarp) {
-        elements[first + i * step] = static_cast<unsigned char>(scaling.Code(x[i]));
-      }
-    } else {
-      StoreInt4(scaling, x, d, is_key, elements, first, step);
-    }
-    auto* const scalings = reinterpret_cast<uint16_t*>(keys + p.parts * c.keys_bytes) +
-                           (is_key ? 0 : 2 * c.block_tokens) + token;
-    if (LaneIndex() == 0) scalings[0] = scaling.scale_bits;
-    if (LaneIndex() == 0) scalings[c.block_tokens] = scaling.zero_bits;
-  }
+  const float* const row = p.qkv.data + int(blockIdx.x) * p.qkv.stride;
+  AppendHead<kFormat>(p, unit, row + static_cast<int64_t>(p.num_heads + unit) * p.cache.head_dim);
 }
 
 CudaKernelOf<AppendKvParameters> AppendKvKernel(KvFormat format) {

@@ -88,8 +88,7 @@ absl::StatusOr<MatrixView> Attention(Decoder& d, ConstMatrixView x) {
     norms.k_size = int64_t{c.num_key_value_heads} * c.head_dim;
   }
   if (d.owns_kv()) {
-    d.ops().NormRope(d.index(), heads, norms, rotary, qkv);
-    d.ops().AppendKv(d.index(), heads, qkv, KvOf(d));
+    d.ops().NormRopeAppendKv(d.index(), heads, norms, rotary, qkv, KvOf(d));
   } else {
     heads.num_kv_heads = 0;
     d.ops().NormRope(d.index(), heads, norms, rotary, qkv.Cols(0, heads.qkv_dim()));

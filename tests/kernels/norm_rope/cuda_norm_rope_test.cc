@@ -76,6 +76,47 @@ TEST_P(CudaNormRopeTest, IsThatOfTheReference) {
   ExpectLikeReference(run, kRopeTolerance * 2);
 }
 
+class CudaNormRopeAppendTest : public testing::TestWithParam<KvFormat> {};
+INSTANTIATE_TEST_SUITE_P(Formats, CudaNormRopeAppendTest,
+                         testing::Values(KvFormat::kBF16, KvFormat::kF16, KvFormat::kInt8,
+                                         KvFormat::kInt4, KvFormat::kFP8));
+
+TEST_P(CudaNormRopeAppendTest, InOnePassAreTheBytesOfTwo) {
+  constexpr int kHeads = 5, kKvHeads = 3, kHeadDim = 40, kBlocks = 3;
+  const KvGeometry geometry{kKvHeads, kHeadDim, 16, GetParam()};
+  const std::vector<int32_t> kv_of = {0, 0, 1, 1, 2};
+  const HeadLayout heads{kHeads, kKvHeads, kHeadDim, kv_of.data()};
+  const std::vector<int32_t> position = {14, 15, 16, 3, 4}, seq_begin = {0, 3, 5}, slots = {1, 0},
+                             token_seq = {0, 0, 0, 1, 1}, tables = {2, 0, 1, 0};
+  const StepIndex index{
+      2, kRows, seq_begin.data(), slots.data(), position.data(), token_seq.data(), tables.data(),
+      2};
+  const std::vector<float> scales(2 * kKvHeads, 0.01F);
+  for (const bool norms_values : {false, true}) {
+    const auto run = [&](Backend& backend, bool in_one) {
+      PaddedMatrix qkv(kRows, (kHeads + 2 * kKvHeads) * kHeadDim, 8), rope(20, kHeadDim, 9),
+          norm(1, kHeadDim, 10);
+      HeadNorms norms{norm.View(), norm.View(), 1e-6F, false};
+      norms.values = norms_values;
+      const Rotary rotary{rope.View(), false, {}, false};
+      std::vector<std::byte> arena(kBlocks * geometry.LayerBlockBytes(), std::byte{0xFF});
+      const KvLayerView kv{geometry, arena.data(), geometry.LayerBlockBytes(), scales.data(),
+                           scales.data() + kKvHeads};
+      if (in_one) {
+        backend.NormRopeAppendKv(index, heads, norms, rotary, qkv.View(), kv);
+      } else {
+        backend.NormRope(index, heads, norms, rotary, qkv.View());
+        backend.AppendKv(index, heads, qkv.View(), kv);
+      }
+      Wait(backend);
+      return std::pair(qkv.Values(), arena);
+    };
+    for (CudaUnderTest& cuda : AllSchedules()) {
+      EXPECT_TRUE(run(*cuda.backend, true) == run(*cuda.backend, false)) << norms_values;
+    }
+  }
+}
+
 struct LatentsCase {
   int heads, q_dim, head_dim, rotary_dim;
   bool interleaved;
