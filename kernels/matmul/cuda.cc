@@ -268,8 +268,8 @@ void CudaProducts::MultiplyInF32(ConstMatrixView x, const Linear& weight, Matrix
                                         .outputs = static_cast<int>(weight.shape.rows),
                                         .tokens = static_cast<int>(x.rows()),
                                         .out = RowsOf(out)};
-  const bool few = p.tokens <= cuda::kF32FewTokens;
-  const LaunchShape of_few{.grid = {p.outputs, 1, 1},
+  const bool few = p.tokens <= cuda::kF32MaxFewTokens;
+  const LaunchShape of_few{.grid = {p.outputs, NumBlocks(p.tokens, cuda::kF32FewTokens), 1},
                            .block = {cuda::kF32FewThreads, 1, 1},
                            .shared_bytes = cuda::kF32FewSharedBytes};
   const LaunchShape of_many{.grid = {NumBlocks(p.outputs, cuda::kF32TileOutputs),

@@ -74,7 +74,9 @@ struct F32ProductParameters {
   Rows out;
 };
 inline constexpr int kF32FewThreads = 128;
-inline constexpr int kF32FewTokens = 8;
+inline constexpr int kF32FewTokens = 8;  // of a block
+// Up to which blocks of few tokens are used: blocks of a tile are too few to fill a GPU.
+inline constexpr int kF32MaxFewTokens = 512;
 inline constexpr int kF32FewSharedBytes = kF32FewThreads / 32 * kF32FewTokens * 4;
 inline constexpr int kF32TileThreads = 256;
 inline constexpr int kF32TileTokens = 16;

@@ -1,6 +1,7 @@
 // Products with weights in f32, whose inputs are not rounded: those of routers, of some hundred
-// outputs. Of few tokens a block has one output, whose weight it has asked for before the kernel in
-// front has ended; of more, a block has 16 tokens by 32 outputs, and its warps share the depth.
+// outputs. Of up to 512 tokens a block has 8 and one output, whose weight it has asked for before
+// the kernel in front has ended; of more, a block has 16 tokens by 32 outputs, and its warps share
+// the depth.
 #include "intrinsics.h"
 #include "kernels/cuda/out_rows.cuh"
 #include "kernels/cuda/registered_kernels.h"
