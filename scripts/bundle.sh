@@ -72,7 +72,7 @@ for model in llama3_gqa_bf16 llama32_tied_bf16 mistral_window_bf16 qwen2_14h_bf1
   cp -r "tests/data/models/$model" "$folder/data/models/"
 done
 cp -r tests/data/quantised/{gptq_act_order,awq,ct_mxfp4,gpt_oss_mxfp4} "$folder/data/quantised/"
-cp scripts/gpu_{check,bench,environment,drill,steps}.sh scripts/{random_model,peer_loop}.py "$folder/"
+cp scripts/gpu_{check,bench,environment,drill,steps}.sh scripts/{random_model,peer_loop,gpu_shares}.py "$folder/"
 git rev-parse --short=7 HEAD >"$folder/commit"
 limit_mb=40
 if $with_source; then

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Measures Bulkhead on this machine's GPU, within 8 minutes: kernels against the GPU's limits, a
-# model of the Llama 3 8B shape with random weights, in bf16 and in int4, and a PyTorch loop on the
-# same machine for comparison. Ends with a table; JSON in $OUT. LAYERS=N uses fewer layers (for a
+# model of the Llama 3 8B shape with random weights, in bf16, int8 and int4, and a PyTorch loop on the
+# same machine for comparison. Ends with a table: tokens per second of each case, their share of what
+# reading allows and their ratio to PyTorch's; JSON in $OUT. LAYERS=N uses fewer layers (for a
 # smaller GPU or disk), SCRATCH=DIR is the folder for 16 GB of weights: in memory if a file system
 # there has room, since a disk may take minutes. DEVICE=cpu tries the script on a CPU with a tiny
 # model, without meaningful figures.
@@ -47,9 +48,11 @@ if ! command -v python3 >/dev/null; then
 fi
 throughput=("$bulkhead" bench throughput --model "$model" "${device[@]}" --kv-cache-dtype bfloat16 --repeats 2)
 $measure "random weights" 120 python3 "$here/random_model.py" "$model" "${shape[@]}"
-$measure "bf16, batch 1 and 64 x 1k" 120 "${throughput[@]}" --batch-size 1,64 --input-len 1024 --output-len 64 --out "$out/bf16.json"
-$measure "bf16, prefill 4k" 60 "${throughput[@]}" --batch-size 1 --input-len 4096 --output-len 2 --out "$out/prefill.json"
-$measure "int4, batch 1" 90 "${throughput[@]}" --weight-dtype int4 --batch-size 1 --input-len 128 --output-len 64 --out "$out/int4.json"
+$measure "bf16" 120 "${throughput[@]}" --batch-size 1,8,64,128 --input-len 1024 --output-len 64 --out "$out/bf16.json"
+$measure "bf16, prefill" 60 "${throughput[@]}" --batch-size 1 --input-len 4096,8128 --output-len 2 --out "$out/prefill.json"
+$measure "int4 weights" 90 "${throughput[@]}" --weight-dtype int4 --batch-size 1,16,64 --input-len 128 --output-len 64 --out "$out/int4.json"
+$measure "int8 weights" 90 "${throughput[@]}" --weight-dtype int8 --batch-size 1,16,64 --input-len 128 --output-len 64 --out "$out/int8.json"
+$measure "int8 cache" 60 "${throughput[@]}" --kv-cache-dtype int8 --batch-size 64 --input-len 1024 --output-len 64 --out "$out/kv_int8.json"
 if [[ -z $gpu ]]; then
   add "PyTorch, the same shape" absent "$no_gpu"
 elif (($(left) < 100)); then
@@ -59,3 +62,4 @@ elif bounded 60 "$out/torch.log" python3 -c 'import torch; assert torch.cuda.is_
 else
   add "PyTorch, the same shape" skipped "not installed, or it sees no GPU: $(last_line "$out/torch.log")"
 fi
+while IFS=$'\t' read -r name text; do add "$name" ok "$text"; done < <(python3 "$here/gpu_shares.py" "$out" "$model")

@@ -2,8 +2,8 @@
 """Comparison for gpu_bench.sh: the same shape in PyTorch, compiled, decode as a CUDA graph, a
 static KV cache.
 
-Prints decode tokens per second at batch 1 and 64 with a context of 1024 tokens, and prefill tokens
-per second for 4096; the file has each as soon as it is measured. One compiled layer is reused for
+Prints decode tokens per second at batches of 1 to 128 with a context of 1024 tokens, and prefill tokens
+per second for 4096 and 8128; the file has each as soon as it is measured. One compiled layer is reused for
 all layers: the same kernels run, and compiling 32 layers as one graph takes minutes.
 """
 import argparse
@@ -115,7 +115,10 @@ def main():
     result = {"torch": torch.__version__, "layers": args.layers}
     for name, measure in (("decode_batch_1_tokens_per_s", lambda: decode(model, 1, 1024)),
                           ("prefill_4096_tokens_per_s", lambda: prefill(model, 4096)),
-                          ("decode_batch_64_tokens_per_s", lambda: decode(model, 64, 1024))):
+                          ("decode_batch_64_tokens_per_s", lambda: decode(model, 64, 1024)),
+                          ("decode_batch_8_tokens_per_s", lambda: decode(model, 8, 1024)),
+                          ("prefill_8128_tokens_per_s", lambda: prefill(model, 8128)),
+                          ("decode_batch_128_tokens_per_s", lambda: decode(model, 128, 1024))):
         result[name] = measure()
         with open(args.out, "w", encoding="utf-8") as f:
             json.dump(result, f, indent=1)
