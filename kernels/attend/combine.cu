@@ -100,7 +100,7 @@ BH_KERNEL(kHeadWarps* kWarp) Combine(AttendParameters p) {
     splits = SplitsOfHead(p, head, {token, seq * p.splits, 1, split_tokens});
   }
   GridDependencySynchronize();
-  if (!decodes) return;
+  if (!decodes || (splits.count == 1 && p.stores_single_splits)) return;
   AddSplits(p, splits);
 }
 

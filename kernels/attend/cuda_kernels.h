@@ -11,8 +11,9 @@ namespace bulkhead::cuda {
 
 // Causal attention. A block takes pairs of a token and a query head that share a KV head, its
 // columns, and 64 tokens of the cache at a time. There are three kinds of work (AttendWork):
-//   sequences of one token   grid {any, KV heads x head_tiles}: blocks take the items in turn, each
-//                            a split of the cache, its sums to `parts`; CombineKernel adds
+//   sequences of one token   grid {any, KV heads x head_tiles}: blocks share the items, each a
+//   split
+//                            of the cache, its sums to `parts`; CombineKernel adds
 //   few tokens behind many   grid {items, KV heads x head_tiles, tiles: tokens / tile_tokens}:
 //                            likewise, a block for each; CombineTokensKernel adds
 //   all other sequences      grid {KV heads x head_tiles, tiles: T / tile_tokens, in layers of
@@ -41,6 +42,8 @@ constexpr int SplitTokens(int new_tokens, int tokens, int max_part_rows) {
   if (split_tokens < at_least) split_tokens = at_least;
   return (split_tokens + kAttendTokens - 1) / kAttendTokens * kAttendTokens;
 }
+// What a split of a sequence of one token costs a block, which begins and ends it, too.
+constexpr int WorkOfSplit(int tokens) { return (tokens + 15) / 16 + 8; }
 struct alignas(16) AttendItem {
   int32_t seq = 0;
   int32_t split = 0;  // which split
@@ -66,7 +69,8 @@ struct AttendParameters {
   int tiles = 0;
   int splits = 0;  // of any context at most
   int max_part_rows = 0;
-  const int32_t* num_items = nullptr;  // null: as many as blocks in x
+  bool stores_single_splits = false;   // to `out`: CombineKernel has nothing to add there
+  const int32_t* num_items = nullptr;  // AttendList; null: as many as blocks in x
   const AttendItem* items = nullptr;
   const CombineItem* combined = nullptr;  // of CombineTokensKernel
   int window = 0;

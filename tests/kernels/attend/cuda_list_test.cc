@@ -53,6 +53,12 @@ class ListOf {
     return items;
   }
 
+  // That lies before each of them, and that of all.
+  std::vector<int32_t> WorkBefore() const {
+    const auto begin = memory_.begin() + memory_[1];
+    return {begin, begin + num_decode_items() + 1};
+  }
+
   AttendList list;
   CudaAttentionSplits splits;
 
@@ -101,6 +107,17 @@ TEST(AttendListTest, PutsEqualSplitsInTheOrderOfTheirSequences) {
               ElementsAre(Pair(3, 0), Pair(0, 0), Pair(2, 0), Pair(3, 1), Pair(1, 0)));
 }
 
+TEST(AttendListTest, SaysWhatWorkLiesBeforeEachSplitOfOneToken) {
+  const ListOf list({{299, 1}, {8000, 20}, {16, 1}});
+  EXPECT_THAT(list.DecodeItems(), ElementsAre(Pair(0, 0), Pair(0, 1), Pair(2, 0)));
+  const int whole = cuda::WorkOfSplit(256);
+  const int rest = cuda::WorkOfSplit(44);
+  EXPECT_GT(whole, rest);
+  EXPECT_THAT(list.WorkBefore(),
+              ElementsAre(0, whole, whole + rest, whole + rest + cuda::WorkOfSplit(17)));
+  EXPECT_THAT(ListOf({{0, 7}}).WorkBefore(), ElementsAre(0));
+}
+
 TEST(AttendListTest, LeavesOutSequencesOfMoreTokensOrNone) {
   EXPECT_THAT(ItemsFor({{0, 7}, {20, 0}, {600, 2}, {3, 1}}), ElementsAre(Pair(3, 0)));
   EXPECT_THAT(ItemsFor({{0, 7}}), IsEmpty());
@@ -108,7 +125,7 @@ TEST(AttendListTest, LeavesOutSequencesOfMoreTokensOrNone) {
 }
 
 TEST(AttendListTest, CutsALongContextOfAFewTokens) {
-  const ListOf follow_up({{100, 1}, {8000, 20}});
+  const ListOf follow_up({{50, 1}, {8000, 20}});
   EXPECT_TRUE(follow_up.list.has_decodes());
   EXPECT_FALSE(follow_up.list.has_whole());
   ASSERT_THAT(follow_up.list.rounds(), SizeIs(1));
