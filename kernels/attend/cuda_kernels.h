@@ -21,6 +21,9 @@ namespace bulkhead::cuda {
 //                            begin, so that no long block begins late
 inline constexpr int kAttendTokens = 64;
 inline constexpr int kMinSplitTokens = 256;
+// Splits of contexts of one token that are no longer than kMinSplitTokens: few sequences have few
+// blocks, each of which would go through one tile after the other.
+inline constexpr int kShortSplitTokens = 64;
 inline constexpr int kMaxSplits = 32;  // of a context, so that the size of their sums is fixed
 // What the splits of one sequence of several tokens leave at most: enough blocks for a large GPU.
 inline constexpr int64_t kMaxPartFloats = int64_t{4} << 20;
@@ -31,6 +34,7 @@ inline constexpr int64_t kMaxPartFloats = int64_t{4} << 20;
 constexpr int SplitTokens(int new_tokens, int tokens, int max_part_rows) {
   int split_tokens = kMinSplitTokens;
   if (new_tokens == 1) {
+    if (tokens <= kMinSplitTokens) return kShortSplitTokens;
     while (tokens > split_tokens * kMaxSplits) split_tokens *= 2;
     return split_tokens;
   }

@@ -71,13 +71,17 @@ std::vector<std::pair<int, int>> ItemsFor(const std::vector<std::pair<int, int>>
 }
 
 TEST(AttendListTest, HasEverySplitOnceTheLongestFirst) {
-  EXPECT_THAT(ItemsFor({{9, 1}, {687, 1}, {255, 1}, {99, 1}}),
-              ElementsAre(Pair(1, 0), Pair(1, 1), Pair(2, 0), Pair(1, 2), Pair(3, 0), Pair(0, 0)));
+  EXPECT_THAT(ItemsFor({{9, 1}, {687, 1}, {256, 1}, {99, 1}}),
+              ElementsAre(Pair(1, 0), Pair(1, 1), Pair(2, 0), Pair(1, 2), Pair(3, 0), Pair(3, 1),
+                          Pair(0, 0), Pair(2, 1)));
 }
 
 TEST(AttendListTest, CutsAContextByItsOwnLengthAlone) {
   const int longest = cuda::kMinSplitTokens * cuda::kMaxSplits;
   EXPECT_EQ(ItemsFor({{longest - 1, 1}}).size(), cuda::kMaxSplits);
+  EXPECT_EQ(ItemsFor({{63, 1}}).size(), 1U);
+  EXPECT_EQ(ItemsFor({{255, 1}}).size(), 4U) << "of 64 tokens";
+  EXPECT_EQ(ItemsFor({{256, 1}}).size(), 2U) << "of 256 and 1";
   const auto items = ItemsFor({{300, 1}, {longest + 44, 1}});  // splits of 512, a rest of 45
   EXPECT_EQ(items.size(), 1U + 1 + 17);
   EXPECT_EQ(items[0], std::make_pair(1, 0));
