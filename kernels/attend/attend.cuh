@@ -4,35 +4,29 @@
 
 #include "kernels/attend/attend_blocks.cuh"
 #include "kernels/attend/attention.cuh"
+#include "kernels/attend/decode_block.cuh"
 #include "kernels/cuda/registered_kernels.h"
 
 namespace bulkhead::cuda {
 
 // The columns see `range`; put() as AttendLane::Merge has it.
-template <KvFormat kFormat, int kDimTiles, int kTiles, WarpsShare kShare, typename Put>
+template <KvFormat kFormat, int kDimTiles, int kTiles, typename Put>
 BH_DEVICE void AttendOver(const AttendParameters& p, const Columns& columns, int kv_head,
                           const CacheRange& range, const Put& put) {
-  using Shape = AttendShape<kFormat, kDimTiles, kTiles, kShare>;
+  using Shape = AttendShape<kFormat, kDimTiles, kTiles>;
   unsigned char* const tiles = SharedMemory() + Shape::kTilesAt;
   const int64_t slot = p.cache.seq_slot[p.cache.token_seq[columns.token0]];
   const HeadCache head{&p.cache, p.cache.block_tables + slot * p.cache.block_table_stride,
                        kv_head * p.cache.head_bytes};
   const int begin = range.first / kAttendTokens * kAttendTokens;
-  AttendLane<kFormat, kDimTiles, kTiles, kShare> lane(p, columns, kv_head, SharedMemory());
+  AttendLane<kFormat, kDimTiles, kTiles> lane(p, columns, kv_head, SharedMemory());
   if constexpr (Shape::kInCodes) {
-    // Few columns leave registers to load a tile while the one before it is used.
-    constexpr bool kAhead = !Shape::kByColumns;
     RawTile<Shape::kDims, kFormat> raw;
-    if constexpr (kAhead) raw.Load(head, begin, range);
     lane.LoadQueries();
     for (int token0 = begin; token0 < range.end; token0 += kAttendTokens) {
-      const int next = token0 + kAttendTokens;
-      if constexpr (!kAhead) raw.Load(head, token0, range);
+      raw.Load(head, token0, range);
       __syncthreads();  // everybody is done with the tile before
       raw.Store(head, token0, range, tiles);
-      if constexpr (kAhead) {
-        if (next < range.end) raw.Load(head, next, range);
-      }
       __syncthreads();
       lane.Add(tiles, token0, range);
     }
@@ -54,28 +48,32 @@ BH_DEVICE void AttendOver(const AttendParameters& p, const Columns& columns, int
   lane.Merge(put);
 }
 
-// Blocks of AttendDecode on a multiprocessor: many hide the memory's latency.
+// Of AttendDecode: 16 tokens that a warp takes at once, tiles in shared memory, blocks on a
+// multiprocessor.
 template <KvFormat kFormat, int kDimTiles, int kTiles>
-inline constexpr int kSharing = kDimTiles* kTiles > 8 ? 2 : 3;
+struct DecodeCuts {
+  static constexpr bool kInCodes = KvElementBits(kFormat) <= 8;
+  static constexpr int kParts = kInCodes && kDimTiles <= 8 ? 2 : 1;
+  static constexpr int kStages = 2;
+  static constexpr int kBlocks = kDimTiles * kTiles > 8 ? 2 : 3;
+  using Shape = DecodeShape<kFormat, kDimTiles, kTiles, kParts, kStages>;
+};
 
 template <KvFormat kFormat, int kDimTiles, int kTiles>
-BH_KERNEL_SHARING(kAttendThreads, (kSharing<kFormat, kDimTiles, kTiles>))
+BH_KERNEL_SHARING(kAttendThreads, (DecodeCuts<kFormat, kDimTiles, kTiles>::kBlocks))
 AttendDecode(AttendParameters p) {
-  GridDependencySynchronize();
-  ForSplitsOfBlock(p, [&](const Columns& columns, int kv_head, const CacheRange& range,
-                          const auto& put) {
-    AttendOver<kFormat, kDimTiles, kTiles, WarpsShare::kTokens>(p, columns, kv_head, range, put);
-  });
+  using Cuts = DecodeCuts<kFormat, kDimTiles, kTiles>;
+  DecodeItems<kFormat, typename Cuts::Shape, Cuts::kStages>(p);
 }
 
 template <KvFormat kFormat, int kDimTiles, int kTiles>
 BH_KERNEL(kAttendThreads)
 AttendPrefill(AttendParameters p) {
   GridDependencySynchronize();
-  ForTokensOfBlock(p, [&](const Columns& columns, int kv_head, const CacheRange& range,
-                          const auto& put) {
-    AttendOver<kFormat, kDimTiles, kTiles, WarpsShare::kColumns>(p, columns, kv_head, range, put);
-  });
+  ForTokensOfBlock(
+      p, [&](const Columns& columns, int kv_head, const CacheRange& range, const auto& put) {
+        AttendOver<kFormat, kDimTiles, kTiles>(p, columns, kv_head, range, put);
+      });
 }
 
 // Splits of sequences of several tokens.
@@ -83,17 +81,17 @@ template <KvFormat kFormat, int kDimTiles, int kTiles>
 BH_KERNEL(kAttendThreads)
 AttendSplitPrefill(AttendParameters p) {
   GridDependencySynchronize();
-  ForSplitsOfBlock(p, [&](const Columns& columns, int kv_head, const CacheRange& range,
-                          const auto& put) {
-    AttendOver<kFormat, kDimTiles, kTiles, WarpsShare::kColumns>(p, columns, kv_head, range, put);
-  });
+  ForSplitsOfBlock(
+      p, [&](const Columns& columns, int kv_head, const CacheRange& range, const auto& put) {
+        AttendOver<kFormat, kDimTiles, kTiles>(p, columns, kv_head, range, put);
+      });
 }
 
 template <KvFormat kFormat, int kDimTiles, int kTiles>
 AttendLaunch DecodeLaunch(const char* name) {
   return {KernelOf<kAttendThreads>(name, AttendDecode<kFormat, kDimTiles, kTiles>),
-          AttendShape<kFormat, kDimTiles, kTiles, WarpsShare::kTokens>::kBytes,
-          kSharing<kFormat, kDimTiles, kTiles>};
+          DecodeCuts<kFormat, kDimTiles, kTiles>::Shape::kBytes,
+          DecodeCuts<kFormat, kDimTiles, kTiles>::kBlocks};
 }
 
 template <KvFormat kFormat, int kDimTiles, int kTiles>
@@ -101,14 +99,14 @@ AttendLaunch PrefillLaunch(const char* name, AttendWork work) {
   return {work == AttendWork::kSplitPrefill
               ? KernelOf<kAttendThreads>(name, AttendSplitPrefill<kFormat, kDimTiles, kTiles>)
               : KernelOf<kAttendThreads>(name, AttendPrefill<kFormat, kDimTiles, kTiles>),
-          AttendShape<kFormat, kDimTiles, kTiles, WarpsShare::kColumns>::kBytes, 1};
+          AttendShape<kFormat, kDimTiles, kTiles>::kBytes, 1};
 }
 
 template <KvFormat kFormat>
 AttendLaunch AttendLaunchFor(const char* name, int head_dim, int column_tiles, AttendWork work) {
   constexpr int kTiles = PrefillColumnTiles(kFormat);
   static_assert(KvElementBits(kFormat) <= 8 ||
-                AttendShape<kFormat, 16, 1, WarpsShare::kColumns>::kBytes == kWide16BitSharedBytes);
+                AttendShape<kFormat, 16, 1>::kBytes == kWide16BitSharedBytes);
   const bool decode = work == AttendWork::kDecode;
   if (head_dim > 128) {
     return decode ? DecodeLaunch<kFormat, 16, 1>(name) : PrefillLaunch<kFormat, 16, 1>(name, work);

@@ -2,9 +2,8 @@
 // and a query head that share one KV head, so that keys and values are read once for all of them.
 // A warp computes 8 kTiles columns, over all its tokens of a tile of 64 at a time:
 //   scores^T [16 tokens][columns] = keys^T q^T      out^T [dims][columns] += values^T p^T
-// with a running maximum and sum for each column, in base 2. A block's four warps share either
-//   kTokens    the same columns, 16 of each 64 tokens each; at the end their sums are merged
-//   kColumns   each its own columns, over all tokens: four times as many columns share what is read
+// with a running maximum and sum for each column, in base 2. A block's four warps have columns of
+// their own, over all tokens. Sequences of one token have another kernel (decode.cuh).
 #pragma once
 
 #include "intrinsics.h"
@@ -31,9 +30,9 @@ BH_DEVICE void MultiplyTiles(float (&c)[4], const uint32_t (&a)[4], const uint32
 
 // What one lane keeps: its columns are 2j and 2j + 1 of each tile of 8, j = lane % 4; its tokens
 // lane / 4 and 8 more, its dims likewise.
-template <KvFormat kFormat, int kDimTiles, int kTiles, WarpsShare kShare>
+template <KvFormat kFormat, int kDimTiles, int kTiles>
 class AttendLane {
-  using Shape = AttendShape<kFormat, kDimTiles, kTiles, kShare>;
+  using Shape = AttendShape<kFormat, kDimTiles, kTiles>;
 
  public:
   BH_DEVICE AttendLane(const AttendParameters& p, const Columns& columns, int kv_head,
@@ -104,33 +103,29 @@ class AttendLane {
 
   // One tile of the cache, tokens token0 .. token0 + 63.
   BH_DEVICE void Add(const unsigned char* tile, int token0, const CacheRange& range) {
-    if constexpr (Shape::kByColumns) {
-      if (FirstColumn() >= columns_.size()) return;
-      const int last_column = FirstColumn() + Shape::kWarpColumns < columns_.size()
-                                  ? FirstColumn() + Shape::kWarpColumns
-                                  : columns_.size();
-      const int min_position = p_.cache.position[columns_.Token(FirstColumn())];
-      const int max_position = p_.cache.position[columns_.Token(last_column - 1)];
-      if (token0 > max_position) return;
-      const bool all_seen = token0 >= range.first && token0 + kAttendTokens - 1 <= min_position &&
-                            token0 >= FirstSeen(p_, max_position);
-      BH_NO_UNROLL
-      for (int first = 0; first < kAttendTokens; first += 16 * Shape::kParts) {
-        AddParts(tile, token0, first, range, all_seen);
-      }
-    } else {
-      AddParts(tile, token0, WarpIndex() * 16, range, false);
+    if (FirstColumn() >= columns_.size()) return;
+    const int last_column = FirstColumn() + Shape::kWarpColumns < columns_.size()
+                                ? FirstColumn() + Shape::kWarpColumns
+                                : columns_.size();
+    const int min_position = p_.cache.position[columns_.Token(FirstColumn())];
+    const int max_position = p_.cache.position[columns_.Token(last_column - 1)];
+    if (token0 > max_position) return;
+    const bool all_seen = token0 >= range.first && token0 + kAttendTokens - 1 <= min_position &&
+                          token0 >= FirstSeen(p_, max_position);
+    BH_NO_UNROLL
+    for (int first = 0; first < kAttendTokens; first += 16 * Shape::kParts) {
+      AddParts(tile, token0, first, range, all_seen);
     }
   }
 
-  // All tiles are done: the warps' sums, merged; put(column, dim, sum of p v, max score, sum
-  // of p). The tiles' shared memory is used again.
+  // All tiles are done: put(column, dim, sum of p v, max score, sum of p). The tiles' shared memory
+  // is used again.
   template <typename Put>
   BH_DEVICE void Merge(const Put& put) {
     auto* const maxima = reinterpret_cast<float*>(shared_ + Shape::kTilesAt);
-    auto* const sums = maxima + Shape::kMerged * Shape::kColumns;
-    auto* const zeros = sums + Shape::kMerged * Shape::kColumns;
-    auto* const outs = zeros + Shape::kMerged * Shape::kColumns;
+    auto* const sums = maxima + Shape::kColumns;
+    auto* const zeros = sums + Shape::kColumns;
+    auto* const outs = zeros + Shape::kColumns;
     __syncthreads();
     StoreSums(maxima, sums, zeros, outs);
     __syncthreads();
@@ -138,29 +133,14 @@ class AttendLane {
     for (int i = int(threadIdx.x); i < columns_.size() * d; i += kAttendThreads) {
       const int column = i / d;
       const int dim = i % d;
-      float max = kMaskedScore;
-      BH_UNROLL
-      for (int w = 0; w < Shape::kMerged; ++w) {
-        max = fmaxf(max, maxima[w * Shape::kColumns + column]);
-      }
-      float sum = 0.0F;
-      float out = 0.0F;
-      BH_UNROLL
-      for (int w = 0; w < Shape::kMerged; ++w) {
-        const int at = w * Shape::kColumns + column;
-        const float scale = Exp2(maxima[at] - max);
-        sum = fmaf(scale, sums[at], sum);
-        out = fmaf(scale, outs[at * Shape::kDims + dim] + zeros[at], out);
-      }
+      float out = outs[column * Shape::kDims + dim] + zeros[column];
       if constexpr (kFormat == KvFormat::kFP8) out *= ScaleIn(p_.cache.value_scales);
-      put(column, dim, out, max, sum);
+      put(column, dim, out, maxima[column], sums[column]);
     }
   }
 
  private:
-  BH_DEVICE static int FirstColumn() {
-    return Shape::kByColumns ? WarpIndex() * Shape::kWarpColumns : 0;
-  }
+  BH_DEVICE static int FirstColumn() { return WarpIndex() * Shape::kWarpColumns; }
   BH_DEVICE static int ColumnOf(int tile, int i) {
     return FirstColumn() + 8 * tile + LaneIndex() % 4 * 2 + i;
   }
@@ -365,7 +345,7 @@ class AttendLane {
           if constexpr (Shape::kQuantized)
             zero_sum_[n][i] += __shfl_xor_sync(kFullMask, zero_sum_[n][i], mask);
         }
-        const int at = (Shape::kByColumns ? 0 : WarpIndex() * Shape::kColumns) + ColumnOf(n, i);
+        const int at = ColumnOf(n, i);
         if (LaneIndex() < 4) {
           maxima[at] = row_max_[n][i];
           sums[at] = sum_[n][i];

@@ -20,29 +20,25 @@ struct Columns {
   BH_DEVICE int Head(int column) const { return head0 + column % heads; }
 };
 
-enum class WarpsShare { kTokens, kColumns };
-
-template <KvFormat kFormat, int kDimTiles, int kTiles, WarpsShare kShare>
+template <KvFormat kFormat, int kDimTiles, int kTiles>
 struct AttendShape {
   static constexpr bool kInCodes = KvElementBits(kFormat) <= 8;
   static constexpr bool kQuantized = IsQuantized(kFormat);  // codes with a scaling of each token
   static constexpr int kDims = kDimTiles * 16;
-  static constexpr bool kByColumns = kShare == WarpsShare::kColumns;
   static constexpr int kWarpColumns = kTiles * 8;
   // With many columns registers are for sums: queries stay in shared memory.
   static constexpr bool kQueriesStay = kTiles > 2;
   // Of 16 tokens, that a warp takes at once.
-  static constexpr int kParts = !kByColumns ? 1 : kQueriesStay ? 2 : kAttendTokens / 16;
-  static constexpr int kColumns = kWarpColumns * (kByColumns ? kAttendWarps : 1);
-  static constexpr int kMerged = kByColumns ? 1 : kAttendWarps;  // warps with sums of a column
+  static constexpr int kParts = kQueriesStay ? 2 : kAttendTokens / 16;
+  static constexpr int kColumns = kWarpColumns * kAttendWarps;
   static constexpr int kStages = kInCodes ? 1 : 2;
   using Tile = CacheTileShape<kDims>;
   static constexpr int kTileBytes = kQuantized ? Tile::kQuantizedBytes : Tile::kBytes;
   static constexpr int kQueryRowBytes = kDims * 2 + kRowGapBytes;
   static constexpr int kQuerySumsAt = kColumns * kQueryRowBytes;
   static constexpr int kTilesAt = kQuerySumsAt + kColumns * 4;
-  // The merge reuses the tiles: [3][warp][column], then [warp][column][dim].
-  static constexpr int kMergeBytes = kMerged * kColumns * (3 + kDims) * 4;
+  // The merge reuses the tiles: [3][column], then [column][dim].
+  static constexpr int kMergeBytes = kColumns * (3 + kDims) * 4;
   static constexpr int kTilesBytes =
       kStages * kTileBytes > kMergeBytes ? kStages* kTileBytes : kMergeBytes;
   static constexpr int kBytes = kTilesAt + kTilesBytes;

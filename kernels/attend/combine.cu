@@ -8,19 +8,52 @@
 namespace bulkhead::cuda {
 namespace {
 
-constexpr int kAtOnce = 8;  // splits whose loads are issued before any is used
+// Splits, and dims of each lane, whose loads are issued before any is used.
+constexpr int kAtOnce = 16;
+constexpr int kDimsOfLane = 4;
+using Parts = float[kAtOnce][kDimsOfLane];
 
-// A warp takes one head of one token, whose splits begin at `row` of the sums and lie row_step rows
-// apart. Lane i weighs split i, kMaxSplits being a warp's lanes.
-BH_DEVICE void AddSplits(const AttendParameters& p, int token, int head, const CombineItem& item) {
+// One head of one token: `count` splits, split 0 in row `row0` of the sums, others `step` rows
+// behind one another; a row is one of a head.
+struct SplitsOfHead {
+  int token = 0;
+  int head = 0;
+  int count = 0;
+  int64_t row0 = 0;
+  int64_t step = 0;
+
+  BH_DEVICE SplitsOfHead() {}
+  BH_DEVICE SplitsOfHead(const AttendParameters& p, int head_index, const CombineItem& item)
+      : token(item.token), head(head_index) {
+    const int position = p.cache.position[token];
+    const int begin = FirstSeen(p, position) / item.split_tokens;
+    count = position / item.split_tokens + 1 - begin;
+    step = static_cast<int64_t>(item.row_step) * p.num_heads;
+    row0 = static_cast<int64_t>(item.row) * p.num_heads + begin * step + head;
+  }
+};
+
+// Those from `split0` on of dims from `dim0` on, kWarp apart.
+BH_DEVICE void LoadParts(const AttendParameters& p, const SplitsOfHead& splits, int split0,
+                         int dim0, Parts& parts) {
+  BH_UNROLL
+  for (int i = 0; i < kAtOnce; ++i) {
+    const float* const row = p.parts + (splits.row0 + (split0 + i) * splits.step) * p.out_dim;
+    BH_UNROLL
+    for (int k = 0; k < kDimsOfLane; ++k) {
+      const int dim = dim0 + k * kWarp + LaneIndex();
+      parts[i][k] = split0 + i < splits.count && dim < p.out_dim ? row[dim] : 0.0F;
+    }
+  }
+}
+
+// A warp takes one head of one token. Lane i weighs split i, kMaxSplits being a warp's lanes.
+BH_DEVICE void AddSplits(const AttendParameters& p, const SplitsOfHead& splits) {
   static_assert(kMaxSplits <= kWarp);
-  const int position = p.cache.position[token];
-  const int begin = FirstSeen(p, position) / item.split_tokens;
-  const int splits = position / item.split_tokens + 1 - begin;
-  const int64_t step = static_cast<int64_t>(item.row_step) * p.num_heads;
-  const int64_t row0 = static_cast<int64_t>(item.row) * p.num_heads + begin * step + head;
-  const bool has_one = LaneIndex() < splits;
-  const int64_t mine = 2 * (row0 + LaneIndex() * step);
+  Parts parts;
+  LoadParts(p, splits, 0, 0, parts);
+  const bool has_one = LaneIndex() < splits.count;
+  const int64_t mine = 2 * (splits.row0 + LaneIndex() * splits.step);
   const float greatest_of_mine = has_one ? p.part_sums[mine] : kMaskedScore;
   const float sum_of_mine = has_one ? p.part_sums[mine + 1] : 0.0F;
   float greatest = greatest_of_mine;
@@ -32,48 +65,52 @@ BH_DEVICE void AddSplits(const AttendParameters& p, int token, int head, const C
   float sum = scale * sum_of_mine;
   BH_UNROLL
   for (int mask = kWarp / 2; mask > 0; mask /= 2) sum += __shfl_xor_sync(kFullMask, sum, mask);
-  const float shrink = AddSink(p, head, greatest, sum);
-  const int d = p.out_dim;
-  for (int dim0 = 0; dim0 < d; dim0 += kWarp) {
-    const int dim = dim0 + LaneIndex();
-    float out = 0.0F;
-    for (int split0 = 0; split0 < splits; split0 += kAtOnce) {
-      float parts[kAtOnce];
+  const float shrink = AddSink(p, splits.head, greatest, sum);
+  for (int dim0 = 0; dim0 < p.out_dim; dim0 += kDimsOfLane * kWarp) {
+    float out[kDimsOfLane] = {};
+    for (int split0 = 0; split0 < splits.count; split0 += kAtOnce) {
+      if (dim0 > 0 || split0 > 0) LoadParts(p, splits, split0, dim0, parts);
       BH_UNROLL
       for (int i = 0; i < kAtOnce; ++i) {
-        const int64_t row = row0 + (split0 + i) * step;
-        parts[i] = split0 + i < splits && dim < d ? p.parts[row * d + dim] : 0.0F;
-      }
-      BH_UNROLL
-      for (int i = 0; i < kAtOnce; ++i) {
-        out = fmaf(__shfl_sync(kFullMask, scale, (split0 + i) % kWarp), parts[i], out);
+        const float weight = __shfl_sync(kFullMask, scale, (split0 + i) % kWarp);
+        BH_UNROLL
+        for (int k = 0; k < kDimsOfLane; ++k) out[k] = fmaf(weight, parts[i][k], out[k]);
       }
     }
-    if (dim < d) {
-      StoreOut(p.out, token * p.out.stride + static_cast<int64_t>(head) * d + dim,
-               out * shrink / sum);
+    BH_UNROLL
+    for (int k = 0; k < kDimsOfLane; ++k) {
+      const int dim = dim0 + k * kWarp + LaneIndex();
+      if (dim >= p.out_dim) continue;
+      StoreOut(p.out,
+               splits.token * p.out.stride + static_cast<int64_t>(splits.head) * p.out_dim + dim,
+               out[k] * shrink / sum);
     }
   }
 }
 
 // Of sequences of one token.
 BH_KERNEL(kHeadWarps* kWarp) Combine(AttendParameters p) {
-  GridDependencySynchronize();
   const int seq = int(blockIdx.x);
   const int head = int(blockIdx.y) * kHeadWarps + WarpIndex();
   const int token = p.cache.seq_begin[seq];
-  if (head >= p.num_heads || p.cache.seq_begin[seq + 1] - token != 1) return;
-  const int split_tokens = SplitTokens(1, p.cache.position[token] + 1, p.max_part_rows);
-  AddSplits(p, token, head, {token, seq * p.splits, 1, split_tokens});
+  const bool decodes = head < p.num_heads && p.cache.seq_begin[seq + 1] - token == 1;
+  SplitsOfHead splits;
+  if (decodes) {
+    const int split_tokens = SplitTokens(1, p.cache.position[token] + 1, p.max_part_rows);
+    splits = SplitsOfHead(p, head, {token, seq * p.splits, 1, split_tokens});
+  }
+  GridDependencySynchronize();
+  if (!decodes || (splits.count == 1 && p.stores_single_splits)) return;
+  AddSplits(p, splits);
 }
 
 // Of the tokens of sequences of several.
 BH_KERNEL(kHeadWarps* kWarp) CombineTokens(AttendParameters p) {
-  GridDependencySynchronize();
   const int head = int(blockIdx.y) * kHeadWarps + WarpIndex();
-  if (head >= p.num_heads) return;
   const CombineItem item = LoadVector<CombineItem>(p.combined + int(blockIdx.x));
-  AddSplits(p, item.token, head, item);
+  const SplitsOfHead splits(p, head, item);
+  GridDependencySynchronize();
+  if (head < p.num_heads) AddSplits(p, splits);
 }
 
 }  // namespace

@@ -172,6 +172,7 @@ void CudaAttention::AttendDecode(const StepIndex& index, const KvHeads& kv_heads
   p.head_tiles = cuts.head_tiles;
   p.heads_of_tile = cuts.heads_of_tile;
   p.tile_tokens = 1;
+  p.stores_single_splits = !kv.geometry.latent;
   const cuda::AttendLaunch launch = LaunchOf(kv.geometry, cuts.column_tiles, AttendWork::kDecode);
   const int rows = kv_heads.heads.num_kv_heads * p.head_tiles;
   const int blocks = std::min(std::max(1, BlocksOfSm(launch, gpu) * gpu.num_sms / rows),

@@ -11,8 +11,9 @@ namespace bulkhead::cuda {
 
 // Causal attention. A block takes pairs of a token and a query head that share a KV head, its
 // columns, and 64 tokens of the cache at a time. There are three kinds of work (AttendWork):
-//   sequences of one token   grid {any, KV heads x head_tiles}: blocks take the items in turn, each
-//                            a split of the cache, its sums to `parts`; CombineKernel adds
+//   sequences of one token   grid {any, KV heads x head_tiles}: blocks share the items, each a
+//   split
+//                            of the cache, its sums to `parts`; CombineKernel adds
 //   few tokens behind many   grid {items, KV heads x head_tiles, tiles: tokens / tile_tokens}:
 //                            likewise, a block for each; CombineTokensKernel adds
 //   all other sequences      grid {KV heads x head_tiles, tiles: T / tile_tokens, in layers of
@@ -20,6 +21,9 @@ namespace bulkhead::cuda {
 //                            begin, so that no long block begins late
 inline constexpr int kAttendTokens = 64;
 inline constexpr int kMinSplitTokens = 256;
+// Splits of contexts of one token that are no longer than kMinSplitTokens: few sequences have few
+// blocks, each of which would go through one tile after the other.
+inline constexpr int kShortSplitTokens = 64;
 inline constexpr int kMaxSplits = 32;  // of a context, so that the size of their sums is fixed
 // What the splits of one sequence of several tokens leave at most: enough blocks for a large GPU.
 inline constexpr int64_t kMaxPartFloats = int64_t{4} << 20;
@@ -30,6 +34,7 @@ inline constexpr int64_t kMaxPartFloats = int64_t{4} << 20;
 constexpr int SplitTokens(int new_tokens, int tokens, int max_part_rows) {
   int split_tokens = kMinSplitTokens;
   if (new_tokens == 1) {
+    if (tokens <= kMinSplitTokens) return kShortSplitTokens;
     while (tokens > split_tokens * kMaxSplits) split_tokens *= 2;
     return split_tokens;
   }
@@ -41,6 +46,8 @@ constexpr int SplitTokens(int new_tokens, int tokens, int max_part_rows) {
   if (split_tokens < at_least) split_tokens = at_least;
   return (split_tokens + kAttendTokens - 1) / kAttendTokens * kAttendTokens;
 }
+// What a split of a sequence of one token costs a block, which begins and ends it, too.
+constexpr int WorkOfSplit(int tokens) { return (tokens + 15) / 16 + 8; }
 struct alignas(16) AttendItem {
   int32_t seq = 0;
   int32_t split = 0;  // which split
@@ -66,7 +73,8 @@ struct AttendParameters {
   int tiles = 0;
   int splits = 0;  // of any context at most
   int max_part_rows = 0;
-  const int32_t* num_items = nullptr;  // null: as many as blocks in x
+  bool stores_single_splits = false;   // to `out`: CombineKernel has nothing to add there
+  const int32_t* num_items = nullptr;  // AttendList; null: as many as blocks in x
   const AttendItem* items = nullptr;
   const CombineItem* combined = nullptr;  // of CombineTokensKernel
   int window = 0;

@@ -14,6 +14,7 @@ int64_t AttendList::Fill(const StepIndex& host_index, const CudaAttentionSplits&
   has_whole_ = false;
   combined_.clear();
   rounds_.clear();
+  work_before_ = {0};
   // body(sequence, its first token in the step, how many there, its tokens, tokens of a split)
   const auto for_sequences = [&](bool of_one_token, const auto& body) {
     for (int seq = 0; seq < host_index.num_seqs; ++seq) {
@@ -29,8 +30,8 @@ int64_t AttendList::Fill(const StepIndex& host_index, const CudaAttentionSplits&
     AddSplits(seq, tokens, split_tokens, seq * splits.per_context - begin, 1);
   });
   PutItems(list);
-  list[0] = num_items_;
-  has_decodes_ = num_items_ > 0;
+  const int num_decode_items = num_items_;
+  has_decodes_ = num_decode_items > 0;
   int64_t rows = 0;  // of the last round
   for_sequences(false, [&](int seq, int begin, int new_tokens, int tokens, int split_tokens) {
     if (split_tokens >= tokens) {
@@ -59,7 +60,11 @@ int64_t AttendList::Fill(const StepIndex& host_index, const CudaAttentionSplits&
   const auto bytes = static_cast<int64_t>(combined_.size() * sizeof(combined_[0]));
   auto* const to = const_cast<cuda::CombineItem*>(CombinedOf(list));
   if (bytes > 0) std::memcpy(to, combined_.data(), static_cast<size_t>(bytes));
-  return reinterpret_cast<std::byte*>(to) - reinterpret_cast<std::byte*>(list) + bytes;
+  auto* const work = reinterpret_cast<int32_t*>(to + combined_.size());
+  std::copy_n(work_before_.begin(), num_decode_items + 1, work);
+  list[0] = num_decode_items;
+  list[1] = static_cast<int32_t>(work - list);
+  return (work + num_decode_items + 1 - list) * int64_t{4};
 }
 
 void AttendList::AddSplits(int seq, int tokens, int split_tokens, int row0, int row_step) {
@@ -81,6 +86,7 @@ void AttendList::PutItems(int32_t* list) {
       item = run.first;
       item.split += i;
       item.row0 += i * run.row_step;
+      work_before_.push_back(work_before_.back() + cuda::WorkOfSplit(run.tokens));
     }
   }
   runs_.clear();

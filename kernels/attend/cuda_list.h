@@ -1,6 +1,6 @@
 // The work of attention to the cache in a step, made on the host: an item for each split of the
-// cache that a sequence has, the longest first. Blocks take those of sequences of one token in
-// turn, so that a grid of a fixed size is evenly busy whatever lengths the sequences have. Those of
+// cache that a sequence has, the longest first. Blocks share those of sequences of one token, so
+// that a grid of a fixed size is evenly busy whatever lengths the sequences have. Those of
 // sequences of several tokens come in rounds, of as many sequences as the memory for sums has room
 // for.
 #pragma once
@@ -27,11 +27,12 @@ class AttendList {
     int max_tokens = 0;    // of a sequence
   };
 
-  // What lies in memory: 16 bytes that begin with the number of items of one token; these items,
-  // then those of rounds; the tokens that rounds combine. Room for any step:
+  // What lies in memory: 16 bytes that begin with the number of items of one token and with where
+  // their work is, in words from here; these items, then those of rounds; the tokens that rounds
+  // combine; the work that lies before each of the first items, and that of all. Room for any step:
   static int64_t Bytes(const StepLimits& limits, const CudaAttentionSplits& splits) {
-    return 16 *
-           (1 + int64_t{limits.max_num_seqs} * splits.per_context + limits.max_num_batched_tokens);
+    const int64_t max_items = int64_t{limits.max_num_seqs} * splits.per_context;
+    return 16 * (1 + max_items + limits.max_num_batched_tokens) + 4 * (max_items + 1);
   }
   static const cuda::AttendItem* ItemsOf(const int32_t* list) {
     return reinterpret_cast<const cuda::AttendItem*>(list + 4);
@@ -64,6 +65,7 @@ class AttendList {
   std::vector<Run> runs_;  // not in the list yet
   std::vector<cuda::CombineItem> combined_;
   std::vector<Round> rounds_;
+  std::vector<int32_t> work_before_;  // of each item
   int num_items_ = 0;
   int num_tokens_ = 0;
   bool has_decodes_ = false;

@@ -104,10 +104,12 @@ CudaExpertScratch::CudaExpertScratch(const StepLimits& limits, BumpAllocator& al
 }
 
 CudaAttentionSplits::CudaAttentionSplits(const StepLimits& limits, int64_t row_floats) {
-  per_context = static_cast<int>(std::clamp<int64_t>(
-      CeilDiv(limits.max_model_len, cuda::kMinSplitTokens), 1, cuda::kMaxSplits));
+  const int64_t of_short =
+      CeilDiv(std::clamp(limits.max_model_len, 1, cuda::kMinSplitTokens), cuda::kShortSplitTokens);
+  const int64_t of_long = CeilDiv(limits.max_model_len, cuda::kMinSplitTokens);
+  per_context = static_cast<int>(std::min<int64_t>(std::max(of_short, of_long), cuda::kMaxSplits));
   part_rows = int64_t{limits.max_num_seqs} * per_context;
-  if (per_context == 1 || row_floats == 0) return;
+  if (of_long <= 1 || row_floats == 0) return;
   max_part_rows = static_cast<int>(std::min(cuda::kMaxPartFloats / row_floats,
                                             int64_t{limits.max_num_batched_tokens} * per_context));
   part_rows = std::max<int64_t>(part_rows, max_part_rows);

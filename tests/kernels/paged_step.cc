@@ -240,6 +240,9 @@ std::vector<AttentionCase> CudaAttentionCases() {
   cases.push_back({groups(1, 9), 1, 80, KvFormat::kF16, 16, 300});
   cases.push_back({groups(1, 4), 1, 128, KvFormat::kBF16, 32, 0});
   cases.push_back({groups(1, 2), 1, 104, KvFormat::kInt8, 16, 300});
+  cases.push_back({groups(1, 4), 1, 128, KvFormat::kInt8, 16, 0});
+  cases.push_back({groups(1, 4), 1, 128, KvFormat::kInt4, 16, 270});
+  cases.push_back({groups(2, 9), 2, 64, KvFormat::kFP8, 32, 0});
   cases.push_back({groups(3, 1), 3, 8, KvFormat::kBF16, 128, 1});
   cases.push_back({crowd, 1, 40, KvFormat::kBF16, 16, 0});
   cases.push_back({groups(1, 1), 1, 256, KvFormat::kBF16, 16, 0});

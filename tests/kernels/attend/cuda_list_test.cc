@@ -53,6 +53,12 @@ class ListOf {
     return items;
   }
 
+  // That lies before each of them, and that of all.
+  std::vector<int32_t> WorkBefore() const {
+    const auto begin = memory_.begin() + memory_[1];
+    return {begin, begin + num_decode_items() + 1};
+  }
+
   AttendList list;
   CudaAttentionSplits splits;
 
@@ -65,13 +71,17 @@ std::vector<std::pair<int, int>> ItemsFor(const std::vector<std::pair<int, int>>
 }
 
 TEST(AttendListTest, HasEverySplitOnceTheLongestFirst) {
-  EXPECT_THAT(ItemsFor({{9, 1}, {687, 1}, {255, 1}, {99, 1}}),
-              ElementsAre(Pair(1, 0), Pair(1, 1), Pair(2, 0), Pair(1, 2), Pair(3, 0), Pair(0, 0)));
+  EXPECT_THAT(ItemsFor({{9, 1}, {687, 1}, {256, 1}, {99, 1}}),
+              ElementsAre(Pair(1, 0), Pair(1, 1), Pair(2, 0), Pair(1, 2), Pair(3, 0), Pair(3, 1),
+                          Pair(0, 0), Pair(2, 1)));
 }
 
 TEST(AttendListTest, CutsAContextByItsOwnLengthAlone) {
   const int longest = cuda::kMinSplitTokens * cuda::kMaxSplits;
   EXPECT_EQ(ItemsFor({{longest - 1, 1}}).size(), cuda::kMaxSplits);
+  EXPECT_EQ(ItemsFor({{63, 1}}).size(), 1U);
+  EXPECT_EQ(ItemsFor({{255, 1}}).size(), 4U) << "of 64 tokens";
+  EXPECT_EQ(ItemsFor({{256, 1}}).size(), 2U) << "of 256 and 1";
   const auto items = ItemsFor({{300, 1}, {longest + 44, 1}});  // splits of 512, a rest of 45
   EXPECT_EQ(items.size(), 1U + 1 + 17);
   EXPECT_EQ(items[0], std::make_pair(1, 0));
@@ -101,6 +111,17 @@ TEST(AttendListTest, PutsEqualSplitsInTheOrderOfTheirSequences) {
               ElementsAre(Pair(3, 0), Pair(0, 0), Pair(2, 0), Pair(3, 1), Pair(1, 0)));
 }
 
+TEST(AttendListTest, SaysWhatWorkLiesBeforeEachSplitOfOneToken) {
+  const ListOf list({{299, 1}, {8000, 20}, {16, 1}});
+  EXPECT_THAT(list.DecodeItems(), ElementsAre(Pair(0, 0), Pair(0, 1), Pair(2, 0)));
+  const int whole = cuda::WorkOfSplit(256);
+  const int rest = cuda::WorkOfSplit(44);
+  EXPECT_GT(whole, rest);
+  EXPECT_THAT(list.WorkBefore(),
+              ElementsAre(0, whole, whole + rest, whole + rest + cuda::WorkOfSplit(17)));
+  EXPECT_THAT(ListOf({{0, 7}}).WorkBefore(), ElementsAre(0));
+}
+
 TEST(AttendListTest, LeavesOutSequencesOfMoreTokensOrNone) {
   EXPECT_THAT(ItemsFor({{0, 7}, {20, 0}, {600, 2}, {3, 1}}), ElementsAre(Pair(3, 0)));
   EXPECT_THAT(ItemsFor({{0, 7}}), IsEmpty());
@@ -108,7 +129,7 @@ TEST(AttendListTest, LeavesOutSequencesOfMoreTokensOrNone) {
 }
 
 TEST(AttendListTest, CutsALongContextOfAFewTokens) {
-  const ListOf follow_up({{100, 1}, {8000, 20}});
+  const ListOf follow_up({{50, 1}, {8000, 20}});
   EXPECT_TRUE(follow_up.list.has_decodes());
   EXPECT_FALSE(follow_up.list.has_whole());
   ASSERT_THAT(follow_up.list.rounds(), SizeIs(1));
