@@ -23,6 +23,7 @@ struct CudaProperties {
   std::string uuid;          // "GPU-..." or "MIG-..."
   int capability_major = 0;  // 9 for sm_90
   int capability_minor = 0;
+  int capability() const { return 10 * capability_major + capability_minor; }
   int num_sms = 0;
   int64_t total_bytes = 0;
   int64_t max_shared_bytes = 0;   // maximum opt-in per block

@@ -16,6 +16,8 @@ struct CudaKernel {
   void (*run_thread)(const void* function, const void* parameters) = nullptr;
   int64_t parameter_bytes = 0;
   int max_threads = 0;  // of a block: its launch bounds
+  // Ten times the major one and the minor one of the devices that it is for; 0: of all.
+  int only_capability = 0;
 };
 
 // The same with its parameter type.

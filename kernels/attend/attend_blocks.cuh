@@ -1,6 +1,9 @@
 // What a block of attention goes through, of a step's splits or of its tokens, whatever computes it
-// (attend.cuh, latent.cuh): over(columns, KV head, range of the cache, put) for each, where
-// put(column, dim, sum of p v, max score in base 2, sum of p) takes what comes out.
+// (attend.cuh, warpgroups.cuh, latent.cuh): over(columns, KV head, range of the cache, put) for
+// each, where put takes what comes out:
+//   put(column, dim, sum of p v, max score in base 2, sum of p), or
+//   put.Two(column, dim, two sums of p v), times what put.Begin(column, max score, sum of p, only)
+//     returned; several threads may have a column, of which `only` one says so
 #pragma once
 
 #include "kernels/attend/attention_shape.cuh"
@@ -19,6 +22,70 @@ BH_DEVICE Columns HeadsOfBlock(const AttendParameters& p, int row) {
   if (columns.heads > p.heads_of_tile) columns.heads = p.heads_of_tile;
   return columns;
 }
+
+struct alignas(8) Floats2 {
+  float v[2];
+};
+
+// The sums of a split.
+struct PutParts {
+  const AttendParameters& p;
+  const Columns& columns;
+  int item;  // its row is read again: registers are few
+
+  BH_DEVICE void operator()(int column, int dim, float out, float greatest, float sum) const {
+    p.parts[At(column) * p.out_dim + dim] = out;
+    if (dim == 0) PutSum(column, greatest, sum);
+  }
+  BH_DEVICE float Begin(int column, float greatest, float sum, bool only) const {
+    if (only) PutSum(column, greatest, sum);
+    return 1.0F;
+  }
+  BH_DEVICE void Two(int column, int dim, const Floats2& out) const {
+    StoreVector(p.parts + At(column) * p.out_dim + dim, out);
+  }
+
+ private:
+  BH_DEVICE int64_t At(int column) const {
+    return static_cast<int64_t>(p.items[item].row0 + columns.Token(column)) * p.num_heads +
+           columns.Head(column);
+  }
+  BH_DEVICE void PutSum(int column, float greatest, float sum) const {
+    p.part_sums[2 * At(column)] = greatest;
+    p.part_sums[2 * At(column) + 1] = sum;
+  }
+};
+
+// Attention itself, of the whole cache.
+struct PutOut {
+  const AttendParameters& p;
+  const Columns& columns;
+
+  BH_DEVICE void operator()(int column, int dim, float out, float greatest, float sum) const {
+    const float shrink = AddSink(p, columns.Head(column), greatest, sum);
+    StoreOut(p.out, At(column, dim), out * shrink / sum);
+  }
+  BH_DEVICE float Begin(int column, float greatest, float sum, bool /*only*/) const {
+    const float shrink = AddSink(p, columns.Head(column), greatest, sum);
+    return shrink / sum;
+  }
+  BH_DEVICE void Two(int column, int dim, const Floats2& out) const {
+    const int64_t at = At(column, dim);
+    if (p.out.numbers == Numbers::kF32) {
+      StoreVector(static_cast<float*>(p.out.data) + at, out);
+    } else {
+      uint32_t* const to = reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(p.out.data) + at);
+      *to = p.out.numbers == Numbers::kBF16 ? Bf16Pair(out.v[0], out.v[1])
+                                            : F16Pair(out.v[0], out.v[1]);
+    }
+  }
+
+ private:
+  BH_DEVICE int64_t At(int column, int dim) const {
+    return columns.Token(column) * p.out.stride +
+           static_cast<int64_t>(columns.Head(column)) * p.out_dim + dim;
+  }
+};
 
 // Splits of the cache: of sequences of one token, or of those of several a tile of tokens each.
 template <typename Over>
@@ -41,13 +108,7 @@ BH_DEVICE void ForSplitsOfBlock(const AttendParameters& p, const Over& over) {
     if (first > range.first) range.first = first;
     if (end < range.end) range.end = end;
     if (range.first >= range.end) continue;  // behind the tokens, or the window has left it behind
-    over(columns, kv_head, range, [&](int column, int dim, float out, float greatest, float sum) {
-      const int64_t row = p.items[i].row0 + columns.Token(column);
-      const int64_t at = row * p.num_heads + columns.Head(column);
-      p.parts[at * p.out_dim + dim] = out;
-      if (dim == 0) p.part_sums[2 * at] = greatest;
-      if (dim == 0) p.part_sums[2 * at + 1] = sum;
-    });
+    over(columns, kv_head, range, PutParts{p, columns, i});
     __syncthreads();  // shared memory is free again
   }
 }
@@ -74,13 +135,7 @@ BH_DEVICE void ForTokensOfBlock(const AttendParameters& p, const Over& over) {
     if (SplitTokens(seq_end - seq_begin, tokens, p.max_part_rows) < tokens) continue;
     const CacheRange range{FirstSeen(p, p.cache.position[token]),
                            p.cache.position[token + columns.tokens - 1] + 1};
-    over(columns, kv_head, range, [&](int column, int dim, float out, float greatest, float sum) {
-      const int head = columns.Head(column);
-      const float shrink = AddSink(p, head, greatest, sum);
-      StoreOut(p.out,
-               columns.Token(column) * p.out.stride + static_cast<int64_t>(head) * p.out_dim + dim,
-               out * shrink / sum);
-    });
+    over(columns, kv_head, range, PutOut{p, columns});
     __syncthreads();  // shared memory is free again
   }
 }

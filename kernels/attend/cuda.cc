@@ -1,6 +1,7 @@
 #include "kernels/attend/cuda.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -53,6 +54,17 @@ int PrefillColumnTiles(const KvGeometry& geometry, int64_t max_shared_bytes) {
   return launch.shared_bytes <= max_shared_bytes ? tiles : 2;
 }
 
+// Of several tokens by the products of warpgroups, where there are any for it.
+std::optional<cuda::AttendLaunch> WarpgroupLaunchOf(const CudaProperties& gpu,
+                                                    const KvGeometry& geometry,
+                                                    const cuda::AttendParameters& p,
+                                                    AttendWork work) {
+  const bool aligned = p.qkv.stride % 4 == 0 && reinterpret_cast<uintptr_t>(p.qkv.data) % 16 == 0 &&
+                       p.out.stride % 2 == 0 && reinterpret_cast<uintptr_t>(p.out.data) % 8 == 0;
+  if (gpu.capability() != 90 || geometry.latent || p.soft_cap != 0 || !aligned) return std::nullopt;
+  return cuda::AttendByWarpgroupsKernel(geometry.format, geometry.head_dim, work);
+}
+
 // How query heads and tokens are cut into blocks.
 struct AttentionCuts {
   int head_tiles = 1;
@@ -69,7 +81,11 @@ struct AttentionCuts {
                      : max_heads_per_kv > 8 ? 2
                                             : 1;
     }
-    columns = 8 * column_tiles * (decode || geometry.latent ? 1 : cuda::kAttendWarps);
+    CutInto(8 * column_tiles * (decode || geometry.latent ? 1 : cuda::kAttendWarps),
+            max_heads_per_kv);
+  }
+  void CutInto(int columns_of_block, int max_heads_per_kv) {
+    columns = columns_of_block;
     heads_of_tile = std::clamp(max_heads_per_kv, 1, columns);
     head_tiles = NumBlocks(std::max(max_heads_per_kv, 1), heads_of_tile);
   }
@@ -190,14 +206,18 @@ void CudaAttention::AttendDecode(const StepIndex& index, const KvHeads& kv_heads
 void CudaAttention::AttendPrefill(const StepIndex& index, const KvHeads& kv_heads,
                                   const KvLayerView& kv, cuda::AttendParameters p) {
   BH_CHECK(list_.num_tokens() == index.num_tokens);
-  const AttentionCuts cuts(kv_heads.max_heads_per_kv, kv.geometry, false,
-                           driver_.properties().max_shared_bytes);
+  const CudaProperties& gpu = driver_.properties();
+  AttentionCuts cuts(kv_heads.max_heads_per_kv, kv.geometry, false, gpu.max_shared_bytes);
+  if (WarpgroupLaunchOf(gpu, kv.geometry, p, AttendWork::kPrefill).has_value()) {
+    cuts.CutInto(cuda::kWarpgroupColumns, kv_heads.max_heads_per_kv);
+  }
   p.head_tiles = cuts.head_tiles;
   p.heads_of_tile = cuts.heads_of_tile;
   p.tile_tokens = cuts.tile_tokens();
   const int rows = kv_heads.heads.num_kv_heads * p.head_tiles;
   const auto attend = [&](AttendWork work, int x, int y, int z) {
-    const cuda::AttendLaunch launch = LaunchOf(kv.geometry, cuts.column_tiles, work);
+    const cuda::AttendLaunch launch = WarpgroupLaunchOf(gpu, kv.geometry, p, work)
+                                          .value_or(LaunchOf(kv.geometry, cuts.column_tiles, work));
     Enqueue(
         driver_, launch.kernel,
         {.grid = {x, y, z}, .block = {launch.threads, 1, 1}, .shared_bytes = launch.shared_bytes},

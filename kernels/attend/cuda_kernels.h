@@ -3,6 +3,8 @@
 
 #include <stdint.h>
 
+#include <optional>
+
 #include "kernels/cuda/parameters.h"
 #include "memory/cuda_kernel.h"
 #include "memory/kv_format.h"
@@ -108,6 +110,14 @@ AttendLaunch AttendF16Kernel(int head_dim, int column_tiles, AttendWork work);
 AttendLaunch AttendInt8Kernel(int head_dim, int column_tiles, AttendWork work);
 AttendLaunch AttendInt4Kernel(int head_dim, int column_tiles, AttendWork work);
 AttendLaunch AttendFp8Kernel(int head_dim, int column_tiles, AttendWork work);
+
+// The same of kSplitPrefill and kPrefill by the products of warpgroups (warpgroups.cuh), with
+// kWarpgroupColumns columns: bf16 and f16, heads of 64 and (kPrefill) 128, without a soft cap, rows
+// of queries aligned to 16 bytes and of out to 8; nothing for any other, or where the build has
+// none. For devices of compute capability 9.0.
+inline constexpr int kWarpgroupColumns = 128;
+std::optional<AttendLaunch> AttendByWarpgroupsKernel(KvFormat format, int head_dim,
+                                                     AttendWork work);
 
 // For a latent cache (latent.cuh) in bf16, f16 or fp8: blocks with 8 column_tiles columns each,
 // column_tiles 2, 4 or 8 of kDecode and 2 or 8 of the others. The first two are one kernel.

@@ -49,7 +49,7 @@ absl::StatusOr<std::unique_ptr<GpuMachine>> GpuMachine::Create(CudaDriver& drive
 
 absl::Status GpuMachine::SetUp() {
   BH_ASSIGN_OR_RETURN(device_, CudaDevice::New(driver_, 0));
-  for (const CudaKernel& kernel : cuda::RegisteredKernels()) driver_.Load(kernel);
+  cuda::LoadRegisteredKernels(driver_);
   driver_.Load(cuda::ReadAllKernel().kernel);
   backend_ = NewCudaBackend(*device_, driver_);
   head_to_kv_.resize(scale_.num_heads);

@@ -4,7 +4,7 @@
 
 #include "kernels/attend/cuda.h"
 #include "kernels/cuda/cuda_sizes.h"
-#include "kernels/cuda/registered_kernels.h"
+#include "kernels/cuda/launch.h"
 #include "kernels/experts/cuda.h"
 #include "kernels/matmul/cuda.h"
 #include "kernels/packing/cuda_packing.h"
@@ -18,7 +18,7 @@ CudaBackend::CudaBackend(Device& device, CudaDriver& driver, std::unique_ptr<Gem
       products_(std::make_unique<CudaProducts>(driver, std::move(library))),
       experts_(std::make_unique<CudaExperts>(driver, *products_)),
       attention_(std::make_unique<CudaAttention>(device, driver)) {
-  for (const CudaKernel& kernel : cuda::RegisteredKernels()) driver_.Load(kernel);
+  cuda::LoadRegisteredKernels(driver_);
 }
 
 CudaBackend::~CudaBackend() = default;

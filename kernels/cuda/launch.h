@@ -42,6 +42,14 @@ inline LaunchShape OneWarpPerHead(int num_tokens, int heads) {
   return {.grid = {num_tokens, NumBlocks(heads, kHeadWarps), 1}, .block = {kHeadWarps * 32, 1, 1}};
 }
 
+// Of all kernels those that the device runs.
+inline void LoadRegisteredKernels(CudaDriver& driver) {
+  const int capability = driver.properties().capability();
+  for (const CudaKernel& kernel : RegisteredKernels()) {
+    if (kernel.only_capability == 0 || kernel.only_capability == capability) driver.Load(kernel);
+  }
+}
+
 // One layer of the cache.
 inline CacheParameters CacheOf(const StepIndex& index, const KvLayerView& kv) {
   const KvGeometry& g = kv.geometry;

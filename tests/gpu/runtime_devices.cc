@@ -25,10 +25,13 @@ const testing::Environment* const kEnvironment =
 
 }  // namespace
 
-std::vector<std::unique_ptr<CudaDriver>> DevicesUnderTest(bool, bool) {
+std::vector<std::unique_ptr<CudaDriver>> DevicesUnderTest(bool, bool, int capability_major) {
   absl::StatusOr<std::unique_ptr<CudaDriver>> driver = NewCudaRuntimeDriver(0);
   BH_CHECK(driver.ok());
   std::vector<std::unique_ptr<CudaDriver>> devices;
+  if (capability_major != 0 && (*driver)->properties().capability() != 10 * capability_major) {
+    return devices;
+  }
   devices.push_back(*std::move(driver));
   return devices;
 }

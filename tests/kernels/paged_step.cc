@@ -13,7 +13,6 @@ namespace bulkhead {
 namespace {
 
 constexpr std::byte kPoison{0xff};  // all bits set are a NaN in every format, or scale and zero are
-constexpr int kStridePadding = 5;   // rows of qkv lie further apart than they are wide
 
 }  // namespace
 
@@ -86,7 +85,7 @@ PagedSequences::Step PagedSequences::MakeStep(const std::vector<Piece>& pieces) 
       step.token_seq.push_back(static_cast<int32_t>(step.seq_slot.size()) - 1);
       const float* row = qkv_[piece.seq].data() + p * width;
       step.qkv.insert(step.qkv.end(), row, row + width);
-      step.qkv.insert(step.qkv.end(), kStridePadding, std::nanf(""));
+      step.qkv.insert(step.qkv.end(), case_.row_padding, std::nanf(""));
     }
   }
   step.seq_begin.push_back(static_cast<int32_t>(step.position.size()));
@@ -103,7 +102,7 @@ PagedSequences::Step PagedSequences::MakeStep(const std::vector<Piece>& pieces) 
 
 ConstMatrixView PagedSequences::Qkv(const Step& step) const {
   return ConstMatrixView(reinterpret_cast<const std::byte*>(step.qkv.data()), DType::kF32,
-                         step.index.num_tokens, QkvWidth(), QkvWidth() + kStridePadding);
+                         step.index.num_tokens, QkvWidth(), QkvWidth() + case_.row_padding);
 }
 
 // Every position of the sequence before `position` becomes NaN.
@@ -144,7 +143,7 @@ std::vector<float> PagedSequences::AppendAndAttend(const std::vector<Piece>& pie
     if (case_.chunk > 0) PoisonBefore(piece.seq, piece.begin / case_.chunk * case_.chunk);
   }
   const int64_t width = int64_t{case_.num_heads()} * Heads().out_dim();
-  const int64_t stride = width + 3;
+  const int64_t stride = width + case_.row_padding;
   std::vector<float> padded(step.index.num_tokens * stride, 7.0f);
   std::vector<uint16_t> rounded(out_dtype == DType::kF32 ? 0 : padded.size(), Bf16OfF32(7.0f));
   AttentionOptions options{.scale = 1 / std::sqrt(static_cast<float>(case_.head_dim)),

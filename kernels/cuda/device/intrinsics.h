@@ -38,8 +38,8 @@ BH_DEVICE void GridDependencySynchronize() {
                                                     : "memory");))
 }
 
-// ---- shared memory of the block, 128-byte aligned, undefined at first
-extern __shared__ __align__(128) unsigned char bh_shared_memory[];
+// ---- shared memory of the block, 1024-byte aligned, undefined at first
+extern __shared__ __align__(1024) unsigned char bh_shared_memory[];
 BH_DEVICE unsigned char* SharedMemory() { return bh_shared_memory; }
 BH_DEVICE uint32_t SharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));

@@ -51,7 +51,8 @@ BankTurns* const bank_turns =
 
 }  // namespace
 
-std::vector<std::unique_ptr<CudaDriver>> DevicesUnderTest(bool few, bool host_memory_too) {
+std::vector<std::unique_ptr<CudaDriver>> DevicesUnderTest(bool few, bool host_memory_too,
+                                                          int capability_major) {
   std::vector<std::unique_ptr<CudaDriver>> devices;
   for (const emulator::Schedule schedule : emulator::kAllSchedules) {
     using emulator::Schedule;
@@ -59,6 +60,7 @@ std::vector<std::unique_ptr<CudaDriver>> DevicesUnderTest(bool few, bool host_me
     if (few && finds_less) continue;
     emulator::DeviceOptions options{.host_memory_too = host_memory_too, .schedule = schedule};
     if (schedule == Schedule::kAscending) options.bank_turns = &bank_turns->turns;
+    if (capability_major != 0) options.capability_major = capability_major;
     options.late = devices.size() % 2 == 1;
     devices.push_back(std::make_unique<emulator::EmulatedCudaDriver>(options));
   }

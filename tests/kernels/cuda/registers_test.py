@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """Registers of every kernel on every architecture, against kernels/cuda/registers.txt; none may spill.
 
-registers_test.py FOLDER [--write]: FOLDER holds the objects of the kernels and ptxas' reports on them."""
+registers_test.py FOLDER... [--write]: a FOLDER holds objects of kernels and ptxas' reports on them. What sm_90a alone
+has counts as of sm_90, since no kernel is compiled for both."""
 import collections
 import glob
 import os
@@ -31,9 +32,18 @@ def source_of(path):
     return folder_name if file == "cuda" else f"{folder_name}/{file}"
 
 
-def read_reports(folder):
+def arguments():
+    """The folders, and whether to write the table."""
+    return [a for a in sys.argv[1:] if a != "--write"], "--write" in sys.argv
+
+
+def files_in(folders, pattern):
+    return sorted(path for folder in folders for path in glob.glob(os.path.join(folder, "**", pattern), recursive=True))
+
+
+def read_reports(folders):
     registers, spills = collections.defaultdict(dict), []
-    for path in sorted(glob.glob(os.path.join(folder, "**/*.ptxas"), recursive=True)):
+    for path in files_in(folders, "*.ptxas"):
         source, entry = source_of(path), None
         with open(path, encoding="utf-8") as report:
             for line in report:
@@ -42,7 +52,7 @@ def read_reports(folder):
                 elif (match := SPILLS.search(line)) and entry and any(int(n) for n in match.groups()):
                     spills.append(f"{source}: {entry[0]} on {entry[1]}: {line.strip()}")
                 elif (match := REGISTERS.search(line)) and entry:
-                    registers[f"{source}: {short_name(entry[0])}"][entry[1]] = int(match.group(1))
+                    registers[f"{source}: {short_name(entry[0])}"][entry[1].rstrip("a")] = int(match.group(1))
     return registers, spills
 
 
@@ -65,14 +75,15 @@ def nvcc_version():
 
 
 def main():
-    registers, spills = read_reports(sys.argv[1])
+    folders, write = arguments()
+    registers, spills = read_reports(folders)
     if not registers:
-        sys.exit(f"no reports of ptxas in {sys.argv[1]}: build bulkhead_cuda_kernels first")
+        sys.exit(f"no reports of ptxas in {' '.join(folders)}: build bulkhead_cuda_kernels first")
     if spills:
         sys.exit("registers are spilled:\n" + "\n".join(spills))
     version = nvcc_version()
     table = table_of(registers, version)
-    if sys.argv[2:] == ["--write"]:
+    if write:
         with open(TABLE, "w", encoding="utf-8") as file:
             file.write(table)
         return

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Machine code of every kernel on every architecture, against kernels/cuda/sass.txt.
 
-sass_test.py FOLDER [--write]: FOLDER holds the objects of the kernels. No kernel may use local memory, nor store, nor
+sass_test.py FOLDER... [--write]: a FOLDER holds objects of kernels. No kernel may use local memory, nor store, nor
 let the next kernel begin, before it has waited for the one before it, whatever the table says."""
 import concurrent.futures
 import glob
@@ -64,21 +64,22 @@ def main():
     if cuobjdump is None:
         print("sass_test: skipped: no cuobjdump; scripts/gpu_tools.sh gets it, or BULKHEAD_CUOBJDUMP names it")
         sys.exit(77)
-    objects = sorted(glob.glob(os.path.join(sys.argv[1], "**/*.cu.o"), recursive=True))
+    folders, write = registers_test.arguments()
+    objects = registers_test.files_in(folders, "*.cu.o")
     if not objects:
-        sys.exit(f"no kernels in {sys.argv[1]}: build bulkhead_cuda_kernels first")
+        sys.exit(f"no kernels in {' '.join(folders)}: build bulkhead_cuda_kernels first")
     rows, wrong = {}, []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         texts = pool.map(lambda path: disassemble(cuobjdump, path), objects)
         for path, text in zip(objects, texts):
             for kernel in sass.kernels_of(text):
                 name = f"{registers_test.source_of(path)}: {registers_test.short_name(kernel.mangled)}"
-                rows.setdefault(name, {})[kernel.architecture] = figures(kernel)
+                rows.setdefault(name, {})[kernel.architecture.rstrip("a")] = figures(kernel)
                 wrong += [f"{name}: {fault}" for fault in sass.faults(kernel)]
     if wrong:
         sys.exit("\n".join(wrong))
     table = table_of(rows, registers_test.nvcc_version())
-    if sys.argv[2:] == ["--write"]:
+    if write:
         with open(TABLE, "w", encoding="utf-8") as file:
             file.write(table)
         return

@@ -15,7 +15,7 @@ extern "C" const char __executable_start[];  // NOLINT(bugprone-reserved-identif
 namespace bulkhead::emulator {
 namespace {
 
-constexpr size_t kSharedAlignBytes = 128;
+constexpr size_t kSharedAlignBytes = 1024;
 constexpr int kSharedPoison = 0xFB;  // -2.6e36 as bf16 or f32, -65376 as f16
 constexpr int kMaxThreads = 1024;
 constexpr int kMaxGridYz = 65535;
@@ -102,6 +102,8 @@ void Block::RunOne() {
     lane.waits_for = nullptr;
     lane.open_copies.clear();
     lane.copy_groups.clear();
+    lane.products.Reset();
+    lane.unfenced = false;
     lane.meetings = 0;
     lane.phase = 0;
     lane.count_phase = 0;
@@ -205,10 +207,11 @@ bool Block::AllDone() const {
 void Block::FindLeftovers() {
   for (int i = 0; i < threads_; ++i) {
     const Lane& lane = lanes_[i];
-    const bool copies_left = !lane.open_copies.empty() || !lane.copy_groups.empty();
+    const bool copies_left =
+        !lane.open_copies.empty() || !lane.copy_groups.empty() || !lane.products.empty();
     if (!copies_left && lane.awaited_previous) continue;
     running_ = &lanes_[i];
-    fault_ = Describe(copies_left ? "it ended with copies that it did not wait for"
+    fault_ = Describe(copies_left ? "it ended with copies or products that it did not wait for"
                                   : "it ended and had not waited for the kernel before");
     return;
   }
@@ -311,7 +314,7 @@ void Block::OnPlainAccess(const void* at, size_t bytes, bool aligned, AccessKind
 }
 
 void Block::Access(const void* at, size_t bytes, AccessKind kind, const void* code) {
-  const Lane& lane = *running_;
+  Lane& lane = *running_;
   const char* const wrong = memory_.Access(at, bytes, kind,
                                            {.thread = lane.thread,
                                             .block_epoch = epoch_,
@@ -319,8 +322,12 @@ void Block::Access(const void* at, size_t bytes, AccessKind kind, const void* co
                                             .awaited_previous = lane.awaited_previous});
   const auto* const byte = static_cast<const std::byte*>(at);
   const bool is_shared = byte >= shared_ && byte < shared_ + shape_.shared_bytes;
-  if (counts_conflicts_ && kind != AccessKind::kCopyEnd && is_shared) {
+  if (counts_conflicts_ && code != nullptr && is_shared) {
     conflicts_.Note(lane.thread, lane.meetings, code, byte - shared_, bytes);
+  }
+  if (Writes(kind) && is_shared && !lane.unfenced) {
+    lane.unfenced = true;
+    lane.unfenced_epoch = epoch_;
   }
   if (wrong == nullptr) return;
   const std::string where =
@@ -328,6 +335,14 @@ void Block::Access(const void* at, size_t bytes, AccessKind kind, const void* co
   // For addr2line.
   Fault(absl::StrCat(wrong, where, ", in code at 0x",
                      absl::Hex(static_cast<const char*>(code) - __executable_start)));
+}
+
+void Block::CheckFenced() {
+  for (int i = 0; i < threads_; ++i) {
+    if (lanes_[i].unfenced && lanes_[i].unfenced_epoch != epoch_) {
+      Fault(absl::StrCat("thread ", i, " wrote shared memory and did not call FenceForProducts"));
+    }
+  }
 }
 
 void Block::WaitTurn() {

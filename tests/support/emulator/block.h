@@ -21,6 +21,7 @@
 #include "memory/cuda_kernel.h"
 #include "tests/support/emulator/bank_conflicts.h"
 #include "tests/support/emulator/fiber.h"
+#include "tests/support/emulator/lane_products.h"
 #include "tests/support/emulator/peer_memory.h"
 #include "tests/support/emulator/shadow_memory.h"
 
@@ -72,6 +73,9 @@ struct alignas(64) Lane {
   int count_phase = 0;                             // and which of the block's two counts
   std::vector<AsyncCopy> open_copies;              // not yet committed
   std::deque<std::vector<AsyncCopy>> copy_groups;  // committed, not yet waited for
+  LaneProducts products;
+  bool unfenced = false;        // it has written shared memory since FenceForProducts,
+  uint16_t unfenced_epoch = 0;  // first at this time of the block
 
   bool Runnable() const {
     return !done && (waits_for == nullptr || waits_for->generation >= waits_until);
@@ -129,6 +133,13 @@ class Block {
   void BeginCopy(void* to, const void* from, bool valid, const void* code);
   void CpAsyncCommit();
   void CpAsyncWait(size_t left);
+  // 16 bytes of shared memory that a product may read at any time until it is waited for.
+  void ReadForProduct(const std::byte* at) {
+    CheckShared(at, 16, "a product");
+    Access(at, 16, AccessKind::kRead, nullptr);
+  }
+  // A fault if products do not see yet what a lane wrote before the last barrier.
+  void CheckFenced();
   // A fault unless [address, address + bytes) is aligned and in shared memory.
   void CheckShared(const void* address, size_t bytes, const char* what);
   // `bytes`: a power of two.

@@ -20,7 +20,7 @@ EmulatedCudaDriver::EmulatedCudaDriver(const DeviceOptions& options) : options_(
   properties_.name = "emulated device";
   static std::atomic<int> made = 0;
   properties_.uuid = absl::StrCat("GPU-emulated-", made++);
-  properties_.capability_major = 8;
+  properties_.capability_major = options.capability_major;
   properties_.num_sms = options.num_sms;
   properties_.total_bytes = options.total_bytes;
   properties_.max_shared_bytes = options.max_shared_bytes;
@@ -244,6 +244,9 @@ void EmulatedCudaDriver::Launch(const CudaKernel& kernel, const LaunchShape& sha
   }
   if (!loaded_.empty() && !loaded_.contains(kernel.function)) {
     return Fail(absl::StrCat("kernel ", kernel.name, " is launched and was not loaded before"));
+  }
+  if (kernel.only_capability != 0 && kernel.only_capability != properties_.capability()) {
+    return Fail(absl::StrCat("kernel ", kernel.name, ": for devices of another capability"));
   }
   const auto* const bytes = static_cast<const std::byte*>(parameters);
   Enqueue(

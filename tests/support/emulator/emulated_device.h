@@ -26,6 +26,7 @@ struct DeviceOptions {
   int64_t map_granule_bytes = int64_t{64} << 10;
   int64_t max_shared_bytes = 227 << 10;
   int num_sms = 4;
+  int capability_major = 8;
   bool host_memory_too = false;  // copies may name host memory where device memory is meant
   bool guarded = false;          // the host faults on access to device memory
   bool late = false;             // work runs when something waits for it, else when enqueued

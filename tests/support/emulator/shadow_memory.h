@@ -32,6 +32,9 @@ enum class AccessKind {
   kCopyBegin,  // an asynchronous copy that writes at some time from now on
   kCopyEnd,
 };
+constexpr bool Writes(AccessKind kind) {
+  return kind == AccessKind::kWrite || kind == AccessKind::kAtomic || kind == AccessKind::kCopyEnd;
+}
 
 class ShadowMemory {
  public:

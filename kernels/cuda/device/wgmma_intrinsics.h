@@ -1,0 +1,124 @@
+// Further words of device code, of devices of compute capability 9.0 alone (sm_90a): products of
+// warpgroups. The emulator of the tests has a header of the same name.
+#pragma once
+
+#include "intrinsics.h"
+
+namespace bulkhead::cuda {
+
+inline constexpr int kWarpgroup = 128;  // threads
+
+// ---- registers: all threads of a warpgroup keep so many from now on, fewer or more than before;
+// who takes waits until others have given. Multiples of 8.
+template <int kRegisters>
+BH_DEVICE void GiveRegisters() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+BH_DEVICE void TakeRegisters() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// ---- products of a warpgroup, which run aside: c [64][kN] += a [64][16] b [16][kN] of numbers of
+// 16 bits. Warp w of the four has rows 16 w on, as MmaBf16 has its 16 rows: c[4 t ..] of columns
+// 8 t on, a likewise. b is in shared memory, its columns side by side: tiles of 8 rows and 64
+// columns, a row 128 bytes, whose 16 bytes i are at i ^ row % 8; 1024-byte aligned. Tiles of the
+// next rows lie side by side, those of the next columns `column_step` bytes further.
+BH_DEVICE uint64_t TilesOf(const void* shared, int column_step) {
+  return uint64_t{SharedAddress(shared) >> 4 & 0x3FFFU} |
+         uint64_t{static_cast<uint32_t>(column_step) >> 4} << 16 | uint64_t{1024 >> 4} << 32 |
+         uint64_t{1} << 62;
+}
+// The tiles of the rows from 8 `tiles` on.
+BH_DEVICE uint64_t FurtherTiles(uint64_t tiles_of, int tiles) {
+  return tiles_of + static_cast<uint64_t>(tiles * (1024 >> 4));
+}
+
+// What threads wrote into shared memory, for products: by each that wrote, before the barrier.
+BH_DEVICE void FenceForProducts() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+template <int kCount>
+BH_DEVICE void HoldRegisters(float (&c)[kCount]) {
+  BH_UNROLL
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(c[i])::"memory");
+}
+// Before the first product after c or a was written by anything else.
+BH_DEVICE void BeginProducts() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+BH_DEVICE void CommitProducts() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+// Until at most kLeft groups are in flight, of which c is none.
+template <int kLeft, int kCount>
+BH_DEVICE void WaitForProducts(float (&c)[kCount]) {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
+  HoldRegisters(c);
+}
+
+#define BH_C8(i)                                                                              \
+  "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), \
+      "+f"(c[i + 6]), "+f"(c[i + 7])
+#define BH_C32(i) BH_C8(i), BH_C8(i + 8), BH_C8(i + 16), BH_C8(i + 24)
+#define BH_R32                                                                                     \
+  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25," \
+  "%26,%27,%28,%29,%30,%31"
+#define BH_R64                                                                                    \
+  BH_R32                                                                                          \
+  ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54," \
+  "%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define BH_PRODUCT_64(numbers)                                                      \
+  asm volatile(                                                                     \
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %37, 0;\n"                              \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." numbers "." numbers " {" BH_R32 \
+      "}, {%32,%33,%34,%35}, %36, add, 1, 1, 1;\n}\n"                               \
+      : BH_C32(0)                                                                   \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int{add}))
+#define BH_PRODUCT_128(numbers)                                                      \
+  asm volatile(                                                                      \
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %69, 0;\n"                               \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." numbers "." numbers " {" BH_R64 \
+      "}, {%64,%65,%66,%67}, %68, add, 1, 1, 1;\n}\n"                                \
+      : BH_C32(0), BH_C32(32)                                                        \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int{add}))
+
+// add: false: c is what is multiplied, and what it was does not matter.
+BH_DEVICE void ProductBf16(float (&c)[32], const uint32_t (&a)[4], uint64_t b, bool add) {
+  BH_PRODUCT_64("bf16");
+}
+BH_DEVICE void ProductBf16(float (&c)[64], const uint32_t (&a)[4], uint64_t b, bool add) {
+  BH_PRODUCT_128("bf16");
+}
+BH_DEVICE void ProductF16(float (&c)[32], const uint32_t (&a)[4], uint64_t b, bool add) {
+  BH_PRODUCT_64("f16");
+}
+BH_DEVICE void ProductF16(float (&c)[64], const uint32_t (&a)[4], uint64_t b, bool add) {
+  BH_PRODUCT_128("f16");
+}
+
+// The same with `a` in shared memory: rows side by side, 128 bytes a row of 64 numbers, tiles of 8
+// rows as those of b. From TilesOf(rows + 32 i bytes) on: its columns 16 i on.
+#define BH_SHARED_PRODUCT_64(numbers)                                               \
+  asm volatile(                                                                     \
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\n"                              \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." numbers "." numbers " {" BH_R32 \
+      "}, %32, %33, add, 1, 1, 0, 1;\n}\n"                                          \
+      : BH_C32(0)                                                                   \
+      : "l"(a), "l"(b), "r"(int{add}))
+#define BH_SHARED_PRODUCT_128(numbers)                                               \
+  asm volatile(                                                                      \
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"                               \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." numbers "." numbers " {" BH_R64 \
+      "}, %64, %65, add, 1, 1, 0, 1;\n}\n"                                           \
+      : BH_C32(0), BH_C32(32)                                                        \
+      : "l"(a), "l"(b), "r"(int{add}))
+BH_DEVICE void ProductBf16(float (&c)[32], uint64_t a, uint64_t b, bool add) {
+  BH_SHARED_PRODUCT_64("bf16");
+}
+BH_DEVICE void ProductBf16(float (&c)[64], uint64_t a, uint64_t b, bool add) {
+  BH_SHARED_PRODUCT_128("bf16");
+}
+BH_DEVICE void ProductF16(float (&c)[32], uint64_t a, uint64_t b, bool add) {
+  BH_SHARED_PRODUCT_64("f16");
+}
+BH_DEVICE void ProductF16(float (&c)[64], uint64_t a, uint64_t b, bool add) {
+  BH_SHARED_PRODUCT_128("f16");
+}
+
+}  // namespace bulkhead::cuda

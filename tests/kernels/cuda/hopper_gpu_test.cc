@@ -1,0 +1,61 @@
+// Which kernels the CUDA backend has on GPUs of compute capability 9.0 alone, and for what.
+#include <gtest/gtest.h>
+
+#include "tests/kernels/cuda/cuda_fixture.h"
+#include "tests/kernels/paged_step.h"
+#include "tests/kernels/variants.h"
+#include "tests/support/emulator/emulated_device.h"
+#include "tests/support/golden.h"
+
+namespace bulkhead {
+namespace {
+
+using Turns = std::map<std::string, int>;  // at shared memory, of each kernel that ran
+
+// What a prompt of 20 tokens attends to.
+std::vector<float> Attend(AttentionCase c, int capability_major, Turns& turns,
+                          int row_padding = 4) {
+  c.row_padding = row_padding;
+  emulator::DeviceOptions options{.host_memory_too = true};
+  options.capability_major = capability_major;
+  options.bank_turns = &turns;
+  CudaUnderTest cuda(std::make_unique<emulator::EmulatedCudaDriver>(options));
+  PagedSequences sequences(*cuda.backend, c, {20}, 20);
+  return sequences.AppendAndAttend({{0, 0, 20}});
+}
+std::string KernelOf(const AttentionCase& c, int capability_major, int row_padding = 4) {
+  Turns turns;
+  Attend(c, capability_major, turns, row_padding);
+  std::string names;
+  for (const auto& [name, of_kernel] : turns) {
+    if (name.starts_with("attend")) names += name;
+  }
+  return names;
+}
+
+TEST(HopperGpu, HasWarpgroupsForWhatTheyCanDo) {
+  const auto groups = AttentionCase::Groups(1, 2);
+  const AttentionCase bf16{groups, 1, 128, KvFormat::kBF16, 16, 0};
+  EXPECT_EQ(KernelOf(bf16, 9), "attend warpgroups bf16");
+  EXPECT_EQ(KernelOf({groups, 1, 64, KvFormat::kF16, 16, 0}, 9), "attend warpgroups f16");
+  EXPECT_EQ(KernelOf(bf16, 8), "attend bf16");
+  EXPECT_EQ(KernelOf(bf16, 10), "attend bf16");
+  EXPECT_EQ(KernelOf(bf16, 9, /*row_padding=*/2), "attend bf16");
+  EXPECT_EQ(KernelOf({groups, 1, 80, KvFormat::kBF16, 16, 0}, 9), "attend bf16");
+  EXPECT_EQ(KernelOf({groups, 1, 64, KvFormat::kBF16, 16, 0, 2.0F}, 9), "attend bf16");
+  EXPECT_EQ(KernelOf({groups, 1, 64, KvFormat::kFP8, 16, 0}, 9), "attend fp8");
+}
+
+TEST(HopperGpu, HasWarpgroupsThatAttendToMoreHeadsThanABlockHasColumns) {
+  const AttentionCase c{AttentionCase::Groups(1, 130), 1, 64, KvFormat::kBF16, 16, 0};
+  Turns turns;
+  const std::vector<float> out = Attend(c, 9, turns);
+  EXPECT_EQ(turns.at("attend warpgroups bf16"), 1);  // no bank conflicts
+  const std::unique_ptr<Device> host = NewHostDevice(0);
+  const std::unique_ptr<Backend> reference = NewReferenceBackend(*host);
+  PagedSequences sequences(*reference, c, {20}, 20);
+  EXPECT_LT(RelativeError(out, sequences.AppendAndAttend({{0, 0, 20}})), 4e-3);
+}
+
+}  // namespace
+}  // namespace bulkhead

@@ -1,0 +1,98 @@
+#include "tests/kernels/cuda/intrinsic_probes_sm_90a.h"
+
+#include "intrinsics.h"
+#include "wgmma_intrinsics.h"
+
+namespace bulkhead::cuda {
+namespace {
+
+constexpr int kDepth = 32;
+
+// A tile's 16 bytes i of a row are at i ^ row % 8.
+BH_DEVICE int At(int row, int column) {
+  return row / 8 * 1024 + row % 8 * 128 + (column / 8 ^ row % 8) * 16 + column % 8 * 2;
+}
+
+template <bool kF16, int kCount, typename A>
+BH_DEVICE void Multiply(float (&c)[kCount], const A& a, uint64_t b, bool add) {
+  if constexpr (kF16) {
+    ProductF16(c, a, b, add);
+  } else {
+    ProductBf16(c, a, b, add);
+  }
+}
+
+template <bool kF16, int kColumns, bool kSharedA>
+BH_KERNEL(kWarpgroup)
+ProductKernel(ProbeParameters p) {
+  GridDependencySynchronize();
+  unsigned char* const rows = SharedMemory();
+  unsigned char* const tiles = rows + 64 * 128;
+  const auto* const a = reinterpret_cast<const uint16_t*>(p.in);
+  const uint16_t* const b = a + 64 * kDepth;
+  for (int i = int(threadIdx.x); i < 64 * kDepth; i += kWarpgroup) {
+    *reinterpret_cast<uint16_t*>(rows + At(i / kDepth, i % kDepth)) = a[i];
+  }
+  for (int i = int(threadIdx.x); i < kDepth * kColumns; i += kWarpgroup) {
+    const int column = i % kColumns;
+    *reinterpret_cast<uint16_t*>(tiles + column / 64 * (kDepth * 128) +
+                                 At(i / kColumns, column % 64)) = b[i];
+  }
+  FenceForProducts();
+  __syncthreads();
+  float sums[kColumns / 2];
+  float products[kColumns / 2];
+  for (int i = 0; i < kColumns / 2; ++i) sums[i] = products[i] = 1.0F;
+  const int row = WarpIndex() * 16 + LaneIndex() / 4;
+  uint32_t of_lane[kDepth / 16][4];
+  for (int k = 0; k < kDepth / 16; ++k) {
+    for (int i = 0; i < 4; ++i) {
+      const int at = (row + i % 2 * 8) * kDepth + 16 * k + i / 2 * 8 + LaneIndex() % 4 * 2;
+      of_lane[k][i] = p.in[at / 2];
+    }
+  }
+  BeginProducts();
+  BH_UNROLL
+  for (int k = 0; k < kDepth / 16; ++k) {
+    const uint64_t of_k = FurtherTiles(TilesOf(tiles, kDepth * 128), 2 * k);
+    if constexpr (kSharedA) {
+      Multiply<kF16>(sums, TilesOf(rows + 32 * k, 0), of_k, true);
+    } else {
+      Multiply<kF16>(sums, of_lane[k], of_k, true);
+    }
+  }
+  CommitProducts();
+  if constexpr (kSharedA) {
+    Multiply<kF16>(products, TilesOf(rows, 0), TilesOf(tiles, kDepth * 128), false);
+  } else {
+    Multiply<kF16>(products, of_lane[0], TilesOf(tiles, kDepth * 128), false);
+  }
+  CommitProducts();
+  WaitForProducts<1>(sums);
+  const auto put = [&](const float(&of)[kColumns / 2], int row0) {
+    for (int i = 0; i < kColumns / 2; ++i) {
+      const int column = i / 4 * 8 + LaneIndex() % 4 * 2 + i % 2;
+      p.out[(row0 + row + i % 4 / 2 * 8) * kColumns + column] = __float_as_uint(of[i]);
+    }
+  };
+  put(sums, 0);
+  WaitForProducts<0>(products);
+  put(products, 64);
+}
+
+template <bool kF16, int kColumns>
+Probe ProbeOf(bool shared_a) {
+  Probe probe = shared_a ? KernelOf<kWarpgroup>("product", ProductKernel<kF16, kColumns, true>)
+                         : KernelOf<kWarpgroup>("product", ProductKernel<kF16, kColumns, false>);
+  probe.kernel.only_capability = 90;
+  return probe;
+}
+
+}  // namespace
+
+Probe ProductProbe(bool is_f16, int columns, bool shared_a) {
+  if (columns == 64) return is_f16 ? ProbeOf<true, 64>(shared_a) : ProbeOf<false, 64>(shared_a);
+  return is_f16 ? ProbeOf<true, 128>(shared_a) : ProbeOf<false, 128>(shared_a);
+}
+
+}  // namespace bulkhead::cuda

@@ -1,0 +1,71 @@
+// Products of warpgroups against a plain reference of what they are said to be; on the emulator,
+// and on a device of compute capability 9.0.
+#include <cstring>
+#include <random>
+
+#include "gtest/gtest.h"
+#include "kernels/simd/number_format.h"
+#include "tests/kernels/cuda/device_arrays.h"
+#include "tests/kernels/cuda/device_under_test.h"
+#include "tests/kernels/cuda/intrinsic_probes_sm_90a.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr int kDepth = 32;
+
+struct ProductCase {
+  bool is_f16 = false;
+  int columns = 64;
+  bool shared_a = false;
+};
+
+class WarpgroupProducts : public testing::TestWithParam<ProductCase> {};
+INSTANTIATE_TEST_SUITE_P(
+    Cases, WarpgroupProducts,
+    testing::Values(ProductCase{false, 64, false}, ProductCase{false, 64, true},
+                    ProductCase{false, 128, false}, ProductCase{false, 128, true},
+                    ProductCase{true, 64, false}, ProductCase{true, 64, true},
+                    ProductCase{true, 128, false}, ProductCase{true, 128, true}));
+
+TEST_P(WarpgroupProducts, AreThoseOfRowsAndColumns) {
+  const ProductCase& c = GetParam();
+  std::mt19937 generator(3);
+  std::normal_distribution<float> normal;
+  std::vector<uint16_t> numbers(64 * kDepth + kDepth * c.columns);
+  for (uint16_t& x : numbers)
+    x = c.is_f16 ? F16OfF32(normal(generator)) : Bf16OfF32(normal(generator));
+  std::vector<uint32_t> in(numbers.size() / 2);
+  std::memcpy(in.data(), numbers.data(), numbers.size() * 2);
+  const auto number = [&](int i) {
+    return double{c.is_f16 ? F32OfF16(numbers[i]) : F32OfBf16(numbers[i])};
+  };
+  const auto devices = DevicesUnderTest(/*few=*/false, /*host_memory_too=*/false, 9);
+  if (devices.empty()) GTEST_SKIP() << "no device of compute capability 9.0";
+  for (const auto& driver : devices) {
+    DeviceArrays arrays(*driver);
+    const int64_t of_output = int64_t{64} * c.columns;
+    const cuda::ProbeParameters parameters{arrays.Put(in), arrays.New<uint32_t>(2 * of_output)};
+    Enqueue(*driver, cuda::ProductProbe(c.is_f16, c.columns, c.shared_a),
+            {.block = {128, 1, 1}, .shared_bytes = 16 << 10}, parameters);
+    const std::vector<uint32_t> bits = arrays.Get(parameters.out, 2 * of_output);
+    std::vector<float> out(bits.size());
+    std::memcpy(out.data(), bits.data(), bits.size() * 4);
+    for (int row = 0; row < 64; ++row) {
+      for (int column = 0; column < c.columns; ++column) {
+        double first = 0, all = 1;
+        for (int k = 0; k < kDepth; ++k) {
+          const double x = number(row * kDepth + k) * number(64 * kDepth + k * c.columns + column);
+          all += x;
+          if (k < 16) first += x;
+        }
+        const int64_t at = int64_t{row} * c.columns + column;
+        ASSERT_NEAR(out[at], all, 2e-5) << row << " " << column;
+        ASSERT_NEAR(out[of_output + at], first, 2e-5) << row << " " << column;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace bulkhead

@@ -1,0 +1,100 @@
+#include "tests/support/emulator/wgmma_intrinsics.h"
+
+#include "tests/support/emulator/block.h"
+#include "tests/support/emulator/lane_products.h"
+
+namespace bulkhead::cuda {
+namespace {
+
+using emulator::CurrentLane;
+using emulator::Exchange;
+using emulator::LaneProduct;
+
+emulator::Block& TheBlock() { return *CurrentLane().block; }
+
+// The warp's lanes pass what they multiply.
+struct Passed {
+  uint32_t a[4] = {};
+  uint64_t shared_a = 0;
+  uint64_t b = 0;
+};
+
+// A warp looks at all of b, and at its rows of a.
+void CheckReads(const LaneProduct& product) {
+  const auto check = [](int64_t at) {
+    TheBlock().ReadForProduct(TheBlock().shared() + at / 16 * 16);
+  };
+  for (int i = LaneIndex(); i < 16 * product.count / 4; i += kWarp) {
+    check(emulator::AtOfB(product.b, i % 16, i / 16 * 8));
+  }
+  if (!product.a_is_shared) return;
+  check(emulator::AtOfA(product.shared_a, WarpIndex() % 4 * 16 + LaneIndex() / 2,
+                        LaneIndex() % 2 * 8));
+}
+
+void Begin(LaneProduct product, const Passed& passed) {
+  emulator::Block& block = TheBlock();
+  const Exchange& all = block.ExchangeInWarp("a product", &passed, sizeof(passed));
+  for (const auto& brought : all) {
+    Passed other;
+    std::memcpy(&other, brought.data(), sizeof(other));
+    if (other.b != passed.b || other.shared_a != passed.shared_a) {
+      block.Fault("lanes multiply different tiles");
+    }
+  }
+  for (int i = 0; i < 2; ++i) {
+    for (int k = 0; k < 16; ++k) {
+      Passed other;
+      std::memcpy(&other, all[LaneIndex() / 4 * 4 + k % 8 / 2].data(), sizeof(other));
+      product.a[i][k] = static_cast<uint16_t>(other.a[k / 8 * 2 + i] >> (k % 2 * 16));
+    }
+  }
+  product.shared_a = passed.shared_a;
+  product.b = passed.b;
+  if (!CurrentLane().products.open()) block.Fault("a product without BeginProducts before it");
+  block.CheckFenced();
+  CheckReads(product);
+  CurrentLane().products.Begin(product);
+}
+
+}  // namespace
+
+uint64_t TilesOf(const void* shared, int column_step) {
+  TheBlock().CheckShared(shared, 32, "TilesOf");
+  const auto at =
+      static_cast<uint64_t>(static_cast<const std::byte*>(shared) - TheBlock().shared());
+  if (at % 1024 / 128 != 0) TheBlock().Fault("tiles that begin in the middle of one");
+  return at >> 4 | static_cast<uint64_t>(column_step) >> 4 << 16;
+}
+
+void FenceForProducts() { CurrentLane().unfenced = false; }
+void BeginProducts() { CurrentLane().products.Open(); }
+void CommitProducts() { CurrentLane().products.Commit(); }
+
+void WaitForProductsUntil(int left) {
+  emulator::Lane& lane = CurrentLane();
+  TheBlock().MeetWarp("WaitForProducts");
+  lane.products.Close();
+  while (lane.products.num_groups() > left) {
+    for (const LaneProduct& product : lane.products.oldest()) CheckReads(product);
+    lane.products.FinishOldest(TheBlock().shared(), WarpIndex() % 4, LaneIndex());
+  }
+}
+
+void BeginProduct(ProductNumbers numbers, float* c, int count, const uint32_t (&a)[4], uint64_t b,
+                  bool add) {
+  Passed passed{.b = b};
+  std::memcpy(passed.a, a, sizeof(a));
+  Begin({.c = c, .count = count, .add = add, .is_f16 = numbers == ProductNumbers::kF16}, passed);
+}
+
+void BeginProduct(ProductNumbers numbers, float* c, int count, uint64_t a, uint64_t b, bool add) {
+  Begin({.c = c,
+         .count = count,
+         .add = add,
+         .is_f16 = numbers == ProductNumbers::kF16,
+         .a_is_shared = true},
+        {.shared_a = a, .b = b});
+}
+
+}  // namespace bulkhead::cuda
