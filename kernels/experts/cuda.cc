@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/matmul/linear_blocks.h"
 
 namespace bulkhead {
 namespace {
@@ -156,10 +157,14 @@ void CudaExperts::Launch(WeightFormat format, cuda::ExpertProductParameters p) {
                .shared_bytes = cuda::kExpertGemmSharedBytes},
               p);
     } else {
+      const cuda::LinearBlocks blocks =
+          cuda::LinearBlocksOf(format, cuda::kRowsOfMany, p.weight.depth, tile_pairs_ / 8,
+                               driver_.properties().max_shared_bytes);
+      p.parts = blocks.parts;
       Enqueue(driver_, cuda::ExpertLinearKernel(format, tile_pairs_ / 8),
-              {.grid = {NumBlocks(outputs, cuda::kTileRows), tiles, 1},
-               .block = {cuda::kLinearThreads, 1, 1},
-               .shared_bytes = int64_t{cuda::kLinearThreads} * tile_pairs_ / 8 * 4 * 4},
+              {.grid = {NumBlocks(outputs, cuda::LinearRows(format)), tiles, 1},
+               .block = {blocks.threads, 1, 1},
+               .shared_bytes = blocks.shared_bytes},
               p);
     }
   }

@@ -94,9 +94,10 @@ struct ExpertProductParameters {
   int first_output = 0;
   int end_output = 0;
   Rows out;
+  int parts = 0;  // as LinearParameters
 };
-// Tiles of 8 column_tiles pairs, column_tiles 1, 2 or 4: grid {outputs / 16, tiles}; block and
-// shared memory as those of LinearKernel.
+// Tiles of 8 column_tiles pairs, column_tiles 1, 2 or 4: grid {outputs / LinearRows, tiles}; block
+// and shared memory as those of LinearKernel.
 CudaKernelOf<ExpertProductParameters> ExpertLinearKernel(WeightFormat format, int column_tiles);
 // Tiles of kGemmTile pairs: grid {outputs / kGemmTile, tiles}, block as that of GemmKernel.
 inline constexpr int kExpertGemmSharedBytes = (80 << 10) + 128 * 4;

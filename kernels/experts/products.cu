@@ -33,39 +33,30 @@ BH_DEVICE PackedWeight WeightOf(const ExpertProductParameters& p, int expert) {
   return weight;
 }
 
-// Columns of pairs that are not there repeat the last one: their sums are not stored.
-template <int kTiles>
 struct PairRows {
-  const uint16_t* rows[kTiles];
+  const ExpertProductParameters& p;
+  const ExpertTile& tile;
 
-  BH_DEVICE PairRows(const ExpertProductParameters& p, const ExpertTile& tile) {
-    BH_UNROLL
-    for (int n = 0; n < kTiles; ++n) {
-      const int column = tile.begin + 8 * n + LaneIndex() / 4;
-      const int pair = column < tile.end ? column : tile.end - 1;
-      rows[n] = p.x + static_cast<int64_t>(RowOf(p, pair)) * p.weight.depth;
-    }
+  BH_DEVICE int Count() const { return tile.end - tile.begin; }
+  BH_DEVICE const uint16_t* Row(int column) const {
+    return p.x + static_cast<int64_t>(RowOf(p, tile.begin + column)) * p.weight.depth;
   }
-  BH_DEVICE const uint16_t* Row(int n) const { return rows[n]; }
 };
 
 template <WeightFormat kFormat, int kTiles>
-BH_KERNEL_SHARING(kLinearThreads, 4)
+BH_KERNEL(kLinearMaxThreads<kTiles>)
 ExpertLinear(ExpertProductParameters p) {
   GridDependencySynchronize();
   const ExpertTile tile = TileOfBlock(p);
   if (tile.expert < 0 || tile.begin >= tile.end) return;
-  const int row_tile = p.first_output / kTileRows + int(blockIdx.x);
+  const int row_tile = p.first_output / kTileRows + int(blockIdx.x) * kLinearRowTiles<kFormat>;
   Sums<kFormat, kTiles> sums;
-  MultiplyPart<kFormat, kTiles>(
-      WeightOf<kFormat>(p, tile.expert), row_tile, PairRows<kTiles>(p, tile), [] {}, sums);
-  Share(sums);
-  // With four tiles registers are short in the loop: it is read again.
-  const ExpertTile out_tile = kTiles == 4 ? TileOfBlock(p) : tile;
-  AddShared<kTiles>([&](int column, int row_of_tile, float sum) {
-    const int64_t pair = out_tile.begin + column;
-    const int output = row_tile * kTileRows + row_of_tile;
-    if (pair < out_tile.end && output < p.end_output) {
+  MultiplyParts<kFormat, kTiles>(
+      WeightOf<kFormat>(p, tile.expert), p.parts, row_tile, PairRows{p, tile}, [] {}, sums);
+  AddWarps(sums, p.parts, [&](int column, int row_of_tiles, float sum) {
+    const int64_t pair = tile.begin + column;
+    const int output = row_tile * kTileRows + row_of_tiles;
+    if (pair < tile.end && output < p.end_output) {
       p.out.data[pair * p.out.stride + output - p.first_output] = sum;
     }
   });
@@ -108,9 +99,9 @@ ExpertGemmOfCodes(ExpertProductParameters p) {
 
 template <WeightFormat kFormat>
 CudaKernelOf<ExpertProductParameters> LinearOfFormat(const char* name, int column_tiles) {
-  if (column_tiles == 1) return KernelOf<kLinearThreads>(name, ExpertLinear<kFormat, 1>);
-  if (column_tiles == 2) return KernelOf<kLinearThreads>(name, ExpertLinear<kFormat, 2>);
-  return KernelOf<kLinearThreads>(name, ExpertLinear<kFormat, 4>);
+  if (column_tiles == 1) return KernelOf<kLinearMaxThreads<1>>(name, ExpertLinear<kFormat, 1>);
+  if (column_tiles == 2) return KernelOf<kLinearMaxThreads<2>>(name, ExpertLinear<kFormat, 2>);
+  return KernelOf<kLinearMaxThreads<4>>(name, ExpertLinear<kFormat, 4>);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/write_late.h"
 #include "kernels/matmul/gemm_parts.h"
+#include "kernels/matmul/linear_blocks.h"
 
 namespace bulkhead {
 namespace {
@@ -220,14 +221,17 @@ void CudaProducts::MultiplyByLibrary(const Cut& cut, WeightFormat format, const 
 
 void CudaProducts::MultiplyByKernel(int tokens, WeightFormat format, const uint16_t* inputs,
                                     const cuda::PackedWeight& weight, MatrixView out) {
-  const cuda::LinearParameters p{inputs, tokens, weight, RowsOf(out)};
+  cuda::LinearParameters p{inputs, tokens, weight, RowsOf(out)};
   if (tokens > kMaxFewTokens) return MultiplyByGemm(p, format);
   int token_tiles = 1;
   while (token_tiles < kMaxTokenTiles && token_tiles * 8 < tokens) token_tiles *= 2;
-  const LaunchShape shape{
-      .grid = {NumBlocks(weight.rows, cuda::kTileRows), NumBlocks(tokens, token_tiles * 8), 1},
-      .block = {cuda::kLinearThreads, 1, 1},
-      .shared_bytes = int64_t{cuda::kLinearThreads} * token_tiles * 4 * 4};
+  const cuda::LinearBlocks blocks = cuda::LinearBlocksOf(
+      format, weight.rows, weight.depth, token_tiles, driver_.properties().max_shared_bytes);
+  p.parts = blocks.parts;
+  const LaunchShape shape{.grid = {NumBlocks(weight.rows, cuda::LinearRows(format)),
+                                   NumBlocks(tokens, token_tiles * 8), 1},
+                          .block = {blocks.threads, 1, 1},
+                          .shared_bytes = blocks.shared_bytes};
   Enqueue(driver_, cuda::LinearKernel(format, token_tiles), shape, p);
 }
 

@@ -29,10 +29,28 @@ struct LinearParameters {
   int tokens = 0;
   PackedWeight weight;
   Rows out;
+  int parts = 0;  // of the depth (linear_blocks.h); of LinearKernel
 };
-inline constexpr int kLinearThreads = 128;
-// For few tokens: grid {rows filled up / 16, T / (8 token_tiles)}; token_tiles 1, 2 or 4.
+// For few tokens: grid {rows filled up / LinearRows, T / (8 token_tiles)}; token_tiles 1, 2 or 4.
 CudaKernelOf<LinearParameters> LinearKernel(WeightFormat format, int token_tiles);
+
+// Tiles of rows that a warp multiplies together, so that inputs are read and added up for all.
+template <WeightFormat kFormat>
+inline constexpr int kLinearRowTiles = IsQuantized(kFormat) ? 2 : 1;
+constexpr int LinearRows(WeightFormat format) { return (IsQuantized(format) ? 2 : 1) * kTileRows; }
+// Steps of 64 inputs that a warp has room for: all but one are being copied.
+inline constexpr int kLinearPlaces = 3;
+constexpr int LinearStepBytes(WeightFormat format, int token_tiles) {
+  const int scales = format == WeightFormat::kFp4 ? 128 : 0;  // filled up to all banks
+  return LinearRows(format) / kTileRows * WeightBits(format) / 4 * 512 + token_tiles * 1024 +
+         scales;
+}
+// Four tiles of sums leave registers for no more.
+template <int kTokenTiles>
+inline constexpr int kLinearMaxThreads = kTokenTiles == 4 ? 256 : 512;
+// Parts of the depth that a warp may have.
+template <int kTokenTiles>
+inline constexpr int kLinearMaxWarpParts = kTokenTiles == 1 ? 1 : 2;
 
 // For many tokens: grid {rows / kGemmTile, T / kGemmTile}. Of codes the sum over the depth is that
 // of its parts (gemm_parts.h), added up in order: by each block, or, with the parts as the grid's

@@ -7,38 +7,37 @@
 namespace bulkhead::cuda {
 namespace {
 
-// Columns of tokens that are not there repeat the last one: their sums are not stored.
 struct TokenRows {
   const LinearParameters& p;
   int token0;
 
-  BH_DEVICE const uint16_t* Row(int n) const {
-    const int column = token0 + 8 * n + LaneIndex() / 4;
-    const int token = column < p.tokens ? column : p.tokens - 1;
-    return p.x + static_cast<int64_t>(token) * p.weight.depth;
+  BH_DEVICE int Count() const { return p.tokens - token0; }
+  BH_DEVICE const uint16_t* Row(int column) const {
+    return p.x + static_cast<int64_t>(token0 + column) * p.weight.depth;
   }
 };
 
 template <WeightFormat kFormat, int kTiles>
-BH_KERNEL_SHARING(kLinearThreads, 4)
+BH_KERNEL(kLinearMaxThreads<kTiles>)
 Linear(LinearParameters p) {
   const int token0 = int(blockIdx.y) * kTiles * 8;
+  const int row_tile = int(blockIdx.x) * kLinearRowTiles<kFormat>;
   Sums<kFormat, kTiles> sums;
   // No kernel writes weights: they may be read before the wait.
-  MultiplyPart<kFormat, kTiles>(
-      p.weight, int(blockIdx.x), TokenRows{p, token0}, [] { GridDependencySynchronize(); }, sums);
-  AddWarps(sums, [&](int column, int row_of_tile, float sum) {
+  MultiplyParts<kFormat, kTiles>(
+      p.weight, p.parts, row_tile, TokenRows{p, token0}, [] { GridDependencySynchronize(); }, sums);
+  AddWarps(sums, p.parts, [&](int column, int row_of_tiles, float sum) {
     const int token = token0 + column;
-    const int row = int(blockIdx.x) * kTileRows + row_of_tile;
+    const int row = row_tile * kTileRows + row_of_tiles;
     if (token < p.tokens && row < p.weight.rows) p.out.data[token * p.out.stride + row] = sum;
   });
 }
 
 template <WeightFormat kFormat>
 CudaKernelOf<LinearParameters> KernelOfFormat(const char* name, int token_tiles) {
-  if (token_tiles == 1) return KernelOf<kLinearThreads>(name, Linear<kFormat, 1>);
-  if (token_tiles == 2) return KernelOf<kLinearThreads>(name, Linear<kFormat, 2>);
-  return KernelOf<kLinearThreads>(name, Linear<kFormat, 4>);
+  if (token_tiles == 1) return KernelOf<kLinearMaxThreads<1>>(name, Linear<kFormat, 1>);
+  if (token_tiles == 2) return KernelOf<kLinearMaxThreads<2>>(name, Linear<kFormat, 2>);
+  return KernelOf<kLinearMaxThreads<4>>(name, Linear<kFormat, 4>);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/matmul/cuda.h"
+#include "kernels/matmul/linear_blocks.h"
 #include "kernels/matmul_heads/cuda_kernels.h"
 
 namespace bulkhead {
@@ -20,7 +21,7 @@ bool AreInputs(ConstMatrixView x, int64_t x_step, const cuda::HeadProductParamet
          x.row_stride() == p.heads * x_step && reinterpret_cast<uintptr_t>(x.data()) % 16 == 0;
 }
 
-void Multiply(CudaDriver& driver, WeightFormat format, const cuda::HeadProductParameters& p) {
+void Multiply(CudaDriver& driver, WeightFormat format, cuda::HeadProductParameters p) {
   if (p.tokens > kMaxFewTokens) {
     return Enqueue(driver, cuda::HeadGemmKernel(format),
                    {.grid = {NumBlocks(p.weight.rows, cuda::kGemmTile),
@@ -31,11 +32,14 @@ void Multiply(CudaDriver& driver, WeightFormat format, const cuda::HeadProductPa
   }
   int token_tiles = 1;
   while (token_tiles < kMaxTokenTiles && token_tiles * 8 < p.tokens) token_tiles *= 2;
+  const cuda::LinearBlocks blocks = cuda::LinearBlocksOf(
+      format, cuda::kRowsOfMany, p.weight.depth, token_tiles, driver.properties().max_shared_bytes);
+  p.parts = blocks.parts;
   Enqueue(driver, cuda::HeadLinearKernel(format, token_tiles),
-          {.grid = {NumBlocks(p.weight.rows, cuda::kTileRows), NumBlocks(p.tokens, token_tiles * 8),
-                    p.heads},
-           .block = {cuda::kLinearThreads, 1, 1},
-           .shared_bytes = int64_t{cuda::kLinearThreads} * token_tiles * 4 * 4},
+          {.grid = {NumBlocks(p.weight.rows, cuda::LinearRows(format)),
+                    NumBlocks(p.tokens, token_tiles * 8), p.heads},
+           .block = {blocks.threads, 1, 1},
+           .shared_bytes = blocks.shared_bytes},
           p);
 }
 

@@ -51,32 +51,30 @@ BH_DEVICE void Store(const HeadProductParameters& p, int token, int output, floa
   StoreOut(p.out, token * p.out.stride + int(blockIdx.z) * p.out_step + output, sum);
 }
 
-// Columns of tokens that are not there repeat the last one: their sums are not stored. Of so few
-// tokens all rows together have less than 2^31 numbers, and offsets of 32 bits keep HeadLinear's
-// registers on sm_120.
+// Of so few tokens all rows together have less than 2^31 numbers.
 struct HeadRows {
   const HeadProductParameters& p;
   int token0;
 
-  BH_DEVICE const uint16_t* Row(int n) const {
-    const int column = token0 + 8 * n + LaneIndex() / 4;
-    const int token = column < p.tokens ? column : p.tokens - 1;
-    return p.x + static_cast<uint32_t>((token * p.heads + int(blockIdx.z)) * p.weight.depth);
+  BH_DEVICE int Count() const { return p.tokens - token0; }
+  BH_DEVICE const uint16_t* Row(int column) const {
+    const int row = (token0 + column) * p.heads + int(blockIdx.z);
+    return p.x + static_cast<uint32_t>(row * p.weight.depth);
   }
 };
 
-// The sums of four tiles of codes leave no registers for a fourth block.
 template <WeightFormat kFormat, int kTiles>
-BH_KERNEL_SHARING(kLinearThreads, kTiles == 4 && IsQuantized(kFormat) ? 3 : 4)
+BH_KERNEL(kLinearMaxThreads<kTiles>)
 HeadLinear(HeadProductParameters p) {
   const int token0 = int(blockIdx.y) * kTiles * 8;
+  const int row_tile = int(blockIdx.x) * kLinearRowTiles<kFormat>;
   Sums<kFormat, kTiles> sums;
   // No kernel writes weights: they may be read before the wait.
-  MultiplyPart<kFormat, kTiles>(
-      WeightOfBlock<kFormat>(p), int(blockIdx.x), HeadRows{p, token0},
+  MultiplyParts<kFormat, kTiles>(
+      WeightOfBlock<kFormat>(p), p.parts, row_tile, HeadRows{p, token0},
       [] { GridDependencySynchronize(); }, sums);
-  AddWarps(sums, [&](int column, int row_of_tile, float sum) {
-    Store(p, token0 + column, int(blockIdx.x) * kTileRows + row_of_tile, sum);
+  AddWarps(sums, p.parts, [&](int column, int row_of_tiles, float sum) {
+    Store(p, token0 + column, row_tile * kTileRows + row_of_tiles, sum);
   });
 }
 
@@ -106,9 +104,9 @@ HeadGemmOfCodes(HeadProductParameters p) {
 
 template <WeightFormat kFormat>
 CudaKernelOf<HeadProductParameters> LinearOfFormat(const char* name, int token_tiles) {
-  if (token_tiles == 1) return KernelOf<kLinearThreads>(name, HeadLinear<kFormat, 1>);
-  if (token_tiles == 2) return KernelOf<kLinearThreads>(name, HeadLinear<kFormat, 2>);
-  return KernelOf<kLinearThreads>(name, HeadLinear<kFormat, 4>);
+  if (token_tiles == 1) return KernelOf<kLinearMaxThreads<1>>(name, HeadLinear<kFormat, 1>);
+  if (token_tiles == 2) return KernelOf<kLinearMaxThreads<2>>(name, HeadLinear<kFormat, 2>);
+  return KernelOf<kLinearMaxThreads<4>>(name, HeadLinear<kFormat, 4>);
 }
 
 }  // namespace

@@ -34,6 +34,7 @@ struct HeadProductParameters {
   int64_t head_bytes = 0;  // from a head's weight to the next one's
   OutRows out;
   int64_t out_step = 0;
+  int parts = 0;  // as LinearParameters
 };
 // As LinearKernel and GemmKernel (kernels/matmul/cuda_kernels.h), with the heads as the grid's z.
 CudaKernelOf<HeadProductParameters> HeadLinearKernel(WeightFormat format, int token_tiles);

@@ -1,0 +1,219 @@
+// What a warp of linear.cuh reads: tiles of a weight and inputs, by copies to shared memory, and
+// the scaling of cells, straight into registers.
+#pragma once
+
+#include "intrinsics.h"
+#include "kernels/cuda/float_codes.cuh"
+#include "kernels/matmul/cuda_kernels.h"
+
+namespace bulkhead::cuda {
+
+inline constexpr uint32_t kBf16Of128 = 0x43004300U;  // twice 128; the low 4 bits count ones
+inline constexpr uint32_t kBf16OfMinus256 = 0xC380C380U;
+inline constexpr uint32_t kBf16Of1 = 0x3F803F80U;
+
+// Scales of fp4 come with the codes of each chunk, all others with a cell, which may be longer.
+template <WeightFormat kFormat>
+inline constexpr bool kHasCells = IsQuantized(kFormat) && kFormat != WeightFormat::kFp4;
+
+BH_DEVICE int RowTiles(const PackedWeight& weight) {
+  return (weight.rows + kTileRows - 1) / kTileRows;
+}
+
+// What a lane holds of 64 inputs of a tile of rows.
+template <WeightFormat kFormat>
+struct WeightTile {
+  static constexpr int kLoads = WeightBits(kFormat) / 4;
+  static constexpr int kStepBytes = kLoads * kWarp * 16;
+  Words4 loads[kLoads];
+  uint32_t scales = 0;  // of fp4
+
+  // The fragment of the product `half` of chunk `chunk`.
+  BH_DEVICE void Fragment(int chunk, int half, uint32_t (&a)[4]) const {
+    if constexpr (kFormat == WeightFormat::kInt4) {
+      const uint32_t word = loads[0].w[2 * chunk + half];
+      BH_UNROLL
+      for (int i = 0; i < 4; ++i) a[i] = AndXor(word >> (4 * i), 0x000F000FU, kBf16Of128);
+    } else if constexpr (kFormat == WeightFormat::kFp4) {
+      const uint32_t word = loads[0].w[2 * chunk + half];
+      BH_UNROLL
+      for (int i = 0; i < 4; ++i) a[i] = E2m1Pair(word >> (4 * i));
+    } else if constexpr (kFormat == WeightFormat::kFp8) {
+      BH_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const uint32_t word = loads[chunk].w[2 * half + i];
+        a[i] = E4m3WeightPairAt(word, 0);
+        a[2 + i] = E4m3WeightPairAt(word, 2);
+      }
+    } else if constexpr (kFormat == WeightFormat::kInt8) {
+      BH_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const uint32_t word = loads[chunk].w[2 * half + i];
+        a[i] = CodePair(__byte_perm(word, 0, 0x4140));
+        a[2 + i] = CodePair(__byte_perm(word, 0, 0x4342));
+      }
+    } else {
+      BH_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        a[i] = loads[2 * chunk + i].w[2 * half];
+        a[2 + i] = loads[2 * chunk + i].w[2 * half + 1];
+      }
+    }
+  }
+
+  // Two codes of 8 bits, 16 bits apart, less 128, exact in bf16: 128 and the low bits, less 128
+  // where the code's first bit is set, else 256.
+  BH_DEVICE static uint32_t CodePair(uint32_t codes) {
+    return FmaBf16Pairs(AndXor(codes, 0x007F007FU, kBf16Of128), kBf16Of1,
+                        AndXor(codes, 0x00800080U, kBf16OfMinus256));
+  }
+};
+
+// A warp's way through the cells, which lie in the depth in their order. A cell's length and its
+// scaling are asked for one cell before they are wanted, and nothing waits for them until then.
+template <int kRows>
+struct Cells {
+  int until = 0;                    // chunks from the first of the step to the cell's end
+  const int32_t* next = nullptr;    // the next cell's place in chunk_cell
+  int32_t next_cell = 0;            // what is there
+  const uint32_t* at = nullptr;     // this lane's of the scaling
+  int last_row = 0;                 // from the first one, of the matrix's last tile
+  uint32_t scaling[kRows][2] = {};  // of the cell, rows lane / 4 and 8 more of each tile
+  int64_t padded_rows = 0;
+
+  BH_DEVICE void Begin(const PackedWeight& weight, int row_tile, int chunk) {
+    const int tiles = RowTiles(weight);
+    padded_rows = int64_t{tiles} * kTileRows;
+    last_row = (tiles - 1 - row_tile) * kTileRows;
+    next = weight.chunk_cell + chunk;
+    at = weight.scaling + CellOf(*next) * padded_rows + row_tile * kTileRows + LaneIndex() / 4;
+    next_cell = *next;
+    Load();
+  }
+  BH_DEVICE void Advance() {
+    at += padded_rows;
+    Load();
+  }
+  // Behind the last cell `next` is at input_at, whose first word is not used.
+  BH_DEVICE void Load() {
+    until += ChunksLeftOf(next_cell);
+    next += ChunksLeftOf(next_cell);
+    next_cell = *next;
+    BH_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      const int row = r * kTileRows < last_row ? r * kTileRows : last_row;
+      scaling[r][0] = at[row];
+      scaling[r][1] = at[row + 8];
+    }
+  }
+};
+
+// The copies of a warp: places in shared memory, each of one step: [tile of rows][load][lane][16]
+// of the weight, [chunk][tile of columns][lane][16] of the inputs, the scales of fp4.
+template <WeightFormat kFormat, int kTiles>
+struct StepCopies {
+  static constexpr int kRows = kLinearRowTiles<kFormat>;
+  static constexpr int kLoads = WeightTile<kFormat>::kLoads;
+  static constexpr int kLoadBytes = kWarp * 16;
+  static constexpr int kInputsAt = kRows * kLoads * kLoadBytes;
+  static constexpr int kScalesAt = kInputsAt + 2 * kTiles * kLoadBytes;
+  static constexpr int kScaleBytes = kFp4ScaleWords * 4;
+  static constexpr int kBytes = LinearStepBytes(kFormat, kTiles);
+  static_assert(kBytes >= kScalesAt + (kFormat == WeightFormat::kFp4 ? kRows * kScaleBytes : 0));
+
+  const unsigned char* codes[kRows];   // this lane's of the next step
+  const unsigned char* scales[kRows];  // of fp4
+  const uint16_t* inputs[kTiles];      // of this lane's column; null where there is none
+  int input_at[kTiles];  // in a place, what this lane reads: columns that are not there repeat the
+                         // last one, their sums are not stored
+  int64_t depth = 0;
+
+  BH_DEVICE void BeginWeight(const PackedWeight& weight, int row_tile, int step) {
+    const int last_tile = RowTiles(weight) - 1;
+    depth = weight.depth;
+    BH_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      const int64_t tile = row_tile + r < last_tile ? row_tile + r : last_tile;
+      const int64_t at = tile * (weight.depth / kDepthGranule) + step;
+      if constexpr (IsQuantized(kFormat)) {
+        codes[r] = weight.numbers + at * WeightTile<kFormat>::kStepBytes + LaneIndex() * 16;
+      } else {
+        const int64_t row = tile * kTileRows + LaneIndex() / 4;
+        codes[r] = weight.numbers + (row * depth + step * kDepthGranule + LaneIndex() % 4 * 8) * 2;
+      }
+      if constexpr (kFormat == WeightFormat::kFp4) {
+        scales[r] = reinterpret_cast<const unsigned char*>(weight.scaling + at * kFp4ScaleWords) +
+                    LaneIndex() * 16;
+      }
+    }
+  }
+
+  template <typename Inputs>
+  BH_DEVICE void BeginInputs(const Inputs& rows, int step) {
+    BH_UNROLL
+    for (int n = 0; n < kTiles; ++n) {
+      const int column = 8 * n + LaneIndex() / 4;
+      const bool there = column < rows.Count();
+      const int from = there ? column : rows.Count() - 1;
+      inputs[n] = there ? rows.Row(column) + step * kDepthGranule + LaneIndex() % 4 * 8 : nullptr;
+      input_at[n] = kInputsAt + (from * 4 + LaneIndex() % 4) * 16;
+    }
+  }
+
+  BH_DEVICE void CopyWeight(unsigned char* place) {
+    BH_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      BH_UNROLL
+      for (int i = 0; i < kLoads; ++i) {
+        const unsigned char* from = codes[r];
+        if constexpr (IsQuantized(kFormat)) {
+          from += i * kLoadBytes;
+        } else {  // row, row + 8 of the first chunk, then of the second
+          from += (i % 2 * 8 * depth + i / 2 * kChunkInputs) * 2;
+        }
+        CpAsync16(place + (r * kLoads + i) * kLoadBytes + LaneIndex() * 16, from, true);
+      }
+      codes[r] += IsQuantized(kFormat) ? WeightTile<kFormat>::kStepBytes : kDepthGranule * 2;
+      if constexpr (kFormat == WeightFormat::kFp4) {
+        if (LaneIndex() < kScaleBytes / 16) {
+          CpAsync16(place + kScalesAt + r * kScaleBytes + LaneIndex() * 16, scales[r], true);
+        }
+        scales[r] += kScaleBytes;
+      }
+    }
+  }
+
+  BH_DEVICE void CopyInputs(unsigned char* place) {
+    BH_UNROLL
+    for (int n = 0; n < kTiles; ++n) {
+      if (inputs[n] == nullptr) continue;
+      BH_UNROLL
+      for (int chunk = 0; chunk < 2; ++chunk) {
+        CpAsync16(place + kInputsAt + (chunk * kTiles + n) * kLoadBytes + LaneIndex() * 16,
+                  inputs[n] + chunk * kChunkInputs, true);
+      }
+      inputs[n] += kDepthGranule;
+    }
+  }
+
+  BH_DEVICE void ReadWeight(const unsigned char* place, WeightTile<kFormat> (&tiles)[kRows]) const {
+    BH_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      BH_UNROLL
+      for (int i = 0; i < kLoads; ++i) {
+        tiles[r].loads[i] =
+            LoadVector<Words4>(place + (r * kLoads + i) * kLoadBytes + LaneIndex() * 16);
+      }
+      if constexpr (kFormat == WeightFormat::kFp4) {
+        tiles[r].scales = *reinterpret_cast<const uint32_t*>(place + kScalesAt + r * kScaleBytes +
+                                                             LaneIndex() / 4 * 4);
+      }
+    }
+  }
+
+  BH_DEVICE Words4 Input(const unsigned char* place, int chunk, int n) const {
+    return LoadVector<Words4>(place + chunk * kTiles * kLoadBytes + input_at[n]);
+  }
+};
+
+}  // namespace bulkhead::cuda
