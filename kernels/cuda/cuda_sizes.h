@@ -41,9 +41,8 @@ std::unique_ptr<BackendSizes> NewCudaSizes(bool gemm_library);
 
 // Beyond this number of tokens weights go through shared memory.
 inline constexpr int64_t kMaxFewTokens = 64;
-// From this number of tokens on the library saves more than it costs to write and read quantised
-// weights as bf16.
-inline constexpr int64_t kMinUnpackedTokens = 512;
+// From here on the library saves more than it costs to write and read quantised weights as bf16.
+inline constexpr int64_t kMinUnpackedTokens = kMaxFewTokens + 1;
 
 // The parts of the workspace, in this order. Null pointers where there is no memory behind the
 // allocator.

@@ -207,12 +207,13 @@ bool Block::AllDone() const {
 void Block::FindLeftovers() {
   for (int i = 0; i < threads_; ++i) {
     const Lane& lane = lanes_[i];
-    const bool copies_left =
-        !lane.open_copies.empty() || !lane.copy_groups.empty() || !lane.products.empty();
-    if (!copies_left && lane.awaited_previous) continue;
+    const bool copies_left = !lane.open_copies.empty() || !lane.copy_groups.empty();
+    if (!copies_left && lane.products.empty() && lane.awaited_previous) continue;
     running_ = &lanes_[i];
-    fault_ = Describe(copies_left ? "it ended with copies or products that it did not wait for"
-                                  : "it ended and had not waited for the kernel before");
+    fault_ =
+        Describe(copies_left              ? "it ended with copies that it did not wait for"
+                 : !lane.products.empty() ? "it ended with products that it did not wait for"
+                                          : "it ended and had not waited for the kernel before");
     return;
   }
 }
