@@ -11,6 +11,7 @@ if [[ -x $here/bulkhead ]]; then
   mpirun=$here/mpirun
   commit=$(cat "$here/commit")
   models=$here/data/models
+  export BULKHEAD_TEST_DATA=${BULKHEAD_TEST_DATA:-$here/data}  # for programs that no wrapper starts
 else
   bulkhead=$root/build/release/bin/bulkhead
   gpu_test=$root/build/release/tests/gpu/gpu_test
