@@ -26,8 +26,11 @@ constexpr int64_t kBucketsPerOctave = 8;
 using cuda::NumBlocks;
 using cuda::RowsOf;
 
+// One token of plain weights is ours: our kernel reads weights before the one in front has ended.
+constexpr int64_t kMinPlainLibraryTokens = 2;
+
 int64_t MinLibraryTokens(WeightFormat format) {
-  return IsQuantized(format) ? kMinUnpackedTokens : 1;
+  return IsQuantized(format) ? kMinUnpackedTokens : kMinPlainLibraryTokens;
 }
 
 // The library computes a bucket of rows whatever rows there are, so that a row's bits depend on the

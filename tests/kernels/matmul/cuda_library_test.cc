@@ -85,7 +85,7 @@ TEST_F(GemmLibraryTest, MultipliesAsTheReferenceDoes) {
       const bool codes = IsQuantized(c.shape.format);
       for (const int64_t rows : {1, 3, 16, 64, 65, 300, 511, 512, 640}) {
         const auto [product, by_library] = multiplier.Multiply(rows);
-        EXPECT_EQ(by_library, rows >= (codes ? 65 : 1)) << rows;
+        EXPECT_EQ(by_library, rows >= (codes ? 65 : 2)) << rows;
         EXPECT_LT(RelativeError(product, ByReference(c, multiplier.Values(), rows)), kTolerance)
             << rows;
       }
@@ -102,8 +102,7 @@ TEST_F(GemmLibraryTest, ARowsBitsDependOnTheBucketAlone) {
     EXPECT_EQ(FakeCublasLt().last_tokens, 256);
     EXPECT_EQ(product, std::vector<float>(whole.begin(), whole.begin() + rows * kPlain.shape.rows));
   }
-  for (const auto& [rows, bucket] :
-       {std::pair{1, 1}, {2, 2}, {3, 4}, {9, 16}, {64, 64}, {65, 128}}) {
+  for (const auto& [rows, bucket] : {std::pair{2, 2}, {3, 4}, {9, 16}, {64, 64}, {65, 128}}) {
     multiplier.Multiply(rows);
     EXPECT_EQ(FakeCublasLt().last_tokens, bucket);
   }
