@@ -62,4 +62,8 @@ elif bounded 60 "$out/torch.log" python3 -c 'import torch; assert torch.cuda.is_
 else
   add "PyTorch, the same shape" skipped "not installed, or it sees no GPU: $(last_line "$out/torch.log")"
 fi
-while IFS=$'\t' read -r name text; do add "$name" ok "$text"; done < <(python3 "$here/gpu_shares.py" "$out" "$model")
+if python3 "$here/gpu_shares.py" "$out" "$model" >"$out/shares.txt" 2>"$out/shares.log"; then
+  while IFS=$'\t' read -r name text; do add "$name" ok "$text"; done <"$out/shares.txt"
+else
+  add "shares of reading" FAILED "$(last_line "$out/shares.log")"
+fi

@@ -62,7 +62,8 @@ std::optional<cuda::AttendLaunch> WarpgroupLaunchOf(const CudaProperties& gpu,
   const bool aligned = p.qkv.stride % 4 == 0 && reinterpret_cast<uintptr_t>(p.qkv.data) % 16 == 0 &&
                        p.out.stride % 2 == 0 && reinterpret_cast<uintptr_t>(p.out.data) % 8 == 0;
   if (gpu.capability() != 90 || geometry.latent || p.soft_cap != 0 || !aligned) return std::nullopt;
-  return cuda::AttendByWarpgroupsKernel(geometry.format, geometry.head_dim, work);
+  const auto launch = cuda::AttendByWarpgroupsKernel(geometry.format, geometry.head_dim, work);
+  return launch.has_value() && launch->shared_bytes <= gpu.max_shared_bytes ? launch : std::nullopt;
 }
 
 // How query heads and tokens are cut into blocks.

@@ -1,6 +1,7 @@
 // The products of the CUDA backend: how a MatMul is cut into launches, and the memory that it needs
 // beside its operands. A library multiplies where there is one and it has warmed up the product
-// (quantised weights: of many tokens); else LinearKernel few tokens and GemmKernel more.
+// (quantised weights: of many tokens, others: of two or more); else LinearKernel few tokens and
+// GemmKernel more.
 #pragma once
 
 #include <cstddef>
