@@ -8,7 +8,7 @@ namespace bulkhead::cuda {
 
 inline constexpr int kWarpgroup = 128;  // threads
 
-// ---- registers: all threads of a warpgroup keep so many from now on, fewer or more than before;
+// ---- registers: all threads of a warpgroup have N from now on, fewer or more than before;
 // who takes waits until others have given. Multiples of 8.
 template <int kRegisters>
 BH_DEVICE void GiveRegisters() {
