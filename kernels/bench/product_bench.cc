@@ -83,11 +83,15 @@ Weights MakeWeights(Machine& machine, const Shape& shape, const Format& format, 
 void Measure(Machine& machine, const Shape& shape, const Weights& weights, int64_t rows,
              ActivationDType activation, bool quick, KernelResult& result) {
   Backend& backend = machine.BackendOf(activation);
-  std::vector<float> x(rows * shape.inputs, 0.25F);
-  std::vector<float> out(rows * shape.outputs);
-  const MatrixView x_view(reinterpret_cast<std::byte*>(x.data()), DType::kF32, rows, shape.inputs);
-  const MatrixView out_view(reinterpret_cast<std::byte*>(out.data()), DType::kF32, rows,
-                            shape.outputs);
+  // Aligned as the program's arenas are: stores that cross lines cost a tenth.
+  const int64_t x_bytes = rows * shape.inputs * static_cast<int64_t>(sizeof(float));
+  const int64_t out_bytes = rows * shape.outputs * static_cast<int64_t>(sizeof(float));
+  const Buffer x = std::move(machine.device->Allocate(x_bytes)).value();
+  const Buffer out = std::move(machine.device->Allocate(out_bytes)).value();
+  const MatrixView x_view(x.data(), DType::kF32, rows, shape.inputs);
+  const MatrixView out_view(out.data(), DType::kF32, rows, shape.outputs);
+  std::fill_n(reinterpret_cast<float*>(x.data()), rows * shape.inputs, 0.25F);
+  std::memset(out.data(), 0, out_bytes);
   const double operations = 2.0 * static_cast<double>(rows * shape.inputs * shape.outputs);
   const auto bytes = static_cast<double>(backend.PackedBytes(weights.copies[0].shape));
   const int threads = machine.pool->num_threads();

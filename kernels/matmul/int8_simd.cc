@@ -219,6 +219,17 @@ template <PanelFormat kFormat, int kRows>
   AddCell<kFormat, kRows>(at, words, bf16_scales, factors, x, ahead, chains);
 }
 
+// Rows of `out` are pages apart: else each store waits for its page's address and its line.
+template <int kRows>
+BH_INLINE void PrefetchOut(const Int8Product& product, int64_t panel, int64_t row) {
+  const float* out = product.out + row * product.out_stride + panel * kPanelColumns;
+#pragma GCC unroll 12
+  for (int r = 0; r < kRows; ++r, out += product.out_stride) {
+    PrefetchToWrite(out);
+    PrefetchToWrite(out + kLanes);
+  }
+}
+
 // The rows of one tile of one panel; slices join into the product's `out`, or lie apart in
 // `slice_sums` where it is not null.
 template <PanelFormat kFormat, int kRows>
@@ -230,6 +241,7 @@ void RunPanel(const Int8Product& product, int64_t panel, int64_t row, Ahead ahea
   const float* const factors = FactorsOf(weight, codes);
   const int64_t columns_left = product.outputs - panel * kPanelColumns;
   const int columns = static_cast<int>(columns_left < kPanelColumns ? columns_left : kPanelColumns);
+  if (slice_sums == nullptr) PrefetchOut<kRows>(product, panel, row);
   F32x16 left[kMaxSliceLevels][kRows][2];  // unfinished left subtrees, the smallest first
   int cell = 0;
   for (int slice = 0; slice < product.num_slices; ++slice) {
@@ -340,15 +352,19 @@ void MultiplyInt8(const Int8Product& product, const Int8Part& part) {
   const int64_t panel_bytes = product.weight->panel_bytes;
   for (int64_t group = part.tile_begin; group < part.tile_end; group += kGroupTiles) {
     const int64_t tiles = part.tile_end - group < kGroupTiles ? part.tile_end - group : kGroupTiles;
+    // Divisions take longer than a cell: once a group.
+    InputTile tile[kGroupTiles];
+    for (int64_t i = 0; i < tiles; ++i) {
+      tile[i] = InputTileOf(product.rows, product.tiles, group + i);
+    }
+    const int64_t step = QuantizedWordBytes(product.format) / tiles;
+    const int64_t share = panel_bytes / tiles;
     for (int64_t panel = part.panel_begin; panel < part.panel_end; ++panel) {
-      for (int64_t i = 0; i < tiles; ++i) {
-        const InputTile tile = InputTileOf(product.rows, product.tiles, group + i);
-        // A tile alone reads on; of several, each fetches its share of the next panel.
-        const char* codes = product.weight->panels + panel * panel_bytes;
-        const Ahead ahead{
-            codes + (tiles == 1 ? kPrefetchBytes : panel_bytes + panel_bytes * i / tiles),
-            QuantizedWordBytes(product.format) / tiles};
-        table.run[tile.rows - 1](product, panel, tile.begin, ahead, nullptr);
+      // A tile alone reads on; of several, each fetches its share of the next panel.
+      const char* ahead = product.weight->panels + panel * panel_bytes +
+                          (tiles == 1 ? kPrefetchBytes : panel_bytes);
+      for (int64_t i = 0; i < tiles; ++i, ahead += share) {
+        table.run[tile[i].rows - 1](product, panel, tile[i].begin, {ahead, step}, nullptr);
       }
     }
   }

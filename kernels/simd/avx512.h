@@ -180,6 +180,7 @@ BH_INLINE int32_t SumLanes(I32x16 a) { return _mm512_reduce_add_epi32(a.v); }
 // Into the first cache, and into the second.
 BH_INLINE void Prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
 BH_INLINE void PrefetchLater(const void* p) { __builtin_prefetch(p, 0, 2); }
+BH_INLINE void PrefetchToWrite(const void* p) { __builtin_prefetch(p, 1, 3); }
 
 // ---- products: how many rows and vectors of 16 columns fit the 32 registers
 inline constexpr int kTileRows = 12;

@@ -303,6 +303,7 @@ BH_INLINE int32_t SumLanes(I32x16 a) {
 
 BH_INLINE void Prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
 BH_INLINE void PrefetchLater(const void* p) { __builtin_prefetch(p, 0, 2); }
+BH_INLINE void PrefetchToWrite(const void* p) { __builtin_prefetch(p, 1, 3); }
 
 // ---- products: 12 of the 16 registers are sums
 inline constexpr int kTileRows = 6;

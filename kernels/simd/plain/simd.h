@@ -222,6 +222,7 @@ BH_INLINE int32_t SumLanes(I32x16 a) {
 
 BH_INLINE void Prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
 BH_INLINE void PrefetchLater(const void* p) { __builtin_prefetch(p, 0, 2); }
+BH_INLINE void PrefetchToWrite(const void* p) { __builtin_prefetch(p, 1, 3); }
 
 // ---- products
 inline constexpr int kTileRows = 4;
