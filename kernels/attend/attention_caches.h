@@ -69,9 +69,11 @@ struct F16Elements {
 struct Fp8Elements {
   using Element = uint8_t;
   static constexpr bool kQuantized = false;
-  BH_INLINE static F32x16 Read(const uint8_t* p, const Scaling&) { return F32OfE4m3(LoadBytes(p)); }
+  BH_INLINE static F32x16 Read(const uint8_t* p, const Scaling&) {
+    return F32OfE4m3(LoadSmallE4m3(p));
+  }
   BH_INLINE static F32x16 ReadN(const uint8_t* p, int n, const Scaling&) {
-    return F32OfE4m3(LoadBytesN(p, n));
+    return F32OfE4m3(LoadSmallE4m3N(p, n));
   }
 };
 struct Int8Elements {

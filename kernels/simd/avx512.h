@@ -145,6 +145,19 @@ BH_INLINE F32x16 LoadBf16(const uint16_t* p) { return WidenBf16(LoadU16(p)); }
 BH_INLINE F32x16 LoadBf16N(const uint16_t* p, int n) { return WidenBf16(LoadU16N(p, n)); }
 BH_INLINE F32x16 LoadF16(const uint16_t* p) { return {_mm512_cvtph_ps(LoadU16(p))}; }
 BH_INLINE F32x16 LoadF16N(const uint16_t* p, int n) { return {_mm512_cvtph_ps(LoadU16N(p, n))}; }
+// E4M3 codes as numbers, but for 2^-8: the f16 of the same bits, but for a bit of exponent. f16
+// has no subnormal number that a conversion takes longer for. NaN codes as 480.
+BH_INLINE F32x16 WidenE4m3(__m128i a) {
+  const __m256i shifted = _mm256_slli_epi16(_mm256_cvtepi8_epi16(a), 7);
+  const __m256i mask = _mm256_set1_epi16(static_cast<int16_t>(0xBF80));
+  return {_mm512_cvtph_ps(_mm256_and_si256(shifted, mask))};
+}
+BH_INLINE F32x16 LoadSmallE4m3(const uint8_t* p) {
+  return WidenE4m3(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+BH_INLINE F32x16 LoadSmallE4m3N(const uint8_t* p, int n) {
+  return WidenE4m3(_mm_maskz_loadu_epi8(FirstN(n).m, p));
+}
 BH_INLINE void StoreBf16(uint16_t* p, F32x16 a) { StoreU16(p, NarrowBf16(a)); }
 BH_INLINE void StoreBf16N(uint16_t* p, F32x16 a, int n) { StoreU16N(p, NarrowBf16(a), n); }
 BH_INLINE void StoreF16(uint16_t* p, F32x16 a) { StoreU16(p, NarrowF16(a)); }

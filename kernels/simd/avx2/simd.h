@@ -251,6 +251,19 @@ BH_INLINE F32x16 LoadF16N(const uint16_t* p, int n) {
   __builtin_memcpy(lanes, p, n * sizeof(uint16_t));
   return LoadF16(lanes);
 }
+// As in avx512.h.
+BH_INLINE F32x16 LoadSmallE4m3(const uint8_t* p) {
+  const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  const __m256i shifted = _mm256_slli_epi16(_mm256_cvtepi8_epi16(codes), 7);
+  const __m256i halves = _mm256_and_si256(shifted, _mm256_set1_epi16(static_cast<int16_t>(0xBF80)));
+  return {_mm256_cvtph_ps(_mm256_castsi256_si128(halves)),
+          _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))};
+}
+BH_INLINE F32x16 LoadSmallE4m3N(const uint8_t* p, int n) {
+  uint8_t lanes[kLanes] = {};
+  __builtin_memcpy(lanes, p, n);
+  return LoadSmallE4m3(lanes);
+}
 BH_INLINE void StoreBf16N(uint16_t* p, F32x16 a, int n) {
   uint16_t lanes[kLanes];
   StoreBf16(lanes, a);

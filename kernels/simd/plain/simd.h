@@ -180,6 +180,14 @@ BH_INLINE F32x16 LoadBf16N(const uint16_t* p, int n) {
 BH_INLINE F32x16 LoadF16N(const uint16_t* p, int n) {
   return ForLanes<F32x16>([&](int i) { return i < n ? F32OfF16(p[i]) : 0.0f; });
 }
+// As in avx512.h.
+BH_INLINE F32x16 LoadSmallE4m3N(const uint8_t* p, int n) {
+  return ForLanes<F32x16>([&](int i) {
+    return i < n ? F32OfF16(static_cast<uint16_t>((p[i] & 0x80U) << 8 | (p[i] & 0x7FU) << 7))
+                 : 0.0f;
+  });
+}
+BH_INLINE F32x16 LoadSmallE4m3(const uint8_t* p) { return LoadSmallE4m3N(p, kLanes); }
 BH_INLINE void StoreBf16N(uint16_t* p, F32x16 a, int n) {
   for (int i = 0; i < n; ++i) p[i] = Bf16OfF32(a.v[i]);
 }
