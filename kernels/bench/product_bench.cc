@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "memory/fp8.h"
 
 namespace bulkhead {
 namespace {
@@ -33,10 +34,18 @@ constexpr Shape kShapes[] = {{"qkv", 1024, 2048, 1},
 struct Format {
   WeightFormat format;
   int group_size;
+  ScaleFormat scales = ScaleFormat::kF16;
 };
-constexpr Format kFormats[] = {{WeightFormat::kF32, 0},   {WeightFormat::kBF16, 0},
-                               {WeightFormat::kF16, 0},   {WeightFormat::kInt8, 128},
-                               {WeightFormat::kInt4, 32}, {WeightFormat::kInt4, 128}};
+// fp4 in groups of 32 is MXFP4, in groups of 16 NVFP4.
+constexpr Format kFormats[] = {{WeightFormat::kF32, 0},
+                               {WeightFormat::kBF16, 0},
+                               {WeightFormat::kF16, 0},
+                               {WeightFormat::kInt8, 128},
+                               {WeightFormat::kInt4, 32},
+                               {WeightFormat::kInt4, 128},
+                               {WeightFormat::kFp4, 32, ScaleFormat::kE8M0},
+                               {WeightFormat::kFp4, 16, ScaleFormat::kE4M3},
+                               {WeightFormat::kFp8, 128, ScaleFormat::kF32}};
 
 struct Activation {
   ActivationDType dtype;
@@ -53,9 +62,37 @@ struct Weights {
   std::vector<Linear> copies;
 };
 
+// A row of fp4 or fp8 as in a checkpoint: `numbers` in codes, and scales that are all alike. Of
+// other formats empty.
+struct CodeRow {
+  CodeRow(const Format& format, const std::vector<float>& numbers) {
+    if (format.format != WeightFormat::kFp4 && format.format != WeightFormat::kFp8) return;
+    const size_t groups = numbers.size() / format.group_size;
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      codes.push_back(format.format == WeightFormat::kFp8 ? E4m3OfF32(numbers[i], kScale) : i % 16);
+    }
+    scales.assign(groups, format.scales == ScaleFormat::kE8M0 ? 120 : E4m3OfF32(100, 1));
+    f32_scales.assign(groups, kScale);
+    rows = {.rows = 1, .codes = codes.data()};
+    if (format.scales == ScaleFormat::kF32) {
+      rows.f32_scales = f32_scales.data();
+    } else {
+      rows.scales = scales.data();
+    }
+    if (format.scales == ScaleFormat::kE4M3) rows.factors = &kScale;
+  }
+
+  static constexpr float kScale = 0.001F;
+  std::vector<uint8_t> codes;
+  std::vector<uint16_t> scales;
+  std::vector<float> f32_scales;
+  QuantizedRows rows;
+};
+
 Weights MakeWeights(Machine& machine, const Shape& shape, const Format& format, bool quick) {
   LinearShape linear{shape.outputs, shape.inputs, format.format, {}};
   linear.groups.size = format.group_size;
+  linear.groups.scales = format.scales;
   for (int i = 0; i <= shape.num_slices; ++i) {
     linear.k_borders.push_back(shape.inputs * i / shape.num_slices);
   }
@@ -68,6 +105,8 @@ Weights MakeWeights(Machine& machine, const Shape& shape, const Format& format, 
   for (size_t i = 0; i < row.size(); ++i) row[i] = 0.01F * (static_cast<float>(i % 17) - 8);
   const ConstMatrixView view(reinterpret_cast<const std::byte*>(row.data()), DType::kF32, 1,
                              shape.inputs);
+  // Formats that come from checkpoints alone.
+  const CodeRow code_row(format, row);
   for (int64_t i = 0; i < count; ++i) {
     weights.copies.push_back(Linear{linear, weights.memory.data() + i * bytes});
     if (i > 0) {
@@ -75,7 +114,13 @@ Weights MakeWeights(Machine& machine, const Shape& shape, const Format& format, 
       continue;
     }
     const auto sink = machine.BackendOf(ActivationDType::kF32).Pack(weights.copies[0]);
-    for (int64_t n = 0; n < shape.outputs; ++n) sink->PutRows(n, view);
+    for (int64_t n = 0; n < shape.outputs; ++n) {
+      if (code_row.rows.codes == nullptr) {
+        sink->PutRows(n, view);
+      } else {
+        sink->PutQuantizedRows(n, code_row.rows);
+      }
+    }
   }
   return weights;
 }
@@ -133,7 +178,7 @@ void MeasureProducts(Machine& machine, const KernelsBenchOptions& options,
       for (const int64_t rows : {1, 8, 16, 128, 512}) {
         if (options.quick && rows > 8) continue;
         for (const auto& [activation, name] : kActivations) {
-          if (activation == ActivationDType::kInt8 && !IsQuantized(format.format)) continue;
+          if (activation == ActivationDType::kInt8 && !HasIntegerCodes(format.format)) continue;
           const bool in_bf16 =
               activation == ActivationDType::kBf16 || activation == ActivationDType::kBf16Amx;
           if (in_bf16 && format.format != WeightFormat::kBF16) continue;
