@@ -18,7 +18,7 @@ namespace bulkhead {
 // [0, 16]; int8: codes in [0, 255], zero 128. fp4 (E2M1): code q
 // means (kFp4Steps[q] - kFp4Zero) * s / 2 (memory/fp4.h); with scales in E4M3 s is rounded to f32
 // when it is multiplied by the output's factor, and so is the weight. fp8
-// (E4M3): the number of code q times s, rounded to f32.
+// (E4M3): the number of code q times s, below kEndOfFp8Scales, rounded to f32.
 struct WeightGroups {
   int size = 0;     // group size in inputs, of the whole weight; 0: not quantised
   int phase = 0;    // position of this share's first input in its group
@@ -26,6 +26,8 @@ struct WeightGroups {
                     // gives each input's group (GPTQ with act order)
   ScaleFormat scales = ScaleFormat::kF16;
 };
+
+inline constexpr float kEndOfFp8Scales = 256.0F;
 
 // The shape of one rank's share of a weight.
 //

@@ -1,6 +1,7 @@
 // How the rows of quantised tensors are read (shard/quantized_tensors.h has the layouts).
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -294,6 +295,11 @@ absl::Status QuantizedTensors::ReadScalesByOutput(Range rows, Range cols,
       } else {
         WidenToF32(reinterpret_cast<const std::byte*>(halves + at), *scales.entry->dtype, 1,
                    staging.f32_scales + to);
+      }
+      if (is_fp8() && !(std::abs(staging.f32_scales[to]) < kEndOfFp8Scales)) {
+        return absl::DataLossError(absl::StrCat("a scale of fp8 weights is ",
+                                                staging.f32_scales[to], "; they must be below ",
+                                                kEndOfFp8Scales));
       }
     }
   }

@@ -1,7 +1,7 @@
 #include "kernels/matmul/bf16_check.h"
 
+#include <bit>
 #include <cmath>
-#include <cstring>
 #include <random>
 
 #include "base/log.h"
@@ -23,15 +23,11 @@ uint16_t Draw(std::mt19937& random) {
 }
 
 bool Equal(float a, float b) {
-  return std::memcmp(&a, &b, sizeof(a)) == 0 || (std::isnan(a) && std::isnan(b));
+  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) ||
+         (std::isnan(a) && std::isnan(b));
 }
 
-float F32Of(uint16_t number) {
-  const uint32_t bits = uint32_t{number} << 16;
-  float wide;
-  std::memcpy(&wide, &bits, sizeof(wide));
-  return wide;
-}
+float F32Of(uint16_t number) { return std::bit_cast<float>(uint32_t{number} << 16); }
 
 bool CompareDots() {
   std::mt19937 random(20);

@@ -46,7 +46,9 @@ BH_INLINE CellScaling LoadScaling(const char* scales, const char* zeros, bool bf
         scaling.scale[v] = Mul(FromBits(bits), Set1(0.5f));
       }
     } else if constexpr (kFormat == PanelFormat::kFp8) {
-      scaling.scale[v] = Load(reinterpret_cast<const float*>(scales) + v * kLanes);
+      // SmallE4m3's factor, which is exact: scales are below kEndOfFp8Scales.
+      const F32x16 scale = Load(reinterpret_cast<const float*>(scales) + v * kLanes);
+      scaling.scale[v] = Mul(scale, Set1(0x1p120f));
     } else {
       const uint16_t* halves = reinterpret_cast<const uint16_t*>(scales) + v * kLanes;
       scaling.scale[v] = bf16_scales ? LoadBf16(halves) : LoadF16(halves);

@@ -14,11 +14,11 @@ inline constexpr int64_t kTilePrefetchBytes = 2048;
 template <PanelFormat kFormat, int kInput>
 BH_INLINE void StoreInput(const I32x16 (&codes)[2], const CellScaling& scaling, float* out) {
   for (int v = 0; v < 2; ++v) {
-    const I32x16 code = And(ShiftRight<8 * kInput>(codes[v]), SetI1(0xFF));
     if constexpr (kFormat == PanelFormat::kFp8) {
-      Store(out + v * kLanes, Mul(Mul(SmallE4m3(code), Set1(0x1p120f)), scaling.scale[v]));
+      Store(out + v * kLanes, Mul(SmallE4m3Of<kInput>(codes[v]), scaling.scale[v]));
       continue;
     }
+    const I32x16 code = And(ShiftRight<8 * kInput>(codes[v]), SetI1(0xFF));
     // Exact, at most 9 bits times 11, but where the scale has a factor.
     Store(out + v * kLanes, Mul(Sub(ToF32(code), scaling.zero[v]), scaling.scale[v]));
   }

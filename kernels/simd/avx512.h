@@ -66,6 +66,10 @@ template <int kBits>
 BH_INLINE I32x16 ShiftRight(I32x16 a) {  // zeros come in
   return {_mm512_srli_epi32(a.v, kBits)};
 }
+template <int kBits>
+BH_INLINE I32x16 ShiftRightSigned(I32x16 a) {  // copies of the sign come in
+  return {_mm512_srai_epi32(a.v, kBits)};
+}
 BH_INLINE F32x16 ToF32(I32x16 a) { return {_mm512_cvtepi32_ps(a.v)}; }
 // Of whole numbers that an int32 holds.
 BH_INLINE I32x16 ToI32(F32x16 a) { return {_mm512_cvtps_epi32(a.v)}; }

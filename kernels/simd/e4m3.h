@@ -14,6 +14,13 @@ BH_INLINE F32x16 SmallE4m3(I32x16 code) {
   return FromBits(And(carried, SetI1(static_cast<int32_t>(0x87F00000))));
 }
 
+// The same of byte `kByte` of each lane.
+template <int kByte>
+BH_INLINE F32x16 SmallE4m3Of(I32x16 words) {
+  const I32x16 high = kByte == 3 ? words : ShiftLeft<24 - 8 * (kByte % 4)>(words);
+  return FromBits(And(ShiftRightSigned<4>(high), SetI1(static_cast<int32_t>(0x87F00000))));
+}
+
 // Of what LoadSmallE4m3 loads. A product that overflows at 480 alone adds NaN there, and elsewhere
 // a zero of the number's sign.
 BH_INLINE F32x16 F32OfE4m3(F32x16 small) {

@@ -232,6 +232,38 @@ TEST(Mxfp4TensorsTest, AScaleOf255IsNoNumberAndRefused) {
   }
 }
 
+TEST(Fp8TensorsTest, AScaleOf256AndMoreIsRefused) {
+  const std::string dir = FixtureDir("gptq");
+  ModelConfig config = ReadModelConfig(dir, UnknownFields::kWarn, AllFamilySpecs())->model;
+  config.quantization = {};
+  config.quantization.method = QuantizationConfig::Method::kFp8;
+  config.quantization.bits = 8;
+  config.quantization.group_size = config.quantization.group_outputs = 128;
+  const TensorRow row = RowOf(config, kFirstQ);
+  const int64_t outputs = row.FileSize();
+  for (const float scale : {255.9F, -255.9F, 256.0F, -256.0F, INFINITY, NAN}) {
+    std::map<std::string, RawTensor> tensors = ReadRawCheckpoint(dir);
+    const std::string codes(outputs * row.cols, '\x38');
+    tensors[kFirstQ] = {kFirstQ, "F8_E4M3", {outputs, row.cols}, codes};
+    const std::string scales = std::string(kFirstQ) + "_scale_inv";
+    const std::vector<int64_t> shape = {(outputs + 127) / 128, (row.cols + 127) / 128};
+    std::string bytes(shape[0] * shape[1] * sizeof(float), '\0');
+    std::memcpy(bytes.data(), &scale, sizeof(scale));
+    tensors[scales] = {scales, "F32", shape, bytes};
+    const TemporaryFolder folder;
+    Write(folder, tensors);
+    const TensorIndex index = *TensorIndex::Open(folder.path());
+    const auto found = FindQuantized(index, row, config);
+    ASSERT_TRUE(found.ok()) << found.status();
+    std::vector<std::byte> staging(found->StagingBytes({0, row.cols}, 4));
+    const absl::Status read = found->ReadRows({0, 4}, {0, row.cols}, staging.data()).status();
+    EXPECT_EQ(read.ok(), std::abs(scale) < 256) << scale;
+    if (read.ok()) continue;
+    EXPECT_EQ(read.code(), absl::StatusCode::kDataLoss) << read;
+    EXPECT_THAT(std::string(read.message()), HasSubstr("must be below 256"));
+  }
+}
+
 TEST(GptqTensorsTest, EightBitsAreBytesAndEveryZeroIs128) {
   // Of the shapes of 8 bits: the codes of two outputs in place of one's.
   const std::string dir = FixtureDir("gptq");

@@ -115,6 +115,10 @@ template <int kBits>
 BH_INLINE I32x16 ShiftRight(I32x16 a) {
   return {_mm256_srli_epi32(a.lo, kBits), _mm256_srli_epi32(a.hi, kBits)};
 }
+template <int kBits>
+BH_INLINE I32x16 ShiftRightSigned(I32x16 a) {
+  return {_mm256_srai_epi32(a.lo, kBits), _mm256_srai_epi32(a.hi, kBits)};
+}
 BH_INLINE F32x16 ToF32(I32x16 a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
 BH_INLINE I32x16 ToI32(F32x16 a) { return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)}; }
 // |a - 128| times b with the sign of a - 128: pairs of such products fit 16 bits.

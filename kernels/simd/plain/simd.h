@@ -127,6 +127,10 @@ template <int kBits>
 BH_INLINE I32x16 ShiftRight(I32x16 a) {
   return ForLanes<I32x16>([&](int i) { return Wrapped(Unsigned(a.v[i]) >> kBits); });
 }
+template <int kBits>
+BH_INLINE I32x16 ShiftRightSigned(I32x16 a) {
+  return ForLanes<I32x16>([&](int i) { return a.v[i] >> kBits; });
+}
 BH_INLINE F32x16 ToF32(I32x16 a) {
   return ForLanes<F32x16>([&](int i) { return static_cast<float>(a.v[i]); });
 }
