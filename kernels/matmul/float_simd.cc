@@ -45,19 +45,6 @@ const Kernels& KernelsFor(const Product& product) {
   return kKernels[static_cast<int>(is_float ? product.format : PanelFormat::kF32)];
 }
 
-void Dequantize(const Product& product, int64_t panel, const PackedCell& cell, float* out) {
-  switch (product.format) {
-    case PanelFormat::kInt4:
-      return DequantizeCell<PanelFormat::kInt4>(*product.quantized, panel, cell, out);
-    case PanelFormat::kFp8:
-      return DequantizeCell<PanelFormat::kFp8>(*product.quantized, panel, cell, out);
-    case PanelFormat::kFp4:
-      return DequantizeCell<PanelFormat::kFp4>(*product.quantized, panel, cell, out);
-    default:
-      return DequantizeCell<PanelFormat::kInt8>(*product.quantized, panel, cell, out);
-  }
-}
-
 BH_INLINE int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 BH_INLINE int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // Where part `part` of `count` things begins, cut into `parts` equal to within one.
@@ -167,6 +154,10 @@ void MultiplyCells(const Product& product, const ProductPart& part, int64_t pane
   if (tile.count == 0) return kernels.in_place[rows - 1](tile);
   const float* x = tile.x;
   const SliceBlocks blocks = BlocksOf(product, slice);
+  if (rows <= kRowsOfCells && product.quantized->group_of_input == nullptr) {
+    const RunCellsFunction run = RunCellsFor(product.format, rows);
+    return run(*product.quantized, panel, blocks.cells, blocks.num_blocks, tile);
+  }
   for (int64_t i = 0; i < blocks.num_blocks; ++i) {
     const PackedCell& cell = blocks.cells[i];
     Dequantize(product, panel, cell, weight);
