@@ -298,8 +298,8 @@ absl::Status QuantizedTensors::ReadScalesByOutput(Range rows, Range cols,
       }
       if (is_fp8() && !(std::abs(staging.f32_scales[to]) < kEndOfFp8Scales)) {
         return absl::DataLossError(absl::StrCat("a scale of fp8 weights is ",
-                                                staging.f32_scales[to], "; they must be below ",
-                                                kEndOfFp8Scales));
+                                                staging.f32_scales[to],
+                                                "; its magnitude must be below ", kEndOfFp8Scales));
       }
     }
   }

@@ -248,7 +248,7 @@ TEST_P(QuantizedProductsTest, Fp8RowsAreWidenedExactly) {
   const Linear linear{shape, memory.data()};
   std::vector<uint8_t> codes;  // but those of NaN
   for (int i = 0; i < 254; ++i) codes.push_back(static_cast<uint8_t>(i < 127 ? i : i + 1));
-  const float scales[2] = {1.0F, 0.1F};
+  const float scales[2] = {255.5F, 0.1F};  // the first near kEndOfFp8Scales
   QuantizedRows rows{1, codes.data()};
   rows.f32_scales = scales;
   cpu.backend().Pack(linear)->PutQuantizedRows(0, rows);
@@ -260,7 +260,7 @@ TEST_P(QuantizedProductsTest, Fp8RowsAreWidenedExactly) {
     const float fraction = static_cast<float>(codes[i] & 7) / 8;
     const float number =
         exponent == 0 ? std::ldexp(fraction, -6) : std::ldexp(1 + fraction, exponent - 7);
-    const float want = (codes[i] >= 128 ? -number : number) * (i < 128 ? 1.0F : 0.1F);
+    const float want = (codes[i] >= 128 ? -number : number) * scales[i / 128];
     EXPECT_EQ(got[i], want + 0.0F) << i;
     std::vector<float> one(254, 0.0F);
     one[i] = 1;
