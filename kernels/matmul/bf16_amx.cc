@@ -3,7 +3,9 @@
 // k once for all rows of a group. Compiled with the instructions and with their emulation.
 #include "kernels/matmul/bf16_amx.h"
 
-#include "kernels/matmul/panel_tree.h"
+#include <xmmintrin.h>
+
+#include "kernels/matmul/tile_chains.h"
 #include "simd.h"
 #include "tiles.h"
 
@@ -16,13 +18,15 @@ enum TileName { kSums00, kSums01, kSums10, kSums11, kInputs0, kInputs1, kWeights
 constexpr int64_t kStepBytes = 64;  // of one k of a panel
 constexpr int64_t kRowBytes = 64;   // of a tile
 constexpr int64_t kTileBytes = kTileRegisterRows * kRowBytes;
-constexpr int64_t kRowFloats = kPanelColumns;
 constexpr int64_t kChainBytes = kRowFloats * 4;
-constexpr int64_t kBlockTiles = 8;        // of weights and as many inputs: half of the first cache
-constexpr int64_t kGroupBytes = 1 << 20;  // of inputs that stay in L2 while panels pass
+constexpr int64_t kBlockTiles = 8;  // of weights, and as many inputs pass: both in the first cache
+constexpr int64_t kMaxBlockTiles = 12;  // where that is a whole slice
+constexpr int64_t kFewRows = 4;         // that vectors multiply as fast as weights come from memory
+constexpr int64_t kFewTiles = 4;        // of rows, which wait for memory: short blocks, read evenly
+constexpr int64_t kFewRowsBlockTiles = 2;
+constexpr int64_t kPrefetchBytes = 2048;    // of few rows
+constexpr int64_t kGroupBytes = 1 << 20;    // of inputs that stay in L2 while panels pass
 constexpr int64_t kTilePrefetchLines = 32;  // of the weights that a tile of inputs meets
-
-BH_INLINE int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 void ConfigureWholeTiles() {
   TileShapes shapes;
@@ -33,145 +37,264 @@ void ConfigureWholeTiles() {
   ConfigureTiles(shapes);
 }
 
+BH_INLINE const char* PanelAt(const Product& product, int64_t panel) {
+  return static_cast<const char*>(product.weight) + panel * product.inputs * kStepBytes;
+}
+
 // Where the tiles of a slice begin in a row.
 BH_INLINE int64_t FirstTile(const Product& product, int slice) {
   return product.k_borders[slice] / kBf16TileInputs + slice;
 }
 
-// Rows of some tiles that a thread takes through its panels together.
+// Rows of some tiles, with their inputs.
 struct Group {
-  int64_t row_begin;
-  int64_t num_rows;
+  SliceRows rows;
   int64_t num_tiles;       // of rows
   const uint16_t* inputs;  // of its first row
   int64_t tile_stride;     // numbers from a tile of rows to the next one
   float* chains;           // [16 num_tiles][32]
-  float* left;  // [kMaxSliceLevels][16 num_tiles][32] unfinished left subtrees, smallest first
 };
+
+// InterleaveForTiles, which may ask for what comes behind.
+BH_INLINE void Interleave(const char* from, int64_t count, char* interleaved, bool prefetches) {
+  alignas(64) static constexpr char kNone[kStepBytes] = {};
+  const int64_t padded = (count + kBf16TileInputs - 1) / kBf16TileInputs * kBf16TileInputs;
+  for (int64_t k = 0; k < padded; k += 2) {
+    const char* even = k < count ? from + k * kStepBytes : kNone;
+    const char* odd = k + 1 < count ? from + (k + 1) * kStepBytes : kNone;
+    char* to =
+        interleaved + k / kBf16TileInputs * 2 * kTileBytes + k % kBf16TileInputs / 2 * kRowBytes;
+    if (prefetches) {
+      PrefetchLater(from + k * kStepBytes + kPrefetchBytes);
+      PrefetchLater(from + (k + 1) * kStepBytes + kPrefetchBytes);
+    }
+    InterleavePairs(even, odd, to, to + kTileBytes);
+  }
+}
 
 // Some neighbouring tiles of inputs of a slice, with the weights that they meet.
 struct Block {
   const char* weights;     // [tiles][2][16][16 pairs]
   const uint16_t* inputs;  // of the group's first row
   int64_t tiles;
-  bool is_first;  // of its slice
+  bool begins_slice;
+  bool ends_slice;
+  bool in_place;  // chains that end are the product's output
   const char* ahead;
   int64_t ahead_lines;  // that a tile of each row fetches
 };
 
-// The chains of kRowTiles tiles of rows go on by a block.
-template <int kRowTiles>
-void AddBlock(const Block& block, const uint16_t* inputs, int64_t tile_stride, const char* ahead,
-              float* chains) {
-  static_assert(kRowTiles == 1 || kRowTiles == 2);
-  float* const second = chains + kBf16TileRows * kRowFloats;
-  if (block.is_first) {
-    ZeroTile<kSums00>();
-    ZeroTile<kSums01>();
-    if constexpr (kRowTiles == 2) {
-      ZeroTile<kSums10>();
-      ZeroTile<kSums11>();
-    }
+// Where two tiles of rows by two of columns lie.
+struct SumTiles {
+  float* at[2];  // of each tile of rows
+  int64_t row_bytes[2];
+};
+
+// Sums of two tiles of rows in registers, whose block has been added, go to memory, and those of
+// the next rows begin. Each as late as it can be: no tile is renamed, so that a store just behind
+// its sums would hold up all others.
+template <int kSums, int kRowTile, int kColumnTile>
+BH_INLINE void NextSums(const SumTiles& before, const SumTiles& chains, bool begins) {
+  StoreTile<kSums>(before.at[kRowTile] + kColumnTile * kLanes, before.row_bytes[kRowTile]);
+  if (begins) {
+    ZeroTile<kSums>();
   } else {
-    LoadTile<kSums00>(chains, kChainBytes);
-    LoadTile<kSums01>(chains + kLanes, kChainBytes);
-    if constexpr (kRowTiles == 2) {
-      LoadTile<kSums10>(second, kChainBytes);
-      LoadTile<kSums11>(second + kLanes, kChainBytes);
-    }
+    LoadTile<kSums>(chains.at[kRowTile] + kColumnTile * kLanes, kChainBytes);
   }
+}
+
+BH_INLINE void PrefetchAhead(const Block& block, const char*& ahead) {
+  for (int64_t line = 0; line < block.ahead_lines; ++line) PrefetchLater(ahead + 64 * line);
+  ahead += 64 * block.ahead_lines;
+}
+
+// The chains of two tiles of rows go on by a block. `inputs` of the second are `tile_stride`
+// behind.
+void AddBlock(const Block& block, const uint16_t* inputs, int64_t tile_stride,
+              const SumTiles& before, const SumTiles& chains, const char* ahead) {
   const char* weights = block.weights;
-  for (int64_t tile = 0; tile < block.tiles; ++tile) {
+  LoadTile<kWeights0>(weights, kRowBytes);
+  LoadTile<kInputs0>(inputs, kRowBytes);
+  NextSums<kSums00, 0, 0>(before, chains, block.begins_slice);
+  DotBf16Tiles<kSums00, kInputs0, kWeights0>();
+  LoadTile<kWeights1>(weights + kTileBytes, kRowBytes);
+  NextSums<kSums01, 0, 1>(before, chains, block.begins_slice);
+  DotBf16Tiles<kSums01, kInputs0, kWeights1>();
+  LoadTile<kInputs1>(inputs + tile_stride, kRowBytes);
+  NextSums<kSums10, 1, 0>(before, chains, block.begins_slice);
+  DotBf16Tiles<kSums10, kInputs1, kWeights0>();
+  NextSums<kSums11, 1, 1>(before, chains, block.begins_slice);
+  DotBf16Tiles<kSums11, kInputs1, kWeights1>();
+  PrefetchAhead(block, ahead);
+  for (int64_t tile = 1; tile < block.tiles; ++tile) {
+    weights += 2 * kTileBytes;
+    inputs += kBf16TileNumbers;
     LoadTile<kWeights0>(weights, kRowBytes);
     LoadTile<kInputs0>(inputs, kRowBytes);
     DotBf16Tiles<kSums00, kInputs0, kWeights0>();
     LoadTile<kWeights1>(weights + kTileBytes, kRowBytes);
     DotBf16Tiles<kSums01, kInputs0, kWeights1>();
-    if constexpr (kRowTiles == 2) {
-      LoadTile<kInputs1>(inputs + tile_stride, kRowBytes);
-      DotBf16Tiles<kSums10, kInputs1, kWeights0>();
-      DotBf16Tiles<kSums11, kInputs1, kWeights1>();
-    }
-    for (int64_t line = 0; line < block.ahead_lines; ++line) PrefetchLater(ahead + 64 * line);
-    ahead += 64 * block.ahead_lines;
-    weights += 2 * kTileBytes;
-    inputs += kBf16TileNumbers;
-  }
-  StoreTile<kSums00>(chains, kChainBytes);
-  StoreTile<kSums01>(chains + kLanes, kChainBytes);
-  if constexpr (kRowTiles == 2) {
-    StoreTile<kSums10>(second, kChainBytes);
-    StoreTile<kSums11>(second + kLanes, kChainBytes);
+    LoadTile<kInputs1>(inputs + tile_stride, kRowBytes);
+    DotBf16Tiles<kSums10, kInputs1, kWeights0>();
+    DotBf16Tiles<kSums11, kInputs1, kWeights1>();
+    PrefetchAhead(block, ahead);
   }
 }
 
-void AddBlockToAll(const Group& group, const Block& block) {
+// Pairs of tiles of rows, one after the other; each ends while the next one is added up.
+void AddBlockToAll(const Product& product, const Group& group, int64_t panel, int slice,
+                   const Block& block) {
+  constexpr int64_t kPairRows = 2 * kBf16TileRows;
+  alignas(64) float nobodys[kBf16TileRows * kRowFloats] = {};
+  SumTiles sums = {{nobodys, nobodys}, {kChainBytes, kChainBytes}};
+  const bool is_slice = block.begins_slice && block.ends_slice;
   const char* ahead = block.ahead;
-  for (int64_t t = 0; t < group.num_tiles; t += 2) {
-    const uint16_t* inputs = block.inputs + t * group.tile_stride;
-    float* chains = group.chains + t * kBf16TileRows * kRowFloats;
-    if (t + 1 < group.num_tiles) {
-      AddBlock<2>(block, inputs, group.tile_stride, ahead, chains);
-    } else {
-      AddBlock<1>(block, inputs, group.tile_stride, ahead, chains);
+  const float* ended = nullptr;  // chains of the pair before
+  const auto end_rows = [&](int64_t begin) {
+    const int64_t end = Smaller(begin + kPairRows, group.rows.num_rows);
+    if (block.in_place) {  // but for a tile that is not whole
+      const int64_t whole = end / kBf16TileRows * kBf16TileRows;
+      ended += (whole - begin) * kRowFloats;
+      begin = whole;
     }
+    EndSlice(product, group.rows, panel, slice, begin, end, ended);
+  };
+  for (int64_t t = 0; t < group.num_tiles; t += 2) {
+    // Those of a whole slice end before the next pair's are stored.
+    float* const chains_at = group.chains + (is_slice ? 0 : t * kBf16TileRows * kRowFloats);
+    SumTiles chains = sums;
+    SumTiles next = sums;
+    for (int64_t i = 0; i < 2; ++i) {
+      chains.at[i] = t + i < group.num_tiles ? chains_at + i * kBf16TileRows * kRowFloats : nobodys;
+      next.at[i] = chains.at[i];
+      next.row_bytes[i] = kChainBytes;
+      const int64_t row = (t + i) * kBf16TileRows;
+      if (!block.ends_slice || !block.in_place || row + kBf16TileRows > group.rows.num_rows) {
+        continue;
+      }
+      next.at[i] =
+          product.out + (group.rows.row_begin + row) * product.out_stride + panel * kPanelColumns;
+      next.row_bytes[i] = product.out_stride * 4;
+      for (int64_t r = 0; r < kBf16TileRows; ++r) {
+        PrefetchToWrite(next.at[i] + r * product.out_stride);
+        PrefetchToWrite(next.at[i] + r * product.out_stride + kLanes);
+      }
+    }
+    const int64_t tile_stride = t + 1 < group.num_tiles ? group.tile_stride : 0;
+    AddBlock(block, block.inputs + t * group.tile_stride, tile_stride, sums, chains, ahead);
     ahead += 64 * block.ahead_lines * block.tiles;
+    sums = next;
+    if (block.ends_slice && t > 0) end_rows((t - 2) * kBf16TileRows);
+    ended = chains_at;
   }
+  StoreTile<kSums00>(sums.at[0], sums.row_bytes[0]);
+  StoreTile<kSums01>(sums.at[0] + kLanes, sums.row_bytes[0]);
+  StoreTile<kSums10>(sums.at[1], sums.row_bytes[1]);
+  StoreTile<kSums11>(sums.at[1] + kLanes, sums.row_bytes[1]);
+  if (block.ends_slice) end_rows((group.num_tiles - 1) / 2 * kPairRows);
 }
 
-// The chains of a slice of a panel, of all rows of the group.
-void AddSlice(const Product& product, const Group& group, const char* panel, int slice) {
-  alignas(64) char interleaved[kBlockTiles * 2 * kTileBytes];
-  constexpr int64_t kBlockInputs = kBlockTiles * kBf16TileInputs;
+// A slice of a panel, of all rows of the group.
+void AddSlice(const Product& product, const Group& group, int64_t panel, int slice) {
+  alignas(64) char interleaved[kMaxBlockTiles * 2 * kTileBytes];
   const int64_t begin = product.k_borders[slice];
   const int64_t end = product.k_borders[slice + 1];
-  for (int64_t k = begin; k < end; k += kBlockInputs) {
-    const int64_t count = Smaller(end - k, kBlockInputs);
-    const char* weights = panel + k * kStepBytes;
-    InterleaveForTiles(weights, count, interleaved);
+  const bool few = group.num_tiles <= kFewTiles;
+  int64_t block_inputs = (few ? kFewRowsBlockTiles : kBlockTiles) * kBf16TileInputs;
+  if (!few && end - begin <= kMaxBlockTiles * kBf16TileInputs) block_inputs = end - begin;
+  const int64_t pairs_of_tiles = (group.num_tiles + 1) / 2;
+  Block block{};
+  block.weights = interleaved;
+  block.in_place = product.num_slices == 1 && (panel + 1) * kPanelColumns <= product.outputs;
+  block.ahead_lines = few ? 0 : (kTilePrefetchLines + pairs_of_tiles - 1) / pairs_of_tiles;
+  for (int64_t k = begin; k < end; k += block_inputs) {
+    const int64_t count = Smaller(end - k, block_inputs);
+    const char* weights = PanelAt(product, panel) + k * kStepBytes;
+    Interleave(weights, count, interleaved, few);
     const int64_t first = FirstTile(product, slice) + (k - begin) / kBf16TileInputs;
-    const int64_t pairs_of_tiles = (group.num_tiles + 1) / 2;
-    Block block{};
-    block.weights = interleaved;
     block.inputs = group.inputs + first * kBf16TileNumbers;
     block.tiles = (count + kBf16TileInputs - 1) / kBf16TileInputs;
-    block.is_first = k == begin;
+    block.begins_slice = k == begin;
+    block.ends_slice = k + count == end;
     block.ahead = weights + count * kStepBytes;
-    block.ahead_lines = (kTilePrefetchLines + pairs_of_tiles - 1) / pairs_of_tiles;
-    AddBlockToAll(group, block);
+    AddBlockToAll(product, group, panel, slice, block);
   }
 }
 
-// What a slice's chains become: the left subtree of a join, or the product's output.
-void EndSlice(const Product& product, const Group& group, int64_t panel, int slice) {
-  const int64_t columns_left = product.outputs - panel * kPanelColumns;
-  const int columns = static_cast<int>(Smaller(columns_left, kPanelColumns));
-  const bool empty = product.k_borders[slice] == product.k_borders[slice + 1];
-  const int joins = JoinsAfter(slice);
-  const int64_t level_floats = group.num_tiles * kBf16TileRows * kRowFloats;
-  for (int64_t r = 0; r < group.num_rows; ++r) {
-    float* out = product.out + (group.row_begin + r) * product.out_stride + panel * kPanelColumns;
-    for (int v = 0; v < 2; ++v) {
-      const int64_t at = r * kRowFloats + v * kLanes;
-      F32x16 sum = empty ? Set1(-0.0f) : Load(group.chains + at);
-      for (int join = 0; join < joins; ++join) {
-        sum = Add(Load(group.left + join * level_floats + at), sum);
+// The chains of a slice of kRows rows, the group's first, in vectors. Not inlined, so that nothing
+// leaves the mode of the caller, in which denormals are 0.
+template <int kRows>
+[[gnu::noipa]] void AddSliceOfRows(const char* weights, const uint16_t* inputs, int64_t count,
+                                   float* chains) {
+  F32x16 sums[kRows][2];
+  for (auto& row : sums) row[0] = row[1] = Zero();
+  for (; count > 0; count -= kBf16TileInputs, inputs += kBf16TileNumbers) {
+    F32x16 even[kRows][2];
+    F32x16 odd[kRows][2];
+    for (int r = 0; r < kRows; ++r) even[r][0] = even[r][1] = odd[r][0] = odd[r][1] = Zero();
+    const int64_t inputs_here = Smaller(count, kBf16TileInputs);
+    for (int64_t k = 0; k < inputs_here; k += 2, weights += 2 * kStepBytes) {
+      Prefetch(weights + kPrefetchBytes);
+      Prefetch(weights + kPrefetchBytes + kStepBytes);
+      const uint32_t* const words = reinterpret_cast<const uint32_t*>(weights);
+      const bool both = k + 1 < inputs_here;
+      const F32x16 first[2] = {LoadBf16Low(words), LoadBf16High(words)};
+      const F32x16 second[2] = {both ? LoadBf16Low(words + kLanes) : Zero(),
+                                both ? LoadBf16High(words + kLanes) : Zero()};
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        int32_t pair;
+        __builtin_memcpy(&pair, inputs + r * kBf16TileInputs + k, sizeof(pair));
+        const F32x16 x0 = FromBits(ShiftLeft<16>(SetI1(pair)));
+        const F32x16 x1 = FromBits(And(SetI1(pair), SetI1(static_cast<int32_t>(0xFFFF0000))));
+#pragma GCC unroll 2
+        for (int v = 0; v < 2; ++v) {
+          even[r][v] = Fma(x0, first[v], even[r][v]);
+          odd[r][v] = Fma(x1, second[v], odd[r][v]);
+        }
       }
-      if (slice + 1 == product.num_slices) {
-        StoreN(out + v * kLanes, sum, LanesFrom(columns, v));
-      } else {
-        Store(group.left + joins * level_floats + at, sum);
+    }
+    // What a last tile lacks are products of 0: -0 becomes 0.
+    const F32x16 none = inputs_here < kBf16TileInputs ? Zero() : Set1(-0.0f);
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < 2; ++v) {
+        const F32x16 both = Add(Add(even[r][v], none), Add(odd[r][v], none));
+        sums[r][v] = Add(sums[r][v], both);
       }
     }
   }
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < 2; ++v) Store(chains + r * kRowFloats + v * kLanes, sums[r][v]);
+  }
 }
 
-// Pairs of tiles of rows whose inputs take kGroupBytes, one at least.
-int64_t GroupRows(int64_t row_tiles) {
+using AddSliceOfRowsFunction = void (*)(const char* weights, const uint16_t* inputs, int64_t count,
+                                        float* chains);
+constexpr AddSliceOfRowsFunction kAddSliceOfRows[kFewRows] = {AddSliceOfRows<1>, AddSliceOfRows<2>,
+                                                              AddSliceOfRows<3>, AddSliceOfRows<4>};
+
+void AddSliceOfFewRows(const Product& product, const Group& group, int64_t panel, int slice) {
+  constexpr unsigned kFlushMode = 0x9FC0;  // to nearest even, denormals as 0, no exceptions
+  const int64_t begin = product.k_borders[slice];
+  const int64_t rows = group.rows.num_rows;
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(kFlushMode);
+  kAddSliceOfRows[rows - 1](PanelAt(product, panel) + begin * kStepBytes,
+                            group.inputs + FirstTile(product, slice) * kBf16TileNumbers,
+                            product.k_borders[slice + 1] - begin, group.chains);
+  _mm_setcsr(before);
+  EndSlice(product, group.rows, panel, slice, 0, rows, group.chains);
+}
+
+// Of the rows of a part with `tiles` tiles, in a whole number of pairs of tiles.
+int64_t GroupRows(const Product& product, int64_t tiles) {
   constexpr int64_t kPairRows = 2 * kBf16TileRows;
-  const int64_t row_bytes = row_tiles * kBf16TileInputs * 2;
-  const int64_t rows = kGroupBytes / row_bytes / kPairRows * kPairRows;
-  return rows < kPairRows ? kPairRows : Smaller(rows, kMaxBf16GroupRows);
+  const int64_t row_bytes =
+      Bf16TilesOfRow(product.inputs, product.num_slices) * kBf16TileInputs * 2;
+  const int64_t most = product.num_slices == 1 ? kBf16TileGroupFloats / kRowFloats
+                                               : kBf16TileGroupFloats / kBf16TileScratchPerRow;
+  const int64_t max_pairs = Larger(1, Smaller(kGroupBytes / row_bytes, most) / kPairRows);
+  return EvenPart((tiles + 1) / 2, max_pairs) * kPairRows;
 }
 
 }  // namespace
@@ -196,37 +319,33 @@ void RoundRowToTiles(const Product& product, int64_t row, uint16_t* inputs) {
 }
 
 void InterleaveForTiles(const void* panel, int64_t count, void* interleaved) {
-  alignas(64) static constexpr char kNone[kStepBytes] = {};
-  const char* const from = static_cast<const char*>(panel);
-  const int64_t padded = (count + kBf16TileInputs - 1) / kBf16TileInputs * kBf16TileInputs;
-  for (int64_t k = 0; k < padded; k += 2) {
-    const char* even = k < count ? from + k * kStepBytes : kNone;
-    const char* odd = k + 1 < count ? from + (k + 1) * kStepBytes : kNone;
-    char* to = static_cast<char*>(interleaved) + k / kBf16TileInputs * 2 * kTileBytes +
-               k % kBf16TileInputs / 2 * kRowBytes;
-    InterleavePairs(even, odd, to, to + kTileBytes);
-  }
+  Interleave(static_cast<const char*>(panel), count, static_cast<char*>(interleaved), false);
 }
 
 void MultiplyBf16InTiles(const Product& product, const uint16_t* inputs, const ProductPart& part) {
   const int64_t row_tiles = Bf16TilesOfRow(product.inputs, product.num_slices);
-  const int64_t group_rows = GroupRows(row_tiles);
+  const int64_t part_rows = part.row_end - part.row_begin;
+  const int64_t group_rows = GroupRows(product, (part_rows + kBf16TileRows - 1) / kBf16TileRows);
   ConfigureWholeTiles();
   for (int64_t row = part.row_begin; row < part.row_end; row += group_rows) {
     Group group{};
-    group.row_begin = row;
-    group.num_rows = Smaller(part.row_end - row, group_rows);
-    group.num_tiles = (group.num_rows + kBf16TileRows - 1) / kBf16TileRows;
+    group.rows.row_begin = row;
+    group.rows.num_rows = Smaller(part.row_end - row, group_rows);
+    group.num_tiles = (group.rows.num_rows + kBf16TileRows - 1) / kBf16TileRows;
     group.tile_stride = row_tiles * kBf16TileNumbers;
     group.inputs = inputs + row / kBf16TileRows * group.tile_stride;
     group.chains = part.scratch;
-    group.left = part.scratch + group.num_tiles * kBf16TileRows * kRowFloats;
+    group.rows.level_floats = group.num_tiles * kBf16TileRows * kRowFloats;
+    group.rows.left = part.scratch + group.rows.level_floats;
     for (int64_t panel = part.panel_begin; panel < part.panel_end; ++panel) {
-      const char* weights =
-          static_cast<const char*>(product.weight) + panel * product.inputs * kStepBytes;
       for (int slice = 0; slice < product.num_slices; ++slice) {
-        AddSlice(product, group, weights, slice);
-        EndSlice(product, group, panel, slice);
+        if (product.k_borders[slice] == product.k_borders[slice + 1]) {
+          EndSlice(product, group.rows, panel, slice, 0, group.rows.num_rows, nullptr);
+        } else if (group.rows.num_rows <= kFewRows) {
+          AddSliceOfFewRows(product, group, panel, slice);
+        } else {
+          AddSlice(product, group, panel, slice);
+        }
       }
     }
   }

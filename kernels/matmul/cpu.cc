@@ -84,7 +84,7 @@ void MatMulInInt8(ThreadPool& pool, Isa isa, const CpuMatMulScratch& scratch, Co
   const Int8Product product = Int8ProductOf(weight, panels, inputs, rows, tiles, out);
   const auto multiply = BH_OF_ISA_OR_VNNI(isa, MultiplyInt8);
   const auto multiply_in_tiles = BH_OF_AMX(isa, MultiplyInt8InTiles);
-  static_assert(kAmxGroupRows * kAmxScratchFloatsPerRow <= kGroupRows * kScratchFloatsPerRow &&
+  static_assert(kAmxGroupFloats <= kGroupRows * kScratchFloatsPerRow &&
                 kAmxScratchFloatsPerRow <= kScratchFloatsPerRow);
   ForGrid(pool, CeilDiv(shape.rows, kPanelColumns), rows, tiles, rows * shape.rows * shape.cols,
           [&](int thread, int64_t panel_begin, int64_t panel_end, int64_t begin, int64_t end) {
@@ -103,7 +103,7 @@ void MatMulInBf16Tiles(ThreadPool& pool, Isa isa, const CpuMatMulScratch& scratc
     for (int64_t row = begin; row < end; ++row) round(product, row, scratch.bf16_tiles);
   });
   const auto multiply = BH_OF_AMX(isa, MultiplyBf16InTiles);
-  static_assert(kMaxBf16GroupRows * kBf16TileScratchPerRow <= kGroupRows * kScratchFloatsPerRow &&
+  static_assert(kBf16TileGroupFloats <= kGroupRows * kScratchFloatsPerRow &&
                 kBf16TileScratchFloats <= 2 * kScratchFloatsPerRow);
   const int64_t tiles = CeilDiv(rows, kBf16TileRows);
   ForGrid(pool, CeilDiv(product.outputs, kPanelColumns), tiles, tiles,

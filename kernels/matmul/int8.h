@@ -75,12 +75,14 @@ BH_PER_ISA_AND_VNNI(void MultiplyInt8Slices(const Int8Product& product, int64_t 
                                             float* sums))
 
 // Products in AMX's tile registers (int8_amx.cc), from kMinAmxRows rows on; the same bits. `inputs`
-// are by row, in tiles of at most kAmxTileRows rows. `scratch`: kAmxScratchFloatsPerRow for each
-// row of the part, up to kAmxGroupRows.
+// are by row, in tiles of at most kAmxTileRows rows; up to 128 bytes behind the last one are read,
+// too, where scales lie. `scratch`: kAmxScratchFloatsPerRow for each row of the part, up to
+// kAmxGroupFloats.
 inline constexpr int64_t kMinAmxRows = 9;
 inline constexpr int64_t kAmxTileRows = 16;
-inline constexpr int64_t kAmxGroupRows = 96;  // whose inputs stay in L2 while panels pass
 inline constexpr int64_t kAmxScratchFloatsPerRow = 4 * kPanelColumns;
+// Of all rows of a part that are worked on together; with one slice a row takes a quarter.
+inline constexpr int64_t kAmxGroupFloats = 480 * kAmxScratchFloatsPerRow;
 BH_WITH_AMX(void MultiplyInt8InTiles(const Int8Product& product, const Int8Part& part,
                                      float* scratch))
 

@@ -4,198 +4,255 @@
 #include "kernels/matmul/int8.h"
 #include "kernels/matmul/int8_cell.h"
 #include "kernels/matmul/op.h"
-#include "kernels/matmul/panel_tree.h"
+#include "kernels/matmul/tile_chains.h"
 #include "simd.h"
 #include "tiles.h"
 
 namespace bulkhead::BH_ISA {
 namespace {
 
-// Sums of both vectors of columns, inputs, weights of both; and inputs and weights of a cell's last
-// words, which may be fewer than a tile's.
-enum TileName {
-  kSums0,
-  kSums1,
-  kInputs,
-  kWeights0,
-  kWeights1,
-  kLastInputs,
-  kLastWeights0,
-  kLastWeights1
-};
+// Two sets of sums of both vectors of columns, which tiles of rows use in turn; inputs, weights of
+// both vectors.
+enum TileName { kSums00, kSums01, kSums10, kSums11, kInputs, kOtherInputs, kWeights0, kWeights1 };
 
 constexpr int kWordsPerTile = kTileRegisterRows;
 constexpr int kWordBytes = 128;  // both vectors of columns
 constexpr int kVectorBytes = 64;
 constexpr int kMaxCellWords = 128 / 4;
-constexpr int64_t kPrefetchBytes = 8192;
-constexpr int64_t kRowFloats = kPanelColumns;
+constexpr int kBlockCells = 4;              // whose weights stay in the first cache while rows pass
+constexpr int64_t kGroupBytes = 512 << 10;  // of inputs that stay in L2 while panels pass
 
-// The shapes of a tile of `rows` rows and of cells that end with `last_words` words.
-class Shapes {
- public:
-  void Set(int64_t rows, int last_words) {
-    if (rows == rows_ && (last_words == 0 || last_words == last_words_)) return;
-    rows_ = rows;
-    last_words_ = last_words == 0 ? 1 : last_words;
-    TileShapes shapes;
-    const auto set = [&](int tile, int64_t tile_rows, int bytes) {
-      shapes.rows[tile] = static_cast<uint8_t>(tile_rows);
-      shapes.row_bytes[tile] = static_cast<uint16_t>(bytes);
-    };
-    set(kSums0, rows, kVectorBytes);
-    set(kSums1, rows, kVectorBytes);
-    set(kInputs, rows, 4 * kWordsPerTile);
-    set(kWeights0, kWordsPerTile, kVectorBytes);
-    set(kWeights1, kWordsPerTile, kVectorBytes);
-    set(kLastInputs, rows, 4 * last_words_);
-    set(kLastWeights0, last_words_, kVectorBytes);
-    set(kLastWeights1, last_words_, kVectorBytes);
-    ConfigureTiles(shapes);
+// All tiles of inputs count as if they had as many rows as the largest one.
+void ConfigureTilesOf(int64_t rows) {
+  TileShapes shapes;
+  for (int i = 0; i < kTiles; ++i) {
+    const bool of_weights = i == kWeights0 || i == kWeights1;
+    shapes.rows[i] = static_cast<uint8_t>(of_weights ? kWordsPerTile : rows);
+    shapes.row_bytes[i] = kTileRegisterBytes;
   }
+  ConfigureTiles(shapes);
+}
 
- private:
-  int64_t rows_ = 0;
-  int last_words_ = 0;
+// The weights of a cell as signed bytes q - z, with 0 behind them up to whole tiles.
+struct Cell {
+  alignas(64) char codes[kMaxCellWords * kWordBytes];  // [words][2][16][4]
+  F32x16 scale[2];
+  int words;
+  int64_t x_offset;
 };
 
-// The dots of the words that the tiles kX and kW0, kW1 are shaped for.
-template <int kX, int kW0, int kW1>
-void DotWords(const char* weights, const int8_t* inputs, int64_t input_stride) {
-  LoadTile<kX>(inputs, input_stride);
-  LoadTile<kW0>(weights, kWordBytes);
-  LoadTile<kW1>(weights + kVectorBytes, kWordBytes);
-  DotTiles<kSums0, kX, kW0>();
-  DotTiles<kSums1, kX, kW1>();
+// The byte `zero` of each column in all four bytes of its lane.
+BH_INLINE I32x16 InAllBytes(I32x16 bytes) {
+  const I32x16 twice = Add(bytes, ShiftLeft<8>(bytes));
+  return Add(twice, ShiftLeft<16>(twice));
 }
 
-// sums [rows][32] = the dots of a cell's words [words][2][16][4] with inputs [rows][words][4].
-void DotCell(const char* weights, const int8_t* inputs, int words, int32_t* sums) {
-  const int64_t stride = int64_t{4} * words;
-  ZeroTile<kSums0>();
-  ZeroTile<kSums1>();
-  int word = 0;
-  for (; word + kWordsPerTile <= words; word += kWordsPerTile) {
-    DotWords<kInputs, kWeights0, kWeights1>(weights + word * kWordBytes, inputs + 4 * word, stride);
-  }
-  if (word < words) {
-    DotWords<kLastInputs, kLastWeights0, kLastWeights1>(weights + word * kWordBytes,
-                                                        inputs + 4 * word, stride);
-  }
-  StoreTile<kSums0>(sums, kRowFloats * 4);
-  StoreTile<kSums1>(sums + kLanes, kRowFloats * 4);
+BH_INLINE void StoreWord(char* to, I32x16 word) {
+  Store(reinterpret_cast<float*>(to), FromBits(word));
 }
 
-// Codes of a cell as bytes, and what is wanted soon.
 template <PanelFormat kFormat>
-const char* CodesOf(const char* at, int words, char* bytes) {
+void LoadCell(const QuantizedPanels& weight, const char* panel, const PackedCell& packed,
+              Cell& cell) {
   constexpr int kFileBytes = QuantizedWordBytes(kFormat);
-  for (int64_t line = 0; line < int64_t{words} * kFileBytes; line += 64) {
-    PrefetchLater(at + kPrefetchBytes + line);
-  }
-  if constexpr (kFileBytes == kWordBytes) return at;
-  for (int word = 0; word < words; ++word) {
-    for (int v = 0; v < 2; ++v) {
-      const I32x16 codes = LoadCodes<kFormat>(at + word * kFileBytes, v);
-      float* to = reinterpret_cast<float*>(bytes + word * kWordBytes + v * kVectorBytes);
-      Store(to, FromBits(codes));
+  const char* at = panel + packed.offset;
+  const char* scales = at + int64_t{packed.words} * kFileBytes;
+  const char* zeros = scales + ScaleBytes(kFormat);
+  const CellScaling scaling =
+      LoadScaling<kFormat>(scales, zeros, weight.bf16_scales, FactorsOf(weight, panel));
+  cell.words = packed.words;
+  cell.x_offset = packed.x_offset;
+  for (int v = 0; v < 2; ++v) {
+    cell.scale[v] = scaling.scale[v];
+    const I32x16 zero =
+        kFormat == PanelFormat::kInt4
+            ? InAllBytes(LoadBytes(reinterpret_cast<const uint8_t*>(zeros) + v * kLanes))
+            : SetI1(static_cast<int32_t>(kZeroOf<kFormat> * 0x01010101U));
+    for (int word = 0; word < packed.words; ++word) {
+      const I32x16 codes = SubBytes(LoadCodes<kFormat>(at + word * kFileBytes, v), zero);
+      StoreWord(cell.codes + word * kWordBytes + v * kVectorBytes, codes);
     }
   }
-  return bytes;
-}
-
-// chains [rows][32] = fma(sum of (q - z) x, weight scale * input scale, chains)
-template <PanelFormat kFormat>
-void AddToChains(const int32_t* sums, const CellScaling& scaling, const float* input_scales,
-                 const int32_t* input_sums, int64_t rows, float* chains) {
-  for (int64_t r = 0; r < rows; ++r, sums += kRowFloats, chains += kRowFloats) {
-    const I32x16 fresh = FreshSum<kFormat>(0, input_sums[r]);
-    const F32x16 input_scale = Set1(input_scales[r]);
+  for (int word = packed.words; word % kWordsPerTile != 0; ++word) {
     for (int v = 0; v < 2; ++v) {
-      const I32x16 whole = Add(LoadI(sums + v * kLanes), fresh);
-      const F32x16 sum = FinishSum<kFormat>(whole, scaling.zero[v], input_sums[r]);
-      float* chain = chains + v * kLanes;
-      Store(chain, Fma(sum, Mul(scaling.scale[v], input_scale), Load(chain)));
+      StoreWord(cell.codes + word * kWordBytes + v * kVectorBytes, SetI1(0));
     }
   }
 }
 
-// A panel of some neighbouring tiles.
+// The dots of a tile of words with inputs [rows][words][4].
+template <int kSet>
+BH_INLINE void DotWords(const char* weights, const int8_t* inputs, int64_t stride) {
+  LoadTile<kInputs>(inputs, stride);
+  LoadTile<kWeights0>(weights, kWordBytes);
+  DotTiles<kSums00 + 2 * kSet, kInputs, kWeights0>();
+  LoadTile<kWeights1>(weights + kVectorBytes, kWordBytes);
+  DotTiles<kSums01 + 2 * kSet, kInputs, kWeights1>();
+}
+
+template <int kSet>
+BH_INLINE void StoreSums(int32_t* sums) {
+  StoreTile<kSums00 + 2 * kSet>(sums, kRowFloats * 4);
+  StoreTile<kSums01 + 2 * kSet>(sums + kLanes, kRowFloats * 4);
+}
+
+// Sums of set kSet = the dots of a cell; those of the other set, which are complete by then, go to
+// `others`: tiles are not renamed, so that a store next to its sums would hold up the dots behind.
+template <int kSet>
+void DotCell(const Cell& cell, const int8_t* inputs, int32_t* others) {
+  const int64_t stride = int64_t{4} * cell.words;
+  ZeroTile<kSums00 + 2 * kSet>();
+  ZeroTile<kSums01 + 2 * kSet>();
+  DotWords<kSet>(cell.codes, inputs, stride);
+  StoreSums<1 - kSet>(others);
+  for (int word = kWordsPerTile; word < cell.words; word += kWordsPerTile) {
+    DotWords<kSet>(cell.codes + word * kWordBytes, inputs + 4 * word, stride);
+  }
+}
+
+// Some neighbouring tiles of rows.
 struct Group {
+  SliceRows rows;
   int64_t tile_begin;
   int64_t tile_end;
-  int64_t row_begin;
-  int64_t num_rows;
-  float* chains;  // [num_rows][32]
-  float* left;    // [kMaxSliceLevels][num_rows][32] unfinished left subtrees, the smallest first
+  float* chains;  // [rows][32]
 };
 
-template <PanelFormat kFormat>
-void AddCell(const Int8Product& product, const Group& group, const char* panel, int cell,
-             Shapes& shapes) {
-  alignas(64) char bytes[kMaxCellWords * kWordBytes];
+// Some neighbouring cells of a slice.
+struct Block {
+  Cell cells[kBlockCells];
+  int cell_begin;
+  int num_cells;
+  bool begins_slice;
+  bool ends_slice;
+  bool in_place;        // chains that end are the product's output
+  const char* ahead;    // what is wanted soon
+  int64_t ahead_lines;  // with each cell of each tile
+};
+
+// A cell's sums of a tile of rows, which the chains have not got yet.
+struct Dots {
   alignas(64) int32_t sums[kAmxTileRows * kRowFloats];
-  const QuantizedPanels& weight = *product.weight;
-  const QuantizedInputs& x = product.x;
-  const PackedCell& packed = weight.cells[cell];
-  const char* at = panel + packed.offset;
-  const char* codes = CodesOf<kFormat>(at, packed.words, bytes);
-  at += int64_t{packed.words} * QuantizedWordBytes(kFormat);
-  const CellScaling scaling = LoadScaling<kFormat>(at, at + ScaleBytes(kFormat), weight.bf16_scales,
-                                                   FactorsOf(weight, panel));
-  for (int64_t t = group.tile_begin; t < group.tile_end; ++t) {
-    const InputTile tile = InputTileOf(product.rows, product.tiles, t);
-    shapes.Set(tile.rows, packed.words % kWordsPerTile);
-    DotCell(codes, x.codes + tile.begin * x.row_bytes + packed.x_offset * tile.rows, packed.words,
-            sums);
-    const int64_t first = tile.begin * x.cells + cell * tile.rows;
-    AddToChains<kFormat>(sums, scaling, x.scales + first, x.sums + first, tile.rows,
-                         group.chains + (tile.begin - group.row_begin) * kRowFloats);
+  const Cell* cell;
+  const float* input_scales;  // [rows]
+  int64_t rows;
+  const float* chains;  // [rows][32]; null where they begin
+  float* out;           // [rows], out_stride apart
+  int64_t out_stride;
+  int64_t ended_row;  // of the group, from which on they are complete subtrees then; or -1
+};
+
+// out = fma(sums, weight scale * input scale, chains)
+template <bool kBegin>
+void AddTo(const Dots& dots) {
+  const F32x16 scale0 = dots.cell->scale[0];
+  const F32x16 scale1 = dots.cell->scale[1];
+  const float* const input_scales = dots.input_scales;
+  const int32_t* sums = dots.sums;
+  const float* chains = dots.chains;
+  float* out = dots.out;
+  const int64_t out_stride = dots.out_stride;
+  const int64_t rows = dots.rows;
+#pragma GCC unroll 4
+  for (int64_t r = 0; r < rows; ++r) {
+    const F32x16 input_scale = Set1(input_scales[r]);
+    const F32x16 sum0 = ToF32(LoadI(sums + r * kRowFloats));
+    const F32x16 sum1 = ToF32(LoadI(sums + r * kRowFloats + kLanes));
+    const F32x16 chain0 = kBegin ? Zero() : Load(chains + r * kRowFloats);
+    const F32x16 chain1 = kBegin ? Zero() : Load(chains + r * kRowFloats + kLanes);
+    Store(out, Fma(sum0, Mul(scale0, input_scale), chain0));
+    Store(out + kLanes, Fma(sum1, Mul(scale1, input_scale), chain1));
+    out += out_stride;
   }
 }
 
-// What a slice's chains become: the left subtree of a join, or the product's output.
-void EndSlice(const Int8Product& product, const Group& group, int64_t panel, int slice) {
-  const int64_t columns_left = product.outputs - panel * kPanelColumns;
-  const int columns = static_cast<int>(columns_left < kPanelColumns ? columns_left : kPanelColumns);
-  const int joins = JoinsAfter(slice);
-  const int64_t level_floats = group.num_rows * kRowFloats;
-  for (int64_t r = 0; r < group.num_rows; ++r) {
-    float* out = product.out + (group.row_begin + r) * product.out_stride + panel * kPanelColumns;
-    for (int v = 0; v < 2; ++v) {
-      const int64_t at = r * kRowFloats + v * kLanes;
-      F32x16 sum = Load(group.chains + at);
-      for (int join = 0; join < joins; ++join) {
-        sum = Add(Load(group.left + join * level_floats + at), sum);
-      }
-      if (slice + 1 == product.num_slices) {
-        StoreN(out + v * kLanes, sum, LanesFrom(columns, v));
-      } else {
-        Store(group.left + joins * level_floats + at, sum);
-      }
+BH_INLINE void AddDots(const Int8Product& product, const Group& group, int64_t panel, int slice,
+                       const Dots& dots) {
+  dots.chains == nullptr ? AddTo<true>(dots) : AddTo<false>(dots);
+  if (dots.ended_row < 0) return;
+  EndSlice(product, group.rows, panel, slice, dots.ended_row, dots.ended_row + dots.rows, dots.out);
+}
+
+// All rows of the group go on by the block, or begin.
+void AddBlock(const Int8Product& product, const Group& group, int64_t panel, int slice,
+              const Block& block) {
+  Dots dots[2];
+  int64_t turn = 0;
+  const QuantizedInputs& x = product.x;
+  const bool is_slice = block.begins_slice && block.ends_slice;
+  const bool in_place = block.ends_slice && block.in_place;
+  const char* ahead = block.ahead;
+  for (int64_t t = group.tile_begin; t < group.tile_end; ++t) {
+    const InputTile rows = InputTileOf(product.rows, product.tiles, t);
+    const int64_t row = rows.begin - group.rows.row_begin;
+    const float* input_scales = x.scales + rows.begin * x.cells + block.cell_begin * rows.rows;
+    // Those of a whole slice end before the next tile's begin.
+    float* const chains = group.chains + (is_slice ? 0 : row * kRowFloats);
+    float* const out = product.out + rows.begin * product.out_stride + panel * kPanelColumns;
+    for (int64_t r = 0; in_place && r < rows.rows; ++r) {
+      PrefetchToWrite(out + r * product.out_stride);
+      PrefetchToWrite(out + r * product.out_stride + kLanes);
+    }
+    for (int i = 0; i < block.num_cells; ++i, ++turn) {
+      const Cell& cell = block.cells[i];
+      const int8_t* inputs = x.codes + rows.begin * x.row_bytes + cell.x_offset * rows.rows;
+      Dots& before = dots[1 - turn % 2];
+      (turn % 2 == 0 ? DotCell<0> : DotCell<1>)(cell, inputs, before.sums);
+      for (int64_t line = 0; line < block.ahead_lines; ++line) PrefetchLater(ahead + 64 * line);
+      ahead += 64 * block.ahead_lines;
+      if (turn > 0) AddDots(product, group, panel, slice, before);
+      const bool is_last = i + 1 == block.num_cells;
+      Dots& now = dots[turn % 2];
+      now.cell = &cell;
+      now.input_scales = input_scales + i * rows.rows;
+      now.rows = rows.rows;
+      now.chains = block.begins_slice && i == 0 ? nullptr : chains;
+      now.out = is_last && in_place ? out : chains;
+      now.out_stride = is_last && in_place ? product.out_stride : kRowFloats;
+      now.ended_row = is_last && block.ends_slice && !in_place ? row : -1;
     }
   }
+  Dots& last = dots[1 - turn % 2];
+  (turn % 2 == 0 ? StoreSums<1> : StoreSums<0>)(last.sums);
+  AddDots(product, group, panel, slice, last);
 }
 
 template <PanelFormat kFormat>
-void RunPanel(const Int8Product& product, const Group& group, int64_t panel, Shapes& shapes) {
+void RunPanel(const Int8Product& product, const Group& group, int64_t panel) {
   const QuantizedPanels& weight = *product.weight;
   const char* codes = weight.panels + panel * weight.panel_bytes;
+  const int64_t tiles = group.tile_end - group.tile_begin;
+  Block block;
+  block.in_place = product.num_slices == 1 && (panel + 1) * kPanelColumns <= product.outputs;
   int cell = 0;
+  const auto is_in = [&](int slice) {
+    return cell < weight.num_cells && weight.cells[cell].slice == slice;
+  };
   for (int slice = 0; slice < product.num_slices; ++slice) {
-    const bool empty = product.k_borders[slice] == product.k_borders[slice + 1];
-    const F32x16 fresh = Set1(empty ? -0.0f : 0.0f);
-    for (int64_t i = 0; i < group.num_rows * kRowFloats; i += kLanes)
-      Store(group.chains + i, fresh);
-    for (; cell < weight.num_cells && weight.cells[cell].slice == slice; ++cell) {
-      AddCell<kFormat>(product, group, codes, cell, shapes);
+    if (!is_in(slice)) {
+      EndSlice(product, group.rows, panel, slice, 0, group.rows.num_rows, nullptr);
     }
-    EndSlice(product, group, panel, slice);
+    block.begins_slice = true;
+    while (is_in(slice)) {
+      block.cell_begin = cell;
+      block.num_cells = 0;
+      const char* const begin = codes + weight.cells[cell].offset;
+      while (block.num_cells < kBlockCells && is_in(slice)) {
+        LoadCell<kFormat>(weight, codes, weight.cells[cell++], block.cells[block.num_cells++]);
+      }
+      const PackedCell& last = weight.cells[cell - 1];
+      const char* const end = codes + last.offset + last.words * QuantizedWordBytes(kFormat);
+      const int64_t turns = 64 * tiles * block.num_cells;
+      block.ends_slice = !is_in(slice);
+      block.ahead = end;
+      block.ahead_lines = (end - begin + turns - 1) / turns;
+      AddBlock(product, group, panel, slice, block);
+      block.begins_slice = false;
+    }
   }
 }
 
-using RunPanelFunction = void (*)(const Int8Product& product, const Group& group, int64_t panel,
-                                  Shapes& shapes);
+using RunPanelFunction = void (*)(const Int8Product& product, const Group& group, int64_t panel);
 
 RunPanelFunction RunPanelOf(PanelFormat format) {
   if (format == PanelFormat::kFp4) return &RunPanel<PanelFormat::kFp4>;
@@ -206,20 +263,26 @@ RunPanelFunction RunPanelOf(PanelFormat format) {
 }  // namespace
 
 void MultiplyInt8InTiles(const Int8Product& product, const Int8Part& part, float* scratch) {
-  constexpr int64_t kGroupTiles = kAmxGroupRows / kAmxTileRows;
+  const int64_t fitting = kGroupBytes / product.x.row_bytes;
+  const int64_t most = product.num_slices == 1 ? kAmxGroupFloats / kRowFloats
+                                               : kAmxGroupFloats / kAmxScratchFloatsPerRow;
+  const int64_t max_tiles = Larger(1, Smaller(fitting, most) / kAmxTileRows);
+  const int64_t tiles = part.tile_end - part.tile_begin;
+  const int64_t group_tiles = EvenPart(tiles, max_tiles);
   const RunPanelFunction run = RunPanelOf(product.format);
-  Shapes shapes;
-  for (int64_t begin = part.tile_begin; begin < part.tile_end; begin += kGroupTiles) {
+  ConfigureTilesOf((product.rows + product.tiles - 1) / product.tiles);
+  for (int64_t begin = part.tile_begin; begin < part.tile_end; begin += group_tiles) {
     Group group{};
     group.tile_begin = begin;
-    group.tile_end = part.tile_end - begin < kGroupTiles ? part.tile_end : begin + kGroupTiles;
-    group.row_begin = InputTileOf(product.rows, product.tiles, begin).begin;
+    group.tile_end = Smaller(part.tile_end, begin + group_tiles);
+    group.rows.row_begin = InputTileOf(product.rows, product.tiles, begin).begin;
     const InputTile last = InputTileOf(product.rows, product.tiles, group.tile_end - 1);
-    group.num_rows = last.begin + last.rows - group.row_begin;
+    group.rows.num_rows = last.begin + last.rows - group.rows.row_begin;
     group.chains = scratch;
-    group.left = scratch + group.num_rows * kRowFloats;
+    group.rows.level_floats = group.rows.num_rows * kRowFloats;
+    group.rows.left = scratch + group.rows.level_floats;
     for (int64_t panel = part.panel_begin; panel < part.panel_end; ++panel) {
-      run(product, group, panel, shapes);
+      run(product, group, panel);
     }
   }
   ReleaseTiles();

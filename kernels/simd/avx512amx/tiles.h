@@ -31,10 +31,10 @@ BH_INLINE void StoreTile(void* to, int64_t stride) {
   asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(kTile) : "memory");
 }
 // sums [m][n] += the sum over k of inputs [m][k] and weights [k / 4][n][k % 4]: int32, wrapping, of
-// signed bytes and unsigned ones.
+// signed bytes.
 template <int kSums, int kInputs, int kWeights>
 BH_INLINE void DotTiles() {
-  asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSums), "i"(kInputs), "i"(kWeights));
+  asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSums), "i"(kInputs), "i"(kWeights));
 }
 // sums [m][n] += the sum over k of inputs [m][2 k] and weights [k][2 n], a chain of fused
 // multiply-adds from +0, plus the same of odd ones: f32 of bf16, rounded to nearest even, denormal
@@ -45,6 +45,9 @@ BH_INLINE void DotBf16Tiles() {
                :
                : "i"(kSums), "i"(kInputs), "i"(kWeights));
 }
+
+// The differences of the bytes of `a` and `b`, modulo 256.
+BH_INLINE I32x16 SubBytes(I32x16 a, I32x16 b) { return {_mm512_sub_epi8(a.v, b.v)}; }
 
 // Of two k's of a panel in bf16 ([16 words]: columns i and 16 + i) the pairs of columns 0 to 15
 // into `low`, of the others into `high`: [16][2], what weights of DotBf16Tiles are.

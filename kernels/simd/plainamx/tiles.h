@@ -82,7 +82,8 @@ void DotTiles() {
       __builtin_memcpy(&sum, sums.at[m] + 4 * n, sizeof(sum));
       for (int k = 0; k < inputs.row_bytes; ++k) {
         const int input = static_cast<int8_t>(inputs.at[m][k]);
-        sum += static_cast<uint32_t>(input * weights.at[k / 4][4 * n + k % 4]);
+        const int weight = static_cast<int8_t>(weights.at[k / 4][4 * n + k % 4]);
+        sum += static_cast<uint32_t>(input * weight);
       }
       __builtin_memcpy(sums.at[m] + 4 * n, &sum, sizeof(sum));
     }
@@ -120,6 +121,15 @@ void DotBf16Tiles() {
   _mm_setcsr(kFlushMode);
   for (int m = 0; m < sums.rows; ++m) AddBf16Row(inputs.at[m], weights, sums.at[m]);
   _mm_setcsr(before);
+}
+
+BH_INLINE I32x16 SubBytes(I32x16 a, I32x16 b) {
+  uint8_t bytes[2][64];
+  __builtin_memcpy(bytes[0], &a, sizeof(a));
+  __builtin_memcpy(bytes[1], &b, sizeof(b));
+  for (int i = 0; i < 64; ++i) bytes[0][i] = static_cast<uint8_t>(bytes[0][i] - bytes[1][i]);
+  __builtin_memcpy(&a, bytes[0], sizeof(a));
+  return a;
 }
 
 BH_INLINE void InterleavePairs(const char* even, const char* odd, char* low, char* high) {

@@ -120,13 +120,11 @@ void ExpectSameBitsOrNoNumber(const std::vector<float>& got, const std::vector<f
   }
 }
 
-constexpr int kMaxRows = 256;
-
 class Bf16AmxTest : public testing::TestWithParam<Isa> {
  protected:
   static std::vector<float> Product(const Case& c, int threads, const std::vector<float>& weight,
                                     const std::vector<float>& x) {
-    CpuFixture cpu(GetParam(), threads, kMaxRows, ActivationDType::kBf16Amx);
+    CpuFixture cpu(GetParam(), threads, static_cast<int>(c.rows), ActivationDType::kBf16Amx);
     Buffer memory;
     const Linear linear = cpu.Pack(ShapeOf(c), weight, DType::kF32, memory);
     return ProductOn(cpu.backend(), linear, c.rows, x);
@@ -212,7 +210,10 @@ TEST_P(Bf16AmxTest, BeginsEachSliceWithAWholeTile) {
 
 TEST_P(Bf16AmxTest, TakesManyRowsInGroups) {
   ExpectBits({250, 40, {0, 40}});
+  ExpectBits({520, 3, {0, 2, 3}});         // whose chains take more than a group's
+  ExpectBits({2000, 33, {0, 1}});
   ExpectBits({100, 33, {0, 4000, 8000}});  // whose inputs take more than a group's
+  ExpectBits({100, 33, {0, 8000}});
 }
 
 TEST_P(Bf16AmxTest, IsCloseToTheSumOfExactProducts) {
@@ -246,12 +247,13 @@ INSTANTIATE_TEST_SUITE_P(All, Bf16AmxTest, testing::ValuesIn(IsasWithBf16Tiles()
                          [](const auto& info) { return IsaName(info.param); });
 
 TEST(Bf16AmxScratchTest, HasTheRowsOfAThreadsTilesWhateverTheStep) {
-  for (int rows = 1; rows <= 2 * kMaxBf16GroupRows; ++rows) {
+  constexpr int64_t kGroupRows = kBf16TileGroupFloats / kBf16TileScratchPerRow;
+  for (int rows = 1; rows <= 2 * kGroupRows; ++rows) {
     BumpAllocator allocator;
     const CpuMatMulScratch scratch(
         {.max_num_batched_tokens = rows, .max_inputs = 100, .bf16_tiles = true}, allocator);
     const int64_t in_tiles = RoundUp(rows, kBf16TileRows);
-    EXPECT_GE(scratch.thread_floats, std::min(in_tiles, kMaxBf16GroupRows) * kBf16TileScratchPerRow)
+    EXPECT_GE(scratch.thread_floats, std::min(in_tiles, kGroupRows) * kBf16TileScratchPerRow)
         << rows;
     EXPECT_GE(allocator.used_bytes(), in_tiles * 100 * 2 + kMaxThreads * scratch.thread_floats * 4);
   }

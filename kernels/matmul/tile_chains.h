@@ -1,0 +1,60 @@
+// The chains of rows of a panel that are added up in tile registers, and what they become where a
+// slice ends. Compiled per instruction set.
+#pragma once
+
+#include "kernels/matmul/op.h"
+#include "kernels/matmul/panel_tree.h"
+#include "simd.h"
+
+namespace bulkhead::BH_ISA {
+
+inline constexpr int64_t kRowFloats = kPanelColumns;
+
+BH_INLINE int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+BH_INLINE int64_t Larger(int64_t a, int64_t b) { return a > b ? a : b; }
+// The largest of the fewest parts of `count` that are at most `most` and differ by one.
+BH_INLINE int64_t EvenPart(int64_t count, int64_t most) {
+  const int64_t parts = Larger(1, (count + most - 1) / most);
+  return (count + parts - 1) / parts;
+}
+
+// Rows that a thread takes through its panels together, and their unfinished left subtrees, the
+// smallest first.
+struct SliceRows {
+  int64_t row_begin;  // of the product's
+  int64_t num_rows;
+  float* left;  // [kMaxSliceLevels][rows][32]
+  int64_t level_floats;
+};
+
+// The chains [rows][32] of rows [begin, end) of them become the left subtree of a join, or the
+// product's output; null: an empty slice's. `product`: a Product or an Int8Product.
+template <typename AnyProduct>
+BH_INLINE void EndSlice(const AnyProduct& product, const SliceRows& rows, int64_t panel, int slice,
+                        int64_t begin, int64_t end, const float* chains) {
+  const int64_t columns_left = product.outputs - panel * kPanelColumns;
+  const int columns = static_cast<int>(columns_left < kPanelColumns ? columns_left : kPanelColumns);
+  const int joins = JoinsAfter(slice);
+  const bool is_last = slice + 1 == product.num_slices;
+  const int64_t level_floats = rows.level_floats;
+  float* left = rows.left + begin * kRowFloats;
+  float* out = product.out + (rows.row_begin + begin) * product.out_stride + panel * kPanelColumns;
+  for (int64_t r = begin; r < end; ++r) {
+    for (int v = 0; v < 2; ++v) {
+      F32x16 sum = chains == nullptr ? Set1(-0.0f) : Load(chains + v * kLanes);
+      for (int join = 0; join < joins; ++join) {
+        sum = Add(Load(left + join * level_floats + v * kLanes), sum);
+      }
+      if (is_last) {
+        StoreN(out + v * kLanes, sum, LanesFrom(columns, v));
+      } else {
+        Store(left + joins * level_floats + v * kLanes, sum);
+      }
+    }
+    if (chains != nullptr) chains += kRowFloats;
+    left += kRowFloats;
+    out += product.out_stride;
+  }
+}
+
+}  // namespace bulkhead::BH_ISA
