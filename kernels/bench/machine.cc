@@ -80,21 +80,24 @@ constexpr int64_t kTileLoops = 200000;
 constexpr int kTileSums = 6;
 
 // As many sums as hide an instruction's latency, of one tile of inputs and one of weights.
-void DotBf16InTiles() {
-  TileShapes shapes;
-  for (int i = 0; i < kTiles; ++i) {
-    shapes.rows[i] = kTileRegisterRows;
-    shapes.row_bytes[i] = kTileRegisterBytes;
+#define BH_TILE_LOOP(Name, instruction)                                                          \
+  void Name() {                                                                                  \
+    TileShapes shapes;                                                                           \
+    for (int i = 0; i < kTiles; ++i) {                                                           \
+      shapes.rows[i] = kTileRegisterRows;                                                        \
+      shapes.row_bytes[i] = kTileRegisterBytes;                                                  \
+    }                                                                                            \
+    asm volatile("ldtilecfg %0" : : "m"(shapes)); /* tiles are zero */                           \
+    for (int64_t i = 0; i < kTileLoops; ++i) {                                                   \
+      asm volatile(instruction                                                                   \
+                   " %tmm7, %tmm6, %tmm0\n\t" instruction " %tmm7, %tmm6, %tmm1\n\t" instruction \
+                   " %tmm7, %tmm6, %tmm2\n\t" instruction " %tmm7, %tmm6, %tmm3\n\t" instruction \
+                   " %tmm7, %tmm6, %tmm4\n\t" instruction " %tmm7, %tmm6, %tmm5");               \
+    }                                                                                            \
+    asm volatile("tilerelease");                                                                 \
   }
-  asm volatile("ldtilecfg %0" : : "m"(shapes));  // tiles are zero
-  for (int64_t i = 0; i < kTileLoops; ++i) {
-    asm volatile(
-        "tdpbf16ps %tmm7, %tmm6, %tmm0\n\ttdpbf16ps %tmm7, %tmm6, %tmm1\n\t"
-        "tdpbf16ps %tmm7, %tmm6, %tmm2\n\ttdpbf16ps %tmm7, %tmm6, %tmm3\n\t"
-        "tdpbf16ps %tmm7, %tmm6, %tmm4\n\ttdpbf16ps %tmm7, %tmm6, %tmm5");
-  }
-  asm volatile("tilerelease");
-}
+BH_TILE_LOOP(DotInt8InTiles, "tdpbssd")
+BH_TILE_LOOP(DotBf16InTiles, "tdpbf16ps")
 
 }  // namespace
 
@@ -106,11 +109,16 @@ double Machine::Bf16TilePeak() {
 
 double Machine::Int8Peak() {
   if (isa < Isa::kAvx512Vnni) return 0;
+  if (isa == Isa::kAvx512Amx) {
+    const double seconds = Seconds([&] { pool->Run([](int) { DotInt8InTiles(); }); });
+    return 2.0 * kTileSums * 16 * 16 * 64 * kTileLoops * pool->num_threads() / seconds * 1e-9;
+  }
   const double seconds = Seconds([&] { pool->Run([](int) { DotVnni(); }); });
   return 2.0 * 12 * 64 * kFmaLoops * pool->num_threads() / seconds * 1e-9;
 }
 
 double Machine::Bf16Peak() {
+  if (isa == Isa::kAvx512Amx) return FmaPeak();
   if (isa < Isa::kAvx512Bf16) return 0;
   const double seconds = Seconds([&] { pool->Run([](int) { DotBf16(); }); });
   return 2.0 * 12 * 32 * kFmaLoops * pool->num_threads() / seconds * 1e-9;

@@ -24,11 +24,11 @@ struct Machine {
   double ReadBandwidth(int round);
   // GFLOP/s of f32; 0 for plain, which has no known peak.
   double FmaPeak();
-  // The same of products of bf16; 0 where the CPU has no vdpbf16ps.
+  // The same of products of bf16, which have vdpbf16ps or, on CPUs with AMX, fma; else 0.
   double Bf16Peak();
   // And of products of bf16 in tiles; 0 without AMX.
   double Bf16TilePeak();
-  // Giga-operations per second of products of bytes; 0 where the CPU has no vpdpbusd.
+  // Giga-operations per second of products of bytes: of tiles or of vpdpbusd; 0 without either.
   double Int8Peak();
 
   std::unique_ptr<Device> device = NewHostDevice(0);

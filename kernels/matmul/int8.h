@@ -78,7 +78,7 @@ BH_PER_ISA_AND_VNNI(void MultiplyInt8Slices(const Int8Product& product, int64_t 
 // are by row, in tiles of at most kAmxTileRows rows; up to 128 bytes behind the last one are read,
 // too, where scales lie. `scratch`: kAmxScratchFloatsPerRow for each row of the part, up to
 // kAmxGroupFloats.
-inline constexpr int64_t kMinAmxRows = 9;
+inline constexpr int64_t kMinAmxRows = 13;
 inline constexpr int64_t kAmxTileRows = 16;
 inline constexpr int64_t kAmxScratchFloatsPerRow = 4 * kPanelColumns;
 // Of all rows of a part that are worked on together; with one slice a row takes a quarter.
