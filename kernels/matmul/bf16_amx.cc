@@ -3,8 +3,6 @@
 // k once for all rows of a group. Compiled with the instructions and with their emulation.
 #include "kernels/matmul/bf16_amx.h"
 
-#include <xmmintrin.h>
-
 #include "kernels/matmul/tile_chains.h"
 #include "simd.h"
 #include "tiles.h"
@@ -20,11 +18,8 @@ constexpr int64_t kRowBytes = 64;   // of a tile
 constexpr int64_t kTileBytes = kTileRegisterRows * kRowBytes;
 constexpr int64_t kChainBytes = kRowFloats * 4;
 constexpr int64_t kBlockTiles = 8;  // of weights, and as many inputs pass: both in the first cache
-constexpr int64_t kMaxBlockTiles = 12;  // where that is a whole slice
-constexpr int64_t kFewRows = 4;         // that vectors multiply as fast as weights come from memory
-constexpr int64_t kFewTiles = 4;        // of rows, which wait for memory: short blocks, read evenly
-constexpr int64_t kFewRowsBlockTiles = 2;
-constexpr int64_t kPrefetchBytes = 2048;    // of few rows
+constexpr int64_t kMaxBlockTiles = 12;      // where that is a whole slice
+constexpr int64_t kPrefetchBytes = 8192;    // ahead of weights that come from memory
 constexpr int64_t kGroupBytes = 1 << 20;    // of inputs that stay in L2 while panels pass
 constexpr int64_t kTilePrefetchLines = 32;  // of the weights that a tile of inputs meets
 
@@ -194,23 +189,68 @@ void AddBlockToAll(const Product& product, const Group& group, int64_t panel, in
   if (block.ends_slice) end_rows((group.num_tiles - 1) / 2 * kPairRows);
 }
 
+// A slice of a panel, of all rows of a group of kRowTiles tiles: their sums stay in registers while
+// weights come from memory, a tile's being interleaved while those before it are multiplied.
+template <int kRowTiles>
+void AddSliceOfTiles(const Product& product, const Group& group, int64_t panel, int slice) {
+  static_assert(kRowTiles == 1 || kRowTiles == 2);
+  alignas(64) char interleaved[2][2 * kTileBytes];
+  const int64_t begin = product.k_borders[slice];
+  const int64_t end = product.k_borders[slice + 1];
+  const char* const weights = PanelAt(product, panel);
+  const uint16_t* inputs = group.inputs + FirstTile(product, slice) * kBf16TileNumbers;
+  const auto interleave = [&](int64_t k, char* to) {
+    Interleave(weights + k * kStepBytes, Smaller(end - k, kBf16TileInputs), to, true);
+  };
+  ZeroTile<kSums00>();
+  ZeroTile<kSums01>();
+  if constexpr (kRowTiles == 2) {
+    ZeroTile<kSums10>();
+    ZeroTile<kSums11>();
+  }
+  int turn = 0;
+  interleave(begin, interleaved[0]);
+  for (int64_t k = begin; k < end; k += kBf16TileInputs, inputs += kBf16TileNumbers, turn ^= 1) {
+    const int64_t next = k + kBf16TileInputs;
+    if (next < end) interleave(next, interleaved[turn ^ 1]);
+    LoadTile<kWeights0>(interleaved[turn], kRowBytes);
+    LoadTile<kInputs0>(inputs, kRowBytes);
+    DotBf16Tiles<kSums00, kInputs0, kWeights0>();
+    LoadTile<kWeights1>(interleaved[turn] + kTileBytes, kRowBytes);
+    DotBf16Tiles<kSums01, kInputs0, kWeights1>();
+    if constexpr (kRowTiles == 2) {
+      LoadTile<kInputs1>(inputs + group.tile_stride, kRowBytes);
+      DotBf16Tiles<kSums10, kInputs1, kWeights0>();
+      DotBf16Tiles<kSums11, kInputs1, kWeights1>();
+    }
+  }
+  float* const chains = group.chains;
+  StoreTile<kSums00>(chains, kChainBytes);
+  StoreTile<kSums01>(chains + kLanes, kChainBytes);
+  if constexpr (kRowTiles == 2) {
+    float* const second = chains + kBf16TileRows * kRowFloats;
+    StoreTile<kSums10>(second, kChainBytes);
+    StoreTile<kSums11>(second + kLanes, kChainBytes);
+  }
+  EndSlice(product, group.rows, panel, slice, 0, group.rows.num_rows, chains);
+}
+
 // A slice of a panel, of all rows of the group.
 void AddSlice(const Product& product, const Group& group, int64_t panel, int slice) {
   alignas(64) char interleaved[kMaxBlockTiles * 2 * kTileBytes];
   const int64_t begin = product.k_borders[slice];
   const int64_t end = product.k_borders[slice + 1];
-  const bool few = group.num_tiles <= kFewTiles;
-  int64_t block_inputs = (few ? kFewRowsBlockTiles : kBlockTiles) * kBf16TileInputs;
-  if (!few && end - begin <= kMaxBlockTiles * kBf16TileInputs) block_inputs = end - begin;
+  const bool is_block = end - begin <= kMaxBlockTiles * kBf16TileInputs;
+  const int64_t block_inputs = is_block ? end - begin : kBlockTiles * kBf16TileInputs;
   const int64_t pairs_of_tiles = (group.num_tiles + 1) / 2;
   Block block{};
   block.weights = interleaved;
   block.in_place = product.num_slices == 1 && (panel + 1) * kPanelColumns <= product.outputs;
-  block.ahead_lines = few ? 0 : (kTilePrefetchLines + pairs_of_tiles - 1) / pairs_of_tiles;
+  block.ahead_lines = (kTilePrefetchLines + pairs_of_tiles - 1) / pairs_of_tiles;
   for (int64_t k = begin; k < end; k += block_inputs) {
     const int64_t count = Smaller(end - k, block_inputs);
     const char* weights = PanelAt(product, panel) + k * kStepBytes;
-    Interleave(weights, count, interleaved, few);
+    Interleave(weights, count, interleaved, false);
     const int64_t first = FirstTile(product, slice) + (k - begin) / kBf16TileInputs;
     block.inputs = group.inputs + first * kBf16TileNumbers;
     block.tiles = (count + kBf16TileInputs - 1) / kBf16TileInputs;
@@ -219,71 +259,6 @@ void AddSlice(const Product& product, const Group& group, int64_t panel, int sli
     block.ahead = weights + count * kStepBytes;
     AddBlockToAll(product, group, panel, slice, block);
   }
-}
-
-// The chains of a slice of kRows rows, the group's first, in vectors. Not inlined, so that nothing
-// leaves the mode of the caller, in which denormals are 0.
-template <int kRows>
-[[gnu::noipa]] void AddSliceOfRows(const char* weights, const uint16_t* inputs, int64_t count,
-                                   float* chains) {
-  F32x16 sums[kRows][2];
-  for (auto& row : sums) row[0] = row[1] = Zero();
-  for (; count > 0; count -= kBf16TileInputs, inputs += kBf16TileNumbers) {
-    F32x16 even[kRows][2];
-    F32x16 odd[kRows][2];
-    for (int r = 0; r < kRows; ++r) even[r][0] = even[r][1] = odd[r][0] = odd[r][1] = Zero();
-    const int64_t inputs_here = Smaller(count, kBf16TileInputs);
-    for (int64_t k = 0; k < inputs_here; k += 2, weights += 2 * kStepBytes) {
-      Prefetch(weights + kPrefetchBytes);
-      Prefetch(weights + kPrefetchBytes + kStepBytes);
-      const uint32_t* const words = reinterpret_cast<const uint32_t*>(weights);
-      const bool both = k + 1 < inputs_here;
-      const F32x16 first[2] = {LoadBf16Low(words), LoadBf16High(words)};
-      const F32x16 second[2] = {both ? LoadBf16Low(words + kLanes) : Zero(),
-                                both ? LoadBf16High(words + kLanes) : Zero()};
-#pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) {
-        int32_t pair;
-        __builtin_memcpy(&pair, inputs + r * kBf16TileInputs + k, sizeof(pair));
-        const F32x16 x0 = FromBits(ShiftLeft<16>(SetI1(pair)));
-        const F32x16 x1 = FromBits(And(SetI1(pair), SetI1(static_cast<int32_t>(0xFFFF0000))));
-#pragma GCC unroll 2
-        for (int v = 0; v < 2; ++v) {
-          even[r][v] = Fma(x0, first[v], even[r][v]);
-          odd[r][v] = Fma(x1, second[v], odd[r][v]);
-        }
-      }
-    }
-    // What a last tile lacks are products of 0: -0 becomes 0.
-    const F32x16 none = inputs_here < kBf16TileInputs ? Zero() : Set1(-0.0f);
-    for (int r = 0; r < kRows; ++r) {
-      for (int v = 0; v < 2; ++v) {
-        const F32x16 both = Add(Add(even[r][v], none), Add(odd[r][v], none));
-        sums[r][v] = Add(sums[r][v], both);
-      }
-    }
-  }
-  for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < 2; ++v) Store(chains + r * kRowFloats + v * kLanes, sums[r][v]);
-  }
-}
-
-using AddSliceOfRowsFunction = void (*)(const char* weights, const uint16_t* inputs, int64_t count,
-                                        float* chains);
-constexpr AddSliceOfRowsFunction kAddSliceOfRows[kFewRows] = {AddSliceOfRows<1>, AddSliceOfRows<2>,
-                                                              AddSliceOfRows<3>, AddSliceOfRows<4>};
-
-void AddSliceOfFewRows(const Product& product, const Group& group, int64_t panel, int slice) {
-  constexpr unsigned kFlushMode = 0x9FC0;  // to nearest even, denormals as 0, no exceptions
-  const int64_t begin = product.k_borders[slice];
-  const int64_t rows = group.rows.num_rows;
-  const unsigned before = _mm_getcsr();
-  _mm_setcsr(kFlushMode);
-  kAddSliceOfRows[rows - 1](PanelAt(product, panel) + begin * kStepBytes,
-                            group.inputs + FirstTile(product, slice) * kBf16TileNumbers,
-                            product.k_borders[slice + 1] - begin, group.chains);
-  _mm_setcsr(before);
-  EndSlice(product, group.rows, panel, slice, 0, rows, group.chains);
 }
 
 // Of the rows of a part with `tiles` tiles, in a whole number of pairs of tiles.
@@ -341,8 +316,10 @@ void MultiplyBf16InTiles(const Product& product, const uint16_t* inputs, const P
       for (int slice = 0; slice < product.num_slices; ++slice) {
         if (product.k_borders[slice] == product.k_borders[slice + 1]) {
           EndSlice(product, group.rows, panel, slice, 0, group.rows.num_rows, nullptr);
-        } else if (group.rows.num_rows <= kFewRows) {
-          AddSliceOfFewRows(product, group, panel, slice);
+        } else if (group.num_tiles == 1) {
+          AddSliceOfTiles<1>(product, group, panel, slice);
+        } else if (group.num_tiles == 2) {
+          AddSliceOfTiles<2>(product, group, panel, slice);
         } else {
           AddSlice(product, group, panel, slice);
         }
