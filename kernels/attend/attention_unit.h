@@ -6,6 +6,7 @@
 #include "kernels/attend/op.h"
 #include "kernels/simd/exp_constants.h"
 #include "kernels/simd/soft_cap.h"
+#include "kernels/simd/transpose_four.h"
 #include "simd.h"
 
 namespace bulkhead::BH_ISA {
@@ -99,6 +100,10 @@ class UnitRun {
     return {span.end, Min(span.end + span_vectors_, vectors.end)};
   }
 
+  const float* QueryOf(int row) const {
+    return call_.q + TokenOf(row) * call_.q_stride + HeadOf(row) * call_.head_dim;
+  }
+
   // Visible ranges, and the queries of each register tile as [d][rows].
   void SetUpRows() {
     visible_to_any_ = VisibleTo(call_.position[unit_.first_token], call_);
@@ -106,25 +111,46 @@ class UnitRun {
       visible_[row] = VisibleTo(call_.position[TokenOf(row)], call_);
       visible_to_any_.begin = Min(visible_to_any_.begin, visible_[row].begin);
       visible_to_any_.end = Max(visible_to_any_.end, visible_[row].end);
-      const int first = row / tile_rows_ * tile_rows_;
-      const int stride = TileRowsFrom(first);
-      const float* q = call_.q + TokenOf(row) * call_.q_stride + HeadOf(row) * call_.head_dim;
-      float* packed = q_ + int64_t{first} * call_.head_dim + row - first;
-      for (int i = 0; i < call_.head_dim; ++i) packed[i * stride] = q[i];
+    }
+    for (int row = 0; row < rows_; row += tile_rows_) PackQueries(row, TileRowsFrom(row));
+  }
+
+  void PackQueries(int first, int rows) {
+    float* const packed = q_ + int64_t{first} * call_.head_dim;
+    const int whole_dim = call_.head_dim / 4 * 4;
+    int row = 0;
+    for (; row + 4 <= rows; row += 4) {
+      const float* from[4];
+      for (int r = 0; r < 4; ++r) from[r] = QueryOf(first + row + r);
+      for (int i = 0; i < whole_dim; i += 4) TransposeFour(from, i, packed + i * rows + row, rows);
+      for (int i = whole_dim; i < call_.head_dim; ++i) {
+        for (int r = 0; r < 4; ++r) packed[i * rows + row + r] = from[r][i];
+      }
+    }
+    for (; row < rows; ++row) {
+      const float* q = QueryOf(first + row);
+      for (int i = 0; i < call_.head_dim; ++i) packed[i * rows + row] = q[i];
     }
   }
 
   // Of the block that holds `position`.
   const char* HeadAt(int position) const {
-    const int64_t block = unit_.blocks[position / call_.block_tokens];
+    return HeadOfBlock(unit_.blocks[position / call_.block_tokens]);
+  }
+  const char* HeadOfBlock(int64_t block) const {
     return call_.kv + block * call_.block_bytes + unit_.kv_head * call_.head_bytes;
   }
 
   void LocateVectors(Range vectors) {
-    for (int v = vectors.begin; v < vectors.end; ++v) {
-      const int position = chunk_.begin + v * kLanes;
-      const int64_t offset = position % call_.block_tokens;
-      const char* head = HeadAt(position);
+    const int first = chunk_.begin + vectors.begin * kLanes;
+    const int32_t* block = unit_.blocks + first / call_.block_tokens;
+    int offset = first % call_.block_tokens;
+    for (int v = vectors.begin; v < vectors.end; ++v, offset += kLanes) {
+      if (offset == call_.block_tokens) {
+        offset = 0;
+        ++block;
+      }
+      const char* head = HeadOfBlock(*block);
       keys_[v] = reinterpret_cast<const Element*>(head) + offset;
       values_[v] =
           reinterpret_cast<const Element*>(head + call_.values_offset) + offset * ValueStride();
