@@ -119,6 +119,16 @@ absl::Status CheckActivation(const EngineOptions& options, ActivationDType activ
   return CheckBf16Tiles(isa);
 }
 
+void LogActivationAdvice(const EngineOptions& options, const ModelLimits& formats) {
+  if (options.activation_dtype.has_value() || formats.activation != ActivationDType::kF32 ||
+      formats.weights.layers != WeightFormat::kBF16 ||
+      !CheckActivation(options, ActivationDType::kBf16Amx).ok()) {
+    return;
+  }
+  BH_LOG(kInfo) << "this CPU has AMX: --activation-dtype bf16-amx is several times as fast in "
+                   "prefill; inputs of products are then rounded to bf16, as in PyTorch";
+}
+
 // Whether a layer has matrices in numbers beside quantised ones.
 bool KeepsMatrices(const ModelConfig& config) {
   for (int layer = 0; layer < config.num_hidden_layers; ++layer) {

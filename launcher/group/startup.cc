@@ -81,6 +81,7 @@ absl::Status CreateDeviceAndBackend(const EngineOptions& options, const DeviceBu
     engine.device = MakeDevice(budget);
     BH_ASSIGN_OR_RETURN(engine.backend,
                         MakeBackend(options, engine.threads, formats.activation, *engine.device));
+    if (engine.topology.coordinator()) LogActivationAdvice(options, formats);
     return absl::OkStatus();
   }
   BH_RETURN_IF_ERROR(CheckDraftOnGpu(engine.source, engine.driver->properties().max_shared_bytes));
