@@ -119,14 +119,18 @@ absl::Status CheckActivation(const EngineOptions& options, ActivationDType activ
   return CheckBf16Tiles(isa);
 }
 
-void LogActivationAdvice(const EngineOptions& options, const ModelLimits& formats) {
+void LogActivationAdvice(const EngineOptions& options, const ModelConfig& model,
+                         const ModelLimits& formats) {
+  const bool has_experts = model.moe.num_experts > 0;  // which stay in f32
   if (options.activation_dtype.has_value() || formats.activation != ActivationDType::kF32 ||
-      formats.weights.layers != WeightFormat::kBF16 ||
+      formats.weights.layers != WeightFormat::kBF16 || has_experts ||
+      options.cpu_isa == CpuIsa::kPlainAmx ||
       !CheckActivation(options, ActivationDType::kBf16Amx).ok()) {
     return;
   }
-  BH_LOG(kInfo) << "this CPU has AMX: --activation-dtype bf16-amx is several times as fast in "
-                   "prefill; inputs of products are then rounded to bf16, as in PyTorch";
+  BH_LOG(kInfo) << "this CPU has AMX: if all ranks' CPUs have it, --activation-dtype bf16-amx is "
+                   "several times as fast in prefill; it rounds inputs of products to bf16, as "
+                   "PyTorch does";
 }
 
 // Whether a layer has matrices in numbers beside quantised ones.

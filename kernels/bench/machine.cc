@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/status.h"
+#include "kernels/matmul/int8.h"
 #include "kernels/simd/tile_shapes.h"
 
 namespace bulkhead {
@@ -107,9 +108,9 @@ double Machine::Bf16TilePeak() {
   return 2.0 * kTileSums * 16 * 16 * 32 * kTileLoops * pool->num_threads() / seconds * 1e-9;
 }
 
-double Machine::Int8Peak() {
+double Machine::Int8Peak(int64_t rows) {
   if (isa < Isa::kAvx512Vnni) return 0;
-  if (isa == Isa::kAvx512Amx) {
+  if (isa == Isa::kAvx512Amx && rows >= kMinAmxRows) {
     const double seconds = Seconds([&] { pool->Run([](int) { DotInt8InTiles(); }); });
     return 2.0 * kTileSums * 16 * 16 * 64 * kTileLoops * pool->num_threads() / seconds * 1e-9;
   }

@@ -28,8 +28,9 @@ struct Machine {
   double Bf16Peak();
   // And of products of bf16 in tiles; 0 without AMX.
   double Bf16TilePeak();
-  // Giga-operations per second of products of bytes: of tiles or of vpdpbusd; 0 without either.
-  double Int8Peak();
+  // Giga-operations per second of products of bytes: of vpdpbusd or, of as many rows as take them,
+  // of tiles; 0 without either.
+  double Int8Peak(int64_t rows);
 
   std::unique_ptr<Device> device = NewHostDevice(0);
   std::unique_ptr<ThreadPool> pool;
@@ -38,8 +39,8 @@ struct Machine {
     return backends[static_cast<int>(activation)] != nullptr;
   }
   Backend& BackendOf(ActivationDType activation) { return *backends[static_cast<int>(activation)]; }
-  double PeakOf(ActivationDType activation) {
-    if (activation == ActivationDType::kInt8) return Int8Peak();
+  double PeakOf(ActivationDType activation, int64_t rows) {
+    if (activation == ActivationDType::kInt8) return Int8Peak(rows);
     if (activation == ActivationDType::kBf16Amx) return Bf16TilePeak();
     return activation == ActivationDType::kBf16 ? Bf16Peak() : FmaPeak();
   }

@@ -154,7 +154,7 @@ void Measure(Machine& machine, const Shape& shape, const Weights& weights, int64
       }
     });
     seconds.push_back(total / static_cast<double>(calls));
-    const double peak = machine.PeakOf(activation);
+    const double peak = machine.PeakOf(activation, rows);
     result.read_gb_per_s = std::max(result.read_gb_per_s, read);
     result.peak_gop_per_s = std::max(result.peak_gop_per_s, peak);
     of_read.push_back(bytes / seconds.back() * 1e-9 / read);

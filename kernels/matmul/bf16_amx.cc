@@ -17,10 +17,11 @@ constexpr int64_t kStepBytes = 64;  // of one k of a panel
 constexpr int64_t kRowBytes = 64;   // of a tile
 constexpr int64_t kTileBytes = kTileRegisterRows * kRowBytes;
 constexpr int64_t kChainBytes = kRowFloats * 4;
-constexpr int64_t kBlockTiles = 8;  // of weights, and as many inputs pass: both in the first cache
-constexpr int64_t kMaxBlockTiles = 12;      // where that is a whole slice
-constexpr int64_t kPrefetchBytes = 8192;    // ahead of weights that come from memory
-constexpr int64_t kGroupBytes = 1 << 20;    // of inputs that stay in L2 while panels pass
+constexpr int64_t kBlockTiles = 8;        // of weights; inputs pass beside them in the first cache
+constexpr int64_t kMaxBlockTiles = 12;    // where that is a whole slice
+constexpr int64_t kPrefetchBytes = 8192;  // ahead of weights that come from memory
+constexpr int64_t kGroupBytes = 1 << 20;  // of inputs that stay in L2 while panels pass
+constexpr int64_t kMinGroupRows = 128;    // or weights would come too often
 constexpr int64_t kTilePrefetchLines = 32;  // of the weights that a tile of inputs meets
 
 void ConfigureWholeTiles() {
@@ -50,7 +51,7 @@ struct Group {
   float* chains;           // [16 num_tiles][32]
 };
 
-// InterleaveForTiles, which may ask for what comes behind.
+// InterleaveForTiles; `prefetches` what lies kPrefetchBytes behind.
 BH_INLINE void Interleave(const char* from, int64_t count, char* interleaved, bool prefetches) {
   alignas(64) static constexpr char kNone[kStepBytes] = {};
   const int64_t padded = (count + kBf16TileInputs - 1) / kBf16TileInputs * kBf16TileInputs;
@@ -86,7 +87,7 @@ struct SumTiles {
 };
 
 // Sums of two tiles of rows in registers, whose block has been added, go to memory, and those of
-// the next rows begin. Each as late as it can be: no tile is renamed, so that a store just behind
+// the next rows begin. Stored this late because tile registers are not renamed: a store just behind
 // its sums would hold up all others.
 template <int kSums, int kRowTile, int kColumnTile>
 BH_INLINE void NextSums(const SumTiles& before, const SumTiles& chains, bool begins) {
@@ -155,7 +156,7 @@ void AddBlockToAll(const Product& product, const Group& group, int64_t panel, in
     EndSlice(product, group.rows, panel, slice, begin, end, ended);
   };
   for (int64_t t = 0; t < group.num_tiles; t += 2) {
-    // Those of a whole slice end before the next pair's are stored.
+    // Where a block is a whole slice, a pair's chains end before the next pair's are stored.
     float* const chains_at = group.chains + (is_slice ? 0 : t * kBf16TileRows * kRowFloats);
     SumTiles chains = sums;
     SumTiles next = sums;
@@ -268,7 +269,8 @@ int64_t GroupRows(const Product& product, int64_t tiles) {
       Bf16TilesOfRow(product.inputs, product.num_slices) * kBf16TileInputs * 2;
   const int64_t most = product.num_slices == 1 ? kBf16TileGroupFloats / kRowFloats
                                                : kBf16TileGroupFloats / kBf16TileScratchPerRow;
-  const int64_t max_pairs = Larger(1, Smaller(kGroupBytes / row_bytes, most) / kPairRows);
+  const int64_t fitting = Larger(kMinGroupRows, kGroupBytes / row_bytes);
+  const int64_t max_pairs = Smaller(fitting, most) / kPairRows;
   return EvenPart((tiles + 1) / 2, max_pairs) * kPairRows;
 }
 

@@ -75,8 +75,8 @@ BH_PER_ISA_AND_VNNI(void MultiplyInt8Slices(const Int8Product& product, int64_t 
                                             float* sums))
 
 // Products in AMX's tile registers (int8_amx.cc), from kMinAmxRows rows on; the same bits. `inputs`
-// are by row, in tiles of at most kAmxTileRows rows; up to 128 bytes behind the last one are read,
-// too, where scales lie. `scratch`: kAmxScratchFloatsPerRow for each row of the part, up to
+// are by row, in tiles of at most kAmxTileRows rows; up to 128 bytes behind the rows of a tile are
+// read, too, without effect. `scratch`: kAmxScratchFloatsPerRow for each row of the part, up to
 // kAmxGroupFloats.
 inline constexpr int64_t kMinAmxRows = 13;
 inline constexpr int64_t kAmxTileRows = 16;

@@ -2,8 +2,8 @@
 // by 64 inputs at a time. Sums of a cell are exact integers, so the bits are those of
 // int8_simd.cc. Compiled with the instructions and with their emulation.
 #include "kernels/matmul/int8.h"
-#include "kernels/matmul/int8_cell.h"
 #include "kernels/matmul/op.h"
+#include "kernels/matmul/quantized_codes.h"
 #include "kernels/matmul/tile_chains.h"
 #include "simd.h"
 #include "tiles.h"
@@ -11,15 +11,16 @@
 namespace bulkhead::BH_ISA {
 namespace {
 
-// Two sets of sums of both vectors of columns, which tiles of rows use in turn; inputs, weights of
-// both vectors.
-enum TileName { kSums00, kSums01, kSums10, kSums11, kInputs, kOtherInputs, kWeights0, kWeights1 };
+// Two sets of sums of both vectors of columns, which cells use in turn; inputs, and weights of both
+// vectors.
+enum TileName { kSums00, kSums01, kSums10, kSums11, kInputs, kWeights0, kWeights1 };
 
 constexpr int kWordsPerTile = kTileRegisterRows;
 constexpr int kWordBytes = 128;  // both vectors of columns
 constexpr int kVectorBytes = 64;
 constexpr int kMaxCellWords = 128 / 4;
 constexpr int kBlockCells = 4;              // whose weights stay in the first cache while rows pass
+constexpr int64_t kMinGroupTiles = 8;       // or weights would come too often
 constexpr int64_t kGroupBytes = 512 << 10;  // of inputs that stay in L2 while panels pass
 
 // All tiles of inputs count as if they had as many rows as the largest one.
@@ -186,7 +187,7 @@ void AddBlock(const Int8Product& product, const Group& group, int64_t panel, int
     const InputTile rows = InputTileOf(product.rows, product.tiles, t);
     const int64_t row = rows.begin - group.rows.row_begin;
     const float* input_scales = x.scales + rows.begin * x.cells + block.cell_begin * rows.rows;
-    // Those of a whole slice end before the next tile's begin.
+    // Where a block is a whole slice, a tile's chains end before the next tile's begin.
     float* const chains = group.chains + (is_slice ? 0 : row * kRowFloats);
     float* const out = product.out + rows.begin * product.out_stride + panel * kPanelColumns;
     for (int64_t r = 0; in_place && r < rows.rows; ++r) {
@@ -264,9 +265,9 @@ RunPanelFunction RunPanelOf(PanelFormat format) {
 
 void MultiplyInt8InTiles(const Int8Product& product, const Int8Part& part, float* scratch) {
   const int64_t fitting = kGroupBytes / product.x.row_bytes;
-  const int64_t most = product.num_slices == 1 ? kAmxGroupFloats / kRowFloats
-                                               : kAmxGroupFloats / kAmxScratchFloatsPerRow;
-  const int64_t max_tiles = Larger(1, Smaller(fitting, most) / kAmxTileRows);
+  const int64_t row_floats = product.num_slices == 1 ? kRowFloats : kAmxScratchFloatsPerRow;
+  const int64_t most = kAmxGroupFloats / row_floats / kAmxTileRows;
+  const int64_t max_tiles = Smaller(Larger(kMinGroupTiles, fitting / kAmxTileRows), most);
   const int64_t tiles = part.tile_end - part.tile_begin;
   const int64_t group_tiles = EvenPart(tiles, max_tiles);
   const RunPanelFunction run = RunPanelOf(product.format);

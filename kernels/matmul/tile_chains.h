@@ -1,5 +1,5 @@
-// The chains of rows of a panel that are added up in tile registers, and what they become where a
-// slice ends. Compiled per instruction set.
+// What the chains of a panel's rows become where a slice ends, in products with tile registers.
+// Compiled per instruction set.
 #pragma once
 
 #include "kernels/matmul/op.h"
@@ -12,7 +12,7 @@ inline constexpr int64_t kRowFloats = kPanelColumns;
 
 BH_INLINE int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 BH_INLINE int64_t Larger(int64_t a, int64_t b) { return a > b ? a : b; }
-// The largest of the fewest parts of `count` that are at most `most` and differ by one.
+// How large the fewest parts of `count` are, at most `most` each; the last one may be smaller.
 BH_INLINE int64_t EvenPart(int64_t count, int64_t most) {
   const int64_t parts = Larger(1, (count + most - 1) / most);
   return (count + parts - 1) / parts;

@@ -34,7 +34,7 @@ constexpr bool HasAmx(Isa isa) { return isa == Isa::kPlainAmx || isa == Isa::kAv
   __VA_ARGS__;                   \
   }
 
-// The same, of float products, which use vdpbf16ps where it is: sources *float_simd.cc.
+// The same, of float products, which use vdpbf16ps on kAvx512Bf16: sources *float_simd.cc.
 #define BH_PER_ISA_AND_BF16(...) \
   BH_PER_ISA(__VA_ARGS__)        \
   namespace avx512bf16 {         \

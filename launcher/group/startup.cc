@@ -81,7 +81,9 @@ absl::Status CreateDeviceAndBackend(const EngineOptions& options, const DeviceBu
     engine.device = MakeDevice(budget);
     BH_ASSIGN_OR_RETURN(engine.backend,
                         MakeBackend(options, engine.threads, formats.activation, *engine.device));
-    if (engine.topology.coordinator()) LogActivationAdvice(options, formats);
+    if (engine.topology.coordinator()) {
+      LogActivationAdvice(options, engine.source.config.model, formats);
+    }
     return absl::OkStatus();
   }
   BH_RETURN_IF_ERROR(CheckDraftOnGpu(engine.source, engine.driver->properties().max_shared_bytes));

@@ -210,9 +210,9 @@ TEST_P(Bf16AmxTest, BeginsEachSliceWithAWholeTile) {
 
 TEST_P(Bf16AmxTest, TakesManyRowsInGroups) {
   ExpectBits({250, 40, {0, 40}});
-  ExpectBits({520, 3, {0, 2, 3}});         // whose chains take more than a group's
+  ExpectBits({520, 3, {0, 2, 3}});  // more chains than a group's scratch holds
   ExpectBits({2000, 33, {0, 1}});
-  ExpectBits({100, 33, {0, 4000, 8000}});  // whose inputs take more than a group's
+  ExpectBits({100, 33, {0, 4000, 8000}});  // more bytes of inputs than a group has
   ExpectBits({100, 33, {0, 8000}});
 }
 

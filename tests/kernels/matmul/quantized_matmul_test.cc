@@ -7,7 +7,6 @@
 
 #include "gtest/gtest.h"
 #include "kernels/matmul/input_quantizer.h"
-#include "kernels/packing/weight_quantizer.h"
 #include "kernels/simd/number_format.h"
 #include "tests/kernels/products_support.h"
 
@@ -32,8 +31,6 @@ std::vector<Case> Cases() {
       {70, 92, {0, 46, 92}, {16, 14, 0}},
       {16, 64, {0, 64, 64, 64, 64}, {32, 0, 0}},           // empty slices
       {5, 2000, {0, 500, 1000, 1500, 2000}, {128, 0, 0}},  // fewer panels than threads
-      {3, 8192, {0, 8192}, {128, 0, 0}},                   // rows in groups, in AMX's tiles
-      {3, 8192, {0, 4096, 8192}, {128, 0, 0}},
   };
 }
 
@@ -103,13 +100,15 @@ class QuantizedProductsTest : public testing::TestWithParam<std::tuple<Isa, int>
   }
 
   template <typename Fill>
-  void ExpectEqualBits(const LinearShape& shape, const Fill& fill) {
+  void ExpectEqualBits(const LinearShape& shape, const Fill& fill,
+                       const std::vector<int64_t>& all_rows = {1, 2, 4, 5, 7, 13, 100},
+                       int max_rows = 128) {
     const auto [isa, threads] = GetParam();
     for (const ActivationDType activation : {ActivationDType::kF32, ActivationDType::kInt8}) {
-      CpuFixture cpu(isa, threads, 128, activation, shape.cols);
+      CpuFixture cpu(isa, threads, max_rows, activation, shape.cols);
       const std::unique_ptr<Device> device = NewHostDevice(0);
       const std::unique_ptr<Backend> ordered = NewOrderedBackend(*device, activation);
-      for (const int64_t rows : {1, 2, 4, 5, 7, 13, 100}) {
+      for (const int64_t rows : all_rows) {
         std::vector<float> x = NormalFloats(rows * shape.cols, static_cast<uint32_t>(rows));
         const std::vector<float> want = Run(*ordered, *device, shape, fill, x, rows);
         const std::vector<float> got = Run(cpu.backend(), *device, shape, fill, x, rows);
@@ -147,6 +146,25 @@ TEST_P(QuantizedProductsTest, WeightsQuantisedAtLoadEqualTheOrderedReference) {
       ExpectEqualBits(shape, [&](WeightSink& sink) {
         sink.PutRows(0, ConstMatrixView(bytes.data(), DType::kBF16, c.outputs, c.inputs));
       });
+    }
+  }
+}
+
+// Steps that just fit the scratch of a thread, and rows that are worked on in groups: more than its
+// chains are for, or whose inputs are many.
+TEST_P(QuantizedProductsTest, ManyRowsEqualTheOrderedReference) {
+  const std::pair<Case, std::vector<int>> cases[] = {
+      {{3, 64, {0, 8, 16, 24, 32, 40, 48, 56, 64}, {32, 0, 0}},
+       {13, 16, 17, 47, 48, 49, 520, 2000}},
+      {{3, 32, {0, 32}, {32, 0, 0}}, {17, 6000}},
+      {{3, 8192, {0, 8192}, {128, 0, 0}}, {150}},
+      {{3, 8192, {0, 4096, 8192}, {128, 0, 0}}, {150}}};
+  for (const auto& [c, all_rows] : cases) {
+    const LinearShape shape{c.outputs, c.inputs, WeightFormat::kInt8, c.k_borders, c.groups};
+    const Quantized quantized(shape, 3);
+    for (const int rows : all_rows) {
+      ExpectEqualBits(
+          shape, [&](WeightSink& sink) { quantized.Put(shape, sink); }, {rows}, rows);
     }
   }
 }
@@ -325,42 +343,6 @@ INSTANTIATE_TEST_SUITE_P(All, QuantizedProductsTest,
                                   std::to_string(std::get<1>(info.param));
                          });
 
-// ---- the quantisers
-
-TEST(WeightQuantizerTest, ErrorIsAtMostHalfAStepWhateverTheMagnitude) {
-  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
-    for (const float magnitude : {1e-7F, 1e-5F, 1e-3F, 1.0F, 1e4F}) {
-      std::vector<float> weights = NormalFloats(128, 9);
-      for (float& weight : weights) weight = magnitude * (weight + 0.5F);
-      std::vector<uint8_t> codes(weights.size());
-      const WeightScaling scaling =
-          QuantizeWeights(weights, format, kPlainWeightLoops, absl::MakeSpan(codes));
-      const float step = F32OfF16(scaling.scale);
-      for (size_t i = 0; i < weights.size(); ++i) {
-        const float slack =
-            format == WeightFormat::kInt4 ? 1.01F : 0.51F;  // the zero is rounded, too
-        EXPECT_NEAR(DequantizeWeight(codes[i], scaling), weights[i], slack * step) << magnitude;
-      }
-    }
-  }
-}
-
-TEST(WeightQuantizerTest, ZerosStayZeroAndWhatIsNoNumberIsNoticed) {
-  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
-    std::vector<float> weights(64, 0.0F);
-    std::vector<uint8_t> codes(weights.size());
-    WeightScaling scaling =
-        QuantizeWeights(weights, format, kPlainWeightLoops, absl::MakeSpan(codes));
-    for (const uint8_t code : codes) EXPECT_EQ(DequantizeWeight(code, scaling), 0.0F);
-    weights[3] = NAN;
-    scaling = QuantizeWeights(weights, format, kPlainWeightLoops, absl::MakeSpan(codes));
-    EXPECT_TRUE(std::isnan(DequantizeWeight(codes[0], scaling)));
-    weights[3] = 1e30F;
-    scaling = QuantizeWeights(weights, format, kPlainWeightLoops, absl::MakeSpan(codes));
-    EXPECT_TRUE(std::isfinite(DequantizeWeight(codes[3], scaling)));
-  }
-}
-
 TEST(InputQuantizerTest, LargestInputIs127AndTinyOnesAreZero) {
   std::vector<int8_t> codes(3);
   const std::vector<float> x = {-2.0F, 1.0F, 0.0F};
@@ -370,20 +352,6 @@ TEST(InputQuantizerTest, LargestInputIs127AndTinyOnesAreZero) {
   EXPECT_EQ(scaling.scale, 2.0F / 127.0F);
   const std::vector<float> tiny = {1e-38F, -1e-35F, 0.0F};
   EXPECT_EQ(QuantizeInputs(tiny, absl::MakeSpan(codes)).scale, 0.0F);
-}
-
-TEST(WeightCellsTest, BordersOfGroupsAndSlicesCutAndPhaseShifts) {
-  const LinearShape shape{1, 100, WeightFormat::kInt4, {0, 30, 100}, {32, 24, 0}};
-  const std::vector<WeightCell> cells = CellsOf(shape);
-  ASSERT_EQ(cells.size(), 5U);
-  EXPECT_EQ(cells[0].end, 8);
-  EXPECT_EQ(cells[1].end, 30);
-  EXPECT_EQ(cells[2].begin, 30);
-  EXPECT_EQ(cells[1].group, cells[2].group);  // cut by the slice's border
-  EXPECT_EQ(cells[2].slice, 1);
-  EXPECT_EQ(cells[4].end, 100);
-  EXPECT_EQ(cells[4].group, 3);
-  EXPECT_EQ(NumGroups(shape), 4);
 }
 
 }  // namespace
