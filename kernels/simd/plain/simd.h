@@ -94,8 +94,10 @@ BH_INLINE uint32_t Unsigned(int32_t x) { return static_cast<uint32_t>(x); }
 BH_INLINE I32x16 SetI1(int32_t x) {
   return ForLanes<I32x16>([&](int) { return x; });
 }
-BH_INLINE I32x16 LoadI(const int32_t* p) {
-  return ForLanes<I32x16>([&](int i) { return p[i]; });
+BH_INLINE I32x16 LoadI(const int32_t* p) {  // codes lie anywhere
+  I32x16 a;
+  __builtin_memcpy(a.v, p, sizeof(a.v));
+  return a;
 }
 BH_INLINE I32x16 MaxI(I32x16 a, I32x16 b) {
   return ForLanes<I32x16>([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
