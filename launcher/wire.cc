@@ -97,7 +97,7 @@ const char* IsaNameOf(CpuIsa isa) {
     case CpuIsa::kAuto:
       break;
   }
-  return IsaName(PresentIsas().back());
+  return IsaName(BestIsa());
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& options,

@@ -107,6 +107,13 @@ std::vector<Isa> PresentIsas() {
   return present;
 }
 
+Isa BestIsa() { return BestIsa(PresentIsas(), __builtin_cpu_is("intel")); }
+
+Isa BestIsa(const std::vector<Isa>& present, bool is_intel) {
+  const Isa last = present.back();
+  return last == Isa::kAvx512Bf16 && is_intel ? Isa::kAvx512Vnni : last;
+}
+
 absl::Status CheckBf16Tiles(Isa isa) {
   if (isa == Isa::kPlainAmx) return absl::OkStatus();
   return CheckBf16Tiles(isa, FindBf16Tiles(), CpuName());
@@ -136,7 +143,7 @@ absl::Status CheckBf16Tiles(Isa isa, const Bf16TilesFound& found, const std::str
 
 absl::StatusOr<Isa> ParseIsa(absl::string_view name) {
   const std::vector<Isa> present = PresentIsas();
-  if (name == "auto") return present.back();
+  if (name == "auto") return BestIsa();
   for (const Isa isa : kAll) {
     if (name != IsaName(isa)) continue;
     if (IsaPresent(isa)) return isa;

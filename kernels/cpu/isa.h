@@ -23,6 +23,12 @@ bool IsaPresent(Isa isa);
 // All that are present, the slowest (plain) first; without plain_amx, an emulation for tests.
 std::vector<Isa> PresentIsas();
 
+// The fastest that is present: the last one, but for kAvx512Bf16 on Intel's CPUs (which may hide
+// their AMX), whose vdpbf16ps has half of fma's rate.
+Isa BestIsa();
+// The same of these and such a CPU.
+Isa BestIsa(const std::vector<Isa>& present, bool is_intel);
+
 // What products in bf16 in tiles need, as found on this machine.
 struct Bf16TilesFound {
   bool amx = false;         // CPUID and XCR0: amx_tile and amx_int8, beside avx512bf16
@@ -36,7 +42,7 @@ absl::Status CheckBf16Tiles(Isa isa);
 // The same of what was found on a CPU of this name.
 absl::Status CheckBf16Tiles(Isa isa, const Bf16TilesFound& found, const std::string& cpu);
 
-// "auto" is the best one present. INVALID_ARGUMENT for an unknown name or one that is absent here.
+// "auto" is BestIsa. INVALID_ARGUMENT for an unknown name or one that is absent here.
 absl::StatusOr<Isa> ParseIsa(absl::string_view name);
 
 }  // namespace bulkhead

@@ -18,7 +18,7 @@ enum TileName { kSums00, kSums01, kSums10, kSums11, kInputs, kWeights0, kWeights
 constexpr int kWordsPerTile = kTileRegisterRows;
 constexpr int kWordBytes = 128;  // both vectors of columns
 constexpr int kVectorBytes = 64;
-constexpr int kMaxCellWords = 128 / 4;
+constexpr int kMaxCellWords = kMaxCellInputs / 4;
 constexpr int kBlockCells = 4;              // whose weights stay in the first cache while rows pass
 constexpr int64_t kMinGroupTiles = 8;       // or weights would come too often
 constexpr int64_t kGroupBytes = 512 << 10;  // of inputs that stay in L2 while panels pass

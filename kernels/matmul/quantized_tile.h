@@ -7,7 +7,6 @@
 namespace bulkhead::BH_ISA {
 
 // The largest cell: kIndexedCellInputs, and the largest group.
-inline constexpr int kMaxCellInputs = 128;
 
 inline constexpr int64_t kTilePrefetchBytes = 2048;
 

@@ -18,6 +18,7 @@
 namespace bulkhead {
 
 inline constexpr int kPanelColumns = 32;
+inline constexpr int kMaxCellInputs = 128;
 
 struct PackedCell {
   int32_t begin;     // of the share's inputs

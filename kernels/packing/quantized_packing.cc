@@ -47,7 +47,7 @@ Layout LayoutOf(const LinearShape& shape) {
   int64_t offset = 0;
   int64_t x_offset = 0;
   for (const WeightCell& cell : CellsOf(shape)) {
-    BH_CHECK(cell.size() <= 128);  // what kernels widen at once
+    BH_CHECK(cell.size() <= kMaxCellInputs);
     const int64_t words = (cell.size() + 3) / 4;
     layout.cells.push_back({static_cast<int32_t>(cell.begin), static_cast<int32_t>(cell.size()),
                             cell.slice, static_cast<int32_t>(words), offset, x_offset});

@@ -3,6 +3,13 @@
 namespace bulkhead {
 namespace {
 
+TEST(IsaTest, BestIsTheLastButForBf16OnIntel) {
+  EXPECT_EQ(BestIsa({Isa::kPlain, Isa::kAvx512Vnni, Isa::kAvx512Bf16}, false), Isa::kAvx512Bf16);
+  EXPECT_EQ(BestIsa({Isa::kPlain, Isa::kAvx512Vnni, Isa::kAvx512Bf16}, true), Isa::kAvx512Vnni);
+  EXPECT_EQ(BestIsa({Isa::kAvx512Bf16, Isa::kAvx512Amx}, true), Isa::kAvx512Amx);
+  EXPECT_EQ(BestIsa({Isa::kPlain}, true), Isa::kPlain);
+}
+
 TEST(CpuBackendTest, NothingHappensOnNoRowsOrColumns) {
   CpuFixture cpu(Isa::kPlain, 2);
   std::vector<float> x(12, 3.0f);
