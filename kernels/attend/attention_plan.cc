@@ -4,6 +4,7 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
+#include "kernels/attend/bf16_amx.h"
 #include "kernels/simd/exp_constants.h"
 
 namespace bulkhead {
@@ -79,10 +80,14 @@ AttentionSizes::AttentionSizes(const StepLimits& limits, const HeadLayout& heads
   const int64_t part = std::max(LargestPart(heads), LargestPart(full));
   const int64_t tokens = limits.max_num_batched_tokens;
   const int64_t seqs = std::min<int64_t>(limits.max_num_seqs, tokens);
-  tile_tokens = static_cast<int>(std::max<int64_t>(1, kAttentionRows / part));
+  const int rows = limits.bf16_tiles ? kAttentionTileUnitRows : kAttentionRows;
+  tile_tokens = static_cast<int>(std::max<int64_t>(1, rows / part));
   head_dim = std::max(heads.head_dim, full.head_dim);
   out_dim = std::max(heads.out_dim(), full.out_dim());
-  scratch_floats = AttentionScratchFloats(kAttentionRows, head_dim, out_dim);
+  scratch_floats = AttentionScratchFloats(rows, head_dim, out_dim);
+  if (limits.bf16_tiles) {
+    scratch_floats = std::max(scratch_floats, AttentionTileScratchFloats(rows, head_dim, out_dim));
+  }
   // Cutting tiles adds at most one unit for each fair share.
   max_tiles = tokens / tile_tokens + seqs + kMaxThreads * kUnitsPerThread;
   num_slots = std::min(seqs, heads.latent() ? kSplitLatentSequences : kSplitSequences) *

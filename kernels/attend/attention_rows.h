@@ -4,6 +4,8 @@
 
 #include "kernels/attend/op.h"
 #include "kernels/simd/exp.h"
+#include "kernels/simd/exp_constants.h"
+#include "kernels/simd/soft_cap.h"
 #include "simd.h"
 
 namespace bulkhead::BH_ISA {
@@ -61,6 +63,90 @@ BH_INLINE void WriteOut(const float* o, float l, float scale, int value_dim, flo
     const F32x16 mean = Mul(Div(Load(o + c), Set1(l)), Set1(scale));
     StoreN(out + c, mean, Min(kLanes, value_dim - c));
   }
+}
+
+// The rows of a unit, what each sees, and its running result. Lines of `width` floats.
+struct UnitRows {
+  const AttentionCall& call;
+  const AttentionUnit& unit;
+  int count;
+  int width;           // padded value_dim
+  float* o = nullptr;  // [count][width]
+  float* l = nullptr;  // [count], as the rest
+  float* m = nullptr;
+  Range* visible = nullptr;
+  Range visible_to_any = {};
+  Range visible_to_all = {};
+
+  int TokenOf(int row) const { return unit.first_token + row / unit.num_heads; }
+  int HeadOf(int row) const { return unit.first_head + row % unit.num_heads; }
+  const float* QueryOf(int row) const {
+    return call.q + TokenOf(row) * call.q_stride + HeadOf(row) * call.head_dim;
+  }
+
+  void SetVisible() {
+    visible_to_any = visible_to_all = VisibleTo(call.position[unit.first_token], call);
+    for (int row = 0; row < count; ++row) {
+      visible[row] = VisibleTo(call.position[TokenOf(row)], call);
+      visible_to_any.begin = Min(visible_to_any.begin, visible[row].begin);
+      visible_to_any.end = Max(visible_to_any.end, visible[row].end);
+      visible_to_all = Common(visible_to_all, visible[row]);
+    }
+  }
+
+  // Of some rows, in the positions `chunk`.
+  Range SeenByAny(int first, int rows, Range chunk) const {
+    Range seen = visible[first];
+    for (int row = first + 1; row < first + rows; ++row) {
+      seen = {Min(seen.begin, visible[row].begin), Max(seen.end, visible[row].end)};
+    }
+    return Common(seen, chunk);
+  }
+
+  // A row's result of the chunk that begins at `chunk_begin`, of which it sees something.
+  void AddChunk(int row, int chunk_begin, float chunk_m, float chunk_l, const float* chunk_o) {
+    const int chunk = chunk_begin / kAttentionChunk;
+    float* to = o + int64_t{row} * width;
+    float* to_m = m + row;
+    float* to_l = l + row;
+    if (unit.first_slot >= 0) {
+      to = call.slots + AttentionSlot(call, unit, row / unit.num_heads, HeadOf(row), chunk) *
+                            AttentionSlotFloats(call.value_dim);
+      to_m = to + width;
+      to_l = to_m + 1;
+    } else if (chunk != visible[row].begin / kAttentionChunk) {
+      return Join(chunk_m, chunk_l, chunk_o, to_m, to_l, to, width);
+    }
+    *to_m = chunk_m;
+    *to_l = chunk_l;
+    for (int c = 0; c < width; c += kLanes) Store(to + c, Load(chunk_o + c));
+  }
+
+  // Behind the last chunk of a unit that has all chunks of its tile.
+  void WriteOutputs() {
+    for (int row = 0; row < count; ++row) {
+      float* const result = o + int64_t{row} * width;
+      const int head = HeadOf(row);
+      if (call.sinks != nullptr) JoinSink(call.sinks[head], m[row], l + row, result, width);
+      WriteOut(result, l[row], ValueScaleOf(call, unit), call.value_dim,
+               call.out + TokenOf(row) * call.out_stride + head * call.value_dim);
+    }
+  }
+};
+
+// A row's scores, from the chunk's begin on, are capped, and what it does not see of `vectors`
+// becomes -infinity. `seen`: counted likewise. The largest score.
+BH_INLINE float MaskScores(float* scores, Range vectors, Range seen, float soft_cap) {
+  for (int v = vectors.begin; soft_cap != 0.0f && v < vectors.end; ++v) {
+    Store(scores + v * kLanes, SoftCap(Load(scores + v * kLanes), soft_cap));
+  }
+  for (int s = vectors.begin * kLanes; s < seen.begin; ++s) scores[s] = -__builtin_inff();
+  for (int s = seen.end; s < vectors.end * kLanes; ++s) scores[s] = -__builtin_inff();
+  F32x16 max = Load(scores + vectors.begin * kLanes);
+  for (int v = vectors.begin + 1; v < vectors.end; ++v) {
+    max = Max(max, Load(scores + v * kLanes));
+  }
+  return MaxLanes(max);
 }
 
 }  // namespace bulkhead::BH_ISA

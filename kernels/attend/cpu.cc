@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "base/check.h"
+#include "kernels/attend/bf16_amx.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/simd/exp_constants.h"
 
@@ -27,17 +28,18 @@ int64_t Products(absl::Span<const AttentionUnit> tiles, const HeadLayout& heads)
 }
 
 // visit(thread, unit) for each tile and part of the heads, each thread taking the next when it is
-// done with one.
+// done with one. Tiles of one sequence follow one another, so that what they read stays in L2.
 template <typename Visit>
 void ForUnits(ThreadPool& pool, absl::Span<const AttentionUnit> tiles, const HeadLayout& heads,
               const Visit& visit) {
-  const int64_t parts = NumHeadParts(heads);
-  const int64_t count = static_cast<int64_t>(tiles.size()) * parts;
+  const auto num_tiles = static_cast<int64_t>(tiles.size());
+  const int64_t count = num_tiles * NumHeadParts(heads);
   std::atomic<int64_t> next{0};
   const auto work = [&](int thread) {
     for (int64_t i = next.fetch_add(1, std::memory_order_relaxed); i < count;
          i = next.fetch_add(1, std::memory_order_relaxed)) {
-      visit(thread, UnitOf(tiles[i / parts], HeadPartOf(heads, static_cast<int>(i % parts))));
+      const HeadPart part = HeadPartOf(heads, static_cast<int>(i / num_tiles));
+      visit(thread, UnitOf(tiles[i % num_tiles], part));
     }
   };
   pool.ParallelForWork(pool.num_threads(), Products(tiles, heads),
@@ -104,7 +106,8 @@ void CpuBackend::Attend(const StepIndex& index, const HeadLayout& heads, ConstMa
   const int64_t num_tiles = PlanAttention(index, heads, options, pool_->num_threads(), s.sizes,
                                           absl::MakeSpan(s.tiles, s.sizes.max_tiles));
   const auto units = absl::MakeConstSpan(s.tiles, num_tiles);
-  const auto attend = BH_OF_ISA(isa_, AttendUnit);
+  const bool in_tiles = activation_ == ActivationDType::kBf16Amx && call.format == KvFormat::kBF16;
+  const auto attend = in_tiles ? BH_OF_AMX(isa_, AttendUnitInTiles) : BH_OF_ISA(isa_, AttendUnit);
   const auto merge = BH_OF_ISA(isa_, MergeUnit);
   ForUnits(*pool_, units, heads, [&](int thread, const AttentionUnit& unit) {
     attend(call, unit, s.scratch + thread * s.sizes.scratch_floats);

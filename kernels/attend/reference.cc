@@ -10,6 +10,11 @@
 // A head's sink s, a score without a value, joins behind the last one:
 //   m' = max(m, s)   a = Exp(m - m')   l' = fma(l, a, Exp(s - m'))   o'_i = o_i * a
 // and at the end out_i = o_i / l, of an fp8 cache times the scale of the head's values.
+// With ActivationDType::kBf16Amx and a cache in bf16 both chains are those of tiles: q is rounded
+// to bf16, denormals as 0, i is taken in 32s, p_s is rounded likewise for the values alone, and s
+// is taken in 32s from the chunk's begin on, what is not visible as 0; an o_i that is a zero is +0.
+// p_s = Exp2ForBf16(fma(score_s, c, -(m * c))), c = log2(e); without a soft cap score_s and this m
+// are those before the scale, which is a factor of c.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -18,6 +23,7 @@
 #include "kernels/reference/reference_backend.h"
 #include "kernels/reference/sequence_cache.h"
 #include "kernels/simd/exp_constants.h"
+#include "kernels/simd/number_format.h"
 
 namespace bulkhead {
 namespace {
@@ -39,7 +45,47 @@ struct Query {
   float value_scale = 1;
   float soft_cap = 0;
   const float* sink = nullptr;  // null: none
+  bool in_tiles = false;
 };
+
+float Rounded(float x) {
+  return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : F32OfBf16(Bf16OfF32(x));
+}
+
+// Of score_s before its scale.
+float ScoreOf(const SequenceCache& cache, const Query& query, int s) {
+  std::vector<float> key(query.head_dim);
+  for (int i = 0; i < query.head_dim; ++i) key[i] = cache.Key(query.kv_head, s, i);
+  if (query.in_tiles) {
+    std::vector<float> rounded(query.q, query.q + query.head_dim);
+    for (float& x : rounded) x = Rounded(x);
+    return ordered::TileChain(rounded.data(), key.data(), 0, query.head_dim);
+  }
+  float score = 0.0f;
+  for (int i = 0; i < query.head_dim; ++i) score = std::fma(query.q[i], key[i], score);
+  return score;
+}
+
+// o_i of the positions from `begin` on, one for each weight.
+float OutOf(const SequenceCache& cache, const Query& query, int begin,
+            const std::vector<float>& weights, int i) {
+  const auto count = static_cast<int>(weights.size());
+  if (query.in_tiles) {
+    const int before = begin % 32;
+    std::vector<float> p(before + count, 0.0f);
+    std::vector<float> value(before + count, 0.0f);
+    for (int s = 0; s < count; ++s) {
+      p[before + s] = Rounded(weights[s]);
+      value[before + s] = cache.Value(query.kv_head, begin + s, i);
+    }
+    return ordered::TileChain(p.data(), value.data(), 0, before + count) + 0.0f;
+  }
+  float sum = 0.0f;
+  for (int s = 0; s < count; ++s) {
+    sum = std::fma(weights[s], cache.Value(query.kv_head, begin + s, i), sum);
+  }
+  return sum;
+}
 
 struct State {
   float m = 0;
@@ -47,27 +93,31 @@ struct State {
   std::vector<float> o;  // [d]
 };
 
-State Chunk(const SequenceCache& cache, const Query& query, int begin, int end) {
-  std::vector<float> weights(end - begin);
-  for (int s = begin; s < end; ++s) {
-    float score = 0.0f;
-    for (int i = 0; i < query.head_dim; ++i) {
-      score = std::fma(query.q[i], cache.Key(query.kv_head, s, i), score);
-    }
-    weights[s - begin] = ordered::SoftCap(score * (query.scale * query.key_scale), query.soft_cap);
+// Scores become weights; m and l, which they do not have.
+State Weigh(const Query& query, int begin, std::vector<float>& scores) {
+  const float factor = query.scale * query.key_scale;
+  const bool by_power = query.in_tiles && query.soft_cap == 0.0f;  // of scores without their scale
+  for (float& score : scores) {
+    if (!by_power) score = ordered::SoftCap(score * factor, query.soft_cap);
   }
-  State state{*std::max_element(weights.begin(), weights.end()), 0.0f,
-              std::vector<float>(query.out_dim, 0.0f)};
+  const float max = *std::max_element(scores.begin(), scores.end());
+  State state{by_power ? max * factor : max, 0.0f, std::vector<float>(query.out_dim, 0.0f)};
+  const float power = by_power ? factor * kExpLog2E : kExpLog2E;
   float lanes[kLanes] = {};
-  for (int s = begin; s < end; ++s) {
-    float& weight = weights[s - begin];
-    weight = Exp(weight - state.m);
-    lanes[s % kLanes] += weight;
-    for (int i = 0; i < query.out_dim; ++i) {
-      state.o[i] = std::fma(weight, cache.Value(query.kv_head, s, i), state.o[i]);
-    }
+  for (size_t i = 0; i < scores.size(); ++i) {
+    scores[i] = query.in_tiles ? ordered::Exp2ForBf16(std::fma(scores[i], power, -(max * power)))
+                               : Exp(scores[i] - max);
+    lanes[(begin + i) % kLanes] += scores[i];
   }
   state.l = FoldLanes(lanes);
+  return state;
+}
+
+State Chunk(const SequenceCache& cache, const Query& query, int begin, int end) {
+  std::vector<float> weights(end - begin);
+  for (int s = begin; s < end; ++s) weights[s - begin] = ScoreOf(cache, query, s);
+  State state = Weigh(query, begin, weights);
+  for (int i = 0; i < query.out_dim; ++i) state.o[i] = OutOf(cache, query, begin, weights, i);
   return state;
 }
 
@@ -139,17 +189,19 @@ void ReferenceBackend::Attend(const StepIndex& index, const HeadLayout& heads, C
     const int last = index.position[t];
     for (int head = 0; head < heads.num_heads; ++head) {
       const int kv_head = heads.head_to_kv[head];
-      const Query query{qkv.F32(t) + int64_t{head} * d,
-                        d,
-                        heads.out_dim(),
-                        kv_head,
-                        FirstVisible(last, options),
-                        last,
-                        options.scale,
-                        kv.KeyScale(kv_head),
-                        kv.ValueScale(kv_head),
-                        options.soft_cap,
-                        options.sinks.empty() ? nullptr : options.sinks.F32() + head};
+      const Query query{
+          qkv.F32(t) + int64_t{head} * d,
+          d,
+          heads.out_dim(),
+          kv_head,
+          FirstVisible(last, options),
+          last,
+          options.scale,
+          kv.KeyScale(kv_head),
+          kv.ValueScale(kv_head),
+          options.soft_cap,
+          options.sinks.empty() ? nullptr : options.sinks.F32() + head,
+          activation_ == ActivationDType::kBf16Amx && kv.geometry.format == KvFormat::kBF16};
       float* out_head = out.F32(t) + int64_t{head} * heads.out_dim();
       in_order_ ? AttendInOrder(cache, query, out_head) : AttendInDouble(cache, query, out_head);
     }

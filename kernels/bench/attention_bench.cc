@@ -91,12 +91,13 @@ class Cache {
   KvFormat format() const { return place_.geometry.format; }
 
   // Seconds of one call.
-  double Attend(const OneSequenceStep& step, ConstMatrixView qkv, MatrixView out) {
+  double Attend(ActivationDType activation, const OneSequenceStep& step, ConstMatrixView qkv,
+                MatrixView out) {
     const int64_t turn_bytes = kTurnBytes * machine_.pool->num_threads() / shape_.tokens;
     const int64_t calls = quick_ ? 1 : std::max<int64_t>(1, turn_bytes / bytes_read());
     return Seconds([&] {
              for (int64_t i = 0; i < calls; ++i) {
-               machine_.BackendOf(ActivationDType::kF32)
+               machine_.BackendOf(activation)
                    .Attend(step.index, heads_, qkv, Layer(next_layer_++ % num_layers_),
                            {.scale = 0.1f}, out);
              }
@@ -138,31 +139,38 @@ void MeasureShape(Machine& machine, const std::string& name, const Shape& shape,
   std::vector<float> out(int64_t{shape.tokens} * shape.heads * shape.head_dim);
 
   std::vector<std::unique_ptr<Cache>> caches;
+  std::vector<std::pair<Cache*, ActivationDType>> cases;
   for (const KvFormat format : kFormats) {
     caches.push_back(std::make_unique<Cache>(machine, shape, heads, format, blocks, qkv, quick));
+    cases.emplace_back(caches.back().get(), ActivationDType::kF32);
+    if (format == KvFormat::kBF16 && machine.Has(ActivationDType::kBf16Amx)) {
+      cases.emplace_back(caches.back().get(), ActivationDType::kBf16Amx);
+    }
   }
   const OneSequenceStep step(blocks, shape.context - shape.tokens, shape.context);
   const ConstMatrixView q = View(qkv, shape.tokens, shape.width());
   const MatrixView out_view(reinterpret_cast<std::byte*>(out.data()), DType::kF32, shape.tokens,
                             int64_t{shape.heads} * shape.head_dim);
-  std::vector<std::vector<double>> seconds(caches.size()), of_read(caches.size());
+  std::vector<std::vector<double>> seconds(cases.size()), of_read(cases.size());
   double best_read = 0;
   for (int round = 0; round < (quick ? 2 : kBenchRounds); ++round) {
     const double read = machine.ReadBandwidth(round);
     best_read = std::max(best_read, read);
-    for (size_t i = 0; i < caches.size(); ++i) {
-      seconds[i].push_back(caches[i]->Attend(step, q, out_view));
-      of_read[i].push_back(static_cast<double>(caches[i]->bytes_read()) / seconds[i].back() * 1e-9 /
+    for (size_t i = 0; i < cases.size(); ++i) {
+      const auto [cache, activation] = cases[i];
+      seconds[i].push_back(cache->Attend(activation, step, q, out_view));
+      of_read[i].push_back(static_cast<double>(cache->bytes_read()) / seconds[i].back() * 1e-9 /
                            read);
     }
   }
-  for (size_t i = 0; i < caches.size(); ++i) {
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const auto [cache, activation] = cases[i];
     KernelResult result;
     result.name = name;
-    result.format = std::string(KvFormatName(caches[i]->format()));
-    result.activation = "f32";
+    result.format = std::string(KvFormatName(cache->format()));
+    result.activation = activation == ActivationDType::kF32 ? "f32" : "bf16-amx";
     result.seconds = Median(seconds[i]);
-    result.gb_per_s = static_cast<double>(caches[i]->bytes_read()) / result.seconds * 1e-9;
+    result.gb_per_s = static_cast<double>(cache->bytes_read()) / result.seconds * 1e-9;
     result.read_gb_per_s = best_read;
     result.share_of_read = Median(of_read[i]);
     // Scores and values: two operations each, of the mean of visible positions.

@@ -167,8 +167,10 @@ absl::StatusOr<std::unique_ptr<Machine>> Machine::Create(int num_threads, const 
 void Machine::SetWorkspace(const StepLimits& limits, const HeadLayout& heads) {
   for (int i = 0; i < kNumActivationDTypes; ++i) {
     if (backends[i] == nullptr) continue;
-    workspaces[i] = std::move(device->Allocate(backends[i]->WorkspaceBytes(limits, heads))).value();
-    backends[i]->SetWorkspace(workspaces[i].data(), limits, heads);
+    StepLimits its = limits;
+    its.bf16_tiles = i == static_cast<int>(ActivationDType::kBf16Amx);
+    workspaces[i] = std::move(device->Allocate(backends[i]->WorkspaceBytes(its, heads))).value();
+    backends[i]->SetWorkspace(workspaces[i].data(), its, heads);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/matmul/input_quantizer.h"
+#include "kernels/reference/ordered_math.h"
 #include "kernels/reference/quantized_weight.h"
 #include "kernels/reference/reference_backend.h"
 #include "kernels/simd/number_format.h"
@@ -31,19 +32,8 @@ float Chain(const float* x, const float* weight, int64_t begin, int64_t end) {
   return acc;
 }
 
-// The chain of ActivationDType::kBf16Amx, likewise.
-[[gnu::noipa]] float TileChain(const float* x, const float* weight, int64_t begin, int64_t end) {
-  if (begin == end) return -0.0f;
-  float acc = 0.0f;
-  for (int64_t tile = begin; tile < end; tile += 32) {
-    float sums[2] = {0.0f, 0.0f};  // of even inputs, of odd ones
-    for (int64_t k = tile; k < tile + 32; ++k) {
-      float& sum = sums[(k - tile) % 2];
-      sum = std::fma(k < end ? x[k] : 0.0f, k < end ? weight[k] : 0.0f, sum);
-    }
-    acc += sums[0] + sums[1];
-  }
-  return acc;
+float TileChain(const float* x, const float* weight, int64_t begin, int64_t end) {
+  return begin == end ? -0.0f : ordered::TileChain(x, weight, begin, end);
 }
 
 // One chain over the cells of each slice.

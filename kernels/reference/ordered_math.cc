@@ -1,5 +1,7 @@
 #include "kernels/reference/ordered_math.h"
 
+#include <xmmintrin.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -7,6 +9,31 @@
 #include "kernels/simd/exp_constants.h"
 
 namespace bulkhead::ordered {
+namespace {
+
+// A function apart, so that nothing of it leaves the mode.
+[[gnu::noipa]] float FlushedTileChain(const float* x, const float* w, int64_t begin, int64_t end) {
+  float acc = 0.0f;
+  for (int64_t tile = begin; tile < end; tile += 32) {
+    float sums[2] = {0.0f, 0.0f};  // of even inputs, of odd ones
+    for (int64_t k = tile; k < tile + 32; ++k) {
+      float& sum = sums[(k - tile) % 2];
+      sum = std::fma(k < end ? x[k] : 0.0f, k < end ? w[k] : 0.0f, sum);
+    }
+    acc += sums[0] + sums[1];
+  }
+  return acc;
+}
+
+}  // namespace
+
+float TileChain(const float* x, const float* w, int64_t begin, int64_t end) {
+  const unsigned mode = _mm_getcsr();
+  _mm_setcsr(mode | 0x8040);  // denormal inputs and results are 0
+  const float sum = FlushedTileChain(x, w, begin, end);
+  _mm_setcsr(mode);
+  return sum;
+}
 
 float FoldLanes(const float lanes[kLanes]) {
   float folded[kLanes];
@@ -28,6 +55,14 @@ float Exp(float x) {
   q = std::fma(q, r, kExpC2);
   const float p = std::fma(std::fma(q, r, 1.0f), r, 1.0f);
   return p * std::bit_cast<float>((std::bit_cast<uint32_t>(t) << 23) + 0x3f800000u);
+}
+
+float Exp2ForBf16(float x) {
+  if (x < kExp2Min) return 0.0f;
+  const float t = x + kExpRoundMagic;
+  const float r = x - (t - kExpRoundMagic);
+  const float p = std::fma(std::fma(std::fma(kExp2D3, r, kExp2D2), r, kExp2D1), r, 1.0f);
+  return std::bit_cast<float>((std::bit_cast<uint32_t>(t) << 23) + std::bit_cast<uint32_t>(p));
 }
 
 float SoftCap(float x, float soft_cap) {

@@ -21,4 +21,16 @@ BH_INLINE F32x16 Exp(F32x16 x) {
   return Select(is_zero, Zero(), Mul(p, power));
 }
 
+// 2^x for weights that bf16 holds. A NaN whose low bits are 0, as those of bf16 are, stays one.
+BH_INLINE F32x16 Exp2ForBf16(F32x16 x) {
+  const Mask16 is_zero = Less(x, Set1(kExp2Min));
+  const F32x16 t = Add(x, Set1(kExpRoundMagic));
+  const F32x16 r = Sub(x, Sub(t, Set1(kExpRoundMagic)));
+  F32x16 p = Fma(Set1(kExp2D3), r, Set1(kExp2D2));
+  p = Fma(p, r, Set1(kExp2D1));
+  p = Fma(p, r, Set1(1.0f));
+  const F32x16 power = FromBits(Add(ShiftLeft<23>(BitsOf(t)), BitsOf(p)));
+  return Select(is_zero, Zero(), power);
+}
+
 }  // namespace bulkhead::BH_ISA

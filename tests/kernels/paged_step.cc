@@ -47,8 +47,9 @@ PagedSequences::PagedSequences(Backend& backend, const AttentionCase& attention_
     scales_.push_back(0.003F * static_cast<float>(i + 1));
   }
   arena_.resize((num_blocks + 1) * Layer().geometry.LayerBlockBytes() + 1, kPoison);
-  const StepLimits limits{std::accumulate(lengths_.begin(), lengths_.end(), 0),
-                          static_cast<int>(lengths_.size()), longest};
+  StepLimits limits{std::accumulate(lengths_.begin(), lengths_.end(), 0),
+                    static_cast<int>(lengths_.size()), longest};
+  limits.bf16_tiles = case_.in_tiles;
   workspace_.resize(backend_.WorkspaceBytes(limits, Heads()) + 64, kPoison);
   void* aligned = workspace_.data();
   size_t space = workspace_.size();
@@ -126,6 +127,12 @@ void PagedSequences::PoisonBefore(int seq, int position) {
       }
     }
   }
+}
+
+void PagedSequences::SetValues(int seq, int position, float x) {
+  const int64_t first = int64_t{case_.num_heads() + case_.num_kv_heads} * case_.head_dim;
+  float* const row = qkv_[seq].data() + position * QkvWidth();
+  for (int head = 0; head < case_.num_kv_heads; ++head) row[first + head * case_.head_dim] = x;
 }
 
 void PagedSequences::Append(const std::vector<Piece>& pieces) {

@@ -20,8 +20,9 @@ struct AttentionCase {
   float soft_cap = 0;
   bool has_sinks = false;
   int chunk = 0;
-  int value_dim = 0;    // of a latent cache
-  int row_padding = 5;  // rows lie further apart than they are wide
+  int value_dim = 0;      // of a latent cache
+  int row_padding = 5;    // rows lie further apart than they are wide
+  bool in_tiles = false;  // the backend computes in ActivationDType::kBf16Amx
 
   int num_heads() const { return static_cast<int>(head_to_kv.size()); }
   // `group` query heads for each KV head.
@@ -51,6 +52,8 @@ class PagedSequences {
   PagedSequences(Backend& backend, const AttentionCase& attention_case, std::vector<int> lengths,
                  uint32_t seed);
 
+  // Column 0 of every value of this token becomes `x`.
+  void SetValues(int seq, int position, float x);
   // Appends the pieces' keys and values in one step.
   void Append(const std::vector<Piece>& pieces);
   // Appends, attends, and returns the heads' sums [tokens, h out_dim], the pieces' tokens in order.

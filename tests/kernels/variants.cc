@@ -14,9 +14,8 @@ std::string Variant::Name() const {
 }
 
 std::unique_ptr<Backend> Variant::Make(Device& device) const {
-  if (isa.empty()) return NewOrderedBackend(device);
-  auto backend =
-      NewCpuBackend(device, CpuBackendOptions{threads, isa.c_str(), ActivationDType::kF32, false});
+  if (isa.empty()) return NewOrderedBackend(device, activation);
+  auto backend = NewCpuBackend(device, CpuBackendOptions{threads, isa.c_str(), activation, false});
   BH_CHECK(backend.ok());
   return *std::move(backend);
 }
@@ -30,6 +29,16 @@ std::vector<Variant> AllVariants() {
   for (const Isa isa : PresentIsas()) {
     variants.push_back({IsaName(isa), 1});
     variants.push_back({IsaName(isa), 3});
+  }
+  return variants;
+}
+
+std::vector<Variant> TileVariants() {
+  std::vector<Variant> variants{{"", 1, ActivationDType::kBf16Amx}};
+  for (const Isa isa : {Isa::kPlainAmx, Isa::kAvx512Amx}) {
+    if (!CheckBf16Tiles(isa).ok()) continue;
+    variants.push_back({IsaName(isa), 1, ActivationDType::kBf16Amx});
+    variants.push_back({IsaName(isa), 3, ActivationDType::kBf16Amx});
   }
   return variants;
 }

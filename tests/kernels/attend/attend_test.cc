@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <tuple>
 
@@ -99,16 +100,24 @@ std::vector<AttentionCase> MixedCases() {
   return cases;
 }
 
-using Script = std::vector<float> (*)(Backend&, int);
+// `in_tiles`: the backend computes in ActivationDType::kBf16Amx.
+using Script = std::vector<float> (*)(Backend&, int i, bool in_tiles);
+
+enum class Oracle { kDouble, kOrdered, kOrderedInTiles };
 
 // What a reference backend says is computed once for all variants.
-const std::vector<float>& Memo(Script run, int i, std::unique_ptr<Backend> (*make)(Device&)) {
-  using Key = std::tuple<Script, int, std::unique_ptr<Backend> (*)(Device&)>;
+const std::vector<float>& Memo(Script run, int i, Oracle oracle) {
+  using Key = std::tuple<Script, int, Oracle>;
   static auto& memo = *new std::map<Key, std::vector<float>>;
-  const auto [place, is_new] = memo.try_emplace(Key{run, i, make});
+  const auto [place, is_new] = memo.try_emplace(Key{run, i, oracle});
   if (is_new) {
     const std::unique_ptr<Device> device = NewHostDevice(0);
-    place->second = run(*make(*device), i);
+    const bool in_tiles = oracle == Oracle::kOrderedInTiles;
+    const auto activation = in_tiles ? ActivationDType::kBf16Amx : ActivationDType::kF32;
+    const std::unique_ptr<Backend> backend = oracle == Oracle::kDouble
+                                                 ? NewReferenceBackend(*device)
+                                                 : NewOrderedBackend(*device, activation);
+    place->second = run(*backend, i, in_tiles);
   }
   return place->second;
 }
@@ -117,13 +126,18 @@ class Attention : public testing::TestWithParam<Variant> {
  protected:
   Attention() : device_(NewHostDevice(0)), backend_(GetParam().Make(*device_)) {}
 
+  static bool InTiles() { return GetParam().activation == ActivationDType::kBf16Amx; }
+  static const std::vector<float>& Ordered(Script run, int i) {
+    return Memo(run, i, InTiles() ? Oracle::kOrderedInTiles : Oracle::kOrdered);
+  }
+
   // The variant must be near the oracle and equal to ordered.
   void Compare(Script run, int i) {
-    const std::vector<float>& ordered = Memo(run, i, NewOrderedBackend);
     if (GetParam().isa.empty()) {
-      ExpectNear(ordered, Memo(run, i, NewReferenceBackend), kAttendTolerance);
+      ExpectNear(Ordered(run, i), Memo(run, i, Oracle::kDouble),
+                 InTiles() ? kAttendInTilesTolerance : kAttendTolerance);
     } else {
-      ExpectSameBits(run(*backend_, i), ordered);
+      ExpectSameBits(run(*backend_, i, InTiles()), Ordered(run, i));
     }
   }
 
@@ -131,8 +145,10 @@ class Attention : public testing::TestWithParam<Variant> {
   std::unique_ptr<Backend> backend_;
 };
 
-std::vector<float> RunMixedCase(Backend& backend, int i) {
-  return RunMixedStep(backend, MixedCases()[i]);
+std::vector<float> RunMixedCase(Backend& backend, int i, bool in_tiles) {
+  AttentionCase c = MixedCases()[i];
+  c.in_tiles = in_tiles;
+  return RunMixedStep(backend, c);
 }
 
 TEST_P(Attention, DecodesAndPrefillsLikeTheOracles) {
@@ -169,17 +185,20 @@ std::vector<float> RunInPieces(Backend& backend, const AttentionCase& c, int pie
   return out;
 }
 
-std::vector<float> RunAtOnce(Backend& backend, int i) {
-  return RunInPieces(backend, PieceCases()[i], kPromptTokens);
+std::vector<float> RunAtOnce(Backend& backend, int i, bool in_tiles) {
+  AttentionCase c = PieceCases()[i];
+  c.in_tiles = in_tiles;
+  return RunInPieces(backend, c, kPromptTokens);
 }
 
 TEST_P(Attention, APromptIsTheSameInAnyPiecesAndBlocks) {
   const int count = static_cast<int>(PieceCases().size());
   for (int i = 0; i < count; ++i) {
-    const std::vector<float>& expected = Memo(RunAtOnce, i, NewOrderedBackend);
+    const std::vector<float>& expected = Ordered(RunAtOnce, i);
     for (const int block_tokens : {16, 64}) {
       AttentionCase c = PieceCases()[i];
       c.block_tokens = block_tokens;
+      c.in_tiles = InTiles();
       for (const int piece : {1, 100, kPromptTokens}) {
         SCOPED_TRACE(testing::Message() << c << ", pieces of " << piece);
         ExpectSameBits(RunInPieces(*backend_, c, piece), expected);
@@ -201,8 +220,9 @@ std::vector<AttentionCase> LongCases() {
           {groups(1, 2), 1, 40, KvFormat::kBF16, 32, 0, 0, false, 0, 32}};
 }
 
-std::vector<float> RunLongContext(Backend& backend, int i) {
-  const AttentionCase c = LongCases()[i];
+std::vector<float> RunLongContext(Backend& backend, int i, bool in_tiles) {
+  AttentionCase c = LongCases()[i];
+  c.in_tiles = in_tiles;
   PagedSequences sequences(backend, c, {2100, 1500}, kSeed);
   sequences.Append({{0, 0, 2097}});
   sequences.Append({{1, 0, 1499}});
@@ -221,7 +241,8 @@ TEST_P(Attention, ALongContextMayBeSharedByThreads) {
 }
 
 TEST_P(Attention, ARowDoesNotDependOnTheOthers) {
-  const AttentionCase c{AttentionCase::Groups(2, 2), 2, 32, KvFormat::kBF16, 32, 0};
+  AttentionCase c{AttentionCase::Groups(2, 2), 2, 32, KvFormat::kBF16, 32, 0};
+  c.in_tiles = InTiles();
   const std::vector<int> lengths = {300, 40, 513};
   const auto row_of = [&](const std::vector<Piece>& step, size_t token) {
     PagedSequences sequences(*backend_, c, lengths, kSeed);
@@ -234,6 +255,33 @@ TEST_P(Attention, ARowDoesNotDependOnTheOthers) {
   const std::vector<float> alone = row_of({{0, 299, 300}}, 0);
   ExpectSameBits(row_of({{1, 0, 40}, {0, 299, 300}, {2, 450, 513}}, 40), alone);
   ExpectSameBits(row_of({{2, 450, 451}, {0, 299, 300}}, 1), alone);
+}
+
+// An infinite value in column 0 shows there, in the rows that see it, and nowhere else.
+TEST_P(Attention, AnInfiniteValueIsSeenByItsOwnRowsAlone) {
+  constexpr int kTokens = 300;
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const int window : {0, 70}) {
+    AttentionCase c{AttentionCase::Groups(1, 3), 1, 32, KvFormat::kBF16, 16, window};
+    c.in_tiles = InTiles();
+    const auto attend = [&](float value) {
+      PagedSequences sequences(*backend_, c, {kTokens}, kSeed);
+      for (const int position : {9, 263}) sequences.SetValues(0, position, value);
+      return sequences.AppendAndAttend({{0, 0, kTokens}});
+    };
+    const std::vector<float> finite = attend(0.5f);
+    const std::vector<float> infinite = attend(kInfinity);
+    for (size_t i = 0; i < finite.size(); ++i) {
+      const int position = static_cast<int>(i) / (c.num_heads() * c.head_dim);
+      const int column = static_cast<int>(i) % c.head_dim;
+      const auto sees = [&](int at) {
+        return at <= position && (window == 0 || at > position - window);
+      };
+      const bool shows = column == 0 && (sees(9) || sees(263));
+      ASSERT_EQ(infinite[i], shows ? kInfinity : finite[i])
+          << "position " << position << ", column " << column << ", window " << window;
+    }
+  }
 }
 
 TEST_P(Attention, EveryCodeOfAnFp8CacheIsReadAsItsNumber) {
@@ -261,6 +309,8 @@ TEST_P(Attention, AStepWithoutTokensDoesNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Variants, Attention, testing::ValuesIn(AllVariants()),
+                         [](const auto& info) { return info.param.Name(); });
+INSTANTIATE_TEST_SUITE_P(Tiles, Attention, testing::ValuesIn(TileVariants()),
                          [](const auto& info) { return info.param.Name(); });
 
 }  // namespace
