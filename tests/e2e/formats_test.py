@@ -48,12 +48,12 @@ class FormatsTest(unittest.TestCase):
         self.assertNotEqual(loss, nll("--kv-cache-dtype", "f32", "--dtype", "bfloat16"))
 
     def test_bf16_in_emulated_tiles_loses_little_with_the_same_bits_on_one_rank_and_two(self):
-        flags = ("--kv-cache-dtype", "f32", "--activation-dtype", "bf16-amx", "--cpu-isa", "plain_amx")
+        flags = ("--kv-cache-dtype", "bf16", "--activation-dtype", "bf16-amx", "--cpu-isa", "plain_amx")
         texts = heldout()[:2]
         expected = sum(text["nll"] for text in texts)
         alone = nll(*flags, texts=texts)
         self.assertAlmostEqual(alone, expected, delta=1e-3 * expected)
-        self.assertNotEqual(alone, nll("--kv-cache-dtype", "f32", "--activation-dtype", "bf16", texts=texts))
+        self.assertNotEqual(alone, nll("--kv-cache-dtype", "bf16", "--activation-dtype", "bf16", texts=texts))
         with unittest.mock.patch.object(group, "RANKS", 2):
             self.assertEqual(nll(*flags, texts=texts), alone)
 
