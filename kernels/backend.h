@@ -65,8 +65,9 @@ struct StepLimits {
   int64_t max_inputs = 0;       // K at most of any product
   bool bf16_inputs = false;     // ActivationDType::kBf16
   bool bf16_tiles = false;      // ActivationDType::kBf16Amx
-  bool quantized_weights = false;  // whether any product has one
-  int num_experts = 0;             // of a layer at most; 0: the model has none
+  bool attention_in_tiles = false;  // AttentionDType::kBf16Amx
+  bool quantized_weights = false;   // whether any product has one
+  int num_experts = 0;              // of a layer at most; 0: the model has none
   int experts_per_token = 0;
   int64_t max_expert_inputs = 0;  // K at most of an expert's product
   int delta_key_dim = 0;          // of linear attention's heads; 0: the model has none
@@ -83,7 +84,7 @@ struct StepLimits {
 // taken in 32s from its begin on, what the last one lacks as 0: of each, a chain of fused
 // multiply-adds over the even inputs from +0, and one over the odd ones; acc = acc + (even + odd),
 // with denormals as 0, too. That is what tdpbf16ps of AMX computes (Intel's manual). Only CPUs with
-// it, and their emulation, have this. Attend has such sums, too, where the cache is in bf16. kInt8:
+// it, and their emulation, have this. kInt8:
 // of products with quantised weights inputs are quantised too, row by row and cell by cell
 // (kernels/matmul/input_quantizer.h), a cell's sum is exact, and the chain of an output is acc =
 // fma(float(sum of (q - z) x), weight scale * input scale, acc) over ascending cells. Linears with
@@ -94,6 +95,13 @@ constexpr const char* ActivationDTypeName(ActivationDType activation) {
   if (activation == ActivationDType::kInt8) return "int8";
   if (activation == ActivationDType::kBf16Amx) return "bf16-amx";
   return activation == ActivationDType::kBf16 ? "bfloat16" : "float32";
+}
+
+// In what Attend computes. kBf16Amx: where the cache is in bf16, in the tiles of
+// ActivationDType::kBf16Amx (kernels/attend/reference.cc), else as kF32.
+enum class AttentionDType { kF32, kBf16Amx };
+constexpr const char* AttentionDTypeName(AttentionDType attention) {
+  return attention == AttentionDType::kBf16Amx ? "bf16-amx" : "float32";
 }
 
 // The leaves of a sum over this rank's heads: leaf i has the heads of q from q[i] to q[i + 1], and
@@ -224,7 +232,8 @@ std::unique_ptr<Backend> NewReferenceBackend(Device& device);  // f32 activation
 // Plain loops with std::fma in the order that the promise of equal bits fixes: the oracle of the
 // bits.
 std::unique_ptr<Backend> NewOrderedBackend(Device& device);  // f32 activations
-std::unique_ptr<Backend> NewOrderedBackend(Device& device, ActivationDType activation);
+std::unique_ptr<Backend> NewOrderedBackend(Device& device, ActivationDType activation,
+                                           AttentionDType attention = AttentionDType::kF32);
 
 // SIMD. `isa`: "auto" (the best that this CPU has), "avx512", "avx2" or "plain". `num_threads` in
 // [1, kMaxThreads]. The calling thread works too. INVALID_ARGUMENT for an unknown or absent isa,
@@ -233,6 +242,7 @@ struct CpuBackendOptions {
   int num_threads = 1;
   const char* isa = "auto";
   ActivationDType activation = ActivationDType::kF32;
+  AttentionDType attention = AttentionDType::kF32;
   bool may_spin = true;  // false where ranks x threads exceed the cores: waits yield, then sleep
 };
 inline constexpr int kMaxThreads = 64;

@@ -102,10 +102,11 @@ const char* IsaNameOf(CpuIsa isa) {
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& options,
                                                      const ThreadConfig& threads,
-                                                     ActivationDType activation, Device& device) {
+                                                     const ModelLimits& formats, Device& device) {
   auto backend = NewCpuBackend(device, {.num_threads = threads.num_threads,
                                         .isa = IsaNameOf(options.cpu_isa),
-                                        .activation = activation,
+                                        .activation = formats.activation,
+                                        .attention = formats.attention,
                                         .may_spin = threads.may_spin});
   if (backend.ok()) return backend;
   return WithExitCode(backend.status(), absl::IsResourceExhausted(backend.status())
@@ -113,24 +114,30 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& option
                                             : ExitCode::kUsage);
 }
 
-absl::Status CheckActivation(const EngineOptions& options, ActivationDType activation) {
-  if (activation != ActivationDType::kBf16Amx) return absl::OkStatus();
+absl::Status CheckActivation(const EngineOptions& options, ActivationDType activation,
+                             AttentionDType attention) {
   BH_ASSIGN_OR_RETURN(const Isa isa, ParseIsa(IsaNameOf(options.cpu_isa)));
-  return CheckBf16Tiles(isa);
+  return CheckBf16Tiles(isa, activation, attention);
 }
 
 void LogActivationAdvice(const EngineOptions& options, const ModelConfig& model,
                          const ModelLimits& formats) {
   const bool has_experts = model.moe.num_experts > 0;  // which stay in f32
-  if (options.activation_dtype.has_value() || formats.activation != ActivationDType::kF32 ||
-      formats.weights.layers != WeightFormat::kBF16 || has_experts ||
-      options.cpu_isa == CpuIsa::kPlainAmx ||
-      !CheckActivation(options, ActivationDType::kBf16Amx).ok()) {
+  const bool products = !options.activation_dtype.has_value() && !has_experts &&
+                        formats.activation == ActivationDType::kF32 &&
+                        formats.weights.layers == WeightFormat::kBF16;
+  const bool attention = !options.attention_dtype.has_value() &&
+                         formats.attention == AttentionDType::kF32 &&
+                         formats.kv_format == KvFormat::kBF16;
+  if ((!products && !attention) || options.cpu_isa == CpuIsa::kPlainAmx ||
+      !CheckActivation(options, ActivationDType::kBf16Amx, AttentionDType::kF32).ok()) {
     return;
   }
-  BH_LOG(kInfo) << "this CPU has AMX: if all ranks' CPUs have it, --activation-dtype bf16-amx is "
-                   "several times as fast in prefill; it rounds inputs of products to bf16, as "
-                   "PyTorch does";
+  BH_LOG(kInfo) << "this CPU has AMX: if all ranks' CPUs have it, "
+                << (products ? "--activation-dtype bf16-amx is several times as fast in prefill; "
+                               "it rounds inputs of products to bf16, as PyTorch does"
+                             : "--attention-dtype bf16-amx makes prefill of long prompts faster; "
+                               "it rounds queries and weights of values to bf16, as PyTorch does");
 }
 
 // Whether a layer has matrices in numbers beside quantised ones.

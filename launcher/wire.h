@@ -35,10 +35,11 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const DeviceBudget& budget, C
 const char* IsaNameOf(CpuIsa isa);
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& options,
                                                      const ThreadConfig& threads,
-                                                     ActivationDType activation, Device& device);
+                                                     const ModelLimits& formats, Device& device);
 
-// Whether this machine's CPU computes with such activations, as MakeBackend asks.
-absl::Status CheckActivation(const EngineOptions& options, ActivationDType activation);
+// Whether this machine's CPU computes with such activations and attention, as MakeBackend asks.
+absl::Status CheckActivation(const EngineOptions& options, ActivationDType activation,
+                             AttentionDType attention);
 // Names a faster way of this CPU that changes answers' last bits, and so is never the default.
 void LogActivationAdvice(const EngineOptions& options, const ModelConfig& model,
                          const ModelLimits& formats);

@@ -80,12 +80,12 @@ AttentionSizes::AttentionSizes(const StepLimits& limits, const HeadLayout& heads
   const int64_t part = std::max(LargestPart(heads), LargestPart(full));
   const int64_t tokens = limits.max_num_batched_tokens;
   const int64_t seqs = std::min<int64_t>(limits.max_num_seqs, tokens);
-  const int rows = limits.bf16_tiles ? kAttentionTileUnitRows : kAttentionRows;
+  const int rows = limits.attention_in_tiles ? kAttentionTileUnitRows : kAttentionRows;
   tile_tokens = static_cast<int>(std::max<int64_t>(1, rows / part));
   head_dim = std::max(heads.head_dim, full.head_dim);
   out_dim = std::max(heads.out_dim(), full.out_dim());
   scratch_floats = AttentionScratchFloats(rows, head_dim, out_dim);
-  if (limits.bf16_tiles) {
+  if (limits.attention_in_tiles) {
     scratch_floats = std::max(scratch_floats, AttentionTileScratchFloats(rows, head_dim, out_dim));
   }
   // Cutting tiles adds at most one unit for each fair share.

@@ -1,4 +1,4 @@
-// Attention over a cache in bf16 in AMX's tile registers (ActivationDType::kBf16Amx): what crosses
+// Attention over a cache in bf16 in AMX's tile registers (AttentionDType::kBf16Amx): what crosses
 // from the CPU backend into bf16_amx.cc. kernels/attend/reference.cc says what is computed.
 #pragma once
 

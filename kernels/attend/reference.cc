@@ -10,7 +10,7 @@
 // A head's sink s, a score without a value, joins behind the last one:
 //   m' = max(m, s)   a = Exp(m - m')   l' = fma(l, a, Exp(s - m'))   o'_i = o_i * a
 // and at the end out_i = o_i / l, of an fp8 cache times the scale of the head's values.
-// With ActivationDType::kBf16Amx and a cache in bf16 both chains are those of tiles: q is rounded
+// With AttentionDType::kBf16Amx and a cache in bf16 both chains are those of tiles: q is rounded
 // to bf16, denormals as 0, i is taken in 32s, p_s is rounded likewise for the values alone, and s
 // is taken in 32s from the chunk's begin on, what is not visible as 0; an o_i that is a zero is +0.
 // p_s = Exp2ForBf16(fma(score_s, c, -(m * c))), c = log2(e); without a soft cap score_s and this m
@@ -201,7 +201,7 @@ void ReferenceBackend::Attend(const StepIndex& index, const HeadLayout& heads, C
           kv.ValueScale(kv_head),
           options.soft_cap,
           options.sinks.empty() ? nullptr : options.sinks.F32() + head,
-          activation_ == ActivationDType::kBf16Amx && kv.geometry.format == KvFormat::kBF16};
+          attention_ == AttentionDType::kBf16Amx && kv.geometry.format == KvFormat::kBF16};
       float* out_head = out.F32(t) + int64_t{head} * heads.out_dim();
       in_order_ ? AttendInOrder(cache, query, out_head) : AttendInDouble(cache, query, out_head);
     }

@@ -153,8 +153,10 @@ absl::StatusOr<std::unique_ptr<Machine>> Machine::Create(int num_threads, const 
   BH_ASSIGN_OR_RETURN(machine->isa, ParseIsa(isa));
   for (const auto activation : {ActivationDType::kF32, ActivationDType::kBf16,
                                 ActivationDType::kBf16Amx, ActivationDType::kInt8}) {
-    if (activation == ActivationDType::kBf16Amx && !CheckBf16Tiles(machine->isa).ok()) continue;
+    if (!CheckBf16Tiles(machine->isa, activation).ok()) continue;
     options.activation = activation;
+    options.attention =
+        activation == ActivationDType::kBf16Amx ? AttentionDType::kBf16Amx : AttentionDType::kF32;
     BH_ASSIGN_OR_RETURN(machine->backends[static_cast<int>(activation)],
                         NewCpuBackend(*machine->device, options));
   }
@@ -169,6 +171,7 @@ void Machine::SetWorkspace(const StepLimits& limits, const HeadLayout& heads) {
     if (backends[i] == nullptr) continue;
     StepLimits its = limits;
     its.bf16_tiles = i == static_cast<int>(ActivationDType::kBf16Amx);
+    its.attention_in_tiles = its.bf16_tiles;
     workspaces[i] = std::move(device->Allocate(backends[i]->WorkspaceBytes(its, heads))).value();
     backends[i]->SetWorkspace(workspaces[i].data(), its, heads);
   }

@@ -12,8 +12,12 @@
 namespace bulkhead {
 
 CpuBackend::CpuBackend(Device& device, Isa isa, ActivationDType activation,
-                       std::unique_ptr<ThreadPool> pool)
-    : device_(device), isa_(isa), activation_(activation), pool_(std::move(pool)) {}
+                       AttentionDType attention, std::unique_ptr<ThreadPool> pool)
+    : device_(device),
+      isa_(isa),
+      activation_(activation),
+      attention_(attention),
+      pool_(std::move(pool)) {}
 
 int64_t CpuBackend::PackedBytes(const LinearShape& shape) const { return PanelBytes(shape); }
 
@@ -64,10 +68,11 @@ absl::StatusOr<std::unique_ptr<Backend>> NewCpuBackend(Device& device,
                                                    "; it must lie in [1, ", kMaxThreads, "]"));
   }
   BH_ASSIGN_OR_RETURN(const Isa isa, ParseIsa(options.isa));
-  if (options.activation == ActivationDType::kBf16Amx) BH_RETURN_IF_ERROR(CheckBf16Tiles(isa));
+  BH_RETURN_IF_ERROR(CheckBf16Tiles(isa, options.activation, options.attention));
   BH_ASSIGN_OR_RETURN(std::unique_ptr<ThreadPool> pool,
                       ThreadPool::Create(options.num_threads, options.may_spin));
-  return std::make_unique<CpuBackend>(device, isa, options.activation, std::move(pool));
+  return std::make_unique<CpuBackend>(device, isa, options.activation, options.attention,
+                                      std::move(pool));
 }
 
 }  // namespace bulkhead

@@ -15,7 +15,8 @@ namespace bulkhead {
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(Device& device, Isa isa, ActivationDType activation, std::unique_ptr<ThreadPool> pool);
+  CpuBackend(Device& device, Isa isa, ActivationDType activation, AttentionDType attention,
+             std::unique_ptr<ThreadPool> pool);
 
   Device& device() override { return device_; }
   int64_t PackedBytes(const LinearShape& shape) const override;
@@ -44,6 +45,7 @@ class CpuBackend final : public Backend {
   Device& device_;
   const Isa isa_;
   const ActivationDType activation_;
+  const AttentionDType attention_;
   const std::unique_ptr<ThreadPool> pool_;
   CpuMatMulScratch mat_mul_scratch_;
   CpuAttendScratch attend_scratch_;

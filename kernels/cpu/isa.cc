@@ -114,16 +114,24 @@ Isa BestIsa(const std::vector<Isa>& present, bool is_intel) {
   return last == Isa::kAvx512Bf16 && is_intel ? Isa::kAvx512Vnni : last;
 }
 
-absl::Status CheckBf16Tiles(Isa isa) {
+absl::Status CheckBf16Tiles(Isa isa, ActivationDType activation, AttentionDType attention) {
   if (isa == Isa::kPlainAmx) return absl::OkStatus();
-  return CheckBf16Tiles(isa, FindBf16Tiles(), CpuName());
+  const bool in_tiles =
+      activation == ActivationDType::kBf16Amx || attention == AttentionDType::kBf16Amx;
+  return in_tiles ? CheckBf16Tiles(isa, activation, attention, FindBf16Tiles(), CpuName())
+                  : absl::OkStatus();
 }
 
-absl::Status CheckBf16Tiles(Isa isa, const Bf16TilesFound& found, const std::string& cpu) {
+absl::Status CheckBf16Tiles(Isa isa, ActivationDType activation, AttentionDType attention,
+                            const Bf16TilesFound& found, const std::string& cpu) {
+  const bool products = activation == ActivationDType::kBf16Amx;
+  if (!products && attention != AttentionDType::kBf16Amx) return absl::OkStatus();
   const auto refuse = [&](const auto&... why) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--activation-dtype bf16-amx: ", why...,
-        "; --activation-dtype bf16 has products in bf16 on every CPU, with bits of its own"));
+        products ? "--activation-dtype" : "--attention-dtype", " bf16-amx: ", why...,
+        products
+            ? "; --activation-dtype bf16 has products in bf16 on every CPU, with bits of its own"
+            : "; without the flag attention is in f32, which every CPU has"));
   };
   if (!found.amx) {
     return refuse("this CPU (", cpu, ") has no AMX (amx_tile and amx_int8 in CPUID, tile state in ",

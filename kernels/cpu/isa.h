@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "kernels/backend.h"
 #include "kernels/simd/per_isa.h"
 
 namespace bulkhead {
@@ -37,10 +38,12 @@ struct Bf16TilesFound {
   bool as_defined = false;  // tdpbf16ps gives the bits of ActivationDType::kBf16Amx
 };
 
-// INVALID_ARGUMENT unless products in bf16 in tiles run on `isa`; names what is missing.
-absl::Status CheckBf16Tiles(Isa isa);
+// INVALID_ARGUMENT where these want tiles of bf16 and `isa` has none; names what is missing.
+absl::Status CheckBf16Tiles(Isa isa, ActivationDType activation,
+                            AttentionDType attention = AttentionDType::kF32);
 // The same of what was found on a CPU of this name.
-absl::Status CheckBf16Tiles(Isa isa, const Bf16TilesFound& found, const std::string& cpu);
+absl::Status CheckBf16Tiles(Isa isa, ActivationDType activation, AttentionDType attention,
+                            const Bf16TilesFound& found, const std::string& cpu);
 
 // "auto" is BestIsa. INVALID_ARGUMENT for an unknown name or one that is absent here.
 absl::StatusOr<Isa> ParseIsa(absl::string_view name);

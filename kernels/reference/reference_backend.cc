@@ -63,8 +63,10 @@ std::unique_ptr<Backend> NewOrderedBackend(Device& device) {
   return NewOrderedBackend(device, ActivationDType::kF32);
 }
 
-std::unique_ptr<Backend> NewOrderedBackend(Device& device, ActivationDType activation) {
-  return std::make_unique<ReferenceBackend>(device, ReferenceBackend::Order::kPromised, activation);
+std::unique_ptr<Backend> NewOrderedBackend(Device& device, ActivationDType activation,
+                                           AttentionDType attention) {
+  return std::make_unique<ReferenceBackend>(device, ReferenceBackend::Order::kPromised, activation,
+                                            attention);
 }
 
 }  // namespace bulkhead

@@ -17,8 +17,12 @@ class ReferenceBackend : public Backend {
  public:
   enum class Order { kDouble, kPromised };
 
-  ReferenceBackend(Device& device, Order order, ActivationDType activation)
-      : device_(device), in_order_(order == Order::kPromised), activation_(activation) {}
+  ReferenceBackend(Device& device, Order order, ActivationDType activation,
+                   AttentionDType attention = AttentionDType::kF32)
+      : device_(device),
+        in_order_(order == Order::kPromised),
+        activation_(activation),
+        attention_(attention) {}
 
   Device& device() override { return device_; }
   int64_t PackedBytes(const LinearShape& shape) const override;
@@ -49,6 +53,7 @@ class ReferenceBackend : public Backend {
   Device& device_;
   const bool in_order_;  // promised
   const ActivationDType activation_;
+  const AttentionDType attention_;
 };
 
 }  // namespace bulkhead

@@ -167,6 +167,7 @@ class ThroughputJob final : public BatchJob {
         {"architecture", engine_->source.config.model.architecture},
         {"weight_dtype", WeightFormatsText(limits.weights)},
         {"activation_dtype", ActivationDTypeName(limits.activation)},
+        {"attention_dtype", AttentionDTypeName(limits.attention)},
         {"kv_cache_dtype", report.kv_cache_dtype},
         {"tensor_parallel_size", engine_->topology.size},
         {"threads", engine_->threads.num_threads},

@@ -96,6 +96,7 @@ class VerifyJob final : public BatchJob {
         {"equal_shares", options_.engine.tp_shares.empty() && !options_.engine.tp_shares_auto},
         {"subject",
          {{"activation_dtype", ActivationDTypeName(limits.activation)},
+          {"attention_dtype", AttentionDTypeName(limits.attention)},
           {"checkpoint", absl::StrCat(absl::Hex(engine.source.checkpoint->Fingerprint()))},
           {"config", ReadConfigText(engine.source.dir).sha256},
           {"input_len", absl::StrJoin(options_.input_lens, ",")},

@@ -60,6 +60,7 @@ struct EngineOptions {
   std::optional<WeightFormat> weight_dtype;  // kInt8 or kInt4: quantised at load
   int weight_group_size = 0;  // of --weight-dtype: 32, 64 or 128 inputs; 0: its default
   std::optional<ActivationDType> activation_dtype;  // absent: int8 if weights are quantised
+  std::optional<AttentionDType> attention_dtype;    // absent: as activation_dtype has it
   std::optional<KvFormat> kv_cache_dtype;           // absent: the checkpoint's
   NumaOption numa;
   std::optional<int> threads;               // per rank; absent: physical cores / ranks on the host

@@ -80,7 +80,7 @@ absl::Status CreateDeviceAndBackend(const EngineOptions& options, const DeviceBu
   if (engine.driver == nullptr) {
     engine.device = MakeDevice(budget);
     BH_ASSIGN_OR_RETURN(engine.backend,
-                        MakeBackend(options, engine.threads, formats.activation, *engine.device));
+                        MakeBackend(options, engine.threads, formats, *engine.device));
     if (engine.topology.coordinator()) {
       LogActivationAdvice(options, engine.source.config.model, formats);
     }

@@ -91,6 +91,7 @@ EngineOptions DraftOptionsOf(const EngineOptions& options) {
   own.weight_dtype.reset();
   own.weight_group_size = 0;
   own.activation_dtype.reset();
+  own.attention_dtype.reset();
   return own;
 }
 
@@ -260,6 +261,7 @@ absl::StatusOr<ModelLimits> DraftFormatsOf(const EngineOptions& options, const M
   }
   BH_ASSIGN_OR_RETURN(ModelLimits formats, FormatsOf(DraftOptionsOf(options), draft));
   formats.activation = beside.activation;
+  formats.attention = beside.attention;
   return formats;
 }
 
@@ -285,6 +287,15 @@ absl::StatusOr<ModelLimits> FormatsOf(const EngineOptions& options, const ModelS
   }
   formats.kv_format = options.kv_cache_dtype.value_or(
       model.quantization.fp8_kv ? KvFormat::kFP8 : KvFormatOf(stated));
+  formats.attention =
+      options.attention_dtype.value_or(in_amx ? AttentionDType::kBf16Amx : AttentionDType::kF32);
+  if (options.attention_dtype == AttentionDType::kBf16Amx && formats.kv_format != KvFormat::kBF16) {
+    return WithExitCode(
+        absl::InvalidArgumentError(absl::StrCat(
+            "--attention-dtype bf16-amx is for a KV cache in bfloat16, and this one is ",
+            KvFormatName(formats.kv_format), "; add --kv-cache-dtype bfloat16, or leave it out")),
+        ExitCode::kUsage);
+  }
   formats.sum_dtype = options.all_reduce_dtype;
   formats.block_tokens = options.block_size;
   formats.caches_states = options.enable_prefix_caching && model.keeps_states();

@@ -277,14 +277,15 @@ absl::StatusOr<std::unique_ptr<Planned>> MakePlan(const EngineOptions& engine,
                                                   UsesCublasLt(), MaxSharedBytes(options)));
     BH_RETURN_IF_ERROR(CheckDraftOnGpu(plan->source, MaxSharedBytes(options)));
   } else {
-    const absl::Status computes = CheckActivation(engine, plan->source.formats.activation);
+    const absl::Status computes =
+        CheckActivation(engine, plan->source.formats.activation, plan->source.formats.attention);
     if (!computes.ok()) {
       plan->source.config.warnings.push_back(
           absl::StrCat("serve would not start on this machine: ", computes.message()));
     }
     plan->device = MakeDevice(plan->budgets[0]);
     // No size depends on what this CPU computes: the plan may be for another.
-    BH_ASSIGN_OR_RETURN(plan->sizes, MakeBackend(engine, {}, ActivationDType::kF32, *plan->device));
+    BH_ASSIGN_OR_RETURN(plan->sizes, MakeBackend(engine, {}, ModelLimits{}, *plan->device));
   }
   plan->model =
       std::make_unique<ModelCapacity>(plan->source.config.model, plan->source.formats, plan->engine,

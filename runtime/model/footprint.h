@@ -21,6 +21,7 @@ namespace bulkhead {
 struct ModelLimits : Limits {
   WeightFormats weights;
   ActivationDType activation = ActivationDType::kF32;  // of products with quantised weights
+  AttentionDType attention = AttentionDType::kF32;
   KvFormat kv_format = KvFormat::kF32;
   Transport transport = Transport::kShared;
   DType sum_dtype = DType::kF32;  // CommLimits::sum_dtype

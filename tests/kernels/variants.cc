@@ -14,8 +14,9 @@ std::string Variant::Name() const {
 }
 
 std::unique_ptr<Backend> Variant::Make(Device& device) const {
-  if (isa.empty()) return NewOrderedBackend(device, activation);
-  auto backend = NewCpuBackend(device, CpuBackendOptions{threads, isa.c_str(), activation, false});
+  if (isa.empty()) return NewOrderedBackend(device, ActivationDType::kF32, attention);
+  auto backend = NewCpuBackend(
+      device, CpuBackendOptions{threads, isa.c_str(), ActivationDType::kF32, attention, false});
   BH_CHECK(backend.ok());
   return *std::move(backend);
 }
@@ -34,11 +35,11 @@ std::vector<Variant> AllVariants() {
 }
 
 std::vector<Variant> TileVariants() {
-  std::vector<Variant> variants{{"", 1, ActivationDType::kBf16Amx}};
+  std::vector<Variant> variants{{"", 1, AttentionDType::kBf16Amx}};
   for (const Isa isa : {Isa::kPlainAmx, Isa::kAvx512Amx}) {
-    if (!CheckBf16Tiles(isa).ok()) continue;
-    variants.push_back({IsaName(isa), 1, ActivationDType::kBf16Amx});
-    variants.push_back({IsaName(isa), 3, ActivationDType::kBf16Amx});
+    if (!CheckBf16Tiles(isa, ActivationDType::kBf16Amx).ok()) continue;
+    variants.push_back({IsaName(isa), 1, AttentionDType::kBf16Amx});
+    variants.push_back({IsaName(isa), 3, AttentionDType::kBf16Amx});
   }
   return variants;
 }

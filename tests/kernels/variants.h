@@ -14,7 +14,7 @@ namespace bulkhead {
 struct Variant {
   std::string isa;  // empty: ordered
   int threads = 1;
-  ActivationDType activation = ActivationDType::kF32;
+  AttentionDType attention = AttentionDType::kF32;
 
   std::string Name() const;
   std::unique_ptr<Backend> Make(Device& device) const;
@@ -23,7 +23,7 @@ std::ostream& operator<<(std::ostream& out, const Variant& variant);
 
 // Ordered, and every instruction set of this machine with 1 and 3 threads.
 std::vector<Variant> AllVariants();
-// The same of ActivationDType::kBf16Amx: ordered, the emulation, and the tiles where they are.
+// The same of AttentionDType::kBf16Amx: ordered, the emulation, and the tiles where they are.
 std::vector<Variant> TileVariants();
 
 // `count` numbers that look normal (mean 0, variance 1), the same on every machine.

@@ -41,10 +41,12 @@ void OrDie(const absl::Status& status) {
 
 std::unique_ptr<Backend> MakeBackend(Device& device, const RigOptions& options) {
   if (options.backend == "reference") return NewReferenceBackend(device);
-  if (options.backend == "ordered") return NewOrderedBackend(device, options.activation);
+  if (options.backend == "ordered")
+    return NewOrderedBackend(device, options.activation, options.attention);
   return OrDie(NewCpuBackend(device, {.num_threads = options.threads,
                                       .isa = options.backend.c_str(),
                                       .activation = options.activation,
+                                      .attention = options.attention,
                                       .may_spin = false}));
 }
 

@@ -36,6 +36,7 @@ struct RigOptions {
   KvFormat kv_format = KvFormat::kF32;
   std::optional<WeightFormat> weight_dtype = std::nullopt;  // quantised at load
   ActivationDType activation = ActivationDType::kF32;
+  AttentionDType attention = AttentionDType::kF32;
   // > 0: the pool has this many blocks when the runner is made, and grows to its size afterwards.
   int64_t blocks_at_first = 0;
   int decode_tokens = 0;  // tokens after each prompt

@@ -100,7 +100,7 @@ std::vector<AttentionCase> MixedCases() {
   return cases;
 }
 
-// `in_tiles`: the backend computes in ActivationDType::kBf16Amx.
+// `in_tiles`: the backend attends in AttentionDType::kBf16Amx.
 using Script = std::vector<float> (*)(Backend&, int i, bool in_tiles);
 
 enum class Oracle { kDouble, kOrdered, kOrderedInTiles };
@@ -113,10 +113,10 @@ const std::vector<float>& Memo(Script run, int i, Oracle oracle) {
   if (is_new) {
     const std::unique_ptr<Device> device = NewHostDevice(0);
     const bool in_tiles = oracle == Oracle::kOrderedInTiles;
-    const auto activation = in_tiles ? ActivationDType::kBf16Amx : ActivationDType::kF32;
-    const std::unique_ptr<Backend> backend = oracle == Oracle::kDouble
-                                                 ? NewReferenceBackend(*device)
-                                                 : NewOrderedBackend(*device, activation);
+    const auto attention = in_tiles ? AttentionDType::kBf16Amx : AttentionDType::kF32;
+    const std::unique_ptr<Backend> backend =
+        oracle == Oracle::kDouble ? NewReferenceBackend(*device)
+                                  : NewOrderedBackend(*device, ActivationDType::kF32, attention);
     place->second = run(*backend, i, in_tiles);
   }
   return place->second;
@@ -126,7 +126,7 @@ class Attention : public testing::TestWithParam<Variant> {
  protected:
   Attention() : device_(NewHostDevice(0)), backend_(GetParam().Make(*device_)) {}
 
-  static bool InTiles() { return GetParam().activation == ActivationDType::kBf16Amx; }
+  static bool InTiles() { return GetParam().attention == AttentionDType::kBf16Amx; }
   static const std::vector<float>& Ordered(Script run, int i) {
     return Memo(run, i, InTiles() ? Oracle::kOrderedInTiles : Oracle::kOrdered);
   }

@@ -239,7 +239,8 @@ TEST_P(Bf16AmxTest, LeavesOtherWeightsInF32) {
 
 std::vector<Isa> IsasWithBf16Tiles() {
   std::vector<Isa> isas = {Isa::kPlainAmx};
-  if (CheckBf16Tiles(Isa::kAvx512Amx).ok()) isas.push_back(Isa::kAvx512Amx);
+  if (CheckBf16Tiles(Isa::kAvx512Amx, ActivationDType::kBf16Amx).ok())
+    isas.push_back(Isa::kAvx512Amx);
   return isas;
 }
 
@@ -353,16 +354,20 @@ TEST(Bf16AmxCheckTest, FindsSumsThatAreNotThoseOfTheEmulation) {
 }
 
 TEST(Bf16AmxCheckTest, NamesWhatIsMissing) {
-  const auto refusal = [](Isa isa, const Bf16TilesFound& found) {
-    const absl::Status status = CheckBf16Tiles(isa, found, "Acme 9000");
-    EXPECT_EQ(status.ok() ? absl::StatusCode::kInvalidArgument : status.code(),
-              absl::StatusCode::kInvalidArgument);
+  const auto refusal = [](Isa isa, const Bf16TilesFound& found, bool products = true) {
+    const absl::Status status = CheckBf16Tiles(
+        isa, products ? ActivationDType::kBf16Amx : ActivationDType::kInt8,
+        products ? AttentionDType::kF32 : AttentionDType::kBf16Amx, found, "Acme 9000");
+    EXPECT_TRUE(status.ok() || absl::IsInvalidArgument(status)) << status;
     return std::string(status.message());
   };
   Bf16TilesFound found;
   EXPECT_THAT(refusal(Isa::kAvx512, found), HasSubstr("this CPU (Acme 9000) has no AMX"));
   EXPECT_THAT(refusal(Isa::kAvx512, found), HasSubstr("--activation-dtype bf16-amx: "));
   EXPECT_THAT(refusal(Isa::kAvx512, found), HasSubstr("; --activation-dtype bf16 has"));
+  EXPECT_THAT(refusal(Isa::kAvx512, found, false),
+              HasSubstr("--attention-dtype bf16-amx: this CPU"));
+  EXPECT_THAT(refusal(Isa::kAvx512, found, false), HasSubstr("; without the flag attention is in"));
   found.amx = true;
   EXPECT_THAT(refusal(Isa::kAvx512Amx, found), HasSubstr("(Acme 9000) has no amx_bf16"));
   found.amx_bf16 = true;
@@ -372,8 +377,8 @@ TEST(Bf16AmxCheckTest, NamesWhatIsMissing) {
               HasSubstr("tdpbf16ps of this CPU (Acme 9000) computes other sums"));
   found.as_defined = true;
   EXPECT_THAT(refusal(Isa::kAvx2, found), HasSubstr("--cpu-isa avx2 has no tiles"));
-  EXPECT_TRUE(CheckBf16Tiles(Isa::kAvx512Amx, found, "Acme 9000").ok());
-  EXPECT_TRUE(CheckBf16Tiles(Isa::kPlainAmx).ok());
+  EXPECT_EQ(refusal(Isa::kAvx512Amx, found), "");
+  EXPECT_TRUE(CheckBf16Tiles(Isa::kPlainAmx, ActivationDType::kBf16Amx).ok());
 }
 
 TEST(Bf16AmxCheckTest, NoBackendComputesWithoutTiles) {

@@ -88,6 +88,7 @@ const std::map<std::string, std::string> kOfTheGroup = {
     {"--weight-dtype", "int8"},
     {"--weight-group-size", "64"},
     {"--activation-dtype", "f32"},
+    {"--attention-dtype", "f32"},
     {"--strict-config", "true"},
     {"--device", "cpu"},
     {"--comm", "staged"},

@@ -123,6 +123,27 @@ TEST(ModelSource, ActivationsInBf16AreForWeightsInBf16) {
   }
 }
 
+TEST(ModelSource, AttentionInTilesIsForACacheInBf16) {
+  EngineOptions options;
+  options.model = BH_SOURCE_DIR "/examples/models/sample";
+  const auto attention = [&] {
+    return ReadModelSource(options, Weights::kRequired)->formats.attention;
+  };
+  EXPECT_EQ(attention(), AttentionDType::kF32);
+  options.dtype = DType::kBF16;
+  options.activation_dtype = ActivationDType::kBf16Amx;
+  EXPECT_EQ(attention(), AttentionDType::kBf16Amx);
+  options.attention_dtype = AttentionDType::kF32;
+  EXPECT_EQ(attention(), AttentionDType::kF32);
+  options.attention_dtype = AttentionDType::kBf16Amx;
+  options.kv_cache_dtype = KvFormat::kInt8;
+  const absl::Status refused = ReadModelSource(options, Weights::kRequired).status();
+  EXPECT_EQ(ExitCodeOf(refused), ExitCode::kUsage);
+  EXPECT_EQ(refused.message(),
+            "--attention-dtype bf16-amx is for a KV cache in bfloat16, and this one is int8; add "
+            "--kv-cache-dtype bfloat16, or leave it out");
+}
+
 TEST(ModelSource, AnMtpLayerThatIsNotThereIsRefusedByName) {
   const auto read = [](const std::string& model, Weights weights) {
     EngineOptions options;

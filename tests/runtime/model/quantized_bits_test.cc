@@ -20,6 +20,7 @@ struct Held {
   const char* name;
   const char* dir;  // in tests/data
   std::optional<WeightFormat> weight_dtype;
+  bool in_tiles = false;  // attention, over a cache in bf16
 };
 
 constexpr Held kHeld[] = {
@@ -35,6 +36,8 @@ constexpr Held kHeld[] = {
     {"int8_of_uneven_sizes", "models/llama_uneven_f32", WeightFormat::kInt8},
     {"int4_of_uneven_sizes", "models/llama_uneven_f32", WeightFormat::kInt4},
     {"int8_tied", "models/llama32_tied_bf16", WeightFormat::kInt8},
+    {"int8_in_tiles", "models/llama3_gqa_bf16", WeightFormat::kInt8, true},
+    {"int8_of_latents_in_tiles", "models/deepseek_v2_bf16", WeightFormat::kInt8, true},
     {"int8_of_latents", "models/deepseek_v2_bf16", WeightFormat::kInt8},
     {"int4_of_latents", "models/deepseek_v2_bf16", WeightFormat::kInt4},
 };
@@ -51,10 +54,16 @@ class QuantizedBits : public testing::TestWithParam<std::tuple<Held, ActivationD
   QuantizedBits() {
     base_.weight_dtype = held().weight_dtype;
     base_.activation = std::get<1>(GetParam());
-    if (base_.activation == ActivationDType::kBf16Amx) base_.backend = "plain_amx";
+    if (InTiles()) {
+      base_.backend = "plain_amx";
+      base_.attention = AttentionDType::kBf16Amx;
+      base_.kv_format = KvFormat::kBF16;
+    }
     base_.decode_tokens = kDecodeTokens;
   }
   static const Held& held() { return std::get<0>(GetParam()); }
+
+  bool InTiles() const { return held().in_tiles || base_.activation == ActivationDType::kBf16Amx; }
 
   RigResult Run(const RigOptions& options) { return RunRig(dir_, golden_.prompts, options); }
 
@@ -75,10 +84,9 @@ TEST_P(QuantizedBits, AreTheSameAtAnyTensorParallelDegree) {
   // token of a mixture may go to another expert.
   const bool stored = !held().weight_dtype.has_value();
   const bool exact = base_.activation == ActivationDType::kF32;
-  const bool in_bf16 =
-      base_.activation == ActivationDType::kBf16 || base_.activation == ActivationDType::kBf16Amx;
+  const bool in_bf16 = base_.activation == ActivationDType::kBf16 || InTiles();
   const double bound = stored && exact                              ? 1e-4
-                       : in_bf16                                    ? 0.02
+                       : stored && in_bf16                          ? 0.02
                        : held().weight_dtype == WeightFormat::kInt4 ? 0.6
                                                                     : 0.1;
   for (size_t i = 0; i < golden_.prompts.size(); ++i) {
@@ -98,8 +106,9 @@ TEST_P(QuantizedBits, AreTheSameInAnyBatchChunkingThreadsAndInstructionSet) {
   chunks.size = 2;
   ExpectSameBits(Run(chunks), want);
   std::vector<std::string> backends = {"ordered"};
-  if (base_.activation == ActivationDType::kBf16Amx) {
-    if (CheckBf16Tiles(Isa::kAvx512Amx).ok()) backends.push_back("avx512amx");
+  if (InTiles()) {
+    if (CheckBf16Tiles(Isa::kAvx512Amx, ActivationDType::kBf16Amx).ok())
+      backends.push_back("avx512amx");
   } else {
     backends.insert(backends.end(), {"plain", "avx2"});
     if (IsaPresent(Isa::kAvx512)) backends.push_back("avx512");
