@@ -81,14 +81,19 @@ void CpuBackend::MatMulExperts(ConstMatrixView x, absl::Span<const Linear> exper
                         begin, end);
         });
     const auto multiply = BH_OF_ISA_OR_VNNI(isa_, MultiplyInt8);
+    const auto multiply_in_tiles = BH_OF_AMX(isa_, MultiplyInt8InTiles);
     return ForExperts(*pool_, routing.num_experts, work, panels_of, panel_cost,
-                      [&](int, int e, int64_t begin, int64_t end) {
+                      [&](int thread, int e, int64_t begin, int64_t end) {
                         const QuantizedPanels weight = QuantizedPanelsOf(experts[e]);
                         const int64_t first = routing.expert_begin[e];
-                        const int64_t tiles = runs.TilesOf(rows_of(e));
-                        multiply(Int8ProductOf(experts[e], weight, runs.From(first), rows_of(e),
-                                               tiles, out.Rows(first, rows_of(e))),
-                                 {begin, end, 0, tiles});
+                        const int64_t rows = rows_of(e);
+                        const int64_t tiles = runs.TilesOf(rows);
+                        const Int8Product product =
+                            Int8ProductOf(experts[e], weight, runs.Of(first, rows), rows, tiles,
+                                          out.Rows(first, rows));
+                        const Int8Part part{begin, end, 0, tiles};
+                        if (!product.x.by_row) return multiply(product, part);
+                        multiply_in_tiles(product, part, mat_mul_scratch_.Of(thread));
                       });
   }
   const auto few = BH_OF_ISA(isa_, MultiplyFew);

@@ -81,6 +81,10 @@ class SumOfExperts {
     }
     return Int8Runs(isa_, panels, inputs);
   }
+  // Null: all of the block, in order.
+  const int32_t* TokensOf(int run) const {
+    return run < routing_.num_experts ? routing_.pair_token + begin_[run] : nullptr;
+  }
   int64_t FirstRowOf(int run) const { return run < routing_.num_experts ? begin_[run] : 0; }
 
   void Quantize() {
@@ -120,8 +124,7 @@ class SumOfExperts {
   // sums [panel][slice][token][32] += added [slice][row][32]
   void Add(int run, int64_t first_row, int64_t rows, int num_slices, const float* added,
            float* sums) const {
-    const int32_t* const tokens =
-        run < routing_.num_experts ? routing_.pair_token + begin_[run] : nullptr;
+    const int32_t* const tokens = TokensOf(run);
     for (int slice = 0; slice < num_slices; ++slice) {
       for (int64_t r = 0; r < rows; ++r, added += kPanelColumns) {
         const int64_t row = first_row + r;
@@ -132,15 +135,32 @@ class SumOfExperts {
     }
   }
 
+  // For products in AMX's tiles, which add by themselves.
+  SliceSums SliceSumsOf(int run, int64_t first_panel, float* sums) const {
+    return {.sums = sums,
+            .first_panel = first_panel,
+            .slice_rows = num_tokens_,
+            .rows = TokensOf(run),
+            .first_row = first_token_};
+  }
+
   void AddInInt8(int run, int64_t first_panel, int64_t panels, float* sums) const {
-    const auto multiply = BH_OF_ISA_OR_VNNI(isa_, MultiplyInt8Slices);
     const Linear& weight = WeightOf(run);
     const QuantizedPanels quantized = QuantizedPanelsOf(weight);
     const Int8Runs runs = RunsOf(run);
     const int64_t rows = RowsOf(run);
     const int64_t tiles = runs.TilesOf(rows);
-    const Int8Product product =
-        Int8ProductOf(weight, quantized, runs.From(FirstRowOf(run)), rows, tiles, MatrixView());
+    // `out` is not written to: slices are added up apart.
+    Int8Product product = Int8ProductOf(weight, quantized, runs.Of(FirstRowOf(run), rows), rows,
+                                        tiles, out_.Rows(first_token_, rows));
+    if (product.x.by_row) {
+      const SliceSums to = SliceSumsOf(run, first_panel, sums);
+      product.slice_sums = &to;
+      alignas(64) float chains[kExpertSumTokens * kPanelColumns];
+      return BH_OF_AMX(isa_, MultiplyInt8InTiles)(
+          product, {first_panel, first_panel + panels, 0, tiles}, chains);
+    }
+    const auto multiply = BH_OF_ISA_OR_VNNI(isa_, MultiplyInt8Slices);
     const int num_slices = product.num_slices;
     alignas(64) float added[kMaxSlices * kMaxInt8TileRowsOfAnyIsa * kPanelColumns];
     for (int64_t i = 0; i < panels; ++i) {

@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "kernels/matmul/slice_sums.h"
 #include "kernels/packing/panel_format.h"
 #include "kernels/packing/quantized_layout.h"
 #include "kernels/simd/per_isa.h"
@@ -39,6 +40,8 @@ struct Product {
   int64_t out_stride;
   // Of the formats behind those, whose weights are widened to f32 cell by cell; else null.
   const QuantizedPanels* quantized;
+  // Of MultiplyBf16InTiles: to which slices are added, in place of joining into `out`; else null.
+  const SliceSums* slice_sums = nullptr;
 };
 
 // The part of a product that one thread computes.
