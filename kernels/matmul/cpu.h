@@ -11,7 +11,7 @@
 namespace bulkhead {
 
 // Of a thread's scratch in SumExperts: slices' sums of a panel's columns for some tokens.
-inline constexpr int64_t kExpertSumTokens = 256;
+inline constexpr int64_t kExpertSumTokens = 512;
 inline constexpr int64_t kExpertSumFloats = kExpertSumTokens * kMaxSlices * kPanelColumns;
 
 // Null pointers where there is no memory behind the allocator.

@@ -303,7 +303,7 @@ TEST_P(ExpertProducts, HaveThemForAnyNumberOfRowsOfAnExpert) {
 
 // More tokens than are summed together.
 TEST_P(ExpertProducts, HaveThemWhereAllTokensShareExperts) {
-  ExpectTheBitsOfThePromisedOrder(LogitsForRows({0, 290, 0, 290, 278, 12, 0}), true);
+  ExpectTheBitsOfThePromisedOrder(LogitsForRows({0, 530, 0, 530, 515, 15, 0}), true);
 }
 
 TEST_P(ExpertProducts, OfATokenDoNotDependOnTheOthers) {
