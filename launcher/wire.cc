@@ -119,12 +119,9 @@ absl::Status CheckActivation(const EngineOptions& options, ActivationDType activ
   return CheckBf16Tiles(isa);
 }
 
-void LogActivationAdvice(const EngineOptions& options, const ModelConfig& model,
-                         const ModelLimits& formats) {
-  const bool has_experts = model.moe.num_experts > 0;  // which stay in f32
+void LogActivationAdvice(const EngineOptions& options, const ModelLimits& formats) {
   if (options.activation_dtype.has_value() || formats.activation != ActivationDType::kF32 ||
-      formats.weights.layers != WeightFormat::kBF16 || has_experts ||
-      options.cpu_isa == CpuIsa::kPlainAmx ||
+      formats.weights.layers != WeightFormat::kBF16 || options.cpu_isa == CpuIsa::kPlainAmx ||
       !CheckActivation(options, ActivationDType::kBf16Amx).ok()) {
     return;
   }

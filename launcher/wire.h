@@ -40,8 +40,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& option
 // Whether this machine's CPU computes with such activations, as MakeBackend asks.
 absl::Status CheckActivation(const EngineOptions& options, ActivationDType activation);
 // Names a faster way of this CPU that changes answers' last bits, and so is never the default.
-void LogActivationAdvice(const EngineOptions& options, const ModelConfig& model,
-                         const ModelLimits& formats);
+void LogActivationAdvice(const EngineOptions& options, const ModelLimits& formats);
 
 // Where no limit is known.
 inline constexpr int64_t kAnySharedBytes = std::numeric_limits<int64_t>::max();

@@ -5,6 +5,10 @@
 #include <limits>
 #include <numeric>
 
+#include "base/arithmetic.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/matmul/bf16_amx.h"
+#include "kernels/matmul/cpu.h"
 #include "tests/kernels/experts/routing.h"
 #include "tests/kernels/op_test.h"
 #include "tests/kernels/products_support.h"
@@ -139,9 +143,8 @@ struct ProductsCase {
   int num_slices;
 };
 std::ostream& operator<<(std::ostream& out, const ProductsCase& c) {
-  return out << WeightFormatName(c.format)
-             << (c.activation == ActivationDType::kInt8 ? " in int8" : "") << ", " << c.num_slices
-             << " slices";
+  return out << WeightFormatName(c.format) << " in " << ActivationDTypeName(c.activation) << ", "
+             << c.num_slices << " slices";
 }
 
 constexpr int kExperts = 7;
@@ -258,17 +261,25 @@ class ExpertProducts : public testing::TestWithParam<ProductsCase> {
     return workspace;
   }
 
+  static std::vector<const char*> Isas() {
+    if (GetParam().activation != ActivationDType::kBf16Amx) {
+      return {"plain", "plain_amx", "avx2", "auto"};
+    }
+    if (CheckBf16Tiles(Isa::kAvx512Amx).ok()) return {"plain_amx", "avx512amx"};
+    return {"plain_amx"};
+  }
+
   void ExpectTheBitsOfThePromisedOrder(const std::vector<float>& logits, bool has_shared,
                                        const Sizes& sizes = {}) {
     const auto ordered = NewOrderedBackend(*device_, GetParam().activation);
     const std::vector<float> want = Run(*ordered, logits, has_shared, sizes);
-    for (const char* isa : {"plain", "plain_amx", "avx2", "auto"}) {
+    for (const char* isa : Isas()) {
       for (const int threads : {1, 3}) {
         SCOPED_TRACE(testing::Message() << isa << ", threads " << threads);
         ExpectSameBits(Run(*Cpu(isa, threads), logits, has_shared, sizes), want);
       }
     }
-    if (GetParam().activation == ActivationDType::kInt8 || want.size() > 64 * 70) return;
+    if (GetParam().activation != ActivationDType::kF32 || want.size() > 64 * 70) return;
     ExpectNear(want, Run(*NewReferenceBackend(*device_), logits, has_shared, sizes), 1e-4);
   }
 
@@ -294,7 +305,8 @@ TEST_P(ExpertProducts, HaveTheBitsOfThePromisedOrder) {
   }
 }
 
-// From 13 rows on products in int8 are in AMX's tiles of 16 rows; several blocks of cells.
+// From 13 rows on products in int8 are in AMX's tiles of 16 rows, those in bf16 whatever the rows;
+// several blocks of cells or of tiles.
 TEST_P(ExpertProducts, HaveThemForAnyNumberOfRowsOfAnExpert) {
   const Sizes wide{.hidden = 330, .width = 610, .shared_width = 340};
   ExpectTheBitsOfThePromisedOrder(LogitsForRows({12, 13, 1, 16, 17, 32, 35}), true, wide);
@@ -307,7 +319,7 @@ TEST_P(ExpertProducts, HaveThemWhereAllTokensShareExperts) {
 }
 
 TEST_P(ExpertProducts, OfATokenDoNotDependOnTheOthers) {
-  const auto backend = Cpu("auto", 2);
+  const auto backend = Cpu(Isas().back(), 2);
   const std::vector<float> logits = LogitsOf(kTokens);
   const std::vector<float> all = Run(*backend, logits, true);
   const int64_t cols = static_cast<int64_t>(all.size()) / kTokens;
@@ -326,7 +338,44 @@ INSTANTIATE_TEST_SUITE_P(
                     ProductsCase{WeightFormat::kInt4, ActivationDType::kF32, 8},
                     ProductsCase{WeightFormat::kInt8, ActivationDType::kInt8, 8},
                     ProductsCase{WeightFormat::kInt8, ActivationDType::kInt8, 1},
-                    ProductsCase{WeightFormat::kInt4, ActivationDType::kInt8, 2}));
+                    ProductsCase{WeightFormat::kInt4, ActivationDType::kInt8, 2},
+                    ProductsCase{WeightFormat::kBF16, ActivationDType::kBf16Amx, 8},
+                    ProductsCase{WeightFormat::kBF16, ActivationDType::kBf16Amx, 1},
+                    ProductsCase{WeightFormat::kF16, ActivationDType::kBf16Amx, 2},
+                    ProductsCase{WeightFormat::kBF16, ActivationDType::kBf16, 8}));
+
+// Whatever each expert's rows are, those of different ones lie apart, in memory that was planned.
+TEST(ExpertTilesTest, HaveRoomForEachExpertsLastTile) {
+  constexpr int64_t kInputs = 100;
+  const int64_t tile_numbers = Bf16TileInputsOf(kBf16TileRows, kInputs);
+  for (const int tokens : {1, 2, 15, 16, 17, 100, 511, 513, 1000}) {
+    const StepLimits limits{.max_num_batched_tokens = tokens,
+                            .max_inputs = kInputs,
+                            .bf16_tiles = true,
+                            .num_experts = kExperts,
+                            .experts_per_token = kPerToken,
+                            .max_expert_inputs = kInputs};
+    BumpAllocator planned;
+    const CpuMatMulScratch sizes(limits, planned);
+    std::vector<std::byte> memory(planned.used_bytes());
+    BumpAllocator allocator(memory.data());
+    const CpuMatMulScratch scratch(limits, allocator);
+    const std::byte* free = reinterpret_cast<const std::byte*>(scratch.bf16_tiles);
+    int64_t first = 0;
+    for (int e = 0; e <= kExperts; ++e) {
+      const int64_t left = int64_t{tokens} * kPerToken - first;
+      // Most with one row behind a whole tile, the shared expert with all of a block's.
+      const int64_t rows = e == kExperts       ? std::min<int64_t>(tokens, kExpertSumTokens)
+                           : e == kExperts - 1 ? left
+                                               : std::min<int64_t>(left, e % 2 == 0 ? 17 : 1);
+      const auto* begin = reinterpret_cast<const std::byte*>(scratch.ExpertTiles(e, first));
+      EXPECT_GE(begin, free) << tokens << " tokens, expert " << e;
+      free = begin + CeilDiv(rows, kBf16TileRows) * tile_numbers * int64_t{sizeof(uint16_t)};
+      first += rows;
+    }
+    EXPECT_LE(free, memory.data() + memory.size()) << tokens << " tokens";
+  }
+}
 
 }  // namespace
 }  // namespace bulkhead
