@@ -120,10 +120,8 @@ absl::Status CheckActivation(const EngineOptions& options, ActivationDType activ
   return CheckBf16Tiles(isa, activation, attention);
 }
 
-void LogActivationAdvice(const EngineOptions& options, const ModelConfig& model,
-                         const ModelLimits& formats) {
-  const bool has_experts = model.moe.num_experts > 0;  // which stay in f32
-  const bool products = !options.activation_dtype.has_value() && !has_experts &&
+void LogActivationAdvice(const EngineOptions& options, const ModelLimits& formats) {
+  const bool products = !options.activation_dtype.has_value() &&
                         formats.activation == ActivationDType::kF32 &&
                         formats.weights.layers == WeightFormat::kBF16;
   const bool attention = !options.attention_dtype.has_value() &&

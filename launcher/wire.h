@@ -41,8 +41,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& option
 absl::Status CheckActivation(const EngineOptions& options, ActivationDType activation,
                              AttentionDType attention);
 // Names a faster way of this CPU that changes answers' last bits, and so is never the default.
-void LogActivationAdvice(const EngineOptions& options, const ModelConfig& model,
-                         const ModelLimits& formats);
+void LogActivationAdvice(const EngineOptions& options, const ModelLimits& formats);
 
 // Where no limit is known.
 inline constexpr int64_t kAnySharedBytes = std::numeric_limits<int64_t>::max();

@@ -1,23 +1,13 @@
-#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
-#include "base/arithmetic.h"
 #include "base/check.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/experts/op.h"
 #include "kernels/experts/route.h"
 #include "kernels/experts/runs.h"
-#include "kernels/matmul/op.h"
-#include "kernels/packing/quantized_packing.h"
 
 namespace bulkhead {
-namespace {
-
-int64_t PanelsOf(const LinearShape& shape) { return CeilDiv(shape.rows, kPanelColumns); }
-
-}  // namespace
 
 void CpuBackend::RouteTokens(ConstMatrixView logits, ConstMatrixView bias, ConstMatrixView scales,
                              const RouterOptions& options, const ExpertRouting& routing) {
@@ -53,65 +43,6 @@ void CpuBackend::RouteTokens(ConstMatrixView logits, ConstMatrixView bias, Const
                            for (int64_t token = begin; token < end; ++token) route(token);
                          });
   SortPairs(logits.rows(), routing);
-}
-
-void CpuBackend::MatMulExperts(ConstMatrixView x, absl::Span<const Linear> experts,
-                               const ExpertRouting& routing, MatrixView out) {
-  if (x.empty() || out.empty()) return;
-  const LinearShape& shape = experts[0].shape;
-  BH_CHECK(shape.num_slices() == 1 && x.cols() == shape.cols && out.cols() == shape.rows);
-  BH_CHECK(out.rows() == x.rows() * routing.experts_per_token);
-  const int64_t panels = PanelsOf(shape);
-  const int64_t work = out.rows() * shape.rows * shape.cols;
-  const auto rows_of = [&](int e) -> int64_t {
-    return routing.expert_begin[e + 1] - routing.expert_begin[e];
-  };
-  // Reading a panel takes about as long as multiplying four rows with it.
-  const auto panel_cost = [&](int e) { return rows_of(e) + 4; };
-  const auto panels_of = [&](int e) { return rows_of(e) > 0 ? panels : 0; };
-  if (InInt8(shape)) {
-    const QuantizedPanels cut = QuantizedPanelsOf(experts[0]);
-    const Int8Runs runs(isa_, cut, mat_mul_scratch_.InputsFor(cut));
-    ForExperts(
-        *pool_, routing.num_experts, out.rows() * shape.cols,
-        [&](int e) { return runs.UnitsOf(rows_of(e)); }, [](int) { return int64_t{1}; },
-        [&](int, int e, int64_t begin, int64_t end) {
-          const int64_t first = routing.expert_begin[e];
-          runs.Quantize({x.F32(), x.row_stride(), routing.pair_token + first}, first, rows_of(e),
-                        begin, end);
-        });
-    const auto multiply = BH_OF_ISA_OR_VNNI(isa_, MultiplyInt8);
-    return ForExperts(*pool_, routing.num_experts, work, panels_of, panel_cost,
-                      [&](int, int e, int64_t begin, int64_t end) {
-                        const QuantizedPanels weight = QuantizedPanelsOf(experts[e]);
-                        const int64_t first = routing.expert_begin[e];
-                        const int64_t tiles = runs.TilesOf(rows_of(e));
-                        multiply(Int8ProductOf(experts[e], weight, runs.From(first), rows_of(e),
-                                               tiles, out.Rows(first, rows_of(e))),
-                                 {begin, end, 0, tiles});
-                      });
-  }
-  const auto few = BH_OF_ISA(isa_, MultiplyFew);
-  const auto many = BH_OF_ISA(isa_, MultiplyMany);
-  ForExperts(*pool_, routing.num_experts, work, panels_of, panel_cost,
-             [&](int thread, int e, int64_t begin, int64_t end) {
-               const int64_t first = routing.expert_begin[e];
-               const int64_t rows = rows_of(e);
-               const int32_t* const tokens = routing.pair_token + first;
-               float* const scratch = mat_mul_scratch_.Of(thread);
-               QuantizedPanels panels_of_weight{};
-               Product product = ProductOf(x, experts[e], out.Rows(first, rows), panels_of_weight);
-               if (rows > BH_OF_ISA(isa_, kMaxFewRows)) {
-                 product.x_rows = tokens;
-                 return many(product, {begin, end, 0, rows, scratch});
-               }
-               for (int64_t row = 0; row < rows; ++row) {
-                 std::copy_n(x.F32(tokens[row]), shape.cols, scratch + row * shape.cols);
-               }
-               product.x = scratch;
-               product.x_stride = shape.cols;
-               few(product, {begin, end, 0, rows, nullptr});
-             });
 }
 
 void CpuBackend::AddExpertBias(ConstMatrixView biases, const ExpertRouting& routing, MatrixView x) {

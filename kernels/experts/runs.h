@@ -46,24 +46,28 @@ class Int8Runs {
   Int8Runs(Isa isa, const QuantizedPanels& panels, const QuantizedInputs& inputs)
       : isa_(isa), panels_(panels), inputs_(inputs) {}
 
+  // Whether MultiplyInt8InTiles takes a run of `rows`.
+  bool InAmxTiles(int64_t rows) const { return HasAmx(isa_) && rows >= kMinAmxRows; }
   // Tiles of a run of `rows`, and the units in which Quantize works on it: cells of tiles.
   int64_t TilesOf(int64_t rows) const {
-    return CeilDiv(rows, int64_t{BH_OF_ISA_OR_VNNI(isa_, kInt8MaxTileRows)});
+    return CeilDiv(
+        rows, InAmxTiles(rows) ? kAmxTileRows : int64_t{BH_OF_ISA_OR_VNNI(isa_, kInt8MaxTileRows)});
   }
   int64_t UnitsOf(int64_t rows) const { return TilesOf(rows) * inputs_.cells; }
-  // Rows from `begin` on.
-  QuantizedInputs From(int64_t begin) const {
+  // The run of `rows` that begins at `begin`.
+  QuantizedInputs Of(int64_t begin, int64_t rows) const {
     QuantizedInputs inputs = inputs_;
+    inputs.by_row = InAmxTiles(rows);
     inputs.codes += begin * inputs.row_bytes;
     inputs.scales += begin * inputs.cells;
     inputs.sums += begin * inputs.cells;
     return inputs;
   }
-  // Of the run of `rows` that begins at `begin`, which are those of x.
+  // The run of `rows` that begins at `begin`, which are those of x.
   void Quantize(const FloatRows& x, int64_t begin, int64_t rows, int64_t first_unit,
                 int64_t end_unit) const {
     const auto quantize = BH_OF_ISA_OR_VNNI(isa_, QuantizeCell);
-    const QuantizedInputs inputs = From(begin);
+    const QuantizedInputs inputs = Of(begin, rows);
     for (int64_t i = first_unit; i < end_unit; ++i) {
       quantize(panels_, x, InputTileOf(rows, TilesOf(rows), i / inputs.cells),
                static_cast<int>(i % inputs.cells), inputs);

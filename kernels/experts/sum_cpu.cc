@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/experts/runs.h"
+#include "kernels/matmul/bf16_amx.h"
 #include "kernels/matmul/op.h"
 #include "kernels/packing/quantized_packing.h"
 
@@ -15,12 +16,14 @@ namespace {
 class SumOfExperts {
  public:
   SumOfExperts(Isa isa, ThreadPool& pool, const CpuMatMulScratch& scratch, bool in_int8,
-               ConstMatrixView x, absl::Span<const Linear> experts, const ExpertRouting& routing,
-               ConstMatrixView shared_x, const Linear* shared, MatrixView out)
+               bool bf16_in_tiles, ConstMatrixView x, absl::Span<const Linear> experts,
+               const ExpertRouting& routing, ConstMatrixView shared_x, const Linear* shared,
+               MatrixView out)
       : isa_(isa),
         pool_(pool),
         scratch_(scratch),
         in_int8_(in_int8),
+        bf16_in_tiles_(bf16_in_tiles),
         x_(x),
         experts_(experts),
         routing_(routing),
@@ -35,6 +38,7 @@ class SumOfExperts {
       num_tokens_ = std::min(kExpertSumTokens, out_.rows() - token);
       FindRows();
       if (in_int8_) Quantize();
+      if (bf16_in_tiles_) Round();
       const int64_t panels = CeilDiv(shape_.rows, kPanelColumns);
       const int64_t rows = num_tokens_ * (routing_.experts_per_token + 1);
       pool_.ParallelForWork(panels, rows * shape_.rows * shape_.cols,
@@ -81,6 +85,10 @@ class SumOfExperts {
     }
     return Int8Runs(isa_, panels, inputs);
   }
+  // Null: all of the block, in order.
+  const int32_t* TokensOf(int run) const {
+    return run < routing_.num_experts ? routing_.pair_token + begin_[run] : nullptr;
+  }
   int64_t FirstRowOf(int run) const { return run < routing_.num_experts ? begin_[run] : 0; }
 
   void Quantize() {
@@ -98,6 +106,32 @@ class SumOfExperts {
         });
   }
 
+  bool InBf16Tiles(int run) const {
+    return bf16_in_tiles_ && WeightOf(run).shape.format == WeightFormat::kBF16;
+  }
+  // `out` is not written to: slices are added up apart.
+  Product Bf16ProductOf(int run) const {
+    QuantizedPanels none{};
+    return ProductOf(InputsOf(run), WeightOf(run), out_.Rows(first_token_, RowsOf(run)), none);
+  }
+  uint16_t* TilesOf(int run) const {
+    return scratch_.ExpertTiles(run, run < routing_.num_experts ? begin_[run] : x_.rows());
+  }
+
+  // Inputs of products in bf16 in tiles.
+  void Round() {
+    BH_CHECK(out_.rows() <= scratch_.max_rows && x_.cols() <= scratch_.max_expert_inputs &&
+             shared_x_.cols() <= scratch_.max_expert_inputs);
+    const auto round = BH_OF_AMX(isa_, RoundRowToTiles);
+    ForExperts(
+        pool_, num_runs(), x_.rows() * x_.cols(),
+        [&](int run) { return InBf16Tiles(run) ? RowsOf(run) : 0; }, [](int) { return int64_t{1}; },
+        [&](int, int run, int64_t begin, int64_t end) {
+          const Product product = Bf16ProductOf(run);
+          for (int64_t row = begin; row < end; ++row) round(product, row, TilesOf(run));
+        });
+  }
+
   // As many panels together as there is room for: few tokens read on in one expert.
   void SumPanels(float* sums, int64_t begin, int64_t end) const {
     const int64_t panel_floats = shape_.num_slices() * num_tokens_ * kPanelColumns;
@@ -109,6 +143,8 @@ class SumOfExperts {
         if (RowsOf(run) == 0) continue;
         if (in_int8_) {
           AddInInt8(run, first, panels, sums);
+        } else if (InBf16Tiles(run)) {
+          AddInBf16Tiles(run, first, panels, sums);
         } else {
           AddInF32(run, first, panels, sums);
         }
@@ -120,8 +156,7 @@ class SumOfExperts {
   // sums [panel][slice][token][32] += added [slice][row][32]
   void Add(int run, int64_t first_row, int64_t rows, int num_slices, const float* added,
            float* sums) const {
-    const int32_t* const tokens =
-        run < routing_.num_experts ? routing_.pair_token + begin_[run] : nullptr;
+    const int32_t* const tokens = TokensOf(run);
     for (int slice = 0; slice < num_slices; ++slice) {
       for (int64_t r = 0; r < rows; ++r, added += kPanelColumns) {
         const int64_t row = first_row + r;
@@ -132,15 +167,32 @@ class SumOfExperts {
     }
   }
 
+  // For products in AMX's tiles, which add by themselves.
+  SliceSums SliceSumsOf(int run, int64_t first_panel, float* sums) const {
+    return {.sums = sums,
+            .first_panel = first_panel,
+            .slice_rows = num_tokens_,
+            .rows = TokensOf(run),
+            .first_row = first_token_};
+  }
+
   void AddInInt8(int run, int64_t first_panel, int64_t panels, float* sums) const {
-    const auto multiply = BH_OF_ISA_OR_VNNI(isa_, MultiplyInt8Slices);
     const Linear& weight = WeightOf(run);
     const QuantizedPanels quantized = QuantizedPanelsOf(weight);
     const Int8Runs runs = RunsOf(run);
     const int64_t rows = RowsOf(run);
     const int64_t tiles = runs.TilesOf(rows);
-    const Int8Product product =
-        Int8ProductOf(weight, quantized, runs.From(FirstRowOf(run)), rows, tiles, MatrixView());
+    // `out` is not written to: slices are added up apart.
+    Int8Product product = Int8ProductOf(weight, quantized, runs.Of(FirstRowOf(run), rows), rows,
+                                        tiles, out_.Rows(first_token_, rows));
+    if (product.x.by_row) {
+      const SliceSums to = SliceSumsOf(run, first_panel, sums);
+      product.slice_sums = &to;
+      alignas(64) float chains[kExpertSumTokens * kPanelColumns];
+      return BH_OF_AMX(isa_, MultiplyInt8InTiles)(
+          product, {first_panel, first_panel + panels, 0, tiles}, chains);
+    }
+    const auto multiply = BH_OF_ISA_OR_VNNI(isa_, MultiplyInt8Slices);
     const int num_slices = product.num_slices;
     alignas(64) float added[kMaxSlices * kMaxInt8TileRowsOfAnyIsa * kPanelColumns];
     for (int64_t i = 0; i < panels; ++i) {
@@ -151,6 +203,16 @@ class SumOfExperts {
             sums + i * num_slices * num_tokens_ * kPanelColumns);
       }
     }
+  }
+
+  void AddInBf16Tiles(int run, int64_t first_panel, int64_t panels, float* sums) const {
+    Product product = Bf16ProductOf(run);
+    const SliceSums to = SliceSumsOf(run, first_panel, sums);
+    product.slice_sums = &to;
+    static_assert(kExpertSumTokens % kBf16TileRows == 0);
+    alignas(64) float chains[kExpertSumTokens * kPanelColumns];
+    const auto multiply = BH_OF_AMX(isa_, MultiplyBf16InTiles);
+    multiply(product, TilesOf(run), {first_panel, first_panel + panels, 0, RowsOf(run), chains});
   }
 
   void AddInF32(int run, int64_t first_panel, int64_t panels, float* sums) const {
@@ -196,6 +258,7 @@ class SumOfExperts {
   ThreadPool& pool_;
   const CpuMatMulScratch& scratch_;
   const bool in_int8_;
+  const bool bf16_in_tiles_;
   const ConstMatrixView x_;
   const absl::Span<const Linear> experts_;
   const ExpertRouting& routing_;
@@ -221,8 +284,8 @@ void CpuBackend::SumExperts(ConstMatrixView x, absl::Span<const Linear> experts,
   BH_CHECK(routing.num_experts <= kMaxExperts && shape.num_slices() <= kMaxSlices);
   BH_CHECK(shared == nullptr ||
            (shared_x.rows() == out.rows() && shared->shape.num_slices() == shape.num_slices()));
-  SumOfExperts(isa_, *pool_, mat_mul_scratch_, InInt8(shape), x, experts, routing, shared_x, shared,
-               out)
+  SumOfExperts(isa_, *pool_, mat_mul_scratch_, InInt8(shape),
+               activation_ == ActivationDType::kBf16Amx, x, experts, routing, shared_x, shared, out)
       .Run();
 }
 

@@ -246,7 +246,8 @@ void AddSlice(const Product& product, const Group& group, int64_t panel, int sli
   const int64_t pairs_of_tiles = (group.num_tiles + 1) / 2;
   Block block{};
   block.weights = interleaved;
-  block.in_place = product.num_slices == 1 && (panel + 1) * kPanelColumns <= product.outputs;
+  block.in_place = product.num_slices == 1 && product.slice_sums == nullptr &&
+                   (panel + 1) * kPanelColumns <= product.outputs;
   block.ahead_lines = (kTilePrefetchLines + pairs_of_tiles - 1) / pairs_of_tiles;
   for (int64_t k = begin; k < end; k += block_inputs) {
     const int64_t count = Smaller(end - k, block_inputs);
@@ -267,8 +268,8 @@ int64_t GroupRows(const Product& product, int64_t tiles) {
   constexpr int64_t kPairRows = 2 * kBf16TileRows;
   const int64_t row_bytes =
       Bf16TilesOfRow(product.inputs, product.num_slices) * kBf16TileInputs * 2;
-  const int64_t most = product.num_slices == 1 ? kBf16TileGroupFloats / kRowFloats
-                                               : kBf16TileGroupFloats / kBf16TileScratchPerRow;
+  const bool joins = product.num_slices > 1 && product.slice_sums == nullptr;
+  const int64_t most = kBf16TileGroupFloats / (joins ? kBf16TileScratchPerRow : kRowFloats);
   const int64_t fitting = Larger(kMinGroupRows, kGroupBytes / row_bytes);
   const int64_t max_pairs = Smaller(fitting, most) / kPairRows;
   return EvenPart((tiles + 1) / 2, max_pairs) * kPairRows;
@@ -280,7 +281,8 @@ void RoundRowToTiles(const Product& product, int64_t row, uint16_t* inputs) {
   const int64_t row_tiles = Bf16TilesOfRow(product.inputs, product.num_slices);
   uint16_t* const first = inputs + row / kBf16TileRows * row_tiles * kBf16TileNumbers +
                           row % kBf16TileRows * kBf16TileInputs;
-  const float* x = product.x + row * product.x_stride;
+  const int64_t x_row = product.x_rows == nullptr ? row : product.x_rows[row];
+  const float* x = product.x + x_row * product.x_stride;
   for (int slice = 0; slice < product.num_slices; ++slice) {
     const int64_t begin = product.k_borders[slice];
     const int64_t count = product.k_borders[slice + 1] - begin;

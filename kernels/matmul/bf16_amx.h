@@ -27,7 +27,7 @@ constexpr int64_t Bf16TileInputsOf(int64_t rows, int64_t inputs) {
 // Of a thread's scratch: chains and unfinished subtrees of at least one tile of rows.
 inline constexpr int64_t kBf16TileScratchPerRow = (1 + kMaxSliceLevels) * kPanelColumns;
 inline constexpr int64_t kBf16TileScratchFloats = kBf16TileRows * kBf16TileScratchPerRow;
-// The same of all rows of a part that are worked on together; with one slice a row takes a quarter.
+// The same of all rows of a part that are worked on together.
 inline constexpr int64_t kBf16TileGroupFloats = 480 * kBf16TileScratchPerRow;
 
 // Row `row` of product.x, into `inputs` of the whole product.
@@ -37,7 +37,7 @@ BH_WITH_AMX(void RoundRowToTiles(const Product& product, int64_t row, uint16_t* 
 BH_WITH_AMX(void InterleaveForTiles(const void* panel, int64_t count, void* interleaved))
 // Of product.x nothing is read. part.row_begin is a multiple of kBf16TileRows; its scratch is
 // kBf16TileScratchPerRow floats for each row, those of the last tile among them, up to
-// kBf16TileGroupFloats.
+// kBf16TileGroupFloats; with one slice, or with slice_sums, a quarter.
 BH_WITH_AMX(void MultiplyBf16InTiles(const Product& product, const uint16_t* inputs,
                                      const ProductPart& part))
 

@@ -183,11 +183,25 @@ Int8Product Int8ProductOf(const Linear& weight, const QuantizedPanels& panels,
           .out_stride = out.row_stride()};
 }
 
+namespace {
+
+// The rows of bf16_tiles that products of experts take: each expert begins with a tile of its own,
+// the shared one, of a block of SumExperts, too.
+int64_t ExpertTileRows(const StepLimits& limits) {
+  if (limits.experts_per_token == 0) return 0;
+  const int64_t tokens = limits.max_num_batched_tokens;
+  return tokens * limits.experts_per_token + limits.num_experts * kBf16TileRows +
+         std::min(tokens, kExpertSumTokens);
+}
+
+}  // namespace
+
 CpuMatMulScratch::CpuMatMulScratch(const StepLimits& limits, BumpAllocator& allocator)
     : thread_floats(std::min<int64_t>(limits.max_num_batched_tokens, kGroupRows) *
                     kScratchFloatsPerRow),
       max_rows(limits.max_num_batched_tokens),
-      max_inputs(limits.max_int8_inputs) {
+      max_inputs(limits.max_int8_inputs),
+      max_expert_inputs(limits.max_expert_inputs) {
   if (limits.experts_per_token > 0) {
     thread_floats = std::max(
         {thread_floats, kExpertSumFloats, limits.max_expert_inputs * int64_t{kMaxFewRowsOfAnyIsa}});
@@ -201,8 +215,9 @@ CpuMatMulScratch::CpuMatMulScratch(const StepLimits& limits, BumpAllocator& allo
   }
   if (limits.bf16_tiles) {
     max_tile_inputs = limits.max_inputs;
-    bf16_tiles = reinterpret_cast<uint16_t*>(
-        allocator.Next(Bf16TileInputsOf(max_rows, limits.max_inputs) * int64_t{sizeof(uint16_t)}));
+    const int64_t numbers = std::max(Bf16TileInputsOf(max_rows, limits.max_inputs),
+                                     Bf16TileInputsOf(ExpertTileRows(limits), max_expert_inputs));
+    bf16_tiles = reinterpret_cast<uint16_t*>(allocator.Next(numbers * int64_t{sizeof(uint16_t)}));
   }
   if (max_inputs == 0) return;
   const int64_t rows = limits.max_num_batched_tokens;
@@ -226,6 +241,16 @@ QuantizedInputs CpuMatMulScratch::InputsFor(const QuantizedPanels& panels) const
   return of_panels;
 }
 
+// Pairs in front fill at most first / kBf16TileRows tiles, and one more for each expert's last one.
+uint16_t* CpuMatMulScratch::ExpertTiles(int expert, int64_t first) const {
+  const int64_t tile = first / kBf16TileRows + expert;
+  return bf16_tiles + Bf16TileInputsOf(tile * kBf16TileRows, max_expert_inputs);
+}
+
+bool CpuBackend::InBf16Tiles(const LinearShape& shape) const {
+  return activation_ == ActivationDType::kBf16Amx && shape.format == WeightFormat::kBF16;
+}
+
 bool CpuBackend::InInt8(const LinearShape& shape) const {
   return activation_ == ActivationDType::kInt8 && HasIntegerCodes(shape.format) &&
          shape.groups.indexed == 0;
@@ -243,7 +268,7 @@ void CpuBackend::MatMul(ConstMatrixView x, const Linear& weight, MatrixView out)
   Product product = ProductOf(x, weight, out, quantized_panels);
   product.in_bf16 = activation_ == ActivationDType::kBf16 && shape.format == WeightFormat::kBF16;
   const int64_t rows = x.rows();
-  if (activation_ == ActivationDType::kBf16Amx && shape.format == WeightFormat::kBF16) {
+  if (InBf16Tiles(shape)) {
     return MatMulInBf16Tiles(*pool_, isa_, mat_mul_scratch_, product, rows);
   }
   const int64_t panels = CeilDiv(shape.rows, kPanelColumns);

@@ -11,7 +11,7 @@
 namespace bulkhead {
 
 // Of a thread's scratch in SumExperts: slices' sums of a panel's columns for some tokens.
-inline constexpr int64_t kExpertSumTokens = 256;
+inline constexpr int64_t kExpertSumTokens = 512;
 inline constexpr int64_t kExpertSumFloats = kExpertSumTokens * kMaxSlices * kPanelColumns;
 
 // Null pointers where there is no memory behind the allocator.
@@ -21,15 +21,19 @@ struct CpuMatMulScratch {
   float* Of(int thread) const { return floats + thread * thread_floats; }
   // Where quantised inputs of a weight of these panels lie.
   QuantizedInputs InputsFor(const QuantizedPanels& panels) const;
+  // Where inputs of an expert in bf16_tiles lie, of pairs from `first` on; the shared expert comes
+  // behind all others, and `first` is the number of pairs.
+  uint16_t* ExpertTiles(int expert, int64_t first) const;
 
   float* bf16_rows = nullptr;      // inputs of few rows in bf16
-  uint16_t* bf16_tiles = nullptr;  // of all rows, as MultiplyBf16InTiles takes them
+  uint16_t* bf16_tiles = nullptr;  // of all rows or pairs, as MultiplyBf16InTiles takes them
   float* floats = nullptr;  // blocks of x and unfinished sums, for each of kMaxThreads threads
   int64_t thread_floats = 0;
   int max_rows = 0;
   // Quantised inputs: the most that one product of all tokens has.
   int64_t max_inputs = 0;       // of quantised rows
   int64_t max_tile_inputs = 0;  // of bf16_tiles
+  int64_t max_expert_inputs = 0;
   QuantizedInputs inputs{};
 };
 

@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+#include "kernels/matmul/slice_sums.h"
 #include "kernels/packing/quantized_layout.h"
 #include "kernels/simd/per_isa.h"
 
@@ -44,6 +45,8 @@ struct Int8Product {
   int num_slices;
   float* out;  // [rows, outputs]
   int64_t out_stride;
+  // Of MultiplyInt8InTiles: to which slices are added, in place of joining into `out`; else null.
+  const SliceSums* slice_sums = nullptr;
 };
 
 // The part of a product that one thread computes.
@@ -77,11 +80,11 @@ BH_PER_ISA_AND_VNNI(void MultiplyInt8Slices(const Int8Product& product, int64_t 
 // Products in AMX's tile registers (int8_amx.cc), from kMinAmxRows rows on; the same bits. `inputs`
 // are by row, in tiles of at most kAmxTileRows rows; up to 128 bytes behind the rows of a tile are
 // read, too, without effect. `scratch`: kAmxScratchFloatsPerRow for each row of the part, up to
-// kAmxGroupFloats.
+// kAmxGroupFloats; with one slice, or with slice_sums, a quarter.
 inline constexpr int64_t kMinAmxRows = 13;
 inline constexpr int64_t kAmxTileRows = 16;
 inline constexpr int64_t kAmxScratchFloatsPerRow = 4 * kPanelColumns;
-// Of all rows of a part that are worked on together; with one slice a row takes a quarter.
+// Of all rows of a part that are worked on together.
 inline constexpr int64_t kAmxGroupFloats = 480 * kAmxScratchFloatsPerRow;
 BH_WITH_AMX(void MultiplyInt8InTiles(const Int8Product& product, const Int8Part& part,
                                      float* scratch))

@@ -224,7 +224,8 @@ void RunPanel(const Int8Product& product, const Group& group, int64_t panel) {
   const char* codes = weight.panels + panel * weight.panel_bytes;
   const int64_t tiles = group.tile_end - group.tile_begin;
   Block block;
-  block.in_place = product.num_slices == 1 && (panel + 1) * kPanelColumns <= product.outputs;
+  block.in_place = product.num_slices == 1 && product.slice_sums == nullptr &&
+                   (panel + 1) * kPanelColumns <= product.outputs;
   int cell = 0;
   const auto is_in = [&](int slice) {
     return cell < weight.num_cells && weight.cells[cell].slice == slice;
@@ -265,7 +266,8 @@ RunPanelFunction RunPanelOf(PanelFormat format) {
 
 void MultiplyInt8InTiles(const Int8Product& product, const Int8Part& part, float* scratch) {
   const int64_t fitting = kGroupBytes / product.x.row_bytes;
-  const int64_t row_floats = product.num_slices == 1 ? kRowFloats : kAmxScratchFloatsPerRow;
+  const bool joins = product.num_slices > 1 && product.slice_sums == nullptr;
+  const int64_t row_floats = joins ? kAmxScratchFloatsPerRow : kRowFloats;
   const int64_t most = kAmxGroupFloats / row_floats / kAmxTileRows;
   const int64_t max_tiles = Smaller(Larger(kMinGroupTiles, fitting / kAmxTileRows), most);
   const int64_t tiles = part.tile_end - part.tile_begin;

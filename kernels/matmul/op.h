@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "kernels/matmul/slice_sums.h"
 #include "kernels/packing/panel_format.h"
 #include "kernels/packing/quantized_layout.h"
 #include "kernels/simd/per_isa.h"
@@ -27,8 +28,9 @@ inline constexpr int64_t kScratchFloatsPerRow =
 struct Product {
   const float* x;  // [rows, inputs]; of few rows in bf16: their pairs, as RoundRows leaves them
   int64_t x_stride;
-  const int32_t* x_rows;  // where each row is in x, for MultiplyMany; null: in this order
-  const void* weight;     // packed; of a float format
+  const int32_t*
+      x_rows;  // where each row is in x, for MultiplyMany and RoundRowToTiles; null: in this order
+  const void* weight;  // packed; of a float format
   PanelFormat format;
   bool in_bf16;              // kBf16 alone: ActivationDType::kBf16
   int64_t outputs;           // N
@@ -39,6 +41,8 @@ struct Product {
   int64_t out_stride;
   // Of the formats behind those, whose weights are widened to f32 cell by cell; else null.
   const QuantizedPanels* quantized;
+  // Of MultiplyBf16InTiles: to which slices are added, in place of joining into `out`; else null.
+  const SliceSums* slice_sums = nullptr;
 };
 
 // The part of a product that one thread computes.

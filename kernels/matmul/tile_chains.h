@@ -4,6 +4,7 @@
 
 #include "kernels/matmul/op.h"
 #include "kernels/matmul/panel_tree.h"
+#include "kernels/matmul/slice_sums.h"
 #include "simd.h"
 
 namespace bulkhead::BH_ISA {
@@ -27,11 +28,29 @@ struct SliceRows {
   int64_t level_floats;
 };
 
+// The chains [rows][32] of rows [begin, end) of the product are added to their slice's.
+BH_INLINE void AddToSlice(const SliceSums& to, int64_t slice_index, int64_t begin, int64_t end,
+                          const float* chains) {
+  float* const slice = to.sums + slice_index * to.slice_rows * kRowFloats;
+  for (int64_t r = begin; r < end; ++r, chains += kRowFloats) {
+    float* const sum = slice + (to.rows == nullptr ? r : to.rows[r] - to.first_row) * kRowFloats;
+    Store(sum, Add(Load(sum), Load(chains)));
+    Store(sum + kLanes, Add(Load(sum + kLanes), Load(chains + kLanes)));
+  }
+}
+
 // The chains [rows][32] of rows [begin, end) of them become the left subtree of a join, or the
-// product's output; null: an empty slice's. `product`: a Product or an Int8Product.
+// product's output, or are added to slices apart; null: an empty slice's. `product`: a Product or
+// an Int8Product.
 template <typename AnyProduct>
 BH_INLINE void EndSlice(const AnyProduct& product, const SliceRows& rows, int64_t panel, int slice,
                         int64_t begin, int64_t end, const float* chains) {
+  if (product.slice_sums != nullptr) {
+    if (chains == nullptr) return;  // -0.0
+    const SliceSums& to = *product.slice_sums;
+    return AddToSlice(to, (panel - to.first_panel) * product.num_slices + slice,
+                      rows.row_begin + begin, rows.row_begin + end, chains);
+  }
   const int64_t columns_left = product.outputs - panel * kPanelColumns;
   const int columns = static_cast<int>(columns_left < kPanelColumns ? columns_left : kPanelColumns);
   const int joins = JoinsAfter(slice);

@@ -55,8 +55,8 @@ void AddModelFlags(RawEngineFlags* raw, Flags* flags) {
       "--activation-dtype", "TYPE",
       "inputs of matrix products on CPUs: int8 (fast; the default of quantised weights), bf16 "
       "(of weights in bf16 but for experts; faster in prefill on AMD's CPUs with avx512_bf16), "
-      "bf16-amx (the same in the tiles of CPUs with amx_bf16; fastest there, with bits of its own) "
-      "or f32 (exact)",
+      "bf16-amx (of experts, too, in the tiles of CPUs with amx_bf16; fastest there, with bits of "
+      "its own) or f32 (exact)",
       OptionalChoiceValue<ActivationDType>(&options.activation_dtype,
                                            {{"int8", ActivationDType::kInt8},
                                             {"bf16", ActivationDType::kBf16},
@@ -66,8 +66,8 @@ void AddModelFlags(RawEngineFlags* raw, Flags* flags) {
                                             {"float32", ActivationDType::kF32}}));
   flags->Add("--attention-dtype", "TYPE",
              "sums of attention on CPUs: f32, or, where the KV cache is in bf16, bf16-amx (in the "
-             "tiles of CPUs with amx_bf16; prefill of long prompts is up to three times as fast, "
-             "with bits of its own); default auto: bf16-amx with --activation-dtype bf16-amx, "
+             "tiles of CPUs with amx_bf16; prefill of 2,000 tokens is 1.5 times as fast, with "
+             "bits of its own); default auto: bf16-amx with --activation-dtype bf16-amx, "
              "else f32",
              OptionalChoiceValue<AttentionDType>(&options.attention_dtype,
                                                  {{"f32", AttentionDType::kF32},

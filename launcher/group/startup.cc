@@ -82,7 +82,7 @@ absl::Status CreateDeviceAndBackend(const EngineOptions& options, const DeviceBu
     BH_ASSIGN_OR_RETURN(engine.backend,
                         MakeBackend(options, engine.threads, formats, *engine.device));
     if (engine.topology.coordinator()) {
-      LogActivationAdvice(options, engine.source.config.model, formats);
+      LogActivationAdvice(options, formats);
     }
     return absl::OkStatus();
   }

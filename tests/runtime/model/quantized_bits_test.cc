@@ -47,6 +47,7 @@ constexpr Held kInBf16[] = {
     {"bf16", "models/llama3_gqa_bf16", {}},
     {"bf16_tied", "models/llama32_tied_bf16", {}},
     {"bf16_of_latents", "models/deepseek_v2_bf16", {}},
+    {"bf16_of_experts", "models/qwen2_moe_bf16", {}},
 };
 
 class QuantizedBits : public testing::TestWithParam<std::tuple<Held, ActivationDType>> {

@@ -1,0 +1,144 @@
+#include <algorithm>
+
+#include "base/arithmetic.h"
+#include "base/check.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/experts/runs.h"
+#include "kernels/matmul/bf16_amx.h"
+#include "kernels/matmul/op.h"
+#include "kernels/packing/quantized_packing.h"
+
+namespace bulkhead {
+namespace {
+
+// The products of one op: of each expert, those of its pairs.
+class ProductsOfExperts {
+ public:
+  ProductsOfExperts(Isa isa, ThreadPool& pool, const CpuMatMulScratch& scratch, ConstMatrixView x,
+                    absl::Span<const Linear> experts, const ExpertRouting& routing, MatrixView out)
+      : isa_(isa),
+        pool_(pool),
+        scratch_(scratch),
+        x_(x),
+        experts_(experts),
+        routing_(routing),
+        out_(out),
+        shape_(experts[0].shape) {}
+
+  void InInt8() const {
+    const QuantizedPanels cut = QuantizedPanelsOf(experts_[0]);
+    const Int8Runs runs(isa_, cut, scratch_.InputsFor(cut));
+    ForUnits([&](int e) { return runs.UnitsOf(RowsOf(e)); },
+             [&](int e, int64_t begin, int64_t end) {
+               runs.Quantize({x_.F32(), x_.row_stride(), TokensOf(e)}, FirstOf(e), RowsOf(e), begin,
+                             end);
+             });
+    const auto multiply = BH_OF_ISA_OR_VNNI(isa_, MultiplyInt8);
+    const auto multiply_in_tiles = BH_OF_AMX(isa_, MultiplyInt8InTiles);
+    ForPanels([&](int thread, int e, int64_t begin, int64_t end) {
+      const QuantizedPanels weight = QuantizedPanelsOf(experts_[e]);
+      const int64_t rows = RowsOf(e);
+      const int64_t tiles = runs.TilesOf(rows);
+      const Int8Product product =
+          Int8ProductOf(experts_[e], weight, runs.Of(FirstOf(e), rows), rows, tiles, OutOf(e));
+      const Int8Part part{begin, end, 0, tiles};
+      if (!product.x.by_row) return multiply(product, part);
+      multiply_in_tiles(product, part, scratch_.Of(thread));
+    });
+  }
+
+  void InBf16Tiles() const {
+    BH_CHECK(x_.rows() <= scratch_.max_rows && shape_.cols <= scratch_.max_expert_inputs);
+    QuantizedPanels none{};
+    const auto product_of = [&](int e) {
+      Product product = ProductOf(x_, experts_[e], OutOf(e), none);
+      product.x_rows = TokensOf(e);
+      return product;
+    };
+    const auto inputs_of = [&](int e) { return scratch_.ExpertTiles(e, FirstOf(e)); };
+    const auto round = BH_OF_AMX(isa_, RoundRowToTiles);
+    ForUnits([&](int e) { return RowsOf(e); },
+             [&](int e, int64_t begin, int64_t end) {
+               const Product product = product_of(e);
+               for (int64_t row = begin; row < end; ++row) round(product, row, inputs_of(e));
+             });
+    const auto multiply = BH_OF_AMX(isa_, MultiplyBf16InTiles);
+    ForPanels([&](int thread, int e, int64_t begin, int64_t end) {
+      multiply(product_of(e), inputs_of(e), {begin, end, 0, RowsOf(e), scratch_.Of(thread)});
+    });
+  }
+
+  void InFloats() const {
+    const auto few = BH_OF_ISA(isa_, MultiplyFew);
+    const auto many = BH_OF_ISA(isa_, MultiplyMany);
+    ForPanels([&](int thread, int e, int64_t begin, int64_t end) {
+      const int64_t rows = RowsOf(e);
+      const int32_t* const tokens = TokensOf(e);
+      float* const scratch = scratch_.Of(thread);
+      QuantizedPanels panels_of_weight{};
+      Product product = ProductOf(x_, experts_[e], OutOf(e), panels_of_weight);
+      if (rows > BH_OF_ISA(isa_, kMaxFewRows)) {
+        product.x_rows = tokens;
+        return many(product, {begin, end, 0, rows, scratch});
+      }
+      for (int64_t row = 0; row < rows; ++row) {
+        std::copy_n(x_.F32(tokens[row]), shape_.cols, scratch + row * shape_.cols);
+      }
+      product.x = scratch;
+      product.x_stride = shape_.cols;
+      few(product, {begin, end, 0, rows, nullptr});
+    });
+  }
+
+ private:
+  int64_t FirstOf(int e) const { return routing_.expert_begin[e]; }
+  int64_t RowsOf(int e) const { return routing_.expert_begin[e + 1] - routing_.expert_begin[e]; }
+  const int32_t* TokensOf(int e) const { return routing_.pair_token + FirstOf(e); }
+  MatrixView OutOf(int e) const { return out_.Rows(FirstOf(e), RowsOf(e)); }
+
+  // body(expert, begin, end) of the expert's units of inputs.
+  template <typename Units, typename Body>
+  void ForUnits(const Units& units, const Body& body) const {
+    ForExperts(
+        pool_, routing_.num_experts, out_.rows() * shape_.cols, units,
+        [](int) { return int64_t{1}; },
+        [&](int, int e, int64_t begin, int64_t end) { body(e, begin, end); });
+  }
+
+  // body(thread, expert, first panel, end)
+  template <typename Body>
+  void ForPanels(const Body& body) const {
+    const int64_t panels = CeilDiv(shape_.rows, kPanelColumns);
+    // Reading a panel takes about as long as multiplying so many rows with it.
+    const int64_t reading = HasAmx(isa_) ? 32 : 4;
+    ForExperts(
+        pool_, routing_.num_experts, out_.rows() * shape_.rows * shape_.cols,
+        [&](int e) { return RowsOf(e) > 0 ? panels : 0; },
+        [&](int e) { return RowsOf(e) + reading; }, body);
+  }
+
+  const Isa isa_;
+  ThreadPool& pool_;
+  const CpuMatMulScratch& scratch_;
+  const ConstMatrixView x_;
+  const absl::Span<const Linear> experts_;
+  const ExpertRouting& routing_;
+  const MatrixView out_;
+  const LinearShape& shape_;
+};
+
+}  // namespace
+
+void CpuBackend::MatMulExperts(ConstMatrixView x, absl::Span<const Linear> experts,
+                               const ExpertRouting& routing, MatrixView out) {
+  if (x.empty() || out.empty()) return;
+  const LinearShape& shape = experts[0].shape;
+  BH_CHECK(shape.num_slices() == 1 && x.cols() == shape.cols && out.cols() == shape.rows);
+  BH_CHECK(out.rows() == x.rows() * routing.experts_per_token);
+  const ProductsOfExperts products(isa_, *pool_, mat_mul_scratch_, x, experts, routing, out);
+  if (InInt8(shape)) return products.InInt8();
+  if (InBf16Tiles(shape)) return products.InBf16Tiles();
+  products.InFloats();
+}
+
+}  // namespace bulkhead
