@@ -12,15 +12,21 @@ namespace bulkhead::BH_ISA {
 template <PanelFormat kFormat>
 inline constexpr int kZeroOf = kFormat == PanelFormat::kFp4 ? kFp4Zero : 128;
 
-// A word: four inputs of one vector of columns, a byte each; of fp4 the steps.
+// A word: four inputs of one vector of columns, a byte each; of fp4 the steps, of fp8 E4m3Pairs.
 template <PanelFormat kFormat>
-BH_INLINE I32x16 LoadCodes(const char* word, int vector) {
+BH_INLINE auto LoadCodes(const char* word, int vector) {
   const int32_t* from = reinterpret_cast<const int32_t*>(word);
-  if constexpr (QuantizedWordBytes(kFormat) == 128) return LoadI(from + vector * kLanes);
-  const I32x16 both = LoadI(from);
-  const I32x16 codes = And(vector == 0 ? both : ShiftRight<4>(both), SetI1(0x0F0F0F0F));
-  return kFormat == PanelFormat::kFp4 ? LookUpBytes(kFp4Steps, codes) : codes;
+  if constexpr (kFormat == PanelFormat::kFp8) {
+    return LoadE4m3Pairs(from + vector * kLanes);
+  } else {
+    if constexpr (QuantizedWordBytes(kFormat) == 128) return LoadI(from + vector * kLanes);
+    const I32x16 both = LoadI(from);
+    const I32x16 codes = And(vector == 0 ? both : ShiftRight<4>(both), SetI1(0x0F0F0F0F));
+    return kFormat == PanelFormat::kFp4 ? LookUpBytes(kFp4Steps, codes) : codes;
+  }
 }
+template <PanelFormat kFormat>
+using Codes = decltype(LoadCodes<kFormat>(nullptr, 0));
 
 struct CellScaling {
   F32x16 scale[2];
@@ -35,20 +41,20 @@ BH_INLINE CellScaling LoadScaling(const char* scales, const char* zeros, bool bf
   CellScaling scaling{{}, {zero, zero}};
   for (int v = 0; v < 2; ++v) {
     if constexpr (kFormat == PanelFormat::kFp4) {
-      const I32x16 code = LoadBytes(reinterpret_cast<const uint8_t*>(scales) + v * kLanes);
+      const uint8_t* codes = reinterpret_cast<const uint8_t*>(scales) + v * kLanes;
       // Steps are halves.
       if (factors != nullptr) {
-        const F32x16 number = Mul(SmallE4m3(code), Set1(0x1p119f));
+        const F32x16 number = Mul(LoadSmallE4m3(codes), Set1(0x1p7f));
         scaling.scale[v] = Mul(number, Load(factors + v * kLanes));
       } else {
         // e8m0: the exponent's bits, 2^-127 a subnormal number.
-        const I32x16 bits = MaxI(ShiftLeft<23>(code), SetI1(0x00400000));
+        const I32x16 bits = MaxI(ShiftLeft<23>(LoadBytes(codes)), SetI1(0x00400000));
         scaling.scale[v] = Mul(FromBits(bits), Set1(0.5f));
       }
     } else if constexpr (kFormat == PanelFormat::kFp8) {
-      // SmallE4m3's factor, which is exact: scales are below kEndOfFp8Scales.
+      // SmallE4m3Of's factor, which is exact: scales are below kEndOfFp8Scales.
       const F32x16 scale = Load(reinterpret_cast<const float*>(scales) + v * kLanes);
-      scaling.scale[v] = Mul(scale, Set1(0x1p120f));
+      scaling.scale[v] = Mul(scale, Set1(0x1p104f));
     } else {
       const uint16_t* halves = reinterpret_cast<const uint16_t*>(scales) + v * kLanes;
       scaling.scale[v] = bf16_scales ? LoadBf16(halves) : LoadF16(halves);

@@ -6,38 +6,42 @@
 
 namespace bulkhead::BH_ISA {
 
-// The largest cell: kIndexedCellInputs, and the largest group.
+// Ahead of the word that is read. Of fp8, whose words take more instructions, fewer words are begun
+// before the first of them is done.
+template <PanelFormat kFormat>
+inline constexpr int64_t kTilePrefetchBytes = kFormat == PanelFormat::kFp8 ? 6144 : 2048;
 
-inline constexpr int64_t kTilePrefetchBytes = 2048;
+template <PanelFormat kFormat>
+BH_INLINE void PrefetchWord(const char* at) {
+  for (int line = 0; line < QuantizedWordBytes(kFormat); line += 64) {
+    Prefetch(at + kTilePrefetchBytes<kFormat> + line);
+  }
+}
 
 // Input `kInput` of a word, of vector `v` of columns.
 template <PanelFormat kFormat, int kInput>
-BH_INLINE F32x16 InputOf(const I32x16 (&codes)[2], const CellScaling& scaling, int v) {
+BH_INLINE F32x16 InputOf(const Codes<kFormat>& codes, const CellScaling& scaling, int v) {
   if constexpr (kFormat == PanelFormat::kFp8) {
-    return Mul(SmallE4m3Of<kInput>(codes[v]), scaling.scale[v]);
+    return Mul(SmallE4m3Of<kInput>(codes), scaling.scale[v]);
+  } else {
+    const I32x16 code = And(ShiftRight<8 * kInput>(codes), SetI1(0xFF));
+    // Exact, at most 9 bits times 11, but where the scale has a factor.
+    return Mul(Sub(ToF32(code), scaling.zero[v]), scaling.scale[v]);
   }
-  const I32x16 code = And(ShiftRight<8 * kInput>(codes[v]), SetI1(0xFF));
-  // Exact, at most 9 bits times 11, but where the scale has a factor.
-  return Mul(Sub(ToF32(code), scaling.zero[v]), scaling.scale[v]);
-}
-
-template <PanelFormat kFormat, int kInput>
-BH_INLINE void StoreInput(const I32x16 (&codes)[2], const CellScaling& scaling, float* out) {
-  for (int v = 0; v < 2; ++v) Store(out + v * kLanes, InputOf<kFormat, kInput>(codes, scaling, v));
 }
 
 template <PanelFormat kFormat>
-BH_INLINE void StoreInputOf(int input, const I32x16 (&codes)[2], const CellScaling& scaling,
-                            float* out) {
+BH_INLINE void StoreInputOf(int input, const Codes<kFormat>& codes, const CellScaling& scaling,
+                            int v, float* out) {
   switch (input) {
     case 0:
-      return StoreInput<kFormat, 0>(codes, scaling, out);
+      return Store(out, InputOf<kFormat, 0>(codes, scaling, v));
     case 1:
-      return StoreInput<kFormat, 1>(codes, scaling, out);
+      return Store(out, InputOf<kFormat, 1>(codes, scaling, v));
     case 2:
-      return StoreInput<kFormat, 2>(codes, scaling, out);
+      return Store(out, InputOf<kFormat, 2>(codes, scaling, v));
     default:
-      return StoreInput<kFormat, 3>(codes, scaling, out);
+      return Store(out, InputOf<kFormat, 3>(codes, scaling, v));
   }
 }
 
@@ -59,13 +63,16 @@ void DequantizeCell(const QuantizedPanels& weight, int64_t panel_index, const Pa
     const int first = 4 * word;
     const int count = cell.count - first < 4 ? cell.count - first : 4;
     float* to = out + first * kPanelColumns;
-    const I32x16 codes[2] = {LoadCodes<kFormat>(at, 0), LoadCodes<kFormat>(at, 1)};
-    for (int line = 0; line < kWordBytes; line += 64) Prefetch(at + kTilePrefetchBytes + line);
+    PrefetchWord<kFormat>(at);
     if (!indexed && count == 4) {
-      StoreInput<kFormat, 0>(codes, scaling, to);
-      StoreInput<kFormat, 1>(codes, scaling, to + kPanelColumns);
-      StoreInput<kFormat, 2>(codes, scaling, to + 2 * kPanelColumns);
-      StoreInput<kFormat, 3>(codes, scaling, to + 3 * kPanelColumns);
+#pragma GCC unroll 2
+      for (int v = 0; v < 2; ++v) {
+        const Codes<kFormat> codes = LoadCodes<kFormat>(at, v);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) {
+          StoreInputOf<kFormat>(i, codes, scaling, v, to + i * kPanelColumns + v * kLanes);
+        }
+      }
       continue;
     }
     for (int i = 0; i < count; ++i) {
@@ -74,7 +81,10 @@ void DequantizeCell(const QuantizedPanels& weight, int64_t panel_index, const Pa
         scaling = scaling_at(panel + weight.scales_offset + group * ScaleBytes(kFormat),
                              panel + weight.zeros_offset + group * ZeroBytes(kFormat));
       }
-      StoreInputOf<kFormat>(i, codes, scaling, to + i * kPanelColumns);
+      for (int v = 0; v < 2; ++v) {
+        StoreInputOf<kFormat>(i, LoadCodes<kFormat>(at, v), scaling, v,
+                              to + i * kPanelColumns + v * kLanes);
+      }
     }
   }
 }
@@ -93,17 +103,42 @@ BH_INLINE void Dequantize(const Product& product, int64_t panel, const PackedCel
   }
 }
 
-// Sums of rows in place and both vectors of a panel go on over input `kInput` of a word.
-template <PanelFormat kFormat, int kInput, int kRows>
-BH_INLINE void AddInput(const I32x16 (&codes)[2], const CellScaling& scaling, const float* x,
-                        int64_t x_stride, Sums<kRows, 2>& sums) {
-  const F32x16 weight[2] = {InputOf<kFormat, kInput>(codes, scaling, 0),
-                            InputOf<kFormat, kInput>(codes, scaling, 1)};
+// Sums of rows in place and vectors [kBegin, kEnd) of a panel go on over input `kInput` of a word.
+template <PanelFormat kFormat, int kInput, int kRows, int kBegin, int kEnd>
+BH_INLINE void AddInput(const Codes<kFormat> (&codes)[2], const CellScaling& scaling,
+                        const float* x, int64_t x_stride, Sums<kRows, 2>& sums) {
+  F32x16 weight[2];
+  for (int v = kBegin; v < kEnd; ++v) weight[v] = InputOf<kFormat, kInput>(codes[v], scaling, v);
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
     const F32x16 input = Set1(x[r * x_stride + kInput]);
-    sums[r][0] = Fma(input, weight[0], sums[r][0]);
-    sums[r][1] = Fma(input, weight[1], sums[r][1]);
+    for (int v = kBegin; v < kEnd; ++v) sums[r][v] = Fma(input, weight[v], sums[r][v]);
+  }
+}
+
+// The same over the first `count` inputs of a word, or all four.
+template <PanelFormat kFormat, int kRows, int kBegin, int kEnd>
+BH_INLINE void AddVectors(const char* word, int count, const CellScaling& scaling, const float* x,
+                          int64_t x_stride, Sums<kRows, 2>& sums) {
+  Codes<kFormat> codes[2];
+  for (int v = kBegin; v < kEnd; ++v) codes[v] = LoadCodes<kFormat>(word, v);
+  AddInput<kFormat, 0, kRows, kBegin, kEnd>(codes, scaling, x, x_stride, sums);
+  if (count > 1) AddInput<kFormat, 1, kRows, kBegin, kEnd>(codes, scaling, x, x_stride, sums);
+  if (count > 2) AddInput<kFormat, 2, kRows, kBegin, kEnd>(codes, scaling, x, x_stride, sums);
+  if (count > 3) AddInput<kFormat, 3, kRows, kBegin, kEnd>(codes, scaling, x, x_stride, sums);
+}
+
+// And both vectors of a panel. Of fp8 one after the other: AVX2 has no registers for the pairs of
+// both, nor for the inputs, which g++ would keep for the second but for the empty asm.
+template <PanelFormat kFormat, int kRows>
+BH_INLINE void AddWord(const char* word, int count, const CellScaling& scaling, const float* x,
+                       int64_t x_stride, Sums<kRows, 2>& sums) {
+  if constexpr (kFormat == PanelFormat::kFp8) {
+    AddVectors<kFormat, kRows, 0, 1>(word, count, scaling, x, x_stride, sums);
+    asm volatile("" : "+r"(x));
+    AddVectors<kFormat, kRows, 1, 2>(word, count, scaling, x, x_stride, sums);
+  } else {
+    AddVectors<kFormat, kRows, 0, 2>(word, count, scaling, x, x_stride, sums);
   }
 }
 
@@ -125,12 +160,12 @@ void RunCells(const QuantizedPanels& weight, int64_t panel_index, const PackedCe
                                                      weight.bf16_scales, FactorsOf(weight, panel));
     int left = cell->count;
     for (; left > 0; left -= 4, at += kWordBytes) {
-      const I32x16 codes[2] = {LoadCodes<kFormat>(at, 0), LoadCodes<kFormat>(at, 1)};
-      for (int line = 0; line < kWordBytes; line += 64) Prefetch(at + kTilePrefetchBytes + line);
-      AddInput<kFormat, 0, kRows>(codes, scaling, x, tile.x_stride, sums);
-      if (left > 1) AddInput<kFormat, 1, kRows>(codes, scaling, x, tile.x_stride, sums);
-      if (left > 2) AddInput<kFormat, 2, kRows>(codes, scaling, x, tile.x_stride, sums);
-      if (left > 3) AddInput<kFormat, 3, kRows>(codes, scaling, x, tile.x_stride, sums);
+      PrefetchWord<kFormat>(at);
+      if (kFormat == PanelFormat::kFp8 && left >= 4) {
+        AddWord<kFormat, kRows>(at, 4, scaling, x, tile.x_stride, sums);
+      } else {
+        AddWord<kFormat, kRows>(at, left, scaling, x, tile.x_stride, sums);
+      }
       x += left < 4 ? left : 4;
     }
   }

@@ -53,6 +53,15 @@ BH_INLINE I32x16 MaxI(I32x16 a, I32x16 b) { return {_mm512_max_epi32(a.v, b.v)};
 BH_INLINE I32x16 Add(I32x16 a, I32x16 b) { return {_mm512_add_epi32(a.v, b.v)}; }
 BH_INLINE I32x16 Sub(I32x16 a, I32x16 b) { return {_mm512_sub_epi32(a.v, b.v)}; }
 BH_INLINE I32x16 And(I32x16 a, I32x16 b) { return {_mm512_and_si512(a.v, b.v)}; }
+BH_INLINE I32x16 Or(I32x16 a, I32x16 b) { return {_mm512_or_si512(a.v, b.v)}; }
+// Of unsigned bytes, wrapping.
+BH_INLINE I32x16 AddBytes(I32x16 a, I32x16 b) { return {_mm512_add_epi8(a.v, b.v)}; }
+BH_INLINE I32x16 MinBytes(I32x16 a, I32x16 b) { return {_mm512_min_epu8(a.v, b.v)}; }
+// Words of 16 bits, each 16 times its even or odd byte, the low or the high one.
+template <bool kOdd>
+BH_INLINE I32x16 BytesBy16(I32x16 a) {
+  return {_mm512_maddubs_epi16(a.v, _mm512_set1_epi16(kOdd ? 16 << 8 : 16))};
+}
 // Each byte of `indices`, below 16, becomes that byte of `table` [16].
 BH_INLINE I32x16 LookUpBytes(const uint8_t* table, I32x16 indices) {
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));

@@ -102,6 +102,20 @@ BH_INLINE I32x16 Sub(I32x16 a, I32x16 b) {
 BH_INLINE I32x16 And(I32x16 a, I32x16 b) {
   return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)};
 }
+BH_INLINE I32x16 Or(I32x16 a, I32x16 b) {
+  return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)};
+}
+BH_INLINE I32x16 AddBytes(I32x16 a, I32x16 b) {
+  return {_mm256_add_epi8(a.lo, b.lo), _mm256_add_epi8(a.hi, b.hi)};
+}
+BH_INLINE I32x16 MinBytes(I32x16 a, I32x16 b) {
+  return {_mm256_min_epu8(a.lo, b.lo), _mm256_min_epu8(a.hi, b.hi)};
+}
+template <bool kOdd>
+BH_INLINE I32x16 BytesBy16(I32x16 a) {
+  const __m256i factors = _mm256_set1_epi16(kOdd ? 16 << 8 : 16);
+  return {_mm256_maddubs_epi16(a.lo, factors), _mm256_maddubs_epi16(a.hi, factors)};
+}
 BH_INLINE I32x16 LookUpBytes(const uint8_t* table, I32x16 indices) {
   const __m256i bytes =
       _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));

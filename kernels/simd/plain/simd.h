@@ -111,15 +111,27 @@ BH_INLINE I32x16 Sub(I32x16 a, I32x16 b) {
 BH_INLINE I32x16 And(I32x16 a, I32x16 b) {
   return ForLanes<I32x16>([&](int i) { return a.v[i] & b.v[i]; });
 }
+BH_INLINE I32x16 Or(I32x16 a, I32x16 b) {
+  return ForLanes<I32x16>([&](int i) { return a.v[i] | b.v[i]; });
+}
+// f of every two bytes.
+template <typename F>
+BH_INLINE I32x16 ForBytes(I32x16 a, I32x16 b, const F& f) {
+  uint8_t x[4 * kLanes], y[4 * kLanes];
+  __builtin_memcpy(x, a.v, sizeof(x));
+  __builtin_memcpy(y, b.v, sizeof(y));
+  for (int i = 0; i < 4 * kLanes; ++i) x[i] = f(x[i], y[i]);
+  __builtin_memcpy(a.v, x, sizeof(x));
+  return a;
+}
+BH_INLINE I32x16 AddBytes(I32x16 a, I32x16 b) {
+  return ForBytes(a, b, [](uint8_t x, uint8_t y) { return static_cast<uint8_t>(x + y); });
+}
+BH_INLINE I32x16 MinBytes(I32x16 a, I32x16 b) {
+  return ForBytes(a, b, [](uint8_t x, uint8_t y) { return x < y ? x : y; });
+}
 BH_INLINE I32x16 LookUpBytes(const uint8_t* table, I32x16 indices) {
-  for (int32_t& lane : indices.v) {
-    uint32_t bytes = 0;
-    for (int shift = 0; shift < 32; shift += 8) {
-      bytes |= uint32_t{table[(Unsigned(lane) >> shift) & 0xF]} << shift;
-    }
-    lane = Wrapped(bytes);
-  }
-  return indices;
+  return ForBytes(indices, indices, [&](uint8_t x, uint8_t) { return table[x & 0xF]; });
 }
 template <int kBits>
 BH_INLINE I32x16 ShiftLeft(I32x16 a) {
@@ -132,6 +144,10 @@ BH_INLINE I32x16 ShiftRight(I32x16 a) {
 template <int kBits>
 BH_INLINE I32x16 ShiftRightSigned(I32x16 a) {
   return ForLanes<I32x16>([&](int i) { return a.v[i] >> kBits; });
+}
+template <bool kOdd>
+BH_INLINE I32x16 BytesBy16(I32x16 a) {
+  return And(kOdd ? ShiftRight<4>(a) : ShiftLeft<4>(a), SetI1(0x0FF00FF0));
 }
 BH_INLINE F32x16 ToF32(I32x16 a) {
   return ForLanes<F32x16>([&](int i) { return static_cast<float>(a.v[i]); });

@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "kernels/matmul/input_quantizer.h"
 #include "kernels/simd/number_format.h"
+#include "memory/fp8.h"
 #include "tests/kernels/products_support.h"
 
 namespace bulkhead {
@@ -287,6 +288,37 @@ TEST_P(QuantizedProductsTest, Fp8RowsAreWidenedExactly) {
     std::vector<float> out(1);
     cpu.backend().MatMul(ViewOf(one, 1, 254, 254), linear, ViewOf(out, 1, 1, 1));
     EXPECT_EQ(out[0], want + 0.0F) << i;
+  }
+}
+
+TEST_P(QuantizedProductsTest, EveryFp8CodeIsItsNumberInEveryColumn) {
+  const auto [isa, threads] = GetParam();
+  CpuFixture cpu(isa, threads, 256);
+  const LinearShape shape{35, 256, WeightFormat::kFp8, {0, 256}, {128, 0, 0, ScaleFormat::kF32}};
+  const std::unique_ptr<Device> device = NewHostDevice(0);
+  Buffer memory = std::move(device->Allocate(cpu.backend().PackedBytes(shape))).value();
+  std::memset(memory.data(), 0, cpu.backend().PackedBytes(shape));
+  const Linear linear{shape, memory.data()};
+  std::vector<uint8_t> codes;  // each in every byte of a word
+  for (int i = 0; i < 35 * 256; ++i) codes.push_back(static_cast<uint8_t>(i % 256 + i / 256));
+  const std::vector<float> scales(35 * 2, 0.1F);
+  QuantizedRows weight{35, codes.data()};
+  weight.f32_scales = scales.data();
+  cpu.backend().Pack(linear)->PutQuantizedRows(0, weight);
+  std::vector<float> unit(256 * 256, 0.0F);
+  for (int i = 0; i < 256; ++i) unit[i * 257] = 1;
+  for (const int rows : {1, 2, 256}) {
+    for (int row = 0; row < 256; row += rows) {
+      std::vector<float> x(unit.begin() + row * 256, unit.begin() + (row + rows) * 256);
+      std::vector<float> out(rows * 35);
+      cpu.backend().MatMul(ViewOf(x, rows, 256, 256), linear, ViewOf(out, rows, 35, 35));
+      for (int i = 0; i < rows * 35; ++i) {
+        const uint8_t code = codes[i % 35 * 256 + row + i / 35];
+        const bool is_nan = (code & 0x7F) == 0x7F;  // as 480
+        const float number = is_nan ? (code == 0x7F ? 480.0F : -480.0F) : F32OfE4m3(code);
+        ASSERT_EQ(out[i], number * 0.1F + 0.0F) << int{code};
+      }
+    }
   }
 }
 
