@@ -124,16 +124,16 @@ void LogActivationAdvice(const EngineOptions& options, const ModelLimits& format
   const bool products = !options.activation_dtype.has_value() &&
                         formats.activation == ActivationDType::kF32 &&
                         formats.weights.layers == WeightFormat::kBF16;
-  const bool attention = !options.attention_dtype.has_value() &&
-                         formats.attention == AttentionDType::kF32 &&
-                         formats.kv_format == KvFormat::kBF16;
+  const bool attention =
+      !options.attention_dtype.has_value() && options.activation_dtype != ActivationDType::kF32 &&
+      formats.attention == AttentionDType::kF32 && formats.kv_format == KvFormat::kBF16;
   if ((!products && !attention) || options.cpu_isa == CpuIsa::kPlainAmx ||
       !CheckActivation(options, ActivationDType::kBf16Amx, AttentionDType::kF32).ok()) {
     return;
   }
   BH_LOG(kInfo) << "this CPU has AMX: if all ranks' CPUs have it, "
                 << (products ? "--activation-dtype bf16-amx is several times as fast in prefill; "
-                               "it rounds inputs of products to bf16, as PyTorch does"
+                               "it rounds inputs of products and attention to bf16, as PyTorch does"
                              : "--attention-dtype bf16-amx makes prefill of long prompts faster; "
                                "it rounds queries and weights of values to bf16, as PyTorch does");
 }

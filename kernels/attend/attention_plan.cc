@@ -86,7 +86,7 @@ AttentionSizes::AttentionSizes(const StepLimits& limits, const HeadLayout& heads
   out_dim = std::max(heads.out_dim(), full.out_dim());
   scratch_floats = AttentionScratchFloats(rows, head_dim, out_dim);
   if (limits.attention_in_tiles) {
-    scratch_floats = std::max(scratch_floats, AttentionTileScratchFloats(rows, head_dim, out_dim));
+    scratch_floats = std::max(scratch_floats, AttentionTileLayoutOf(rows, head_dim, out_dim).total);
   }
   // Cutting tiles adds at most one unit for each fair share.
   max_tiles = tokens / tile_tokens + seqs + kMaxThreads * kUnitsPerThread;

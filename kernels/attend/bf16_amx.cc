@@ -14,6 +14,10 @@
 namespace bulkhead::BH_ISA {
 namespace {
 
+// Few heads take less than the keys and values of which they need none.
+static_assert(kMaxFewHeads <= kTileRegisterRows &&
+              kMaxFewHeads * kAttentionWeightStride <= kAttentionChunk * kLanes);
+
 // Sums of both tiles of rows by both tiles of tokens or columns; queries or weights of rows; keys
 // or values.
 enum TileName { kSums00, kSums01, kSums10, kSums11, kRows0, kRows1, kCache0, kCache1 };
@@ -21,58 +25,15 @@ enum TileName { kSums00, kSums01, kSums10, kSums11, kRows0, kRows1, kCache0, kCa
 constexpr int kTwoTiles = 2 * kTileRegisterRows;
 constexpr int64_t kWeightBytes = kAttentionWeightStride * 4;  // between rows
 
-// AttentionTileScratchFloats, divided.
-struct TileScratch {
-  TileScratch(const AttentionCall& call, const AttentionUnit& unit, float* scratch) {
-    rows = unit.num_tokens * unit.num_heads;
-    const int64_t padded = PaddedToTiles(rows);
-    const int64_t key_tiles = AttentionKeyTiles(call.head_dim);
-    const int64_t width = PaddedHeadDim(call.value_dim);
-    const int64_t chunk_tiles = kAttentionChunk / kTileRegisterRows;
-    q = reinterpret_cast<char*>(scratch);
-    keys = q + padded / kTileRegisterRows * key_tiles * kTileBytes;
-    values = keys + chunk_tiles * key_tiles * kTileBytes;
-    scores = reinterpret_cast<float*>(values + chunk_tiles * AttentionValueTiles(call.value_dim) *
-                                                   kTileBytes);
-    chunk_o = scores + kTwoTiles * kAttentionWeightStride;
-    o = chunk_o + kTwoTiles * width;
-    l = o + padded * width;
-    m = l + padded;
-    visible = reinterpret_cast<Range*>(m + padded);
-  }
-
-  int rows;
-  char* q;     // [tiles of rows][tiles of d][16][32]
-  char* keys;  // of a chunk, as the rest
-  char* values;
-  float* scores;   // of two tiles of rows, and their weights in bf16 in the place of them
-  float* chunk_o;  // [two tiles of rows][width]
-  float* o;        // of all rows, as the rest
-  float* l;
-  float* m;
-  Range* visible;
-};
-
 class TileRun {
  public:
-  TileRun(const AttentionCall& call, const AttentionUnit& unit, const TileScratch& scratch)
-      : call_(call),
-        chunk_(call, unit, scratch.rows > kTwoTiles, scratch.keys, scratch.values),
-        rows_{call,      unit,      scratch.rows, PaddedHeadDim(call.value_dim),
-              scratch.o, scratch.l, scratch.m,    scratch.visible},
-        scale_(ScoreScaleOf(call, unit)),
-        tiles_((rows_.count + kTileRegisterRows - 1) / kTileRegisterRows),
-        tile_rows_((rows_.count + tiles_ - 1) / tiles_),
-        few_(unit.num_tokens == 1 && rows_.count <= kMaxFewRows && !call.latent &&
-             call.head_dim % kLanes == 0),
-        q_(scratch.q),
-        few_q_(reinterpret_cast<float*>(scratch.keys)),
-        few_weights_(reinterpret_cast<float*>(scratch.values)),
-        scores_(scratch.scores),
-        chunk_o_(scratch.chunk_o) {}
+  TileRun(const AttentionCall& call, const AttentionUnit& unit, float* scratch)
+      : TileRun(call, unit, scratch,
+                AttentionTileLayoutOf(unit.num_tokens * unit.num_heads, call.head_dim,
+                                      call.value_dim)) {}
 
   void Run() {
-    ConfigureRows(tile_rows_);
+    if (!few_) ConfigureRows(tile_rows_);
     rows_.SetVisible();
     for (int row = 0; row < rows_.count; ++row) RoundQuery(row);
     if (few_) WidenQueries();
@@ -85,16 +46,41 @@ class TileRun {
         AddChunkByVectors();
         continue;
       }
-      const bool shared = AreShared(seen);
+      const bool shares_values = CanShareValues(seen);
       for (int tile = 0; tile < tiles_; tile += 2) {
-        tile + 1 < tiles_ ? AddChunk<2>(tile, shared) : AddChunk<1>(tile, shared);
+        tile + 1 < tiles_ ? AddChunk<2>(tile, shares_values) : AddChunk<1>(tile, shares_values);
       }
     }
     if (rows_.unit.first_slot < 0) rows_.WriteOutputs();
-    ReleaseTiles();
+    if (!few_) ReleaseTiles();
   }
 
  private:
+  TileRun(const AttentionCall& call, const AttentionUnit& unit, float* scratch,
+          const AttentionTileLayout& at)
+      : call_(call),
+        chunk_(call, unit, unit.num_tokens * unit.num_heads > kTwoTiles,
+               reinterpret_cast<char*>(scratch + at.keys),
+               reinterpret_cast<char*>(scratch + at.values)),
+        rows_{call,
+              unit,
+              unit.num_tokens * unit.num_heads,
+              PaddedHeadDim(call.value_dim),
+              scratch + at.o,
+              scratch + at.l,
+              scratch + at.m,
+              reinterpret_cast<Range*>(scratch + at.visible)},
+        scale_(ScoreScaleOf(call, unit)),
+        tiles_((rows_.count + kTileRegisterRows - 1) / kTileRegisterRows),
+        tile_rows_((rows_.count + tiles_ - 1) / tiles_),
+        few_(unit.num_tokens == 1 && rows_.count <= kMaxFewHeads && !call.latent &&
+             call.head_dim % kLanes == 0),
+        q_(reinterpret_cast<char*>(scratch + at.q)),
+        few_q_(scratch + at.keys),
+        few_weights_(scratch + at.values),
+        scores_(scratch + at.scores),
+        chunk_o_(scratch + at.chunk_o) {}
+
   static void ConfigureRows(int rows) {
     TileShapes shapes;
     for (int tile = 0; tile < kTiles; ++tile) {
@@ -158,7 +144,7 @@ class TileRun {
 
   // Whether rows may pass over the same values: a weight of 0 takes away what a row does not see,
   // but for a value that is not finite.
-  bool AreShared(Range seen) const {
+  bool CanShareValues(Range seen) const {
     const Range all = Common(rows_.visible_to_all, seen);
     if (all.empty()) return chunk_.ValuesAreFinite(chunk_.FromBegin(seen));
     return chunk_.ValuesAreFinite(chunk_.FromBegin({seen.begin, all.begin})) &&
@@ -167,7 +153,7 @@ class TileRun {
 
   // Of the rows of kRowTiles tiles: their chunk at hand.
   template <int kRowTiles>
-  void AddChunk(int tile, bool shared) {
+  void AddChunk(int tile, bool shares_values) {
     const int first = tile * tile_rows_;
     const int rows = Min(kRowTiles * tile_rows_, rows_.count - first);
     const Range seen = rows_.SeenByAny(first, rows, chunk_.positions());
@@ -177,7 +163,7 @@ class TileRun {
     float m[kTwoTiles];
     float l[kTwoTiles];
     Weigh(first, rows, groups, m, l);
-    if (shared) {
+    if (shares_values) {
       Sum<kRowTiles>(groups, scores_, chunk_o_);
     } else {
       SumRowByRow(first, rows);
@@ -252,20 +238,21 @@ class TileRun {
   // Scores become weights in bf16, in the same place from a row's begin on: 0 for what is in
   // `groups` and not seen. Row after row in each loop, whose rows the CPU can work on at once.
   void Weigh(int first, int rows, Range groups, float* m, float* l) const {
-    const bool capped = call_.soft_cap != 0.0f;
-    const float power = capped ? kExpLog2E : scale_ * kExpLog2E;
-    float max[kTwoTiles];
+    // The largest product is the largest score, which is scaled when all are.
+    const bool by_power = call_.soft_cap == 0.0f && scale_ > 0.0f;
+    const float power = by_power ? scale_ * kExpLog2E : kExpLog2E;
+    float max[kTwoTiles] = {};
     for (int r = 0; r < rows; ++r) {
       const Range seen = SeenBy(first + r);
       if (seen.empty()) continue;
       const Range vectors = VectorsOf(GroupsOf(seen));
-      if (capped) Scale(ScoresOf(r), vectors);
+      if (!by_power) Scale(ScoresOf(r), vectors);
       max[r] = MaskScores(ScoresOf(r), vectors, seen, call_.soft_cap);
-      m[r] = capped ? max[r] : max[r] * scale_;
+      m[r] = by_power ? max[r] * scale_ : max[r];
     }
     F32x16 sum[kTwoTiles];
     for (int r = 0; r < rows; ++r) {
-      sum[r] = WeighRow(GroupsOf(SeenBy(first + r)), groups, power, max[r] * power, ScoresOf(r));
+      sum[r] = WeighRow(GroupsOf(SeenBy(first + r)), groups, power, max[r], ScoresOf(r));
     }
     for (int r = 0; r < rows; ++r) l[r] = SumLanes(sum[r]);
   }
@@ -286,7 +273,7 @@ class TileRun {
       if (seen.begin <= g && g < seen.end) {
         for (int i = 0; i < 2; ++i) {
           const F32x16 score = Load(scores + g * kGroupTokens + i * kLanes);
-          p[i] = Exp2ForBf16(Fma(score, Set1(power), Set1(-max)));
+          p[i] = Exp2ForBf16(Mul(Sub(score, Set1(max)), Set1(power)));
           sum = Add(sum, p[i]);
         }
       }
@@ -359,7 +346,7 @@ class TileRun {
   const int tiles_;  // of rows
   const int tile_rows_;
   const bool few_;  // rows, which are summed by vectors
-  // TileScratch has them.
+  // AttentionTileLayout has them.
   char* const q_;
   float* const few_q_;        // in the place of the interleaved keys
   float* const few_weights_;  // and of the values
@@ -370,7 +357,7 @@ class TileRun {
 }  // namespace
 
 void AttendUnitInTiles(const AttentionCall& call, const AttentionUnit& unit, float* scratch) {
-  TileRun(call, unit, TileScratch(call, unit, scratch)).Run();
+  TileRun(call, unit, scratch).Run();
 }
 
 }  // namespace bulkhead::BH_ISA

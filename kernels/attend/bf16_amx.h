@@ -20,30 +20,46 @@ inline constexpr int kAttentionTileInputs = 32;
 static constexpr int64_t AttentionKeyTiles(int64_t head_dim) {
   return (head_dim + kAttentionTileInputs - 1) / kAttentionTileInputs;
 }
-// Two tiles of columns of a value.
-static constexpr int64_t AttentionValueTiles(int64_t value_dim) {
-  constexpr int64_t kColumns = 2 * kAttentionLanes;
-  return (value_dim + kColumns - 1) / kColumns;
-}
 static constexpr int64_t PaddedToTiles(int64_t rows) {
   return (rows + kTileRegisterRows - 1) / kTileRegisterRows * kTileRegisterRows;
 }
 
-// Floats of scratch per thread, for at most `max_rows` rows: queries, a chunk's keys and values,
-// scores and outputs of two tiles of rows, and per row the output, m, l and the visible range.
-static constexpr int64_t AttentionTileScratchFloats(int64_t max_rows, int head_dim, int value_dim) {
+// Where the parts of a thread's scratch begin, in floats.
+struct AttentionTileLayout {
+  int64_t q;        // [tiles of rows][tiles of d][16][32]
+  int64_t keys;     // of a chunk, as the values
+  int64_t values;   // by two tiles of columns
+  int64_t scores;   // of two tiles of rows, and their weights in bf16 in the place of them
+  int64_t chunk_o;  // [two tiles of rows][width]
+  int64_t o;        // [rows][width]
+  int64_t l;        // [rows], as the rest
+  int64_t m;
+  int64_t visible;
+  int64_t total;
+};
+static constexpr AttentionTileLayout AttentionTileLayoutOf(int64_t rows, int head_dim,
+                                                           int value_dim) {
   constexpr int64_t kTileFloats = kTileRegisterRows * kTileRegisterBytes / 4;
-  const int64_t rows = PaddedToTiles(max_rows);
+  constexpr int64_t kChunkTiles = kAttentionChunk / kTileRegisterRows;
+  const int64_t padded = PaddedToTiles(rows);
+  const int64_t row_tiles = padded / kTileRegisterRows;
   const int64_t key_tiles = AttentionKeyTiles(head_dim);
   const int64_t width = PaddedHeadDim(value_dim);
-  const int64_t chunk_tiles = kAttentionChunk / kTileRegisterRows;
-  return rows / kTileRegisterRows * key_tiles * kTileFloats +
-         chunk_tiles * key_tiles * kTileFloats +
-         chunk_tiles * AttentionValueTiles(value_dim) * kTileFloats +
-         2 * kTileRegisterRows * (kAttentionWeightStride + width) + rows * (width + 4);
+  AttentionTileLayout at = {};
+  at.keys = at.q + row_tiles * key_tiles * kTileFloats;
+  at.values = at.keys + kChunkTiles * key_tiles * kTileFloats;
+  const int64_t column_pairs = (width / kAttentionLanes + 1) / 2;
+  at.scores = at.values + kChunkTiles * column_pairs * kTileFloats;
+  at.chunk_o = at.scores + 2 * kTileRegisterRows * kAttentionWeightStride;
+  at.o = at.chunk_o + 2 * kTileRegisterRows * width;
+  at.l = at.o + padded * width;
+  at.m = at.l + padded;
+  at.visible = at.m + padded;
+  at.total = at.visible + 2 * padded;
+  return at;
 }
 
-// `scratch`: AttentionTileScratchFloats, 64-byte aligned.
+// `scratch`: AttentionTileLayout::total floats of the unit's rows, 64-byte aligned.
 BH_WITH_AMX(void AttendUnitInTiles(const AttentionCall& call, const AttentionUnit& unit,
                                    float* scratch))
 

@@ -14,7 +14,7 @@
 
 namespace bulkhead::BH_ISA {
 
-inline constexpr int kMaxFewRows = 8;
+inline constexpr int kMaxFewHeads = 8;
 
 // body(), of functions that are not inlined, with denormal inputs and results taken as 0.
 template <typename Body>
@@ -181,7 +181,7 @@ template <int kRows>
 }
 
 // The same for a number of rows known at run time, in [1, kRows].
-template <int kRows = kMaxFewRows>
+template <int kRows = kMaxFewHeads>
 void ScoreFewRows(const FewRows& job, int rows, Range vectors) {
   if (rows == kRows) {
     ScoreFewRows<kRows>(job, vectors);
@@ -189,7 +189,7 @@ void ScoreFewRows(const FewRows& job, int rows, Range vectors) {
     ScoreFewRows<kRows - 1>(job, rows, vectors);
   }
 }
-template <int kRows = kMaxFewRows>
+template <int kRows = kMaxFewHeads>
 void SumFewRows(const FewRows& job, int rows, Range tokens) {
   if (rows == kRows) {
     SumFewRows<kRows>(job, tokens);

@@ -82,13 +82,14 @@ class InterleavedChunk {
     }
     const int ahead = group + 2;
     if (ahead < GroupsOf(located_).end) FetchRawKeys(chunk_.keys()[VectorIn(ahead, half)], tile);
-    if (tile == 0) FetchRawValues(0, VectorIn(group, half));
+    if (tile == 0 && !call_.latent) FetchRawValues(0, VectorIn(group, half));
   }
   // Likewise of two tiles of columns.
   BH_INLINE void FetchBehindValues(int tiles, int group, int half) const {
     if (keeps_) {
       return FetchTile(ValuesAt(tiles, Min(group + 1, kChunkGroups - 1)) + half * kTileBytes);
     }
+    if (call_.latent) return;  // values are keys, which have been read
     if (2 * tiles + 2 < value_tiles_) return FetchRawValues(tiles + 1, VectorIn(group, half));
     // The next chunk's first keys.
     const int end = (located_.end + kLanes - 1) / kLanes;

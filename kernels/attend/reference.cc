@@ -13,8 +13,8 @@
 // With AttentionDType::kBf16Amx and a cache in bf16 both chains are those of tiles: q is rounded
 // to bf16, denormals as 0, i is taken in 32s, p_s is rounded likewise for the values alone, and s
 // is taken in 32s from the chunk's begin on, what is not visible as 0; an o_i that is a zero is +0.
-// p_s = Exp2ForBf16(fma(score_s, c, -(m * c))), c = log2(e); without a soft cap score_s and this m
-// are those before the scale, which is a factor of c.
+// p_s = Exp2ForBf16((score_s - m) * c), c = log2(e); without a soft cap score_s and this m are
+// those before the scale, which is a factor of c.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -96,7 +96,8 @@ struct State {
 // Scores become weights; m and l, which they do not have.
 State Weigh(const Query& query, int begin, std::vector<float>& scores) {
   const float factor = query.scale * query.key_scale;
-  const bool by_power = query.in_tiles && query.soft_cap == 0.0f;  // of scores without their scale
+  // Of scores without their scale.
+  const bool by_power = query.in_tiles && query.soft_cap == 0.0f && factor > 0.0f;
   for (float& score : scores) {
     if (!by_power) score = ordered::SoftCap(score * factor, query.soft_cap);
   }
@@ -105,8 +106,8 @@ State Weigh(const Query& query, int begin, std::vector<float>& scores) {
   const float power = by_power ? factor * kExpLog2E : kExpLog2E;
   float lanes[kLanes] = {};
   for (size_t i = 0; i < scores.size(); ++i) {
-    scores[i] = query.in_tiles ? ordered::Exp2ForBf16(std::fma(scores[i], power, -(max * power)))
-                               : Exp(scores[i] - max);
+    scores[i] =
+        query.in_tiles ? ordered::Exp2ForBf16((scores[i] - max) * power) : Exp(scores[i] - max);
     lanes[(begin + i) % kLanes] += scores[i];
   }
   state.l = FoldLanes(lanes);

@@ -35,16 +35,17 @@ class ProductsOfExperts {
              });
     const auto multiply = BH_OF_ISA_OR_VNNI(isa_, MultiplyInt8);
     const auto multiply_in_tiles = BH_OF_AMX(isa_, MultiplyInt8InTiles);
-    ForPanels([&](int thread, int e, int64_t begin, int64_t end) {
-      const QuantizedPanels weight = QuantizedPanelsOf(experts_[e]);
-      const int64_t rows = RowsOf(e);
-      const int64_t tiles = runs.TilesOf(rows);
-      const Int8Product product =
-          Int8ProductOf(experts_[e], weight, runs.Of(FirstOf(e), rows), rows, tiles, OutOf(e));
-      const Int8Part part{begin, end, 0, tiles};
-      if (!product.x.by_row) return multiply(product, part);
-      multiply_in_tiles(product, part, scratch_.Of(thread));
-    });
+    ForPanels(HasAmx(isa_) ? kReadingInTiles : kReading,
+              [&](int thread, int e, int64_t begin, int64_t end) {
+                const QuantizedPanels weight = QuantizedPanelsOf(experts_[e]);
+                const int64_t rows = RowsOf(e);
+                const int64_t tiles = runs.TilesOf(rows);
+                const Int8Product product = Int8ProductOf(
+                    experts_[e], weight, runs.Of(FirstOf(e), rows), rows, tiles, OutOf(e));
+                const Int8Part part{begin, end, 0, tiles};
+                if (!product.x.by_row) return multiply(product, part);
+                multiply_in_tiles(product, part, scratch_.Of(thread));
+              });
   }
 
   void InBf16Tiles() const {
@@ -63,7 +64,7 @@ class ProductsOfExperts {
                for (int64_t row = begin; row < end; ++row) round(product, row, inputs_of(e));
              });
     const auto multiply = BH_OF_AMX(isa_, MultiplyBf16InTiles);
-    ForPanels([&](int thread, int e, int64_t begin, int64_t end) {
+    ForPanels(kReadingInTiles, [&](int thread, int e, int64_t begin, int64_t end) {
       multiply(product_of(e), inputs_of(e), {begin, end, 0, RowsOf(e), scratch_.Of(thread)});
     });
   }
@@ -71,7 +72,7 @@ class ProductsOfExperts {
   void InFloats() const {
     const auto few = BH_OF_ISA(isa_, MultiplyFew);
     const auto many = BH_OF_ISA(isa_, MultiplyMany);
-    ForPanels([&](int thread, int e, int64_t begin, int64_t end) {
+    ForPanels(kReading, [&](int thread, int e, int64_t begin, int64_t end) {
       const int64_t rows = RowsOf(e);
       const int32_t* const tokens = TokensOf(e);
       float* const scratch = scratch_.Of(thread);
@@ -91,6 +92,9 @@ class ProductsOfExperts {
   }
 
  private:
+  static constexpr int64_t kReading = 4;
+  static constexpr int64_t kReadingInTiles = 32;
+
   int64_t FirstOf(int e) const { return routing_.expert_begin[e]; }
   int64_t RowsOf(int e) const { return routing_.expert_begin[e + 1] - routing_.expert_begin[e]; }
   const int32_t* TokensOf(int e) const { return routing_.pair_token + FirstOf(e); }
@@ -105,12 +109,11 @@ class ProductsOfExperts {
         [&](int, int e, int64_t begin, int64_t end) { body(e, begin, end); });
   }
 
-  // body(thread, expert, first panel, end)
+  // body(thread, expert, first panel, end). Reading a panel takes about as long as multiplying
+  // `reading` rows with it.
   template <typename Body>
-  void ForPanels(const Body& body) const {
+  void ForPanels(int64_t reading, const Body& body) const {
     const int64_t panels = CeilDiv(shape_.rows, kPanelColumns);
-    // Reading a panel takes about as long as multiplying so many rows with it.
-    const int64_t reading = HasAmx(isa_) ? 32 : 4;
     ForExperts(
         pool_, routing_.num_experts, out_.rows() * shape_.rows * shape_.cols,
         [&](int e) { return RowsOf(e) > 0 ? panels : 0; },

@@ -28,8 +28,8 @@ inline constexpr int64_t kScratchFloatsPerRow =
 struct Product {
   const float* x;  // [rows, inputs]; of few rows in bf16: their pairs, as RoundRows leaves them
   int64_t x_stride;
-  const int32_t*
-      x_rows;  // where each row is in x, for MultiplyMany and RoundRowToTiles; null: in this order
+  // Where each row is in x, for MultiplyMany and RoundRowToTiles; null: in this order.
+  const int32_t* x_rows;
   const void* weight;  // packed; of a float format
   PanelFormat format;
   bool in_bf16;              // kBf16 alone: ActivationDType::kBf16

@@ -64,15 +64,15 @@ void AddModelFlags(RawEngineFlags* raw, Flags* flags) {
                                             {"bf16-amx", ActivationDType::kBf16Amx},
                                             {"f32", ActivationDType::kF32},
                                             {"float32", ActivationDType::kF32}}));
-  flags->Add("--attention-dtype", "TYPE",
-             "sums of attention on CPUs: f32, or, where the KV cache is in bf16, bf16-amx (in the "
-             "tiles of CPUs with amx_bf16; prefill of 2,000 tokens is 1.5 times as fast, with "
-             "bits of its own); default auto: bf16-amx with --activation-dtype bf16-amx, "
-             "else f32",
-             OptionalChoiceValue<AttentionDType>(&options.attention_dtype,
-                                                 {{"f32", AttentionDType::kF32},
-                                                  {"float32", AttentionDType::kF32},
-                                                  {"bf16-amx", AttentionDType::kBf16Amx}}));
+  flags->Add(
+      "--attention-dtype", "TYPE",
+      "sums of attention on CPUs: f32 or, over a KV cache in bf16, bf16-amx (in the tiles of "
+      "CPUs with amx_bf16: faster prefill of long prompts, with bits of its own); default "
+      "auto: bf16-amx with --activation-dtype bf16-amx, else f32",
+      OptionalChoiceValue<AttentionDType>(&options.attention_dtype,
+                                          {{"f32", AttentionDType::kF32},
+                                           {"float32", AttentionDType::kF32},
+                                           {"bf16-amx", AttentionDType::kBf16Amx}}));
   flags->AddSwitch("--strict-config", "refuse a config.json with an unknown field",
                    &options.strict_config);
 }

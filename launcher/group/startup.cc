@@ -86,6 +86,9 @@ absl::Status CreateDeviceAndBackend(const EngineOptions& options, const DeviceBu
     }
     return absl::OkStatus();
   }
+  if (options.attention_dtype.has_value() && engine.topology.coordinator()) {
+    BH_LOG(kWarning) << "--attention-dtype is for CPUs, and changes nothing on GPUs";
+  }
   BH_RETURN_IF_ERROR(CheckDraftOnGpu(engine.source, engine.driver->properties().max_shared_bytes));
   BH_ASSIGN_OR_RETURN(engine.device, MakeDevice(budget, *engine.driver));
   BH_ASSIGN_OR_RETURN(engine.backend,

@@ -287,9 +287,10 @@ absl::StatusOr<ModelLimits> FormatsOf(const EngineOptions& options, const ModelS
   }
   formats.kv_format = options.kv_cache_dtype.value_or(
       model.quantization.fp8_kv ? KvFormat::kFP8 : KvFormatOf(stated));
-  formats.attention =
-      options.attention_dtype.value_or(in_amx ? AttentionDType::kBf16Amx : AttentionDType::kF32);
-  if (options.attention_dtype == AttentionDType::kBf16Amx && formats.kv_format != KvFormat::kBF16) {
+  const bool is_for_tiles = formats.kv_format == KvFormat::kBF16;
+  formats.attention = options.attention_dtype.value_or(
+      in_amx && is_for_tiles ? AttentionDType::kBf16Amx : AttentionDType::kF32);
+  if (formats.attention == AttentionDType::kBf16Amx && !is_for_tiles) {
     return WithExitCode(
         absl::InvalidArgumentError(absl::StrCat(
             "--attention-dtype bf16-amx is for a KV cache in bfloat16, and this one is ",

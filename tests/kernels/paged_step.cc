@@ -135,6 +135,15 @@ void PagedSequences::SetValues(int seq, int position, float x) {
   for (int head = 0; head < case_.num_kv_heads; ++head) row[first + head * case_.head_dim] = x;
 }
 
+void PagedSequences::ScaleValues(float factor) {
+  const int64_t first = int64_t{case_.num_heads() + case_.num_kv_heads} * case_.head_dim;
+  for (std::vector<float>& qkv : qkv_) {
+    for (size_t i = 0; i < qkv.size(); ++i) {
+      if (static_cast<int64_t>(i) % QkvWidth() >= first) qkv[i] *= factor;
+    }
+  }
+}
+
 void PagedSequences::Append(const std::vector<Piece>& pieces) {
   const Step step = MakeStep(pieces);
   backend_.AppendKv(step.index, Heads(), Qkv(step), Layer());

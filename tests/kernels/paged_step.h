@@ -54,6 +54,8 @@ class PagedSequences {
 
   // Column 0 of every value of this token becomes `x`.
   void SetValues(int seq, int position, float x);
+  // Multiplies all values.
+  void ScaleValues(float factor);
   // Appends the pieces' keys and values in one step.
   void Append(const std::vector<Piece>& pieces);
   // Appends, attends, and returns the heads' sums [tokens, h out_dim], the pieces' tokens in order.

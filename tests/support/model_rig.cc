@@ -43,11 +43,8 @@ std::unique_ptr<Backend> MakeBackend(Device& device, const RigOptions& options) 
   if (options.backend == "reference") return NewReferenceBackend(device);
   if (options.backend == "ordered")
     return NewOrderedBackend(device, options.activation, options.attention);
-  return OrDie(NewCpuBackend(device, {.num_threads = options.threads,
-                                      .isa = options.backend.c_str(),
-                                      .activation = options.activation,
-                                      .attention = options.attention,
-                                      .may_spin = false}));
+  return OrDie(NewCpuBackend(device, {options.threads, options.backend.c_str(), options.activation,
+                                      options.attention, false}));
 }
 
 RigDevice MakeDevice(const RigOptions& options) {
@@ -328,6 +325,7 @@ Rig MakeRig(const std::string& model_dir, const RigOptions& options) {
                       .block_tokens = options.block_tokens},
                      weights,
                      options.activation,
+                     options.attention,
                      options.kv_format};
   limits.sum_dtype = options.sum_dtype;
   limits.num_kv_blocks = int64_t{limits.blocks_per_seq()} * kMaxSeqs;

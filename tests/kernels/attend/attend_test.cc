@@ -2,6 +2,7 @@
 // reference, and the same in any pieces, blocks and company. Unwritten and left-behind memory holds
 // NaN.
 #include <gtest/gtest.h>
+#include <xmmintrin.h>
 
 #include <algorithm>
 #include <cmath>
@@ -55,6 +56,7 @@ std::vector<AttentionCase> FloatCases() {
       {groups(1, 9), 1, 80, KvFormat::kF32, 32, 300},
       {{}, 0, 16, KvFormat::kF32, 16, 0},
       {groups(2, 2), 2, 128, KvFormat::kBF16, 64, 0},
+      {groups(1, 2), 1, 256, KvFormat::kBF16, 16, 0},
       {groups(2, 2), 2, 32, KvFormat::kF32, 16, 24, 0.5f},
       {groups(1, 9), 1, 24, KvFormat::kBF16, 32, 0, 0.5f},
       {groups(2, 4), 2, 40, KvFormat::kBF16, 16, 0, 0, true},
@@ -173,16 +175,20 @@ std::vector<AttentionCase> PieceCases() {
   return cases;
 }
 
-// One prompt of kPromptTokens, cut at multiples of `piece`.
-std::vector<float> RunInPieces(Backend& backend, const AttentionCase& c, int piece) {
-  PagedSequences sequences(backend, c, {kPromptTokens}, kSeed);
+// The first sequence, of `tokens`, cut at multiples of `piece`.
+std::vector<float> InPieces(PagedSequences& sequences, int tokens, int piece) {
   std::vector<float> out;
-  for (int begin = 0; begin < kPromptTokens; begin += piece) {
+  for (int begin = 0; begin < tokens; begin += piece) {
     const std::vector<float> part =
-        sequences.AppendAndAttend({{0, begin, std::min(begin + piece, kPromptTokens)}});
+        sequences.AppendAndAttend({{0, begin, std::min(begin + piece, tokens)}});
     out.insert(out.end(), part.begin(), part.end());
   }
   return out;
+}
+
+std::vector<float> RunInPieces(Backend& backend, const AttentionCase& c, int piece) {
+  PagedSequences sequences(backend, c, {kPromptTokens}, kSeed);
+  return InPieces(sequences, kPromptTokens, piece);
 }
 
 std::vector<float> RunAtOnce(Backend& backend, int i, bool in_tiles) {
@@ -257,31 +263,69 @@ TEST_P(Attention, ARowDoesNotDependOnTheOthers) {
   ExpectSameBits(row_of({{2, 450, 451}, {0, 299, 300}}, 1), alone);
 }
 
-// An infinite value in column 0 shows there, in the rows that see it, and nowhere else.
+// An infinite value in column 0 shows there, in the rows that see it, and nowhere else. In pieces:
+// units of few rows, and of many.
 TEST_P(Attention, AnInfiniteValueIsSeenByItsOwnRowsAlone) {
   constexpr int kTokens = 300;
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  for (const int window : {0, 70}) {
-    AttentionCase c{AttentionCase::Groups(1, 3), 1, 32, KvFormat::kBF16, 16, window};
-    c.in_tiles = InTiles();
-    const auto attend = [&](float value) {
-      PagedSequences sequences(*backend_, c, {kTokens}, kSeed);
-      for (const int position : {9, 263}) sequences.SetValues(0, position, value);
-      return sequences.AppendAndAttend({{0, 0, kTokens}});
-    };
-    const std::vector<float> finite = attend(0.5f);
-    const std::vector<float> infinite = attend(kInfinity);
-    for (size_t i = 0; i < finite.size(); ++i) {
-      const int position = static_cast<int>(i) / (c.num_heads() * c.head_dim);
-      const int column = static_cast<int>(i) % c.head_dim;
-      const auto sees = [&](int at) {
-        return at <= position && (window == 0 || at > position - window);
+  for (const AttentionCase& shape :
+       std::vector<AttentionCase>{{AttentionCase::Groups(1, 3), 1, 32, KvFormat::kBF16, 16, 0},
+                                  {AttentionCase::Groups(1, 3), 1, 32, KvFormat::kBF16, 16, 70},
+                                  {AttentionCase::Groups(1, 2), 1, 48, KvFormat::kBF16, 32, 0},
+                                  {AttentionCase::Groups(1, 9), 1, 24, KvFormat::kBF16, 64, 200}}) {
+    for (const int piece : {7, kTokens}) {
+      SCOPED_TRACE(testing::Message() << shape << ", pieces of " << piece);
+      AttentionCase c = shape;
+      c.in_tiles = InTiles();
+      const auto attend = [&](float value) {
+        PagedSequences sequences(*backend_, c, {kTokens}, kSeed);
+        for (const int position : {9, 263}) sequences.SetValues(0, position, value);
+        return InPieces(sequences, kTokens, piece);
       };
-      const bool shows = column == 0 && (sees(9) || sees(263));
-      ASSERT_EQ(infinite[i], shows ? kInfinity : finite[i])
-          << "position " << position << ", column " << column << ", window " << window;
+      const std::vector<float> finite = attend(0.5f);
+      const std::vector<float> infinite = attend(kInfinity);
+      for (size_t i = 0; i < finite.size(); ++i) {
+        const int position = static_cast<int>(i) / (c.num_heads() * c.head_dim);
+        const int column = static_cast<int>(i) % c.head_dim;
+        const auto sees = [&](int at) {
+          return at <= position && (c.window == 0 || at > position - c.window);
+        };
+        const bool shows = column == 0 && (sees(9) || sees(263));
+        ASSERT_EQ(infinite[i], shows ? kInfinity : finite[i])
+            << "position " << position << ", column " << column;
+      }
     }
   }
+}
+
+// Values, and products with them, around the smallest normal number, which tiles take for 0.
+std::vector<AttentionCase> TinyCases() {
+  const auto groups = AttentionCase::Groups;
+  return {{groups(1, 3), 1, 32, KvFormat::kBF16, 16, 0},
+          {groups(2, 2), 2, 48, KvFormat::kBF16, 16, 0}};
+}
+
+std::vector<float> RunTinyValues(Backend& backend, int i, bool in_tiles) {
+  AttentionCase c = TinyCases()[i];
+  c.in_tiles = in_tiles;
+  std::vector<float> out;
+  for (const int piece : {1, 40}) {
+    PagedSequences sequences(backend, c, {40}, kSeed);
+    sequences.ScaleValues(0x1p-125f);
+    const std::vector<float> part = InPieces(sequences, 40, piece);
+    out.insert(out.end(), part.begin(), part.end());
+  }
+  return out;
+}
+
+TEST_P(Attention, TinyValuesHaveTheSameBitsAndLeaveTheModeOfTheThread) {
+  const unsigned mode = _mm_getcsr();
+  for (int i = 0; i < static_cast<int>(TinyCases().size()); ++i) {
+    SCOPED_TRACE(testing::Message() << TinyCases()[i]);
+    ExpectSameBits(RunTinyValues(*backend_, i, InTiles()), Ordered(RunTinyValues, i));
+  }
+  constexpr unsigned kFlags = 0x3F;  // exceptions that have been
+  EXPECT_EQ(_mm_getcsr() & ~kFlags, mode & ~kFlags);
 }
 
 TEST_P(Attention, EveryCodeOfAnFp8CacheIsReadAsItsNumber) {

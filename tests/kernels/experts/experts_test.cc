@@ -265,7 +265,8 @@ class ExpertProducts : public testing::TestWithParam<ProductsCase> {
     if (GetParam().activation != ActivationDType::kBf16Amx) {
       return {"plain", "plain_amx", "avx2", "auto"};
     }
-    if (CheckBf16Tiles(Isa::kAvx512Amx).ok()) return {"plain_amx", "avx512amx"};
+    if (CheckBf16Tiles(Isa::kAvx512Amx, ActivationDType::kBf16Amx).ok())
+      return {"plain_amx", "avx512amx"};
     return {"plain_amx"};
   }
 

@@ -135,8 +135,10 @@ TEST(ModelSource, AttentionInTilesIsForACacheInBf16) {
   EXPECT_EQ(attention(), AttentionDType::kBf16Amx);
   options.attention_dtype = AttentionDType::kF32;
   EXPECT_EQ(attention(), AttentionDType::kF32);
-  options.attention_dtype = AttentionDType::kBf16Amx;
+  options.attention_dtype.reset();
   options.kv_cache_dtype = KvFormat::kInt8;
+  EXPECT_EQ(attention(), AttentionDType::kF32);
+  options.attention_dtype = AttentionDType::kBf16Amx;
   const absl::Status refused = ReadModelSource(options, Weights::kRequired).status();
   EXPECT_EQ(ExitCodeOf(refused), ExitCode::kUsage);
   EXPECT_EQ(refused.message(),
