@@ -21,10 +21,10 @@ namespace bulkhead {
 struct ModelLimits : Limits {
   WeightFormats weights;
   ActivationDType activation = ActivationDType::kF32;  // of products with quantised weights
-  AttentionDType attention = AttentionDType::kF32;
   KvFormat kv_format = KvFormat::kF32;
   Transport transport = Transport::kShared;
   DType sum_dtype = DType::kF32;  // CommLimits::sum_dtype
+  AttentionDType attention = AttentionDType::kF32;
   // Of a model with states: there are as many snapshots of them as max_num_seqs.
   bool caches_states = false;
   // Of speculative decoding: tokens that a step computes of a sequence behind the one that it would

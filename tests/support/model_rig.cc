@@ -325,8 +325,8 @@ Rig MakeRig(const std::string& model_dir, const RigOptions& options) {
                       .block_tokens = options.block_tokens},
                      weights,
                      options.activation,
-                     options.attention,
                      options.kv_format};
+  limits.attention = options.attention;
   limits.sum_dtype = options.sum_dtype;
   limits.num_kv_blocks = int64_t{limits.blocks_per_seq()} * kMaxSeqs;
   if (options.kv_groups) {
