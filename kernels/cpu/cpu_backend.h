@@ -32,10 +32,6 @@ class CpuBackend final : public Backend {
 #include "kernels/ops.inc"
 
  private:
-  // Whether products with such a weight quantise their inputs.
-  bool InInt8(const LinearShape& shape) const;
-  // Whether products with such a weight are ActivationDType::kBf16Amx's.
-  bool InBf16Tiles(const LinearShape& shape) const;
   // body(row) for each row of `x`.
   template <typename Body>
   void ForRows(MatrixView x, const Body& body) {

@@ -49,7 +49,8 @@ class ProductsOfExperts {
   }
 
   void InBf16Tiles() const {
-    BH_CHECK(x_.rows() <= scratch_.max_rows && shape_.cols <= scratch_.max_expert_inputs);
+    BH_CHECK(scratch_.bf16_tiles != nullptr && x_.rows() <= scratch_.max_rows &&
+             shape_.cols <= scratch_.max_expert_inputs);
     QuantizedPanels none{};
     const auto product_of = [&](int e) {
       Product product = ProductOf(x_, experts_[e], OutOf(e), none);
@@ -139,8 +140,8 @@ void CpuBackend::MatMulExperts(ConstMatrixView x, absl::Span<const Linear> exper
   BH_CHECK(shape.num_slices() == 1 && x.cols() == shape.cols && out.cols() == shape.rows);
   BH_CHECK(out.rows() == x.rows() * routing.experts_per_token);
   const ProductsOfExperts products(isa_, *pool_, mat_mul_scratch_, x, experts, routing, out);
-  if (InInt8(shape)) return products.InInt8();
-  if (InBf16Tiles(shape)) return products.InBf16Tiles();
+  if (InInt8(activation_, shape)) return products.InInt8();
+  if (InBf16Tiles(activation_, shape)) return products.InBf16Tiles();
   products.InFloats();
 }
 

@@ -15,15 +15,14 @@ namespace {
 // One op: blocks of tokens one after the other, in each all experts.
 class SumOfExperts {
  public:
-  SumOfExperts(Isa isa, ThreadPool& pool, const CpuMatMulScratch& scratch, bool in_int8,
-               bool bf16_in_tiles, ConstMatrixView x, absl::Span<const Linear> experts,
+  SumOfExperts(Isa isa, ThreadPool& pool, const CpuMatMulScratch& scratch,
+               ActivationDType activation, ConstMatrixView x, absl::Span<const Linear> experts,
                const ExpertRouting& routing, ConstMatrixView shared_x, const Linear* shared,
                MatrixView out)
       : isa_(isa),
         pool_(pool),
         scratch_(scratch),
-        in_int8_(in_int8),
-        bf16_in_tiles_(bf16_in_tiles),
+        activation_(activation),
         x_(x),
         experts_(experts),
         routing_(routing),
@@ -37,8 +36,8 @@ class SumOfExperts {
       first_token_ = token;
       num_tokens_ = std::min(kExpertSumTokens, out_.rows() - token);
       FindRows();
-      if (in_int8_) Quantize();
-      if (bf16_in_tiles_) Round();
+      if (activation_ == ActivationDType::kInt8) Quantize();
+      if (activation_ == ActivationDType::kBf16Amx) Round();
       const int64_t panels = CeilDiv(shape_.rows, kPanelColumns);
       const int64_t rows = num_tokens_ * (routing_.experts_per_token + 1);
       pool_.ParallelForWork(panels, rows * shape_.rows * shape_.cols,
@@ -77,7 +76,7 @@ class SumOfExperts {
   Int8Runs RunsOf(int run) const {
     const QuantizedPanels panels = QuantizedPanelsOf(WeightOf(run));
     QuantizedInputs inputs = scratch_.InputsFor(panels);
-    if (run == routing_.num_experts) {
+    if (run == routing_.num_experts && InInt8(0)) {
       const QuantizedInputs of_pairs = scratch_.InputsFor(QuantizedPanelsOf(experts_[0]));
       inputs.codes += RoundUp(x_.rows() * of_pairs.row_bytes, int64_t{64});
       inputs.scales += x_.rows() * of_pairs.cells;
@@ -92,8 +91,11 @@ class SumOfExperts {
   int64_t FirstRowOf(int run) const { return run < routing_.num_experts ? begin_[run] : 0; }
 
   void Quantize() {
-    const Int8Runs pairs = RunsOf(0);
-    const auto units = [&](int run) {
+    const int shared = num_runs() - 1;
+    if (!InInt8(0) && !InInt8(shared)) return;
+    const Int8Runs pairs = RunsOf(InInt8(0) ? 0 : shared);
+    const auto units = [&](int run) -> int64_t {
+      if (!InInt8(run)) return 0;
       return run < routing_.num_experts ? pairs.UnitsOf(RowsOf(run))
                                         : RunsOf(run).UnitsOf(RowsOf(run));
     };
@@ -106,8 +108,10 @@ class SumOfExperts {
         });
   }
 
+  // The shared expert's format may be another than the others'.
+  bool InInt8(int run) const { return bulkhead::InInt8(activation_, WeightOf(run).shape); }
   bool InBf16Tiles(int run) const {
-    return bf16_in_tiles_ && WeightOf(run).shape.format == WeightFormat::kBF16;
+    return bulkhead::InBf16Tiles(activation_, WeightOf(run).shape);
   }
   // `out` is not written to: slices are added up apart.
   Product Bf16ProductOf(int run) const {
@@ -120,7 +124,8 @@ class SumOfExperts {
 
   // Inputs of products in bf16 in tiles.
   void Round() {
-    BH_CHECK(out_.rows() <= scratch_.max_rows && x_.cols() <= scratch_.max_expert_inputs &&
+    BH_CHECK(scratch_.bf16_tiles != nullptr && out_.rows() <= scratch_.max_rows &&
+             x_.cols() <= scratch_.max_expert_inputs &&
              shared_x_.cols() <= scratch_.max_expert_inputs);
     const auto round = BH_OF_AMX(isa_, RoundRowToTiles);
     ForExperts(
@@ -141,7 +146,7 @@ class SumOfExperts {
       std::fill_n(sums, panels * panel_floats, -0.0F);
       for (int run = 0; run < num_runs(); ++run) {
         if (RowsOf(run) == 0) continue;
-        if (in_int8_) {
+        if (InInt8(run)) {
           AddInInt8(run, first, panels, sums);
         } else if (InBf16Tiles(run)) {
           AddInBf16Tiles(run, first, panels, sums);
@@ -257,8 +262,7 @@ class SumOfExperts {
   const Isa isa_;
   ThreadPool& pool_;
   const CpuMatMulScratch& scratch_;
-  const bool in_int8_;
-  const bool bf16_in_tiles_;
+  const ActivationDType activation_;
   const ConstMatrixView x_;
   const absl::Span<const Linear> experts_;
   const ExpertRouting& routing_;
@@ -284,8 +288,8 @@ void CpuBackend::SumExperts(ConstMatrixView x, absl::Span<const Linear> experts,
   BH_CHECK(routing.num_experts <= kMaxExperts && shape.num_slices() <= kMaxSlices);
   BH_CHECK(shared == nullptr ||
            (shared_x.rows() == out.rows() && shared->shape.num_slices() == shape.num_slices()));
-  SumOfExperts(isa_, *pool_, mat_mul_scratch_, InInt8(shape),
-               activation_ == ActivationDType::kBf16Amx, x, experts, routing, shared_x, shared, out)
+  SumOfExperts(isa_, *pool_, mat_mul_scratch_, activation_, x, experts, routing, shared_x, shared,
+               out)
       .Run();
 }
 

@@ -247,12 +247,12 @@ uint16_t* CpuMatMulScratch::ExpertTiles(int expert, int64_t first) const {
   return bf16_tiles + Bf16TileInputsOf(tile * kBf16TileRows, max_expert_inputs);
 }
 
-bool CpuBackend::InBf16Tiles(const LinearShape& shape) const {
-  return activation_ == ActivationDType::kBf16Amx && shape.format == WeightFormat::kBF16;
+bool InBf16Tiles(ActivationDType activation, const LinearShape& shape) {
+  return activation == ActivationDType::kBf16Amx && shape.format == WeightFormat::kBF16;
 }
 
-bool CpuBackend::InInt8(const LinearShape& shape) const {
-  return activation_ == ActivationDType::kInt8 && HasIntegerCodes(shape.format) &&
+bool InInt8(ActivationDType activation, const LinearShape& shape) {
+  return activation == ActivationDType::kInt8 && HasIntegerCodes(shape.format) &&
          shape.groups.indexed == 0;
 }
 
@@ -260,7 +260,7 @@ void CpuBackend::MatMul(ConstMatrixView x, const Linear& weight, MatrixView out)
   if (x.empty() || out.empty()) return;
   const LinearShape& shape = weight.shape;
   CheckShapes(x, shape, out);
-  if (InInt8(shape)) {
+  if (InInt8(activation_, shape)) {
     return MatMulInInt8(*pool_, isa_, mat_mul_scratch_, x, weight, out);
   }
   const int num_slices = shape.num_slices();
@@ -268,7 +268,7 @@ void CpuBackend::MatMul(ConstMatrixView x, const Linear& weight, MatrixView out)
   Product product = ProductOf(x, weight, out, quantized_panels);
   product.in_bf16 = activation_ == ActivationDType::kBf16 && shape.format == WeightFormat::kBF16;
   const int64_t rows = x.rows();
-  if (InBf16Tiles(shape)) {
+  if (InBf16Tiles(activation_, shape)) {
     return MatMulInBf16Tiles(*pool_, isa_, mat_mul_scratch_, product, rows);
   }
   const int64_t panels = CeilDiv(shape.rows, kPanelColumns);

@@ -14,6 +14,11 @@ namespace bulkhead {
 inline constexpr int64_t kExpertSumTokens = 512;
 inline constexpr int64_t kExpertSumFloats = kExpertSumTokens * kMaxSlices * kPanelColumns;
 
+// Whether products with such a weight quantise their inputs.
+bool InInt8(ActivationDType activation, const LinearShape& shape);
+// Whether products with such a weight are ActivationDType::kBf16Amx's.
+bool InBf16Tiles(ActivationDType activation, const LinearShape& shape);
+
 // Null pointers where there is no memory behind the allocator.
 struct CpuMatMulScratch {
   CpuMatMulScratch() = default;

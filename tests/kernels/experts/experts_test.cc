@@ -141,10 +141,11 @@ struct ProductsCase {
   WeightFormat format;
   ActivationDType activation;
   int num_slices;
+  WeightFormat shared_format = format;
 };
 std::ostream& operator<<(std::ostream& out, const ProductsCase& c) {
   return out << WeightFormatName(c.format) << " in " << ActivationDTypeName(c.activation) << ", "
-             << c.num_slices << " slices";
+             << c.num_slices << " slices, shared " << WeightFormatName(c.shared_format);
 }
 
 constexpr int kExperts = 7;
@@ -182,8 +183,8 @@ std::vector<float> LogitsForRows(std::vector<int> rows_of_expert) {
 class ExpertProducts : public testing::TestWithParam<ProductsCase> {
  protected:
   // `cols` in slices, one of which is empty.
-  LinearShape ShapeOf(int64_t rows, int64_t cols, int num_slices) const {
-    LinearShape shape{rows, cols, GetParam().format, {0}};
+  static LinearShape ShapeOf(int64_t rows, int64_t cols, int num_slices, WeightFormat format) {
+    LinearShape shape{rows, cols, format, {0}};
     for (int i = 1; i < num_slices; ++i) {
       shape.k_borders.push_back(i == 1 ? 0 : cols * i / num_slices);
     }
@@ -215,9 +216,10 @@ class ExpertProducts : public testing::TestWithParam<ProductsCase> {
                          const Sizes& sizes = {}, int64_t first = 0, int64_t count = -1) {
     const int64_t hidden = sizes.hidden, width = sizes.width, shared_width = sizes.shared_width;
     const int64_t tokens = static_cast<int64_t>(all_logits.size()) / kExperts;
-    std::vector<LinearShape> ups(kExperts, ShapeOf(width, hidden, 1));
-    std::vector<LinearShape> downs(kExperts, ShapeOf(hidden, width, GetParam().num_slices));
-    downs.push_back(ShapeOf(hidden, shared_width, GetParam().num_slices));
+    const ProductsCase& c = GetParam();
+    std::vector<LinearShape> ups(kExperts, ShapeOf(width, hidden, 1, c.format));
+    std::vector<LinearShape> downs(kExperts, ShapeOf(hidden, width, c.num_slices, c.format));
+    downs.push_back(ShapeOf(hidden, shared_width, c.num_slices, c.shared_format));
     const std::vector<Linear> up = Pack(backend, ups), down = Pack(backend, downs);
     if (count < 0) count = tokens;
     const Buffer workspace = SetWorkspace(backend, count, sizes);
@@ -332,18 +334,24 @@ TEST_P(ExpertProducts, OfATokenDoNotDependOnTheOthers) {
 
 INSTANTIATE_TEST_SUITE_P(
     Formats, ExpertProducts,
-    testing::Values(ProductsCase{WeightFormat::kF32, ActivationDType::kF32, 8},
-                    ProductsCase{WeightFormat::kBF16, ActivationDType::kF32, 8},
-                    ProductsCase{WeightFormat::kF16, ActivationDType::kF32, 1},
-                    ProductsCase{WeightFormat::kInt8, ActivationDType::kF32, 4},
-                    ProductsCase{WeightFormat::kInt4, ActivationDType::kF32, 8},
-                    ProductsCase{WeightFormat::kInt8, ActivationDType::kInt8, 8},
-                    ProductsCase{WeightFormat::kInt8, ActivationDType::kInt8, 1},
-                    ProductsCase{WeightFormat::kInt4, ActivationDType::kInt8, 2},
-                    ProductsCase{WeightFormat::kBF16, ActivationDType::kBf16Amx, 8},
-                    ProductsCase{WeightFormat::kBF16, ActivationDType::kBf16Amx, 1},
-                    ProductsCase{WeightFormat::kF16, ActivationDType::kBf16Amx, 2},
-                    ProductsCase{WeightFormat::kBF16, ActivationDType::kBf16, 8}));
+    testing::Values(
+        ProductsCase{WeightFormat::kF32, ActivationDType::kF32, 8},
+        ProductsCase{WeightFormat::kBF16, ActivationDType::kF32, 8},
+        ProductsCase{WeightFormat::kF16, ActivationDType::kF32, 1},
+        ProductsCase{WeightFormat::kInt8, ActivationDType::kF32, 4},
+        ProductsCase{WeightFormat::kInt4, ActivationDType::kF32, 8},
+        ProductsCase{WeightFormat::kInt8, ActivationDType::kInt8, 8},
+        ProductsCase{WeightFormat::kInt8, ActivationDType::kInt8, 1},
+        ProductsCase{WeightFormat::kInt4, ActivationDType::kInt8, 2},
+        ProductsCase{WeightFormat::kBF16, ActivationDType::kBf16Amx, 8},
+        ProductsCase{WeightFormat::kBF16, ActivationDType::kBf16Amx, 1},
+        ProductsCase{WeightFormat::kF16, ActivationDType::kBf16Amx, 2},
+        ProductsCase{WeightFormat::kBF16, ActivationDType::kBf16, 8},
+        // A shared expert that a checkpoint leaves out of quantisation.
+        ProductsCase{WeightFormat::kInt4, ActivationDType::kInt8, 4, WeightFormat::kBF16},
+        ProductsCase{WeightFormat::kBF16, ActivationDType::kInt8, 4, WeightFormat::kInt8},
+        ProductsCase{WeightFormat::kInt4, ActivationDType::kInt8, 2, WeightFormat::kInt8},
+        ProductsCase{WeightFormat::kInt8, ActivationDType::kBf16Amx, 4, WeightFormat::kBF16}));
 
 // Whatever each expert's rows are, those of different ones lie apart, in memory that was planned.
 TEST(ExpertTilesTest, HaveRoomForEachExpertsLastTile) {
