@@ -85,11 +85,15 @@ AttentionSizes::AttentionSizes(const StepLimits& limits, const HeadLayout& heads
   head_dim = std::max(heads.head_dim, full.head_dim);
   out_dim = std::max(heads.out_dim(), full.out_dim());
   scratch_floats = AttentionScratchFloats(rows, head_dim, out_dim);
+  min_tile_tokens = tile_tokens;
   if (limits.attention_in_tiles) {
+    in_tile_registers = true;
+    min_tile_tokens = static_cast<int>(std::max<int64_t>(1, kAttentionRows / part));
     scratch_floats = std::max(scratch_floats, AttentionTileLayoutOf(rows, head_dim, out_dim).total);
   }
-  // Cutting tiles adds at most one unit for each fair share.
-  max_tiles = tokens / tile_tokens + seqs + kMaxThreads * kUnitsPerThread;
+  // Cutting tiles adds at most one unit for each fair share, and so do smaller tiles.
+  const int64_t shares = kMaxThreads * kUnitsPerThread * (limits.attention_in_tiles ? 2 : 1);
+  max_tiles = tokens / tile_tokens + seqs + shares;
   num_slots = std::min(seqs, heads.latent() ? kSplitLatentSequences : kSplitSequences) *
               heads.num_heads * CeilDiv(limits.max_model_len, kAttentionChunk);
 }
@@ -118,13 +122,16 @@ HeadPart HeadPartOf(const HeadLayout& heads, int part) {
 int64_t PlanAttention(const StepIndex& index, const HeadLayout& heads,
                       const AttentionOptions& options, int num_threads, const AttentionSizes& sizes,
                       absl::Span<AttentionUnit> tiles) {
+  const int64_t units = num_threads * kUnitsPerThread;
+  const int tile_tokens = static_cast<int>(std::clamp<int64_t>(
+      index.num_tokens * NumHeadParts(heads) / units, sizes.min_tile_tokens, sizes.tile_tokens));
   int64_t cost = 0;
-  ForTiles(index, options, sizes.tile_tokens,
+  ForTiles(index, options, tile_tokens,
            [&](const AttentionUnit& tile) { cost += tile.tile_chunks * CostPerChunk(tile); });
-  const int64_t fair_cost = CeilDiv(cost * NumHeadParts(heads), num_threads * kUnitsPerThread);
+  const int64_t fair_cost = CeilDiv(cost * NumHeadParts(heads), units);
   int64_t count = 0;
   int64_t slots = 0;
-  ForTiles(index, options, sizes.tile_tokens, [&](AttentionUnit tile) {
+  ForTiles(index, options, tile_tokens, [&](AttentionUnit tile) {
     const int64_t tile_slots = int64_t{tile.num_tokens} * heads.num_heads * tile.tile_chunks;
     const int64_t parts =
         std::min<int64_t>(tile.tile_chunks, tile.tile_chunks * CostPerChunk(tile) / fair_cost);

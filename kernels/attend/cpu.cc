@@ -107,6 +107,7 @@ void CpuBackend::Attend(const StepIndex& index, const HeadLayout& heads, ConstMa
                                           absl::MakeSpan(s.tiles, s.sizes.max_tiles));
   const auto units = absl::MakeConstSpan(s.tiles, num_tiles);
   const bool in_tiles = attention_ == AttentionDType::kBf16Amx && call.format == KvFormat::kBF16;
+  BH_CHECK(!in_tiles || s.sizes.in_tile_registers);
   const auto attend = in_tiles ? BH_OF_AMX(isa_, AttendUnitInTiles) : BH_OF_ISA(isa_, AttendUnit);
   const auto merge = BH_OF_ISA(isa_, MergeUnit);
   ForUnits(*pool_, units, heads, [&](int thread, const AttentionUnit& unit) {
