@@ -132,10 +132,11 @@ void LogActivationAdvice(const EngineOptions& options, const ModelLimits& format
     return;
   }
   BH_LOG(kInfo) << "this CPU has AMX: if all ranks' CPUs have it, "
-                << (products ? "--activation-dtype bf16-amx is several times as fast in prefill; "
-                               "it rounds inputs of products and attention to bf16, as PyTorch does"
-                             : "--attention-dtype bf16-amx makes prefill of long prompts faster; "
-                               "it rounds queries and weights of values to bf16, as PyTorch does");
+                << (products
+                        ? "--activation-dtype bf16-amx is several times as fast in prefill; "
+                          "it rounds inputs of products, and over a bf16 cache attention's, to bf16"
+                        : "--attention-dtype bf16-amx makes prefill of long prompts faster; "
+                          "it rounds queries and weights of values to bf16, as PyTorch does");
 }
 
 // Whether a layer has matrices in numbers beside quantised ones.

@@ -204,6 +204,7 @@ class RanksChange final : public Change {
 std::vector<FlagList> SmallerKvFormats(const Trials& trials, const ModelLimits& formats) {
   const bool policy = HasFlag(trials.command_line(), {"--quant-policy"});
   const bool dtype = HasFlag(trials.command_line(), {"--kv-cache-dtype"});
+  const bool tiles = HasFlag(trials.command_line(), {"--attention-dtype"});
   std::vector<FlagList> choices;
   for (const KvFormat smaller : {KvFormat::kBF16, KvFormat::kInt8, KvFormat::kInt4}) {
     if (KvElementBits(smaller) >= KvElementBits(formats.kv_format)) continue;
@@ -215,6 +216,9 @@ std::vector<FlagList> SmallerKvFormats(const Trials& trials, const ModelLimits& 
     if (dtype || !policy || smaller == KvFormat::kBF16) {
       flags.insert(flags.end(), {"--kv-cache-dtype", std::string(KvFormatName(smaller))});
     }
+    // Tiles are for bf16 alone.
+    if (tiles && smaller != KvFormat::kBF16)
+      flags.insert(flags.end(), {"--attention-dtype", "auto"});
     choices.push_back(std::move(flags));
   }
   return choices;
