@@ -110,13 +110,13 @@ void AddBlock(const Block& block, const uint16_t* inputs, int64_t tile_stride,
               const SumTiles& before, const SumTiles& chains, const char* ahead) {
   const char* weights = block.weights;
   LoadTile<kWeights0>(weights, kRowBytes);
-  LoadTile<kInputs0>(inputs, kRowBytes);
+  LoadPassingTile<kInputs0>(inputs, kRowBytes);
   NextSums<kSums00, 0, 0>(before, chains, block.begins_slice);
   DotBf16Tiles<kSums00, kInputs0, kWeights0>();
   LoadTile<kWeights1>(weights + kTileBytes, kRowBytes);
   NextSums<kSums01, 0, 1>(before, chains, block.begins_slice);
   DotBf16Tiles<kSums01, kInputs0, kWeights1>();
-  LoadTile<kInputs1>(inputs + tile_stride, kRowBytes);
+  LoadPassingTile<kInputs1>(inputs + tile_stride, kRowBytes);
   NextSums<kSums10, 1, 0>(before, chains, block.begins_slice);
   DotBf16Tiles<kSums10, kInputs1, kWeights0>();
   NextSums<kSums11, 1, 1>(before, chains, block.begins_slice);
@@ -126,11 +126,11 @@ void AddBlock(const Block& block, const uint16_t* inputs, int64_t tile_stride,
     weights += 2 * kTileBytes;
     inputs += kBf16TileNumbers;
     LoadTile<kWeights0>(weights, kRowBytes);
-    LoadTile<kInputs0>(inputs, kRowBytes);
+    LoadPassingTile<kInputs0>(inputs, kRowBytes);
     DotBf16Tiles<kSums00, kInputs0, kWeights0>();
     LoadTile<kWeights1>(weights + kTileBytes, kRowBytes);
     DotBf16Tiles<kSums01, kInputs0, kWeights1>();
-    LoadTile<kInputs1>(inputs + tile_stride, kRowBytes);
+    LoadPassingTile<kInputs1>(inputs + tile_stride, kRowBytes);
     DotBf16Tiles<kSums10, kInputs1, kWeights0>();
     DotBf16Tiles<kSums11, kInputs1, kWeights1>();
     PrefetchAhead(block, ahead);

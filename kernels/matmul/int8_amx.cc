@@ -84,7 +84,7 @@ void LoadCell(const QuantizedPanels& weight, const char* panel, const PackedCell
 // The dots of a tile of words with inputs [rows][words][4].
 template <int kSet>
 BH_INLINE void DotWords(const char* weights, const int8_t* inputs, int64_t stride) {
-  LoadTile<kInputs>(inputs, stride);
+  LoadPassingTile<kInputs>(inputs, stride);
   LoadTile<kWeights0>(weights, kWordBytes);
   DotTiles<kSums00 + 2 * kSet, kInputs, kWeights0>();
   LoadTile<kWeights1>(weights + kVectorBytes, kWordBytes);

@@ -26,6 +26,11 @@ template <int kTile>
 BH_INLINE void LoadTile(const void* from, int64_t stride) {
   asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(kTile) : "memory");
 }
+// The same of what passes once beside what stays: it displaces less in the first cache.
+template <int kTile>
+BH_INLINE void LoadPassingTile(const void* from, int64_t stride) {
+  asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(kTile) : "memory");
+}
 template <int kTile>
 BH_INLINE void StoreTile(void* to, int64_t stride) {
   asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(kTile) : "memory");

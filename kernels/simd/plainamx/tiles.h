@@ -55,6 +55,11 @@ void LoadTile(const void* from, int64_t stride) {
 }
 
 template <int kTile>
+void LoadPassingTile(const void* from, int64_t stride) {
+  LoadTile<kTile>(from, stride);
+}
+
+template <int kTile>
 void StoreTile(void* to, int64_t stride) {
   const TileRegister& tile = ConfiguredTile(kTile);
   for (int row = 0; row < tile.rows; ++row) {
