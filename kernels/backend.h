@@ -220,6 +220,14 @@ class Backend : public BackendSizes {
     return absl::OkStatus();
   }
 
+  // MatMul of gates and ups [T, 2f] into `gate_up`, then their GatedActivation into `out`; on CPUs
+  // in chunks, after which gate_up is undefined.
+  virtual void MatMulGated(Activation activation, ConstMatrixView x, const Linear& weight,
+                           MatrixView gate_up, MatrixView out) {
+    MatMul(x, weight, gate_up);
+    GatedActivation(activation, gate_up, out);
+  }
+
   // ---- ops: kernels/ops.inc says what each does
 #define BH_OP(name, ...) virtual void name(__VA_ARGS__) = 0;
 #define BH_OPTIONAL_OP(name, ...) virtual void name(__VA_ARGS__);

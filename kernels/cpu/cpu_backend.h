@@ -6,6 +6,7 @@
 
 #include "kernels/attend/cpu.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/product_grid.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/gated_delta/cpu.h"
 #include "kernels/matmul/cpu.h"
@@ -26,12 +27,15 @@ class CpuBackend final : public Backend {
                     const HeadLayout& heads) override;
   void OnHostThreads(int parts, absl::FunctionRef<void(int part)> body) override;
   int host_threads() const override { return pool_->num_threads(); }
+  void MatMulGated(Activation activation, ConstMatrixView x, const Linear& weight,
+                   MatrixView gate_up, MatrixView out) override;
 
 #define BH_OP(name, ...) void name(__VA_ARGS__) override;
 #define BH_OPTIONAL_OP(name, ...)
 #include "kernels/ops.inc"
 
  private:
+  void Multiply(ConstMatrixView x, const Linear& weight, const ProductOutput& output);
   // body(row) for each row of `x`.
   template <typename Body>
   void ForRows(MatrixView x, const Body& body) {

@@ -5,6 +5,7 @@
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/product_grid.h"
 #include "kernels/matmul/bf16_amx.h"
 #include "kernels/matmul/op.h"
 #include "kernels/packing/packing.h"
@@ -22,47 +23,17 @@ void CheckShapes(ConstMatrixView x, const LinearShape& shape, MatrixView out) {
   BH_CHECK(std::is_sorted(shape.k_borders.begin(), shape.k_borders.end()));
 }
 
-// How threads share a product of many rows: the grid whose largest part is smallest, the one with
-// the most cuts along the panels if several are.
-struct Grid {
-  int64_t panel_parts = 1;
-  int64_t row_parts = 1;
-};
+constexpr int64_t kMinGatedRows = 64;   // fewer have all of a thread's columns in L2
+constexpr int64_t kInt8ChunkRows = 96;  // where inputs are not in tile registers
 
-Grid GridFor(int64_t panels, int64_t rows, int num_threads) {
-  Grid best;
-  int64_t min_largest = panels * rows;
-  for (int64_t panel_parts = std::min<int64_t>(num_threads, panels); panel_parts >= 1;
-       --panel_parts) {
-    const int64_t row_parts = std::min(num_threads / panel_parts, rows);
-    const int64_t largest = CeilDiv(panels, panel_parts) * CeilDiv(rows, row_parts);
-    if (largest >= min_largest) continue;
-    min_largest = largest;
-    best = {panel_parts, row_parts};
-  }
-  return best;
-}
-
-// work(thread, part of the panels, part of the rows) for each part of the grid.
-template <typename Work>
-void ForGrid(ThreadPool& pool, int64_t panels, int64_t rows, int64_t row_units, int64_t cost,
-             const Work& work) {
-  const Grid grid = GridFor(panels, rows, pool.num_threads());
-  pool.ParallelForWork(grid.panel_parts * grid.row_parts, cost,
-                       [&](int thread, int64_t begin, int64_t end) {
-                         for (int64_t i = begin; i < end; ++i) {
-                           const int64_t p = i / grid.row_parts;
-                           const int64_t r = i % grid.row_parts;
-                           work(thread, ThreadPool::PartBegin(panels, p, grid.panel_parts),
-                                ThreadPool::PartBegin(panels, p + 1, grid.panel_parts),
-                                ThreadPool::PartBegin(row_units, r, grid.row_parts),
-                                ThreadPool::PartBegin(row_units, r + 1, grid.row_parts));
-                         }
-                       });
+// Rows in tile registers whose inputs stay in L2 beside a chunk.
+int64_t TileChunkRows(int64_t row_bytes) {
+  constexpr int64_t kInputBytes = 1 << 20;
+  return std::clamp<int64_t>(kInputBytes / row_bytes, 128, 512);
 }
 
 void MatMulInInt8(ThreadPool& pool, Isa isa, const CpuMatMulScratch& scratch, ConstMatrixView x,
-                  const Linear& weight, MatrixView out) {
+                  const Linear& weight, const ProductOutput& output) {
   const LinearShape& shape = weight.shape;
   const int64_t rows = x.rows();
   BH_CHECK(scratch.inputs.codes != nullptr && rows <= scratch.max_rows &&
@@ -81,22 +52,27 @@ void MatMulInInt8(ThreadPool& pool, Isa isa, const CpuMatMulScratch& scratch, Co
                                     static_cast<int>(i % inputs.cells), inputs);
                          }
                        });
-  const Int8Product product = Int8ProductOf(weight, panels, inputs, rows, tiles, out);
+  const Int8Product product = Int8ProductOf(weight, panels, inputs, rows, tiles, output.out);
   const auto multiply = BH_OF_ISA_OR_VNNI(isa, MultiplyInt8);
   const auto multiply_in_tiles = BH_OF_AMX(isa, MultiplyInt8InTiles);
   static_assert(kAmxGroupFloats <= kGroupRows * kScratchFloatsPerRow &&
                 kAmxScratchFloatsPerRow <= kScratchFloatsPerRow);
-  ForGrid(pool, CeilDiv(shape.rows, kPanelColumns), rows, tiles, rows * shape.rows * shape.cols,
-          [&](int thread, int64_t panel_begin, int64_t panel_end, int64_t begin, int64_t end) {
-            const Int8Part part{panel_begin, panel_end, begin, end};
-            if (inputs.by_row) return multiply_in_tiles(product, part, scratch.Of(thread));
-            multiply(product, part);
-          });
+  const int64_t chunk_rows = inputs.by_row ? TileChunkRows(inputs.row_bytes) : kInt8ChunkRows;
+  ForGrid(
+      pool, isa, output, {rows, tiles}, chunk_rows, rows * shape.rows * shape.cols,
+      [&](int thread, const GridPart& part) {
+        Int8Product of_part = product;
+        of_part.out = part.out;
+        of_part.out_stride = part.out_stride;
+        const Int8Part in_tiles{part.panel_begin, part.panel_end, part.unit_begin, part.unit_end};
+        if (inputs.by_row) return multiply_in_tiles(of_part, in_tiles, scratch.Of(thread));
+        multiply(of_part, in_tiles);
+      });
 }
 
 // Any number of rows: all sums pair as those of tiles.
 void MatMulInBf16Tiles(ThreadPool& pool, Isa isa, const CpuMatMulScratch& scratch,
-                       const Product& product, int64_t rows) {
+                       const Product& product, int64_t rows, const ProductOutput& output) {
   BH_CHECK(rows <= scratch.max_rows && product.inputs <= scratch.max_tile_inputs);
   const auto round = BH_OF_AMX(isa, RoundRowToTiles);
   pool.ParallelForWork(rows, rows * product.inputs, [&](int, int64_t begin, int64_t end) {
@@ -105,13 +81,15 @@ void MatMulInBf16Tiles(ThreadPool& pool, Isa isa, const CpuMatMulScratch& scratc
   const auto multiply = BH_OF_AMX(isa, MultiplyBf16InTiles);
   static_assert(kBf16TileGroupFloats <= kGroupRows * kScratchFloatsPerRow &&
                 kBf16TileScratchFloats <= 2 * kScratchFloatsPerRow);
-  const int64_t tiles = CeilDiv(rows, kBf16TileRows);
-  ForGrid(pool, CeilDiv(product.outputs, kPanelColumns), tiles, tiles,
-          rows * product.outputs * product.inputs,
-          [&](int thread, int64_t panel_begin, int64_t panel_end, int64_t begin, int64_t end) {
-            multiply(product, scratch.bf16_tiles,
-                     {panel_begin, panel_end, begin * kBf16TileRows,
-                      std::min(end * kBf16TileRows, rows), scratch.Of(thread)});
+  ForGrid(pool, isa, output, {rows, CeilDiv(rows, kBf16TileRows), kBf16TileRows},
+          TileChunkRows(product.inputs * 2), rows * product.outputs * product.inputs,
+          [&](int thread, const GridPart& part) {
+            Product of_part = product;
+            of_part.out = part.out;
+            of_part.out_stride = part.out_stride;
+            multiply(of_part, scratch.bf16_tiles,
+                     {part.panel_begin, part.panel_end, part.unit_begin * kBf16TileRows,
+                      std::min(part.unit_end * kBf16TileRows, rows), scratch.Of(thread)});
           });
 }
 
@@ -257,11 +235,24 @@ bool InInt8(ActivationDType activation, const LinearShape& shape) {
 }
 
 void CpuBackend::MatMul(ConstMatrixView x, const Linear& weight, MatrixView out) {
-  if (x.empty() || out.empty()) return;
+  if (!x.empty() && !out.empty()) Multiply(x, weight, {out});
+}
+
+void CpuBackend::MatMulGated(Activation activation, ConstMatrixView x, const Linear& weight,
+                             MatrixView gate_up, MatrixView out) {
+  if (x.rows() < kMinGatedRows || x.empty() || out.cols() % kPanelColumns != 0) {
+    return Backend::MatMulGated(activation, x, weight, gate_up, out);
+  }
+  BH_CHECK(gate_up.cols() == 2 * out.cols() && gate_up.rows() == out.rows());
+  Multiply(x, weight, {gate_up, out, activation});
+}
+
+void CpuBackend::Multiply(ConstMatrixView x, const Linear& weight, const ProductOutput& output) {
+  const MatrixView out = output.out;
   const LinearShape& shape = weight.shape;
   CheckShapes(x, shape, out);
   if (InInt8(activation_, shape)) {
-    return MatMulInInt8(*pool_, isa_, mat_mul_scratch_, x, weight, out);
+    return MatMulInInt8(*pool_, isa_, mat_mul_scratch_, x, weight, output);
   }
   const int num_slices = shape.num_slices();
   QuantizedPanels quantized_panels{};
@@ -269,7 +260,7 @@ void CpuBackend::MatMul(ConstMatrixView x, const Linear& weight, MatrixView out)
   product.in_bf16 = activation_ == ActivationDType::kBf16 && shape.format == WeightFormat::kBF16;
   const int64_t rows = x.rows();
   if (InBf16Tiles(activation_, shape)) {
-    return MatMulInBf16Tiles(*pool_, isa_, mat_mul_scratch_, product, rows);
+    return MatMulInBf16Tiles(*pool_, isa_, mat_mul_scratch_, product, rows, output);
   }
   const int64_t panels = CeilDiv(shape.rows, kPanelColumns);
   const int64_t work = rows * shape.rows * shape.cols;
@@ -289,9 +280,13 @@ void CpuBackend::MatMul(ConstMatrixView x, const Linear& weight, MatrixView out)
   BH_CHECK(mat_mul_scratch_.floats != nullptr && rows <= mat_mul_scratch_.max_rows);
   if (few) return MultiplySlices(*pool_, isa_, mat_mul_scratch_, product, rows, panels);
   const auto multiply = BH_OF_ISA_OR_BF16(isa_, MultiplyMany);
-  ForGrid(*pool_, panels, rows, rows, work,
-          [&](int thread, int64_t panel_begin, int64_t panel_end, int64_t begin, int64_t end) {
-            multiply(product, {panel_begin, panel_end, begin, end, mat_mul_scratch_.Of(thread)});
+  ForGrid(*pool_, isa_, output, {rows, rows}, kGroupRows, work,
+          [&](int thread, const GridPart& part) {
+            Product of_part = product;
+            of_part.out = part.out;
+            of_part.out_stride = part.out_stride;
+            multiply(of_part, {part.panel_begin, part.panel_end, part.unit_begin, part.unit_end,
+                               mat_mul_scratch_.Of(thread)});
           });
 }
 

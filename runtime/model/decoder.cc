@@ -157,6 +157,15 @@ void Decoder::MatMul(ConstMatrixView x, const Weight& weight, MatrixView out) {
   if (!weight.vector.empty()) backend_.AddBias(weight.vector, out);
 }
 
+void Decoder::MatMulGated(ConstMatrixView x, const Weight& weight, MatrixView gate_up,
+                          MatrixView out) {
+  if (!warming_up_ && weight.parts.size() == 1 && weight.vector.empty()) {
+    return backend_.MatMulGated(config_.activation, x, weight.parts[0], gate_up, out);
+  }
+  MatMul(x, weight, gate_up);
+  backend_.GatedActivation(config_.activation, gate_up, out);
+}
+
 absl::StatusOr<ConstMatrixView> Decoder::SumHeadSquares(ConstMatrixView qkv) {
   AddPending();  // the sum before it is gone from here on
   if (warming_up_) return ConstMatrixView();

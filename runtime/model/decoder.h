@@ -116,6 +116,8 @@ class Decoder {
   absl::Status AddRows(const Weight& table, float factor, MatrixView out);
   // out = x * weight^T + bias: this rank's outputs.
   void MatMul(ConstMatrixView x, const Weight& weight, MatrixView out);
+  // out = activation(gates) * ups, those of MatMul in `gate_up`, which is undefined from here on.
+  void MatMulGated(ConstMatrixView x, const Weight& weight, MatrixView gate_up, MatrixView out);
   // The residual stream += the config's multiplier times the sum over ranks of x * weight^T, +
   // bias. Collective.
   absl::Status AddSum(ConstMatrixView x, const Weight& weight);

@@ -161,10 +161,10 @@ MatrixView MlpInner(Decoder& d, ConstMatrixView x) {
   const MatrixView activated = d.Buffer(kActivated).Cols(0, cols);
   const MatrixView first =  // [T, 2f], without a gate [T, f]
       d.Buffer(kGateUpOut).Cols(0, d.config().gated_mlp ? 2 * cols : cols);
-  d.MatMul(x, d.weights()[kGateUp], first);
   if (d.config().gated_mlp) {
-    d.ops().GatedActivation(d.config().activation, first, activated);
+    d.MatMulGated(x, d.weights()[kGateUp], first, activated);
   } else {
+    d.MatMul(x, d.weights()[kGateUp], first);
     d.ops().Activate(d.config().activation, first, activated);
   }
   return activated;

@@ -123,8 +123,7 @@ absl::Status AddRoutedMoe(Decoder& d, ConstMatrixView x) {
   if (!moe.weighs_inputs) d.ops().ScaleRows(d.routing().pair_weight, activated);
   const MatrixView shared = d.Buffer(kSharedActivated);  // [T, f']
   if (moe.shared_intermediate_size > 0) {
-    d.MatMul(x, w[kSharedGateUp], d.Buffer(kSharedGateUpOut));
-    d.ops().GatedActivation(d.config().activation, d.Buffer(kSharedGateUpOut), shared);
+    d.MatMulGated(x, w[kSharedGateUp], d.Buffer(kSharedGateUpOut), shared);
   }
   if (moe.shared_gate) {
     const MatrixView gate = d.Buffer(kSharedGateOut);  // [T, 1]

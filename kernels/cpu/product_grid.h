@@ -1,0 +1,130 @@
+// How the threads of the CPU backend share a product of many rows, and what becomes of its columns.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/activation.h"
+#include "base/arithmetic.h"
+#include "kernels/activation/op.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/packing/quantized_layout.h"
+#include "memory/matrix.h"
+
+namespace bulkhead {
+
+// How threads share a product of many rows: the grid whose largest part is smallest, the one with
+// the most cuts along the panels if several are.
+struct Grid {
+  int64_t panel_parts = 1;
+  int64_t row_parts = 1;
+};
+
+inline Grid GridFor(int64_t panels, int64_t rows, int num_threads) {
+  Grid best;
+  int64_t min_largest = panels * rows;
+  for (int64_t panel_parts = std::min<int64_t>(num_threads, panels); panel_parts >= 1;
+       --panel_parts) {
+    const int64_t row_parts = std::min(num_threads / panel_parts, rows);
+    const int64_t largest = CeilDiv(panels, panel_parts) * CeilDiv(rows, row_parts);
+    if (largest >= min_largest) continue;
+    min_largest = largest;
+    best = {panel_parts, row_parts};
+  }
+  return best;
+}
+
+// Rows in units that a kernel takes whole.
+struct RowUnits {
+  int64_t rows;
+  int64_t count;
+  int64_t unit_rows = 0;  // of all but the last one; 0: InputTileOf's
+
+  int64_t RowOf(int64_t unit) const {
+    return unit_rows > 0 ? std::min(unit * unit_rows, rows) : rows * unit / count;
+  }
+};
+
+// What one call of a kernel computes, and where the product's first row would have its first
+// column.
+struct GridPart {
+  int64_t panel_begin;
+  int64_t panel_end;
+  int64_t unit_begin;
+  int64_t unit_end;
+  float* out;
+  int64_t out_stride;
+};
+
+// What becomes of a product's columns: they stay in `out`; or, where there is a `gated`, chunks of
+// them that stay in L2 are written to some of out's memory, gates activated and multiplied by ups.
+struct ProductOutput {
+  MatrixView out;
+  MatrixView gated = {};
+  Activation activation = Activation::kSilu;
+};
+
+inline constexpr int64_t kGatedFloats = 64 * 1024;  // of a chunk
+
+// A thread's part, chunk by chunk; a chunk has `chunk_rows` at most. Its memory is as far into
+// output.out as there are outputs of the parts before it.
+template <typename Multiply>
+void MultiplyGatedPart(Isa isa, const ProductOutput& output, const RowUnits& units,
+                       int64_t chunk_rows, int thread, const GridPart& part,
+                       const Multiply& multiply) {
+  const auto activate = BH_OF_ISA(isa, ActivateRow);
+  const int64_t panels = output.gated.cols() / kPanelColumns;  // of gates
+  const int64_t chunk_units = std::max<int64_t>(1, chunk_rows * units.count / units.rows);
+  float* const chunk =
+      output.out.F32() + 2 * kPanelColumns *
+                             (part.panel_begin * units.rows +
+                              units.RowOf(part.unit_begin) * (part.panel_end - part.panel_begin));
+  for (int64_t unit = part.unit_begin; unit < part.unit_end; unit += chunk_units) {
+    const int64_t unit_end = std::min(unit + chunk_units, part.unit_end);
+    const int64_t row = units.RowOf(unit);
+    const int64_t rows = units.RowOf(unit_end) - row;
+    const int64_t step = std::max<int64_t>(1, kGatedFloats / (2 * kPanelColumns * rows));
+    for (int64_t panel = part.panel_begin; panel < part.panel_end; panel += step) {
+      const int64_t end = std::min(panel + step, part.panel_end);
+      const int64_t columns = (end - panel) * kPanelColumns;
+      const int64_t stride = 2 * columns;
+      float* const gates = chunk - row * stride - panel * kPanelColumns;
+      multiply(thread, GridPart{panel, end, unit, unit_end, gates, stride});
+      multiply(thread, GridPart{panels + panel, panels + end, unit, unit_end,
+                                gates + columns - panels * kPanelColumns, stride});
+      for (int64_t r = 0; r < rows; ++r) {
+        activate(output.activation, chunk + r * stride, chunk + r * stride + columns, columns,
+                 output.gated.F32(row + r) + panel * kPanelColumns);
+      }
+    }
+  }
+}
+
+// multiply(thread, part) for all parts of a product of many rows.
+template <typename Multiply>
+void ForGrid(ThreadPool& pool, Isa isa, const ProductOutput& output, const RowUnits& units,
+             int64_t chunk_rows, int64_t cost, const Multiply& multiply) {
+  const bool is_gated = !output.gated.empty();
+  const int64_t panels = CeilDiv((is_gated ? output.gated : output.out).cols(), kPanelColumns);
+  const Grid grid = GridFor(panels, units.count, pool.num_threads());
+  pool.ParallelForWork(
+      grid.panel_parts * grid.row_parts, cost, [&](int thread, int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t p = i / grid.row_parts;
+          const int64_t r = i % grid.row_parts;
+          const GridPart part{ThreadPool::PartBegin(panels, p, grid.panel_parts),
+                              ThreadPool::PartBegin(panels, p + 1, grid.panel_parts),
+                              ThreadPool::PartBegin(units.count, r, grid.row_parts),
+                              ThreadPool::PartBegin(units.count, r + 1, grid.row_parts),
+                              output.out.F32(),
+                              output.out.row_stride()};
+          if (!is_gated) {
+            multiply(thread, part);
+          } else {
+            MultiplyGatedPart(isa, output, units, chunk_rows, thread, part, multiply);
+          }
+        }
+      });
+}
+
+}  // namespace bulkhead
