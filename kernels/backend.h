@@ -228,6 +228,14 @@ class Backend : public BackendSizes {
     GatedActivation(activation, gate_up, out);
   }
 
+  // The same of MatMulExperts.
+  virtual void MatMulExpertsGated(Activation activation, ConstMatrixView x,
+                                  absl::Span<const Linear> experts, const ExpertRouting& routing,
+                                  MatrixView gate_up, MatrixView out) {
+    MatMulExperts(x, experts, routing, gate_up);
+    GatedActivation(activation, gate_up, out);
+  }
+
   // ---- ops: kernels/ops.inc says what each does
 #define BH_OP(name, ...) virtual void name(__VA_ARGS__) = 0;
 #define BH_OPTIONAL_OP(name, ...) virtual void name(__VA_ARGS__);

@@ -29,6 +29,9 @@ class CpuBackend final : public Backend {
   int host_threads() const override { return pool_->num_threads(); }
   void MatMulGated(Activation activation, ConstMatrixView x, const Linear& weight,
                    MatrixView gate_up, MatrixView out) override;
+  void MatMulExpertsGated(Activation activation, ConstMatrixView x,
+                          absl::Span<const Linear> experts, const ExpertRouting& routing,
+                          MatrixView gate_up, MatrixView out) override;
 
 #define BH_OP(name, ...) void name(__VA_ARGS__) override;
 #define BH_OPTIONAL_OP(name, ...)
@@ -36,6 +39,8 @@ class CpuBackend final : public Backend {
 
  private:
   void Multiply(ConstMatrixView x, const Linear& weight, const ProductOutput& output);
+  void MultiplyExperts(ConstMatrixView x, absl::Span<const Linear> experts,
+                       const ExpertRouting& routing, const ProductOutput& output);
   // body(row) for each row of `x`.
   template <typename Body>
   void ForRows(MatrixView x, const Body& body) {

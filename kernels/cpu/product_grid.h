@@ -64,7 +64,13 @@ struct ProductOutput {
   Activation activation = Activation::kSilu;
 };
 
+inline constexpr int64_t kMinGatedRows = 64;        // fewer have all of a thread's columns in L2
 inline constexpr int64_t kGatedFloats = 64 * 1024;  // of a chunk
+
+// Whether a product of `rows` rows is activated in chunks.
+inline bool InGatedChunks(int64_t rows, MatrixView gated) {
+  return rows >= kMinGatedRows && !gated.empty() && gated.cols() % kPanelColumns == 0;
+}
 
 // A thread's part, chunk by chunk; a chunk has `chunk_rows` at most. Its memory is as far into
 // output.out as there are outputs of the parts before it.
@@ -98,6 +104,14 @@ void MultiplyGatedPart(Isa isa, const ProductOutput& output, const RowUnits& uni
       }
     }
   }
+}
+
+// Rows of a chunk: of products in int8 outside of tile registers; and of those within, whose inputs
+// stay in L2 beside it.
+inline constexpr int64_t kInt8ChunkRows = 96;
+constexpr int64_t TileChunkRows(int64_t row_bytes) {
+  constexpr int64_t kInputBytes = 1 << 20;
+  return std::clamp<int64_t>(kInputBytes / row_bytes, 128, 512);
 }
 
 // multiply(thread, part) for all parts of a product of many rows.

@@ -23,15 +23,6 @@ void CheckShapes(ConstMatrixView x, const LinearShape& shape, MatrixView out) {
   BH_CHECK(std::is_sorted(shape.k_borders.begin(), shape.k_borders.end()));
 }
 
-constexpr int64_t kMinGatedRows = 64;   // fewer have all of a thread's columns in L2
-constexpr int64_t kInt8ChunkRows = 96;  // where inputs are not in tile registers
-
-// Rows in tile registers whose inputs stay in L2 beside a chunk.
-int64_t TileChunkRows(int64_t row_bytes) {
-  constexpr int64_t kInputBytes = 1 << 20;
-  return std::clamp<int64_t>(kInputBytes / row_bytes, 128, 512);
-}
-
 void MatMulInInt8(ThreadPool& pool, Isa isa, const CpuMatMulScratch& scratch, ConstMatrixView x,
                   const Linear& weight, const ProductOutput& output) {
   const LinearShape& shape = weight.shape;
@@ -240,7 +231,7 @@ void CpuBackend::MatMul(ConstMatrixView x, const Linear& weight, MatrixView out)
 
 void CpuBackend::MatMulGated(Activation activation, ConstMatrixView x, const Linear& weight,
                              MatrixView gate_up, MatrixView out) {
-  if (x.rows() < kMinGatedRows || x.empty() || out.cols() % kPanelColumns != 0) {
+  if (x.empty() || !InGatedChunks(x.rows(), out)) {
     return Backend::MatMulGated(activation, x, weight, gate_up, out);
   }
   BH_CHECK(gate_up.cols() == 2 * out.cols() && gate_up.rows() == out.rows());

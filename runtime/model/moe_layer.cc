@@ -111,14 +111,17 @@ absl::Status AddRoutedMoe(Decoder& d, ConstMatrixView x) {
   const MoeConfig& moe = d.config().moe;
   const MatrixView gate_up = d.Buffer(kGateUpOut);    // [T k, 2f]
   const MatrixView activated = d.Buffer(kActivated);  // [T k, f]
-  d.ops().MatMulExperts(x, w[kGateUp].parts, d.routing(), gate_up);
-  if (moe.biases) d.ops().AddExpertBias(d.PerExpert(w[kGateUp].vector), d.routing(), gate_up);
-  // An expert's first product is linear: scaling what it makes scales what it reads.
-  if (moe.weighs_inputs) d.ops().ScaleRows(d.routing().pair_weight, gate_up);
-  if (moe.clamped_swiglu) {
-    d.ops().ClampedSwiglu(moe.swiglu_alpha, moe.swiglu_limit, gate_up, activated);
+  const Activation activation = d.config().activation;
+  if (!moe.biases && !moe.weighs_inputs && !moe.clamped_swiglu) {
+    d.ops().MatMulExpertsGated(activation, x, w[kGateUp].parts, d.routing(), gate_up, activated);
   } else {
-    d.ops().GatedActivation(d.config().activation, gate_up, activated);
+    d.ops().MatMulExperts(x, w[kGateUp].parts, d.routing(), gate_up);
+    if (moe.biases) d.ops().AddExpertBias(d.PerExpert(w[kGateUp].vector), d.routing(), gate_up);
+    // An expert's first product is linear: scaling what it makes scales what it reads.
+    if (moe.weighs_inputs) d.ops().ScaleRows(d.routing().pair_weight, gate_up);
+    moe.clamped_swiglu
+        ? d.ops().ClampedSwiglu(moe.swiglu_alpha, moe.swiglu_limit, gate_up, activated)
+        : d.ops().GatedActivation(activation, gate_up, activated);
   }
   if (!moe.weighs_inputs) d.ops().ScaleRows(d.routing().pair_weight, activated);
   const MatrixView shared = d.Buffer(kSharedActivated);  // [T, f']

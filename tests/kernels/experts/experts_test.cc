@@ -244,6 +244,33 @@ class ExpertProducts : public testing::TestWithParam<ProductsCase> {
     return out;
   }
 
+  // The first product of an MLP with `gates` of each expert, activated; `together` in one call.
+  std::vector<float> Gated(Backend& backend, const std::vector<float>& logits, int64_t gates,
+                           bool together) {
+    constexpr int64_t kHidden = 130;
+    const int64_t tokens = static_cast<int64_t>(logits.size()) / kExperts;
+    const int64_t pairs = tokens * kPerToken;
+    const std::vector<Linear> experts =
+        Pack(backend,
+             std::vector<LinearShape>(kExperts, ShapeOf(2 * gates, kHidden, 1, GetParam().format)));
+    const Buffer workspace = SetWorkspace(backend, tokens, {.hidden = kHidden});
+    const std::vector<float> x = NormalFloats(tokens * kHidden, 103);
+    Routing routing(tokens, kExperts, kPerToken);
+    backend.RouteTokens(View(logits, tokens, kExperts, kExperts), {}, {}, {}, routing.view);
+    std::vector<float> both(pairs * (2 * gates + 3), NAN), out(pairs * (gates + 1), 0.0F);
+    const ConstMatrixView inputs = View(x, tokens, kHidden, kHidden);
+    const MatrixView gate_up = View(both, pairs, 2 * gates, 2 * gates + 3);
+    const MatrixView activated = View(out, pairs, gates, gates + 1);
+    if (together) {
+      backend.MatMulExpertsGated(Activation::kSilu, inputs, experts, routing.view, gate_up,
+                                 activated);
+    } else {
+      backend.MatMulExperts(inputs, experts, routing.view, gate_up);
+      backend.GatedActivation(Activation::kSilu, gate_up, activated);
+    }
+    return out;
+  }
+
   // Of `tokens` tokens and no more.
   Buffer SetWorkspace(Backend& backend, int64_t tokens, const Sizes& sizes) {
     const int64_t inputs = std::max({sizes.hidden, sizes.width, sizes.shared_width});
@@ -314,6 +341,19 @@ TEST_P(ExpertProducts, HaveThemForAnyNumberOfRowsOfAnExpert) {
   const Sizes wide{.hidden = 330, .width = 610, .shared_width = 340};
   ExpectTheBitsOfThePromisedOrder(LogitsForRows({12, 13, 1, 16, 17, 32, 35}), true, wide);
   ExpectTheBitsOfThePromisedOrder(LogitsForRows({15, 0, 15, 2, 13, 0, 0}), false, wide);
+}
+
+TEST_P(ExpertProducts, ActivatedInChunksHaveTheBitsOfBothOneAfterTheOther) {
+  const auto expect_bits = [&](const std::vector<float>& logits, int64_t gates) {
+    for (const char* isa : Isas()) {
+      SCOPED_TRACE(testing::Message() << gates << " gates, " << isa);
+      const auto backend = Cpu(isa, 3);
+      ExpectSameBits(Gated(*backend, logits, gates, true), Gated(*backend, logits, gates, false));
+    }
+  };
+  expect_bits(LogitsOf(kTokens), 96);
+  expect_bits(LogitsForRows({0, 530, 0, 530, 515, 13, 2}), 96);
+  expect_bits(LogitsOf(kTokens), 40);  // gates do not end with a panel
 }
 
 // More tokens than are summed together.
