@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
@@ -51,8 +52,10 @@ absl::StatusOr<float> Choose(absl::string_view name, std::optional<float> asked,
       asked.has_value() ? *asked : static_cast<float>(configured.value_or(otherwise));
   const bool fits =
       (value > range.low || (range.low_allowed && value == range.low)) && value <= range.high;
-  if (fits) return value + 0.0F;                            // -0 becomes 0
-  const std::string text = absl::StrFormat("%.9g", value);  // enough digits to distinguish floats
+  if (fits) return value + 0.0F;           // -0 becomes 0
+  std::string text = absl::StrCat(value);  // where that is the same float, as it was sent
+  float read = 0;
+  if (!absl::SimpleAtof(text, &read) || read != value) text = absl::StrFormat("%.9g", value);
   return InvalidField(absl::StrCat("sampling.", name),
                       absl::StrCat(text, asked.has_value() ? "" : " (from generation_config.json)",
                                    " is outside ", range.text),

@@ -10,6 +10,20 @@
 
 namespace bulkhead {
 
+namespace {
+
+// Templates that do not know developers leave out what they say: it is the system's there.
+ChatRequest SystemForDeveloper(const ChatParts& parts, ChatRequest chat) {
+  const bool has_tools = !chat.tools.is_null();
+  if (absl::StrContains(parts.chat_template.text(has_tools), "developer")) return chat;
+  for (auto& message : chat.messages) {
+    if (message.at("role") == "developer") message["role"] = "system";
+  }
+  return chat;
+}
+
+}  // namespace
+
 absl::StatusOr<ChatParts> MakeChatParts(ChatTemplate chat_template, const std::string& tool_parser,
                                         const std::string& reasoning_parser) {
   BH_ASSIGN_OR_RETURN(
@@ -39,9 +53,15 @@ absl::StatusOr<std::string> RenderedPrompt(const ChatParts& parts, const ChatReq
     limits.max_value_bytes = int64_t{4} << 20;
     limits.max_steps = 500'000;
   }
-  absl::StatusOr<RenderedChat> rendered = RenderChat(parts.chat_template, chat, limits);
+  absl::StatusOr<RenderedChat> rendered =
+      RenderChat(parts.chat_template, SystemForDeveloper(parts, chat), limits);
   if (rendered.ok()) return std::move(rendered->text);
-  return InvalidField("messages", rendered.status().message());
+  absl::string_view why = rendered.status().message();
+  const size_t colon = why.find(": ");
+  if (!absl::StartsWith(why, "messages[") || colon == absl::string_view::npos) {
+    return InvalidField("messages", why);
+  }
+  return InvalidField(why.substr(0, colon), why.substr(colon + 2));
 }
 
 }  // namespace bulkhead

@@ -4,6 +4,7 @@
 #include <array>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
@@ -133,17 +134,23 @@ absl::Status ReadLogprobs(JsonFields& fields, const RequestRules& rules,
 
 // Fields of chats alone that change an answer, and that are not supported.
 absl::Status RefuseOthers(JsonFields& fields) {
-  constexpr const char* kRefused[] = {
-      "audio",     "functions",          "function_call", "chat_template", "web_search_options",
-      "verbosity", "mm_processor_kwargs"};
-  for (const char* name : kRefused) {
-    if (fields.Find(name) != nullptr) {
-      return NotSupported(name, "this server does not support it; leave it out");
-    }
-  }
-  const Json* modalities = fields.Find("modalities");
-  if (modalities != nullptr && *modalities != Json::array({"text"})) {
-    return NotSupported("modalities", "only [\"text\"] is supported");
+  struct Refused {
+    const char* name;
+    Json neutral;
+  };
+  static const auto* const kRefused =
+      new std::vector<Refused>{{"audio", nullptr},
+                               {"functions", Json::array()},
+                               {"function_call", "none"},
+                               {"chat_template", nullptr},
+                               {"web_search_options", nullptr},
+                               {"verbosity", "medium"},
+                               {"mm_processor_kwargs", Json::object()},
+                               {"modalities", Json::array({"text"})}};
+  for (const Refused& one : *kRefused) {
+    const Json* value = fields.Find(one.name);
+    if (value == nullptr || *value == one.neutral) continue;
+    return NotSupported(one.name, "this server does not support it; leave it out");
   }
   std::optional<bool> echo;
   BH_RETURN_IF_ERROR(fields.Read("echo", &echo));

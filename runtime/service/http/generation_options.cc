@@ -163,7 +163,8 @@ absl::Status RefuseOthers(JsonFields& fields) {
   static const auto* const kNeutral = new std::vector<Neutral>{
       {"length_penalty", 1},           {"use_beam_search", false},  {"prompt_logprobs", nullptr},
       {"return_token_ids", false},     {"guided_grammar", nullptr}, {"logits_processors", nullptr},
-      {"kv_transfer_params", nullptr}, {"prediction", nullptr},
+      {"kv_transfer_params", nullptr}, {"prediction", nullptr},     {"detokenize", true},
+      {"vllm_xargs", Json::object()},
   };
   for (const Neutral& one : *kNeutral) {
     const Json* value = fields.Find(one.name);
@@ -201,7 +202,10 @@ absl::Status ReadMaxTokens(JsonFields& fields, const std::string& name, int max_
         reason::kInvalidValue,
         {{"value", absl::StrCat(*value)}, {"limit", absl::StrCat(max_model_len)}});
   }
-  if (*value < 0) return WrongValue(name, Json(*value), "at least 1");
+  // 0: "max_tokens" alone, where only the prompt is asked about.
+  if (*value < 0 || (*value == 0 && name != "max_tokens")) {
+    return WrongValue(name, Json(*value), "at least 1");
+  }
   request->mutable_stopping()->set_max_tokens(static_cast<uint32_t>(*value));
   return absl::OkStatus();
 }

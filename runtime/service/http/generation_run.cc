@@ -50,6 +50,7 @@ class GenerationRun final : public std::enable_shared_from_this<GenerationRun> {
 
     std::shared_ptr<Call> call;
     bool has_ended = false;
+    std::shared_ptr<const std::string> held;      // its first event, till all choices have one
     std::shared_ptr<const std::string> response;  // of a whole answer
     UsageCounts usage;
 
@@ -70,6 +71,11 @@ class GenerationRun final : public std::enable_shared_from_this<GenerationRun> {
   void OnGone();
   void CancelOthers();
   void BeginEvents();
+  // An error that is known before all choices are accepted is the answer, not an event: the first
+  // event of each is held till then.
+  void Hold(int index, const std::shared_ptr<const std::string>& bytes);
+  void DropHeld();
+  absl::Status InPrompt(int index, const absl::Status& status) const;
   // Every call has ended well.
   void Complete();
   // The answer is with the client, or never will be.
@@ -130,7 +136,7 @@ void GenerationRun::BeginEvents() {
 void GenerationRun::OnEvent(int index, const std::shared_ptr<const std::string>& bytes) {
   Choice& choice = *choices_[index];
   if (is_over_) return choice.call->OnWritten(false);
-  BeginEvents();
+  if (!has_begun_) return Hold(index, bytes);
   const absl::string_view accepted = BytesOf(*bytes, v1::GenerateEvent::kAcceptedFieldNumber);
   if (!accepted.empty()) {
     v1::Accepted message;
@@ -155,6 +161,31 @@ void GenerationRun::OnEvent(int index, const std::shared_ptr<const std::string>&
   OnDelta(index, {bytes, BytesOf(*bytes, v1::GenerateEvent::kDeltaFieldNumber)});
 }
 
+void GenerationRun::Hold(int index, const std::shared_ptr<const std::string>& bytes) {
+  choices_[index]->held = bytes;
+  for (const auto& choice : choices_) {
+    if (choice->held == nullptr) return;
+  }
+  BeginEvents();
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    OnEvent(static_cast<int>(i), std::exchange(choices_[i]->held, nullptr));
+  }
+}
+
+void GenerationRun::DropHeld() {
+  for (const auto& choice : choices_) {
+    if (std::exchange(choice->held, nullptr) != nullptr) choice->call->OnWritten(false);
+  }
+}
+
+// Of several prompts the one that is meant is named.
+absl::Status GenerationRun::InPrompt(int index, const absl::Status& status) const {
+  const int n = job_.options.n;
+  if (static_cast<int>(choices_.size()) == n) return status;
+  const std::string prompt = absl::StrCat("prompt[", index / n, "]");
+  return WithFieldsRenamed(status, {{"prompt.text", prompt}, {"prompt.token_ids", prompt}});
+}
+
 void GenerationRun::OnDelta(int index, const PackedMessage& delta) {
   Choice& choice = *choices_[index];
   choice.usage.completion_tokens +=
@@ -173,7 +204,7 @@ void GenerationRun::OnEnd(int index, const absl::Status& status,
   Choice& choice = *choices_[index];
   choice.has_ended = true;
   ++num_ended_;
-  if (!is_over_ && !status.ok()) Fail(status);
+  if (!is_over_ && !status.ok()) Fail(InPrompt(index, status));
   if (!is_over_) {
     const bool stream = job_.options.stream;
     v1::Finished finished;
@@ -226,12 +257,14 @@ void GenerationRun::Fail(const absl::Status& why) {
   } else {
     exchange_->Answer(ErrorAnswer(status), answered);
   }
+  DropHeld();
   CancelOthers();
 }
 
 void GenerationRun::OnGone() {
   is_over_ = true;
   is_answered_ = true;
+  DropHeld();
   CancelOthers();
   CloseIfOver();
 }

@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "boost/asio/post.hpp"
 #include "boost/asio/write.hpp"
 #include "runtime/service/http/openai_error.h"
@@ -214,12 +216,22 @@ void HttpConnection::Refuse(const absl::Status& why, int http_status) {
   Answer(std::move(answer), [](bool) {});
 }
 
+namespace {
+
+// RFC 9110, 5.6.7.
+std::string HttpDate() {
+  return absl::FormatTime("%a, %d %b %Y %H:%M:%S GMT", absl::Now(), absl::UTCTimeZone());
+}
+
+}  // namespace
+
 std::string HttpConnection::Head(const HttpAnswer& answer, std::optional<size_t> length) {
   // Once it drains, the next request belongs elsewhere.
   const bool drains = core_->state.phase() >= ServingPhase::kDraining;
   if (drains || closing_ || !(length.has_value() || takes_chunks_)) keep_alive_ = false;
-  std::string head = absl::StrCat("HTTP/1.1 ", answer.status, " ", HttpReason(answer.status),
-                                  "\r\nContent-Type: ", answer.content_type, "\r\n");
+  std::string head =
+      absl::StrCat("HTTP/1.1 ", answer.status, " ", HttpReason(answer.status),
+                   "\r\nDate: ", HttpDate(), "\r\nContent-Type: ", answer.content_type, "\r\n");
   for (const auto& [name, value] : answer.headers) {
     absl::StrAppend(&head, name, ": ", value, "\r\n");
   }
@@ -258,6 +270,7 @@ void HttpConnection::BeginEvents() {
   HttpAnswer answer;
   answer.content_type = "text/event-stream; charset=utf-8";
   answer.headers.emplace_back("Cache-Control", "no-cache");
+  answer.headers.emplace_back("X-Accel-Buffering", "no");  // nginx would hold events back
   in_chunks_ = true;
   prefix_ = Head(answer, std::nullopt);
   Pump();

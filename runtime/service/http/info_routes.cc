@@ -2,9 +2,13 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "runtime/service/http/openai_error.h"
 #include "runtime/service/http/routes.h"
+#include "runtime/service/prompt_builder.h"
 #include "runtime/service/refusal.h"
 
 namespace bulkhead {
@@ -14,6 +18,25 @@ void AnswerJson(const ExchangePointer& exchange, std::string json) {
   exchange->Answer({.headers = {}, .body = BodyParts(std::move(json))}, [](bool) {});
 }
 
+std::string ModelJson(const HttpContext& context, const std::string& name, int max_model_len) {
+  return absl::StrCat("{\"id\":", JsonString(name),
+                      ",\"object\":\"model\",\"created\":", context.started_unix_s,
+                      ",\"owned_by\":\"bulkhead\",\"root\":", JsonString(name),
+                      ",\"parent\":null,\"max_model_len\":", max_model_len, "}");
+}
+
+// "a%2Fb" is "a/b".
+std::string PercentDecoded(absl::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool coded = text[i] == '%' && i + 2 < text.size() && absl::ascii_isxdigit(text[i + 1]) &&
+                       absl::ascii_isxdigit(text[i + 2]);
+    out += coded ? absl::HexStringToBytes(text.substr(i + 1, 2)) : std::string(1, text[i]);
+    if (coded) i += 2;
+  }
+  return out;
+}
+
 }  // namespace
 
 void ServeModels(const HttpContext& context, HttpRequest, const ExchangePointer& exchange) {
@@ -21,12 +44,20 @@ void ServeModels(const HttpContext& context, HttpRequest, const ExchangePointer&
   if (!parts.ok()) return AnswerError(context, exchange, parts.status());
   std::string list;
   for (const std::string& name : (*parts)->rules.served_model_names) {
-    absl::StrAppend(&list, list.empty() ? "" : ",", "{\"id\":", JsonString(name),
-                    ",\"object\":\"model\",\"created\":", context.started_unix_s,
-                    ",\"owned_by\":\"bulkhead\",\"root\":", JsonString(name),
-                    ",\"parent\":null,\"max_model_len\":", (*parts)->rules.max_model_len, "}");
+    absl::StrAppend(&list, list.empty() ? "" : ",",
+                    ModelJson(context, name, (*parts)->rules.max_model_len));
   }
   AnswerJson(exchange, absl::StrCat("{\"object\":\"list\",\"data\":[", list, "]}"));
+}
+
+void ServeModel(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange) {
+  const auto parts = context.core->state.ForControl(v1::GetModelInfoRequest());
+  if (!parts.ok()) return AnswerError(context, exchange, parts.status());
+  v1::GenerateRequest named;
+  named.set_model(PercentDecoded(absl::StripPrefix(request.path, kModelsPath)));
+  const absl::Status status = CheckNames(named, (*parts)->rules);
+  if (!status.ok()) return AnswerError(context, exchange, status);
+  AnswerJson(exchange, ModelJson(context, named.model(), (*parts)->rules.max_model_len));
 }
 
 void ServeHealth(const HttpContext& context, HttpRequest, const ExchangePointer& exchange) {

@@ -65,7 +65,7 @@ absl::Status JsonFields::Read(const std::string& name, std::optional<int64_t>* o
                  value->get<double>()) {
     *out = static_cast<int64_t>(value->get<double>());
   } else {
-    return WrongValue(Path(name), *value, "a whole number");
+    return WrongValue(Path(name), *value, "a whole number of 64 bits");
   }
   return absl::OkStatus();
 }

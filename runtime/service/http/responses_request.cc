@@ -59,7 +59,10 @@ absl::Status RefuseOthers(JsonFields& fields) {
       {"prompt", nullptr, "there are no stored prompts; send instructions and input"}};
   for (const Refused& one : *kRefused) {
     const Json* value = fields.Find(one.name);
-    if (value != nullptr && *value != one.neutral) return NotSupported(one.name, one.why);
+    if (value == nullptr || *value == one.neutral) continue;
+    // Reasoning is never encrypted here: agents ask for it in any case.
+    if (*value == Json::array({"reasoning.encrypted_content"})) continue;
+    return NotSupported(one.name, one.why);
   }
   fields.Ignore({"store", "user", "service_tier", "safety_identifier", "prompt_cache_key",
                  "prompt_cache_retention"});

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
@@ -24,6 +25,7 @@ constexpr absl::string_view kMetricsPath = "/metrics";
 
 constexpr Route kRoutes[] = {
     {"GET", "/v1/models", ServeModels},
+    {"GET", kModelsPath, ServeModel},
     {"POST", "/v1/completions", ServeCompletions},
     {"POST", "/v1/chat/completions", ServeChat},
     {"POST", "/v1/responses", ServeResponses},
@@ -43,6 +45,12 @@ constexpr Route kRoutes[] = {
     {"GET", "/page.js", ServePage, kNoRole},
 };
 
+// A route of kModelsPath has the rest of the path to itself.
+bool Takes(const Route& route, absl::string_view path) {
+  if (route.path != kModelsPath) return route.path == path;
+  return path.size() > kModelsPath.size() && absl::StartsWith(path, kModelsPath);
+}
+
 }  // namespace
 
 Routes::Routes(ServiceCore* core, ChatsOr chats, RouteSet set)
@@ -61,7 +69,7 @@ void AnswerError(const HttpContext& context, const ExchangePointer& exchange,
 RoleSet Routes::NeedOf(const HttpRequest& request) const {
   for (const Route& route : kRoutes) {
     if (set_ == RouteSet::kMetricsOnly && route.path != kMetricsPath) continue;
-    if (route.path == request.path) return route.need;
+    if (Takes(route, request.path)) return route.need;
   }
   return kAllRoles;  // that there is no such route is for callers with a role
 }
@@ -70,7 +78,7 @@ void Routes::Serve(HttpRequest request, const ExchangePointer& exchange) {
   const std::string method = request.method == "HEAD" ? "GET" : request.method;
   std::set<std::string> others;
   for (const Route& route : kRoutes) {
-    if (route.path != request.path) continue;
+    if (!Takes(route, request.path)) continue;
     if (set_ == RouteSet::kMetricsOnly && route.path != kMetricsPath) continue;
     if (route.method != method) {
       others.insert(std::string(route.method));

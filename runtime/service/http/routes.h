@@ -46,6 +46,9 @@ void AnswerError(const HttpContext& context, const ExchangePointer& exchange,
 
 // Handlers. Of what is not in the engine:
 void ServeModels(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
+// Of kModelsPath and a model's name.
+inline constexpr absl::string_view kModelsPath = "/v1/models/";
+void ServeModel(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
 void ServeHealth(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
 void ServeLive(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
 void ServeVersion(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);

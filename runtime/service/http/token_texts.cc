@@ -90,12 +90,12 @@ void CompletionLogprobs::Add(const v1::Token& token, TokenTexts& texts, size_t* 
   std::set<std::string> seen;
   std::string top;
   for (const v1::TokenLogprob& one : token.top()) {
-    std::string key = JsonString(texts.Alone(one.id()));
+    std::string key = JsonString(one.id() == token.id() ? text : texts.Alone(one.id()));
     if (!seen.insert(key).second) continue;
     absl::StrAppend(&top, top.empty() ? "" : ",", key, ":", Number(one.logprob()));
   }
   // The drawn one is there in any case.
-  const std::string drawn = JsonString(texts.Alone(token.id()));
+  const std::string drawn = JsonString(text);
   if (token.has_logprob() && !seen.contains(drawn)) {
     absl::StrAppend(&top, top.empty() ? "" : ",", drawn, ":", Number(token.logprob()));
   }
@@ -113,10 +113,12 @@ void AppendChatLogprob(const v1::Token& token, TokenTexts& texts, std::string* o
     return absl::StrCat("{\"token\":", JsonString(text), ",\"logprob\":", Number(logprob),
                         ",\"bytes\":", BytesJson(text));
   };
-  absl::StrAppend(out, one(texts.Next(token.id()), token.logprob()), ",\"top_logprobs\":[");
+  const std::string text = texts.Next(token.id());
+  absl::StrAppend(out, one(text, token.logprob()), ",\"top_logprobs\":[");
   bool first = true;
   for (const v1::TokenLogprob& top : token.top()) {
-    absl::StrAppend(out, first ? "" : ",", one(texts.Alone(top.id()), top.logprob()), "}");
+    absl::StrAppend(out, first ? "" : ",",
+                    one(top.id() == token.id() ? text : texts.Alone(top.id()), top.logprob()), "}");
     first = false;
   }
   *out += "]}";

@@ -85,6 +85,25 @@ TEST_F(HttpServerTest, ChoicesAreCallsWithSeedsOfTheirOwn) {
   EXPECT_EQ(answer["usage"]["completion_tokens"], 4);
 }
 
+// Not as an event of a stream: clients retry and understand a status.
+TEST_F(HttpServerTest, ARefusedPromptOfSeveralIsNamedAndEndsTheCallBeforeAnyEvent) {
+  for (const char* stream : {"false", "true"}) {
+    const auto [status, answer] =
+        Ask("/v1/completions",
+            absl::StrCat(R"({"prompt": [[65], [66, 99999]], "stream": )", stream, "}"));
+    EXPECT_EQ(status, 400) << stream;
+    EXPECT_EQ(answer["error"]["param"], "prompt[1][1]") << answer;
+  }
+}
+
+TEST_F(HttpServerTest, ModelsAreFoundByName) {
+  EXPECT_EQ(Get("/v1/models/letters").second["id"], "letters");
+  EXPECT_EQ(Get("/v1/models/%6Cetter%73").second["id"], "letters");
+  for (const char* other : {"/v1/models/", "/v1/models/other", "/v1/models/letter%7"}) {
+    EXPECT_EQ(Get(other).first, 404) << other;
+  }
+}
+
 TEST_F(HttpServerTest, LogprobsAreOfEachToken) {
   const auto client = Connect();
   client->Post("/v1/completions", R"({"prompt": "ab", "logprobs": 2})");

@@ -362,6 +362,13 @@ TEST(ChatCompletionRequest, WhatIsNotSupportedIsRefusedByName) {
   }
   ExpectRefused(Chat(ChatWith(R"("modalities": ["text", "audio"])")).status(), "modalities",
                 reason::kUnsupportedParameter);
+  // As what changes nothing they are taken.
+  const auto taken = Chat(ChatWith(
+      R"("functions": [], "function_call": "none", "verbosity": "medium", "modalities": ["text"],
+         "mm_processor_kwargs": {}, "vllm_xargs": {}, "detokenize": true)"));
+  EXPECT_TRUE(taken.ok()) << taken.status();
+  ExpectRefused(Chat(ChatWith(R"("max_completion_tokens": 0)")).status(), "max_completion_tokens",
+                reason::kInvalidValue);
 }
 
 }  // namespace

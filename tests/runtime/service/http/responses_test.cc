@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "runtime/service/http/openai_error.h"
 #include "runtime/service/http/responses_request.h"
@@ -79,7 +80,7 @@ TEST(ResponsesRequest, EveryFieldHasItsPlace) {
       "tools": [{"type": "function", "name": "f", "description": "d", "parameters": {}}],
       "tool_choice": "auto", "parallel_tool_calls": false, "reasoning": {"effort": "low"},
       "text": {"format": {"type": "text"}, "verbosity": "medium"}, "store": true,
-      "metadata": {"k": "v"}, "truncation": "disabled", "include": [], "background": false,
+      "metadata": {"k": "v"}, "truncation": "disabled", "include": ["reasoning.encrypted_content"], "background": false,
       "user": "u", "previous_response_id": null, "top_logprobs": 0)");
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->chat.common.stopping().max_tokens(), 7U);
@@ -105,7 +106,7 @@ TEST(ResponsesRequest, WhatNeedsAStoreOrIsNotSupportedIsRefusedByName) {
       {"previous_response_id", "\"resp_1\""},
       {"conversation", "\"c\""},
       {"background", "true"},
-      {"include", "[\"reasoning.encrypted_content\"]"},
+      {"include", "[\"file_search_call.results\"]"},
       {"truncation", "\"auto\""},
       {"top_logprobs", "3"},
       {"max_tool_calls", "2"},
@@ -210,6 +211,21 @@ class ResponsesTest : public HttpServerTest {
     return events;
   }
 };
+
+TEST_F(ResponsesTest, WhatDevelopersSayIsTheSystemsWhereTheTemplateDoesNotKnowThem) {
+  const std::string text =
+      "{% for m in messages %}{% if m.role == 'ROLE' %}{{ m.content }}{% endif %}{% endfor %}";
+  for (const char* role : {"system", "developer"}) {
+    BeginWith(absl::StrReplaceAll(text, {{"ROLE", role}}));
+    const auto client = Connect();
+    client->Post("/v1/chat/completions",
+                 R"({"messages": [{"role": "developer", "content": "a"}]})");
+    const Submitted submitted = engine_.Next();
+    EXPECT_EQ(submitted.request.prompt.back(), 'a') << role;
+    submitted.Finish(FinishReason::kMaxTokens, 0);
+    EXPECT_EQ(Answered(*client).first, 200);
+  }
+}
 
 TEST_F(ResponsesTest, AStreamBuildsUpTheSameItemsAsAWholeAnswer) {
   json answers[2];

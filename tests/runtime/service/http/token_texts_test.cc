@@ -137,6 +137,30 @@ TEST_P(TokenTextsTest, ACharacterThatTheAnswerEndsInsideIsReplacedAsInItsText) {
   EXPECT_EQ(Delta("\x82", kReplaced), Texts{kReplaced});
 }
 
+// Clients look the drawn token up among the likeliest.
+TEST_P(TokenTextsTest, TheDrawnTokenHasOneTextInBothLists) {
+  v1::GenerateResponse response;
+  for (const char byte : std::string(kEuro)) {
+    v1::Token& token = *response.add_tokens() = TokenOf(byte);
+    v1::TokenLogprob& top = *token.add_top();
+    top.set_id(token.id());
+    top.set_logprob(token.logprob());
+  }
+  response.set_text(kEuro);
+  options_.logprobs = 1;
+  const json answer = json::parse(Made(format_->Whole({Packed(response)}, {})));
+  const json logprobs = answer["choices"][0]["logprobs"];
+  const Texts texts = TokensOf(logprobs);
+  ASSERT_EQ(texts, (Texts{"", "", kEuro}));
+  for (size_t i = 0; i < texts.size(); ++i) {
+    if (GetParam()) {
+      EXPECT_EQ(logprobs["content"][i]["top_logprobs"][0]["token"], texts[i]);
+    } else {
+      EXPECT_EQ(logprobs["top_logprobs"][i], json({{texts[i], -1.0}}));
+    }
+  }
+}
+
 TEST_P(TokenTextsTest, TextThatIsHeldBackEndsNoAnswer) {
   // For a stop string.
   EXPECT_EQ(Delta("ab", ""), (Texts{"a", "b"}));
