@@ -91,7 +91,8 @@ AttentionSizes::AttentionSizes(const StepLimits& limits, const HeadLayout& heads
     min_tile_tokens = static_cast<int>(std::max<int64_t>(1, kAttentionRows / part));
     scratch_floats = std::max(scratch_floats, AttentionTileLayoutOf(rows, head_dim, out_dim).total);
   }
-  // Cutting tiles adds at most one unit for each fair share, and so do smaller tiles.
+  // Cutting tiles adds at most one unit for each fair share, and so do tiles that are smaller than
+  // tile_tokens: they have a share of the tokens each.
   const int64_t shares = kMaxThreads * kUnitsPerThread * (limits.attention_in_tiles ? 2 : 1);
   max_tiles = tokens / tile_tokens + seqs + shares;
   num_slots = std::min(seqs, heads.latent() ? kSplitLatentSequences : kSplitSequences) *
@@ -123,8 +124,9 @@ int64_t PlanAttention(const StepIndex& index, const HeadLayout& heads,
                       const AttentionOptions& options, int num_threads, const AttentionSizes& sizes,
                       absl::Span<AttentionUnit> tiles) {
   const int64_t units = num_threads * kUnitsPerThread;
-  const int tile_tokens = static_cast<int>(std::clamp<int64_t>(
-      index.num_tokens * NumHeadParts(heads) / units, sizes.min_tile_tokens, sizes.tile_tokens));
+  const int tile_tokens =
+      static_cast<int>(std::clamp<int64_t>(CeilDiv(index.num_tokens * NumHeadParts(heads), units),
+                                           sizes.min_tile_tokens, sizes.tile_tokens));
   int64_t cost = 0;
   ForTiles(index, options, tile_tokens,
            [&](const AttentionUnit& tile) { cost += tile.tile_chunks * CostPerChunk(tile); });

@@ -18,8 +18,8 @@ struct AttentionSizes {
 
   int head_dim = 0;  // at most, as the rest
   int out_dim = 0;
-  int tile_tokens = 0;         // tokens of a tile at most
-  int min_tile_tokens = 0;     // where threads would lack tiles
+  int tile_tokens = 0;      // tokens of a tile at most
+  int min_tile_tokens = 0;  // where threads would lack tiles
   bool in_tile_registers = false;
   int64_t scratch_floats = 0;  // for each of kMaxThreads threads
   int64_t max_tiles = 0;

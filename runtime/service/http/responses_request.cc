@@ -61,7 +61,8 @@ absl::Status RefuseOthers(JsonFields& fields) {
     const Json* value = fields.Find(one.name);
     if (value == nullptr || *value == one.neutral) continue;
     // Reasoning is never encrypted here: agents ask for it in any case.
-    if (*value == Json::array({"reasoning.encrypted_content"})) continue;
+    const bool is_include = absl::string_view(one.name) == "include";
+    if (is_include && *value == Json::array({"reasoning.encrypted_content"})) continue;
     return NotSupported(one.name, one.why);
   }
   fields.Ignore({"store", "user", "service_tier", "safety_identifier", "prompt_cache_key",
