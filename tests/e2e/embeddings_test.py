@@ -146,6 +146,11 @@ class EmbeddingsTest(unittest.TestCase):
         status, answer = ask(self.group.http_target, input=[7] * 2049)
         self.assertEqual((status, answer["error"]["code"]), (400, "PROMPT_TOO_LONG"), answer)
 
+    def test_a_refused_input_is_named_by_its_place(self):
+        for wrong, name in [([5, 99999], "input[1]"), ([[5], [6, 99999]], "input[1][1]"), ([[5], [7] * 2049], "input[1]")]:
+            status, answer = ask(self.group.http_target, input=wrong)
+            self.assertEqual((status, answer["error"]["param"]), (400, name), answer)
+
     def test_what_is_wrong_is_refused_by_name(self):
         for field, value in [("dimensions", 65), ("dimensions", 0), ("encoding_format", "hex"), ("input", 5), ("input", []),
                              ("input", [[1], [400]]), ("temperature", 1)]:

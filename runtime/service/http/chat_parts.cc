@@ -12,14 +12,14 @@ namespace bulkhead {
 
 namespace {
 
-// Templates that do not know developers leave out what they say: it is the system's there.
-ChatRequest SystemForDeveloper(const ChatParts& parts, ChatRequest chat) {
-  const bool has_tools = !chat.tools.is_null();
-  if (absl::StrContains(parts.chat_template.text(has_tools), "developer")) return chat;
+// Templates compare a role with a text; those that do not know developers leave out what they say,
+// or refuse it: there it is the system's.
+void MakeDevelopersSystem(const ChatParts& parts, ChatRequest& chat) {
+  const absl::string_view text = parts.chat_template.text(/*has_tools=*/!chat.tools.is_null());
+  if (absl::StrContains(text, "'developer'") || absl::StrContains(text, "\"developer\"")) return;
   for (auto& message : chat.messages) {
     if (message.at("role") == "developer") message["role"] = "system";
   }
-  return chat;
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ absl::Status NoChats(absl::string_view why) {
       reason::kTextNotSupported);
 }
 
-absl::StatusOr<std::string> RenderedPrompt(const ChatParts& parts, const ChatRequest& chat,
+absl::StatusOr<std::string> RenderedPrompt(const ChatParts& parts, ChatRequest& chat,
                                            const HostQuotas& quotas, bool on_text_worker) {
   jinja::Limits limits;
   limits.max_output_bytes = quotas.message_bytes;
@@ -53,8 +53,8 @@ absl::StatusOr<std::string> RenderedPrompt(const ChatParts& parts, const ChatReq
     limits.max_value_bytes = int64_t{4} << 20;
     limits.max_steps = 500'000;
   }
-  absl::StatusOr<RenderedChat> rendered =
-      RenderChat(parts.chat_template, SystemForDeveloper(parts, chat), limits);
+  MakeDevelopersSystem(parts, chat);
+  absl::StatusOr<RenderedChat> rendered = RenderChat(parts.chat_template, chat, limits);
   if (rendered.ok()) return std::move(rendered->text);
   absl::string_view why = rendered.status().message();
   const size_t colon = why.find(": ");

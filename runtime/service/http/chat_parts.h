@@ -30,8 +30,9 @@ using ChatsOr = absl::StatusOr<std::shared_ptr<const ChatParts>>;
 absl::Status NoChats(absl::string_view why);
 
 // The text of the prompt, of at most the bytes of a message. INVALID_ARGUMENT naming messages. On
-// threads other than the text worker for short requests alone: in milliseconds.
-absl::StatusOr<std::string> RenderedPrompt(const ChatParts& parts, const ChatRequest& chat,
+// threads other than the text worker for short requests alone: in milliseconds. Developers become
+// the system in `chat` where the template does not know them.
+absl::StatusOr<std::string> RenderedPrompt(const ChatParts& parts, ChatRequest& chat,
                                            const HostQuotas& quotas, bool on_text_worker);
 
 }  // namespace bulkhead

@@ -145,12 +145,15 @@ absl::Status RefuseOthers(JsonFields& fields) {
                                {"chat_template", nullptr},
                                {"web_search_options", nullptr},
                                {"verbosity", "medium"},
-                               {"mm_processor_kwargs", Json::object()},
-                               {"modalities", Json::array({"text"})}};
+                               {"mm_processor_kwargs", Json::object()}};
   for (const Refused& one : *kRefused) {
     const Json* value = fields.Find(one.name);
     if (value == nullptr || *value == one.neutral) continue;
     return NotSupported(one.name, "this server does not support it; leave it out");
+  }
+  const Json* modalities = fields.Find("modalities");
+  if (modalities != nullptr && *modalities != Json::array({"text"})) {
+    return NotSupported("modalities", "only [\"text\"] is supported");
   }
   std::optional<bool> echo;
   BH_RETURN_IF_ERROR(fields.Read("echo", &echo));

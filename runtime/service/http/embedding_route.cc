@@ -40,6 +40,7 @@ absl::StatusOr<GenerationJob> ReadJob(const Json& body, const RequestRules& rule
                         absl::StrCat("the model gives no embeddings: ", rules.embedding.why_not));
   }
   GenerationJob job;
+  job.prompt_field = "input";
   v1::GenerateRequest common;
   JsonFields fields(body);
   std::optional<std::string> model, salt;
@@ -59,7 +60,7 @@ absl::StatusOr<GenerationJob> ReadJob(const Json& body, const RequestRules& rule
   BH_RETURN_IF_ERROR(ReadFormat(fields, rules.embedding, options));
   common.mutable_output()->set_embedding(true);
   common.mutable_output()->set_text(false);
-  BH_RETURN_IF_ERROR(ReadPrompts(fields, "input", common, 1, &job.prompts));
+  BH_RETURN_IF_ERROR(ReadPrompts(fields, job.prompt_field, common, 1, &job.prompts));
   BH_RETURN_IF_ERROR(fields.Finish());
   return job;
 }

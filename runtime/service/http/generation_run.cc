@@ -14,6 +14,14 @@
 namespace bulkhead {
 namespace {
 
+// A refusal of prompt `index` of `count`, with the body's name for it.
+absl::Status InPrompt(const GenerationJob& job, size_t index, size_t count,
+                      const absl::Status& status) {
+  std::string name(job.prompt_field);
+  if (count > 1) absl::StrAppend(&name, "[", index, "]");
+  return WithFieldsRenamed(status, {{"prompt.text", name}, {"prompt.token_ids", name}});
+}
+
 class GenerationRun final : public std::enable_shared_from_this<GenerationRun> {
  public:
   GenerationRun(const HttpContext& context, GenerationJob job, ExchangePointer exchange)
@@ -75,7 +83,6 @@ class GenerationRun final : public std::enable_shared_from_this<GenerationRun> {
   // event of each is held till then.
   void Hold(int index, const std::shared_ptr<const std::string>& bytes);
   void DropHeld();
-  absl::Status InPrompt(int index, const absl::Status& status) const;
   // Every call has ended well.
   void Complete();
   // The answer is with the client, or never will be.
@@ -168,7 +175,8 @@ void GenerationRun::Hold(int index, const std::shared_ptr<const std::string>& by
   }
   BeginEvents();
   for (size_t i = 0; i < choices_.size(); ++i) {
-    OnEvent(static_cast<int>(i), std::exchange(choices_[i]->held, nullptr));
+    const auto held = std::exchange(choices_[i]->held, nullptr);
+    if (held != nullptr) OnEvent(static_cast<int>(i), held);
   }
 }
 
@@ -176,14 +184,6 @@ void GenerationRun::DropHeld() {
   for (const auto& choice : choices_) {
     if (std::exchange(choice->held, nullptr) != nullptr) choice->call->OnWritten(false);
   }
-}
-
-// Of several prompts the one that is meant is named.
-absl::Status GenerationRun::InPrompt(int index, const absl::Status& status) const {
-  const int n = job_.options.n;
-  if (static_cast<int>(choices_.size()) == n) return status;
-  const std::string prompt = absl::StrCat("prompt[", index / n, "]");
-  return WithFieldsRenamed(status, {{"prompt.text", prompt}, {"prompt.token_ids", prompt}});
 }
 
 void GenerationRun::OnDelta(int index, const PackedMessage& delta) {
@@ -204,7 +204,10 @@ void GenerationRun::OnEnd(int index, const absl::Status& status,
   Choice& choice = *choices_[index];
   choice.has_ended = true;
   ++num_ended_;
-  if (!is_over_ && !status.ok()) Fail(InPrompt(index, status));
+  if (!is_over_ && !status.ok()) {
+    const auto n = static_cast<size_t>(job_.options.n);
+    Fail(InPrompt(job_, static_cast<size_t>(index) / n, choices_.size() / n, status));
+  }
   if (!is_over_) {
     const bool stream = job_.options.stream;
     v1::Finished finished;
@@ -312,11 +315,12 @@ absl::Status EncodeOnce(const HttpContext& context, GenerationJob* job) {
   BH_ASSIGN_OR_RETURN(const auto parts, context.core->state.ForNewRequest());
   RequestRules rules = parts->rules;
   rules.max_model_len = parts->control->Limits().max_model_len;
-  for (v1::GenerateRequest& request : job->prompts) {
+  for (size_t i = 0; i < job->prompts.size(); ++i) {
+    v1::GenerateRequest& request = job->prompts[i];
     if (!request.has_text()) continue;
-    BH_ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
-                        BuildPrompt(request, rules, /*reserved_tokens=*/0));
-    request.mutable_token_ids()->mutable_ids()->Add(ids.begin(), ids.end());
+    const auto ids = BuildPrompt(request, rules, /*reserved_tokens=*/0);
+    if (!ids.ok()) return InPrompt(*job, i, job->prompts.size(), ids.status());
+    request.mutable_token_ids()->mutable_ids()->Add(ids->begin(), ids->end());
     request.clear_add_special_tokens();
     request.clear_truncate_prompt_tokens();
   }

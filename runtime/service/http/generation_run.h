@@ -21,6 +21,7 @@ struct GenerationJob {
   std::unique_ptr<AnswerFormat> format;
   // One for each prompt; choice i of n has seed + i.
   std::vector<v1::GenerateRequest> prompts;
+  const char* prompt_field = "prompt";  // of the body
   bool echo = false;
   BodyClaim claim;  // of what the prompts hold
 

@@ -32,6 +32,11 @@ std::array<char, kReadBytes>& ReadBuffer() {
   return buffer;
 }
 
+// RFC 9110, 5.6.7.
+std::string HttpDate() {
+  return absl::FormatTime("%a, %d %b %Y %H:%M:%S GMT", absl::Now(), absl::UTCTimeZone());
+}
+
 }  // namespace
 
 // Refers to the connection while its request is the current one.
@@ -215,15 +220,6 @@ void HttpConnection::Refuse(const absl::Status& why, int http_status) {
   ++number_;
   Answer(std::move(answer), [](bool) {});
 }
-
-namespace {
-
-// RFC 9110, 5.6.7.
-std::string HttpDate() {
-  return absl::FormatTime("%a, %d %b %Y %H:%M:%S GMT", absl::Now(), absl::UTCTimeZone());
-}
-
-}  // namespace
 
 std::string HttpConnection::Head(const HttpAnswer& answer, std::optional<size_t> length) {
   // Once it drains, the next request belongs elsewhere.

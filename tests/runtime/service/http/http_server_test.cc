@@ -94,6 +94,12 @@ TEST_F(HttpServerTest, ARefusedPromptOfSeveralIsNamedAndEndsTheCallBeforeAnyEven
     EXPECT_EQ(status, 400) << stream;
     EXPECT_EQ(answer["error"]["param"], "prompt[1][1]") << answer;
   }
+  // A text that choices share is tokenised before there are calls.
+  const std::string texts =
+      absl::StrCat(R"(["a", ")", std::string(10 * kTestModelLen, 'a'), R"("])");
+  const json answer =
+      Ask("/v1/completions", absl::StrCat(R"({"n": 2, "prompt": )", texts, "}")).second;
+  EXPECT_EQ(answer["error"]["param"], "prompt[1]") << answer;
 }
 
 TEST_F(HttpServerTest, ModelsAreFoundByName) {

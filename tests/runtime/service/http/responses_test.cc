@@ -214,7 +214,8 @@ class ResponsesTest : public HttpServerTest {
 
 TEST_F(ResponsesTest, WhatDevelopersSayIsTheSystemsWhereTheTemplateDoesNotKnowThem) {
   const std::string text =
-      "{% for m in messages %}{% if m.role == 'ROLE' %}{{ m.content }}{% endif %}{% endfor %}";
+      "{# a developer's word #}{% for m in messages %}{% if m.role == 'ROLE' %}{{ m.content }}"
+      "{% endif %}{% endfor %}";
   for (const char* role : {"system", "developer"}) {
     BeginWith(absl::StrReplaceAll(text, {{"ROLE", role}}));
     const auto client = Connect();
