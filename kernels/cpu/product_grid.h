@@ -38,7 +38,8 @@ inline Grid GridFor(int64_t panels, int64_t rows, int num_threads) {
 struct RowUnits {
   int64_t rows;
   int64_t count;
-  int64_t unit_rows = 0;  // of all but the last one; 0: InputTileOf's
+  int64_t chunk_rows = 0;  // of a chunk that is activated, at most
+  int64_t unit_rows = 0;   // of all but the last one; 0: InputTileOf's
 
   int64_t RowOf(int64_t unit) const {
     return unit_rows > 0 ? std::min(unit * unit_rows, rows) : rows * unit / count;
@@ -67,20 +68,20 @@ struct ProductOutput {
 inline constexpr int64_t kMinGatedRows = 64;        // fewer have all of a thread's columns in L2
 inline constexpr int64_t kGatedFloats = 64 * 1024;  // of a chunk
 
-// Whether a product of `rows` rows is activated in chunks.
+// Whether a product of `rows` rows is activated in chunks, if its inputs are in int8 or in tile
+// registers: others take too long for memory to matter, and would pack inputs for each chunk.
 inline bool InGatedChunks(int64_t rows, MatrixView gated) {
   return rows >= kMinGatedRows && !gated.empty() && gated.cols() % kPanelColumns == 0;
 }
 
-// A thread's part, chunk by chunk; a chunk has `chunk_rows` at most. Its memory is as far into
-// output.out as there are outputs of the parts before it.
+// A thread's part, chunk by chunk. A chunk's memory is as far into output.out as there are outputs
+// of the parts before this one.
 template <typename Multiply>
-void MultiplyGatedPart(Isa isa, const ProductOutput& output, const RowUnits& units,
-                       int64_t chunk_rows, int thread, const GridPart& part,
-                       const Multiply& multiply) {
+void MultiplyGatedPart(Isa isa, const ProductOutput& output, const RowUnits& units, int thread,
+                       const GridPart& part, const Multiply& multiply) {
   const auto activate = BH_OF_ISA(isa, ActivateRow);
   const int64_t panels = output.gated.cols() / kPanelColumns;  // of gates
-  const int64_t chunk_units = std::max<int64_t>(1, chunk_rows * units.count / units.rows);
+  const int64_t chunk_units = std::max<int64_t>(1, units.chunk_rows * units.count / units.rows);
   float* const chunk =
       output.out.F32() + 2 * kPanelColumns *
                              (part.panel_begin * units.rows +
@@ -117,7 +118,7 @@ constexpr int64_t TileChunkRows(int64_t row_bytes) {
 // multiply(thread, part) for all parts of a product of many rows.
 template <typename Multiply>
 void ForGrid(ThreadPool& pool, Isa isa, const ProductOutput& output, const RowUnits& units,
-             int64_t chunk_rows, int64_t cost, const Multiply& multiply) {
+             int64_t cost, const Multiply& multiply) {
   const bool is_gated = !output.gated.empty();
   const int64_t panels = CeilDiv((is_gated ? output.gated : output.out).cols(), kPanelColumns);
   const Grid grid = GridFor(panels, units.count, pool.num_threads());
@@ -135,7 +136,7 @@ void ForGrid(ThreadPool& pool, Isa isa, const ProductOutput& output, const RowUn
           if (!is_gated) {
             multiply(thread, part);
           } else {
-            MultiplyGatedPart(isa, output, units, chunk_rows, thread, part, multiply);
+            MultiplyGatedPart(isa, output, units, thread, part, multiply);
           }
         }
       });

@@ -45,7 +45,7 @@ class ProductsOfExperts {
           Int8ProductOf(experts_[e], weight, runs.Of(FirstOf(e), rows), rows, tiles, output_.out);
       const bool by_row = product.x.by_row;
       const int64_t chunk_rows = by_row ? TileChunkRows(cut.x_bytes) : kInt8ChunkRows;
-      Multiply(thread, e, {rows, tiles}, chunk_rows, begin, end, [&](int, const GridPart& part) {
+      Multiply(thread, e, {rows, tiles, chunk_rows}, begin, end, [&](int, const GridPart& part) {
         product.out = part.out;
         product.out_stride = part.out_stride;
         const Int8Part in_tiles{part.panel_begin, part.panel_end, part.unit_begin, part.unit_end};
@@ -75,8 +75,9 @@ class ProductsOfExperts {
     ForPanels(kReadingInTiles, [&](int thread, int e, int64_t begin, int64_t end) {
       const int64_t rows = RowsOf(e);
       Product product = product_of(e);
-      Multiply(thread, e, {rows, CeilDiv(rows, kBf16TileRows), kBf16TileRows},
-               TileChunkRows(shape_.cols * 2), begin, end, [&](int, const GridPart& part) {
+      Multiply(thread, e,
+               {rows, CeilDiv(rows, kBf16TileRows), TileChunkRows(shape_.cols * 2), kBf16TileRows},
+               begin, end, [&](int, const GridPart& part) {
                  product.out = part.out;
                  product.out_stride = part.out_stride;
                  multiply(product, inputs_of(e),
@@ -94,23 +95,18 @@ class ProductsOfExperts {
       const int32_t* const tokens = TokensOf(e);
       float* const scratch = scratch_.Of(thread);
       QuantizedPanels panels_of_weight{};
-      Product product = ProductOf(x_, experts_[e], output_.out, panels_of_weight);
-      const bool is_few = rows <= BH_OF_ISA(isa_, kMaxFewRows);
-      if (is_few) {
-        for (int64_t row = 0; row < rows; ++row) {
-          std::copy_n(x_.F32(tokens[row]), shape_.cols, scratch + row * shape_.cols);
-        }
-        product.x = scratch;
-        product.x_stride = shape_.cols;
-      } else {
+      Product product =
+          ProductOf(x_, experts_[e], output_.out.Rows(FirstOf(e), rows), panels_of_weight);
+      if (rows > BH_OF_ISA(isa_, kMaxFewRows)) {
         product.x_rows = tokens;
+        return many(product, {begin, end, 0, rows, scratch});
       }
-      Multiply(thread, e, {rows, rows}, kGroupRows, begin, end, [&](int, const GridPart& part) {
-        product.out = part.out;
-        product.out_stride = part.out_stride;
-        (is_few ? few : many)(product, {part.panel_begin, part.panel_end, part.unit_begin,
-                                        part.unit_end, is_few ? nullptr : scratch});
-      });
+      for (int64_t row = 0; row < rows; ++row) {
+        std::copy_n(x_.F32(tokens[row]), shape_.cols, scratch + row * shape_.cols);
+      }
+      product.x = scratch;
+      product.x_stride = shape_.cols;
+      few(product, {begin, end, 0, rows, nullptr});
     });
   }
 
@@ -134,14 +130,14 @@ class ProductsOfExperts {
   // Panels [begin, end) of an expert's product, by the kernel `multiply`; of gates where they are
   // activated.
   template <typename Kernel>
-  void Multiply(int thread, int e, const RowUnits& units, int64_t chunk_rows, int64_t begin,
-                int64_t end, const Kernel& multiply) const {
+  void Multiply(int thread, int e, const RowUnits& units, int64_t begin, int64_t end,
+                const Kernel& multiply) const {
     ProductOutput output = output_;
     output.out = output_.out.Rows(FirstOf(e), units.rows);
     const GridPart part{begin, end, 0, units.count, output.out.F32(), output.out.row_stride()};
     if (output_.gated.empty()) return multiply(thread, part);
     output.gated = output_.gated.Rows(FirstOf(e), units.rows);
-    MultiplyGatedPart(isa_, output, units, chunk_rows, thread, part, multiply);
+    MultiplyGatedPart(isa_, output, units, thread, part, multiply);
   }
 
   // body(thread, expert, first panel, end). Reading a panel takes about as long as multiplying
@@ -176,7 +172,9 @@ void CpuBackend::MatMulExperts(ConstMatrixView x, absl::Span<const Linear> exper
 void CpuBackend::MatMulExpertsGated(Activation activation, ConstMatrixView x,
                                     absl::Span<const Linear> experts, const ExpertRouting& routing,
                                     MatrixView gate_up, MatrixView out) {
-  if (x.empty() || !InGatedChunks(out.rows(), out)) {
+  const LinearShape& shape = experts[0].shape;
+  const bool in_int8_or_tiles = InInt8(activation_, shape) || InBf16Tiles(activation_, shape);
+  if (x.empty() || !in_int8_or_tiles || !InGatedChunks(out.rows(), out)) {
     return Backend::MatMulExpertsGated(activation, x, experts, routing, gate_up, out);
   }
   BH_CHECK(gate_up.cols() == 2 * out.cols() && gate_up.rows() == out.rows());

@@ -50,7 +50,7 @@ void MatMulInInt8(ThreadPool& pool, Isa isa, const CpuMatMulScratch& scratch, Co
                 kAmxScratchFloatsPerRow <= kScratchFloatsPerRow);
   const int64_t chunk_rows = inputs.by_row ? TileChunkRows(inputs.row_bytes) : kInt8ChunkRows;
   ForGrid(
-      pool, isa, output, {rows, tiles}, chunk_rows, rows * shape.rows * shape.cols,
+      pool, isa, output, {rows, tiles, chunk_rows}, rows * shape.rows * shape.cols,
       [&](int thread, const GridPart& part) {
         Int8Product of_part = product;
         of_part.out = part.out;
@@ -72,9 +72,9 @@ void MatMulInBf16Tiles(ThreadPool& pool, Isa isa, const CpuMatMulScratch& scratc
   const auto multiply = BH_OF_AMX(isa, MultiplyBf16InTiles);
   static_assert(kBf16TileGroupFloats <= kGroupRows * kScratchFloatsPerRow &&
                 kBf16TileScratchFloats <= 2 * kScratchFloatsPerRow);
-  ForGrid(pool, isa, output, {rows, CeilDiv(rows, kBf16TileRows), kBf16TileRows},
-          TileChunkRows(product.inputs * 2), rows * product.outputs * product.inputs,
-          [&](int thread, const GridPart& part) {
+  ForGrid(pool, isa, output,
+          {rows, CeilDiv(rows, kBf16TileRows), TileChunkRows(product.inputs * 2), kBf16TileRows},
+          rows * product.outputs * product.inputs, [&](int thread, const GridPart& part) {
             Product of_part = product;
             of_part.out = part.out;
             of_part.out_stride = part.out_stride;
@@ -231,7 +231,9 @@ void CpuBackend::MatMul(ConstMatrixView x, const Linear& weight, MatrixView out)
 
 void CpuBackend::MatMulGated(Activation activation, ConstMatrixView x, const Linear& weight,
                              MatrixView gate_up, MatrixView out) {
-  if (x.empty() || !InGatedChunks(x.rows(), out)) {
+  const bool in_int8_or_tiles =
+      InInt8(activation_, weight.shape) || InBf16Tiles(activation_, weight.shape);
+  if (x.empty() || !in_int8_or_tiles || !InGatedChunks(x.rows(), out)) {
     return Backend::MatMulGated(activation, x, weight, gate_up, out);
   }
   BH_CHECK(gate_up.cols() == 2 * out.cols() && gate_up.rows() == out.rows());
@@ -271,14 +273,13 @@ void CpuBackend::Multiply(ConstMatrixView x, const Linear& weight, const Product
   BH_CHECK(mat_mul_scratch_.floats != nullptr && rows <= mat_mul_scratch_.max_rows);
   if (few) return MultiplySlices(*pool_, isa_, mat_mul_scratch_, product, rows, panels);
   const auto multiply = BH_OF_ISA_OR_BF16(isa_, MultiplyMany);
-  ForGrid(*pool_, isa_, output, {rows, rows}, kGroupRows, work,
-          [&](int thread, const GridPart& part) {
-            Product of_part = product;
-            of_part.out = part.out;
-            of_part.out_stride = part.out_stride;
-            multiply(of_part, {part.panel_begin, part.panel_end, part.unit_begin, part.unit_end,
-                               mat_mul_scratch_.Of(thread)});
-          });
+  ForGrid(*pool_, isa_, output, {rows, rows}, work, [&](int thread, const GridPart& part) {
+    Product of_part = product;
+    of_part.out = part.out;
+    of_part.out_stride = part.out_stride;
+    multiply(of_part, {part.panel_begin, part.panel_end, part.unit_begin, part.unit_end,
+                       mat_mul_scratch_.Of(thread)});
+  });
 }
 
 }  // namespace bulkhead
