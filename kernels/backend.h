@@ -65,9 +65,9 @@ struct StepLimits {
   int64_t max_inputs = 0;       // K at most of any product
   bool bf16_inputs = false;     // ActivationDType::kBf16
   bool bf16_tiles = false;      // ActivationDType::kBf16Amx
-  bool attention_in_tiles = false;  // AttentionDType::kBf16Amx
-  bool quantized_weights = false;   // whether any product has one
-  int num_experts = 0;              // of a layer at most; 0: the model has none
+  bool attention_in_bf16 = false;  // AttentionDType::kBf16 or kBf16Amx
+  bool quantized_weights = false;  // whether any product has one
+  int num_experts = 0;             // of a layer at most; 0: the model has none
   int experts_per_token = 0;
   int64_t max_expert_inputs = 0;  // K at most of an expert's product
   int delta_key_dim = 0;          // of linear attention's heads; 0: the model has none
@@ -97,11 +97,17 @@ constexpr const char* ActivationDTypeName(ActivationDType activation) {
   return activation == ActivationDType::kBf16 ? "bfloat16" : "float32";
 }
 
-// In what Attend computes. kBf16Amx: where the cache is in bf16, in the tiles of
-// ActivationDType::kBf16Amx (kernels/attend/reference.cc), else as kF32.
-enum class AttentionDType { kF32, kBf16Amx };
+// In what Attend computes. kBf16 and kBf16Amx: where the cache is in bf16, in sums of the
+// ActivationDType of that name (kernels/attend/reference.cc), else as kF32.
+enum class AttentionDType { kF32, kBf16, kBf16Amx };
 constexpr const char* AttentionDTypeName(AttentionDType attention) {
-  return attention == AttentionDType::kBf16Amx ? "bf16-amx" : "float32";
+  if (attention == AttentionDType::kBf16Amx) return "bf16-amx";
+  return attention == AttentionDType::kBf16 ? "bfloat16" : "float32";
+}
+// That goes with products in `activation`.
+constexpr AttentionDType AttentionOf(ActivationDType activation) {
+  if (activation == ActivationDType::kBf16Amx) return AttentionDType::kBf16Amx;
+  return activation == ActivationDType::kBf16 ? AttentionDType::kBf16 : AttentionDType::kF32;
 }
 
 // The leaves of a sum over this rank's heads: leaf i has the heads of q from q[i] to q[i + 1], and

@@ -127,16 +127,17 @@ void LogActivationAdvice(const EngineOptions& options, const ModelLimits& format
   const bool attention =
       !options.attention_dtype.has_value() && options.activation_dtype != ActivationDType::kF32 &&
       formats.attention == AttentionDType::kF32 && formats.kv_format == KvFormat::kBF16;
-  if ((!products && !attention) || options.cpu_isa == CpuIsa::kPlainAmx ||
-      !CheckActivation(options, ActivationDType::kBf16Amx, AttentionDType::kF32).ok()) {
-    return;
-  }
-  BH_LOG(kInfo) << "this CPU has AMX: if all ranks' CPUs have it, "
-                << (products
-                        ? "--activation-dtype bf16-amx is several times as fast in prefill; "
-                          "it rounds inputs of products, and over a bf16 cache attention's, to bf16"
-                        : "--attention-dtype bf16-amx makes prefill of long prompts faster; "
-                          "it rounds queries and weights of values to bf16, as PyTorch does");
+  const Isa isa = ParseIsa(IsaNameOf(options.cpu_isa)).value_or(Isa::kPlain);
+  const bool tiles = isa == Isa::kAvx512Amx && CheckBf16Tiles(isa, ActivationDType::kBf16Amx).ok();
+  if ((!products && !attention) || (!tiles && isa != Isa::kAvx512Bf16)) return;
+  const std::string flag = absl::StrCat(products ? "--activation-dtype" : "--attention-dtype",
+                                        tiles ? " bf16-amx" : " bf16");
+  BH_LOG(kInfo) << "this CPU has "
+                << (tiles ? "AMX: if all ranks' CPUs have it, " : "avx512_bf16: ") << flag
+                << (products ? " makes prefill much faster; it rounds inputs of products, and over "
+                               "a bf16 cache attention's, to bf16"
+                             : " makes prefill of long prompts faster; it rounds queries and "
+                               "weights of values to bf16, as PyTorch does");
 }
 
 // Whether a layer has matrices in numbers beside quantised ones.

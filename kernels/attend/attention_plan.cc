@@ -4,7 +4,7 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
-#include "kernels/attend/bf16_amx.h"
+#include "kernels/attend/in_bf16.h"
 #include "kernels/simd/exp_constants.h"
 
 namespace bulkhead {
@@ -80,20 +80,20 @@ AttentionSizes::AttentionSizes(const StepLimits& limits, const HeadLayout& heads
   const int64_t part = std::max(LargestPart(heads), LargestPart(full));
   const int64_t tokens = limits.max_num_batched_tokens;
   const int64_t seqs = std::min<int64_t>(limits.max_num_seqs, tokens);
-  const int rows = limits.attention_in_tiles ? kAttentionTileUnitRows : kAttentionRows;
+  const int rows = limits.attention_in_bf16 ? kAttentionTileUnitRows : kAttentionRows;
   tile_tokens = static_cast<int>(std::max<int64_t>(1, rows / part));
   head_dim = std::max(heads.head_dim, full.head_dim);
   out_dim = std::max(heads.out_dim(), full.out_dim());
   scratch_floats = AttentionScratchFloats(rows, head_dim, out_dim);
   min_tile_tokens = tile_tokens;
-  if (limits.attention_in_tiles) {
-    in_tile_registers = true;
+  if (limits.attention_in_bf16) {
+    in_bf16 = true;
     min_tile_tokens = static_cast<int>(std::max<int64_t>(1, kAttentionRows / part));
     scratch_floats = std::max(scratch_floats, AttentionTileLayoutOf(rows, head_dim, out_dim).total);
   }
   // Cutting tiles adds at most one unit for each fair share, and so do tiles that are smaller than
   // tile_tokens: they have a share of the tokens each.
-  const int64_t shares = kMaxThreads * kUnitsPerThread * (limits.attention_in_tiles ? 2 : 1);
+  const int64_t shares = kMaxThreads * kUnitsPerThread * (limits.attention_in_bf16 ? 2 : 1);
   max_tiles = tokens / tile_tokens + seqs + shares;
   num_slots = std::min(seqs, heads.latent() ? kSplitLatentSequences : kSplitSequences) *
               heads.num_heads * CeilDiv(limits.max_model_len, kAttentionChunk);

@@ -20,7 +20,7 @@ struct AttentionSizes {
   int out_dim = 0;
   int tile_tokens = 0;      // tokens of a tile at most
   int min_tile_tokens = 0;  // where threads would lack tiles
-  bool in_tile_registers = false;
+  bool in_bf16 = false;
   int64_t scratch_floats = 0;  // for each of kMaxThreads threads
   int64_t max_tiles = 0;
   int64_t num_slots = 0;  // partial results, AttentionSlotFloats each

@@ -1,12 +1,10 @@
 // Attention in bf16 in AMX's tile registers: two tiles of rows by two of tokens for scores, and by
 // two of columns for values. A chunk's keys and values are interleaved into pairs once for all rows
 // of a unit. Compiled with the instructions and with their emulation.
-#include "kernels/attend/bf16_amx.h"
+#include "kernels/attend/in_bf16.h"
 
-#include "kernels/attend/attention_rows.h"
+#include "kernels/attend/bf16_unit.h"
 #include "kernels/attend/few_rows.h"
-#include "kernels/attend/interleaved_chunk.h"
-#include "kernels/simd/exp.h"
 #include "memory/bf16.h"
 #include "simd.h"
 #include "tiles.h"
@@ -22,10 +20,15 @@ static_assert(kMaxFewHeads <= kTileRegisterRows &&
 // or values.
 enum TileName { kSums00, kSums01, kSums10, kSums11, kRows0, kRows1, kCache0, kCache1 };
 
-constexpr int kTwoTiles = 2 * kTileRegisterRows;
 constexpr int64_t kWeightBytes = kAttentionWeightStride * 4;  // between rows
 
-class TileRun {
+struct StoreWeights {
+  BH_INLINE void operator()(float* line, int group, F32x16 a, F32x16 b) const {
+    StoreRounded(reinterpret_cast<uint16_t*>(line) + group * kGroupTokens, a, b);
+  }
+};
+
+class TileRun : Bf16Unit {
  public:
   TileRun(const AttentionCall& call, const AttentionUnit& unit, float* scratch)
       : TileRun(call, unit, scratch,
@@ -58,28 +61,13 @@ class TileRun {
  private:
   TileRun(const AttentionCall& call, const AttentionUnit& unit, float* scratch,
           const AttentionTileLayout& at)
-      : call_(call),
-        chunk_(call, unit, unit.num_tokens * unit.num_heads > kTwoTiles,
-               reinterpret_cast<char*>(scratch + at.keys),
-               reinterpret_cast<char*>(scratch + at.values)),
-        rows_{call,
-              unit,
-              unit.num_tokens * unit.num_heads,
-              PaddedHeadDim(call.value_dim),
-              scratch + at.o,
-              scratch + at.l,
-              scratch + at.m,
-              reinterpret_cast<Range*>(scratch + at.visible)},
-        scale_(ScoreScaleOf(call, unit)),
-        tiles_((rows_.count + kTileRegisterRows - 1) / kTileRegisterRows),
-        tile_rows_((rows_.count + tiles_ - 1) / tiles_),
+      : Bf16Unit(call, unit, kTileRegisterRows, unit.num_tokens * unit.num_heads > kMaxRows,
+                 scratch, at),
         few_(unit.num_tokens == 1 && rows_.count <= kMaxFewHeads && !call.latent &&
              call.head_dim % kLanes == 0),
         q_(reinterpret_cast<char*>(scratch + at.q)),
         few_q_(scratch + at.keys),
-        few_weights_(scratch + at.values),
-        scores_(scratch + at.scores),
-        chunk_o_(scratch + at.chunk_o) {}
+        few_weights_(scratch + at.values) {}
 
   static void ConfigureRows(int rows) {
     TileShapes shapes;
@@ -89,12 +77,6 @@ class TileRun {
     }
     ConfigureTiles(shapes);
   }
-
-  // In the chunk at hand, counted from its begin.
-  Range SeenBy(int row) const {
-    return chunk_.FromBegin(Common(rows_.visible[row], chunk_.positions()));
-  }
-  static Range VectorsOf(Range groups) { return {2 * groups.begin, 2 * groups.end}; }
 
   void RoundQuery(int row) {
     const float* const q = rows_.QueryOf(row);
@@ -129,9 +111,9 @@ class TileRun {
                       scores_,       few_weights_,   chunk_o_};
     const Range vectors = {seen.begin / kLanes, (seen.end + kLanes - 1) / kLanes};
     WithDenormalsAsZero([&] { ScoreFewRows(job, rows_.count, vectors); });
-    float m[kTwoTiles];
-    float l[kTwoTiles];
-    Weigh(0, rows_.count, groups, m, l);
+    float m[kMaxRows];
+    float l[kMaxRows];
+    Weigh(0, rows_.count, groups, m, l, StoreWeights{});
     for (int r = 0; r < rows_.count; ++r) {
       const uint16_t* const weights = reinterpret_cast<const uint16_t*>(ScoresOf(r));
       for (int s = vectors.begin * kLanes; s < vectors.end * kLanes; s += kLanes) {
@@ -160,9 +142,9 @@ class TileRun {
     if (seen.empty()) return;
     const Range groups = GroupsOf(chunk_.FromBegin(seen));
     Score<kRowTiles>(tile, groups);
-    float m[kTwoTiles];
-    float l[kTwoTiles];
-    Weigh(first, rows, groups, m, l);
+    float m[kMaxRows];
+    float l[kMaxRows];
+    Weigh(first, rows, groups, m, l, StoreWeights{});
     if (shares_values) {
       Sum<kRowTiles>(groups, scores_, chunk_o_);
     } else {
@@ -170,21 +152,6 @@ class TileRun {
     }
     KeepChunk(first, rows, m, l);
   }
-
-  // Of the rows in scores_ and chunk_o_.
-  void KeepChunk(int first, int rows, const float* m, const float* l) {
-    for (int r = 0; r < rows; ++r) {
-      if (SeenBy(first + r).empty()) continue;
-      float* const o = OutOf(r);
-      for (int c = 0; c < rows_.width; c += kLanes) Store(o + c, Add(Load(o + c), Zero()));
-      rows_.AddChunk(first + r, chunk_.positions().begin, m[r], l[r], o);
-    }
-  }
-
-  // Of row `r` of two tiles.
-  int LineOf(int r) const { return r / tile_rows_ * kTileRegisterRows + r % tile_rows_; }
-  float* ScoresOf(int r) const { return scores_ + LineOf(r) * kAttentionWeightStride; }
-  float* OutOf(int r) const { return chunk_o_ + LineOf(r) * rows_.width; }
 
   // Scores of a tile of rows and a group of tokens after the other, in two sets of sums in turn: a
   // set is stored while the next one is added up, because a store just behind its sums would hold
@@ -233,53 +200,6 @@ class TileRun {
   BH_INLINE static void StoreSums(float* to, int64_t bytes) {
     StoreTile<kSums>(to, bytes);
     StoreTile<kSums + 1>(to + kLanes, bytes);
-  }
-
-  // Scores become weights in bf16, in the same place from a row's begin on: 0 for what is in
-  // `groups` and not seen. Row after row in each loop, whose rows the CPU can work on at once.
-  void Weigh(int first, int rows, Range groups, float* m, float* l) const {
-    // The largest product is the largest score, which is scaled when all are.
-    const bool by_power = call_.soft_cap == 0.0f && scale_ > 0.0f;
-    const float power = by_power ? scale_ * kExpLog2E : kExpLog2E;
-    float max[kTwoTiles] = {};
-    for (int r = 0; r < rows; ++r) {
-      const Range seen = SeenBy(first + r);
-      if (seen.empty()) continue;
-      const Range vectors = VectorsOf(GroupsOf(seen));
-      if (!by_power) Scale(ScoresOf(r), vectors);
-      max[r] = MaskScores(ScoresOf(r), vectors, seen, call_.soft_cap);
-      m[r] = by_power ? max[r] * scale_ : max[r];
-    }
-    F32x16 sum[kTwoTiles];
-    for (int r = 0; r < rows; ++r) {
-      sum[r] = WeighRow(GroupsOf(SeenBy(first + r)), groups, power, max[r], ScoresOf(r));
-    }
-    for (int r = 0; r < rows; ++r) l[r] = SumLanes(sum[r]);
-  }
-
-  void Scale(float* scores, Range vectors) const {
-    for (int v = vectors.begin; v < vectors.end; ++v) {
-      Store(scores + v * kLanes, Mul(Load(scores + v * kLanes), Set1(scale_)));
-    }
-  }
-
-  // `seen`: groups, too.
-  BH_INLINE static F32x16 WeighRow(Range seen, Range groups, float power, float max,
-                                   float* scores) {
-    uint16_t* const weights = reinterpret_cast<uint16_t*>(scores);
-    F32x16 sum = Zero();
-    for (int g = groups.begin; g < groups.end; ++g) {
-      F32x16 p[2] = {Zero(), Zero()};
-      if (seen.begin <= g && g < seen.end) {
-        for (int i = 0; i < 2; ++i) {
-          const F32x16 score = Load(scores + g * kGroupTokens + i * kLanes);
-          p[i] = Exp2ForBf16(Mul(Sub(score, Set1(max)), Set1(power)));
-          sum = Add(sum, p[i]);
-        }
-      }
-      StoreRounded(weights + g * kGroupTokens, p[0], p[1]);
-    }
-    return sum;
   }
 
   // out [rows][width] = weights [rows][kAttentionWeightStride / 2 pairs] by values.
@@ -339,19 +259,11 @@ class TileRun {
     ConfigureRows(tile_rows_);
   }
 
-  const AttentionCall& call_;
-  InterleavedChunk chunk_;  // the one at hand
-  UnitRows rows_;
-  const float scale_;
-  const int tiles_;  // of rows
-  const int tile_rows_;
   const bool few_;  // rows, which are summed by vectors
   // AttentionTileLayout has them.
   char* const q_;
   float* const few_q_;        // in the place of the interleaved keys
   float* const few_weights_;  // and of the values
-  float* const scores_;
-  float* const chunk_o_;
 };
 
 }  // namespace

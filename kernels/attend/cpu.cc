@@ -4,7 +4,7 @@
 #include <atomic>
 
 #include "base/check.h"
-#include "kernels/attend/bf16_amx.h"
+#include "kernels/attend/in_bf16.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/simd/exp_constants.h"
 
@@ -106,9 +106,12 @@ void CpuBackend::Attend(const StepIndex& index, const HeadLayout& heads, ConstMa
   const int64_t num_tiles = PlanAttention(index, heads, options, pool_->num_threads(), s.sizes,
                                           absl::MakeSpan(s.tiles, s.sizes.max_tiles));
   const auto units = absl::MakeConstSpan(s.tiles, num_tiles);
-  const bool in_tiles = attention_ == AttentionDType::kBf16Amx && call.format == KvFormat::kBF16;
-  BH_CHECK(!in_tiles || s.sizes.in_tile_registers);
-  const auto attend = in_tiles ? BH_OF_AMX(isa_, AttendUnitInTiles) : BH_OF_ISA(isa_, AttendUnit);
+  const bool in_bf16 = attention_ != AttentionDType::kF32 && call.format == KvFormat::kBF16;
+  BH_CHECK(!in_bf16 || s.sizes.in_bf16);
+  const auto attend = !in_bf16 ? BH_OF_ISA(isa_, AttendUnit)
+                      : attention_ == AttentionDType::kBf16
+                          ? BH_OF_ISA_OR_BF16(isa_, AttendUnitInPairs)
+                          : BH_OF_AMX(isa_, AttendUnitInTiles);
   const auto merge = BH_OF_ISA(isa_, MergeUnit);
   ForUnits(*pool_, units, heads, [&](int thread, const AttentionUnit& unit) {
     attend(call, unit, s.scratch + thread * s.sizes.scratch_floats);

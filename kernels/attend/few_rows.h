@@ -8,7 +8,7 @@
 
 #include "kernels/attend/attention_chunk.h"
 #include "kernels/attend/attention_tiles.h"
-#include "kernels/attend/bf16_amx.h"
+#include "kernels/attend/in_bf16.h"
 #include "kernels/attend/op.h"
 #include "simd.h"
 

@@ -1,12 +1,12 @@
 // A chunk of a cache in bf16 as tile registers take it: keys in pairs of d, values in pairs of
-// tokens, interleaved when a unit first needs them. Compiled with tiles.h.
+// tokens, interleaved when a unit first needs them.
 #pragma once
 
 #include "kernels/attend/attention_chunk.h"
 #include "kernels/attend/attention_rows.h"
-#include "kernels/attend/bf16_amx.h"
+#include "kernels/attend/in_bf16.h"
+#include "kernels/simd/tile_shapes.h"
 #include "simd.h"
-#include "tiles.h"
 
 namespace bulkhead::BH_ISA {
 

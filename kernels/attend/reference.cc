@@ -10,9 +10,10 @@
 // A head's sink s, a score without a value, joins behind the last one:
 //   m' = max(m, s)   a = Exp(m - m')   l' = fma(l, a, Exp(s - m'))   o'_i = o_i * a
 // and at the end out_i = o_i / l, of an fp8 cache times the scale of the head's values.
-// With AttentionDType::kBf16Amx and a cache in bf16 both chains are those of tiles: q is rounded
-// to bf16, denormals as 0, i is taken in 32s, p_s is rounded likewise for the values alone, and s
-// is taken in 32s from the chunk's begin on, what is not visible as 0; an o_i that is a zero is +0.
+// With AttentionDType::kBf16 or kBf16Amx and a cache in bf16 both chains are those of the
+// ActivationDType: q is rounded to bf16, denormals as 0, i is taken in pairs or 32s, p_s is rounded
+// likewise for the values alone, and s is taken in pairs or 32s from the chunk's begin on, what is
+// not visible as 0; an o_i that is a zero is +0.
 // p_s = Exp2ForBf16((score_s - m) * c), c = log2(e); without a soft cap score_s and this m are
 // those before the scale, which is a factor of c.
 #include <algorithm>
@@ -45,21 +46,29 @@ struct Query {
   float value_scale = 1;
   float soft_cap = 0;
   const float* sink = nullptr;  // null: none
-  bool in_tiles = false;
+  AttentionDType dtype = AttentionDType::kF32;
+
+  bool in_bf16() const { return dtype != AttentionDType::kF32; }
 };
 
 float Rounded(float x) {
   return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : F32OfBf16(Bf16OfF32(x));
 }
 
+float ChainInBf16(AttentionDType dtype, const std::vector<float>& x, const std::vector<float>& w) {
+  const auto count = static_cast<int64_t>(x.size());
+  return dtype == AttentionDType::kBf16 ? ordered::PairChain(x.data(), w.data(), 0, count)
+                                        : ordered::TileChain(x.data(), w.data(), 0, count);
+}
+
 // Of score_s before its scale.
 float ScoreOf(const SequenceCache& cache, const Query& query, int s) {
   std::vector<float> key(query.head_dim);
   for (int i = 0; i < query.head_dim; ++i) key[i] = cache.Key(query.kv_head, s, i);
-  if (query.in_tiles) {
+  if (query.in_bf16()) {
     std::vector<float> rounded(query.q, query.q + query.head_dim);
     for (float& x : rounded) x = Rounded(x);
-    return ordered::TileChain(rounded.data(), key.data(), 0, query.head_dim);
+    return ChainInBf16(query.dtype, rounded, key);
   }
   float score = 0.0f;
   for (int i = 0; i < query.head_dim; ++i) score = std::fma(query.q[i], key[i], score);
@@ -70,7 +79,7 @@ float ScoreOf(const SequenceCache& cache, const Query& query, int s) {
 float OutOf(const SequenceCache& cache, const Query& query, int begin,
             const std::vector<float>& weights, int i) {
   const auto count = static_cast<int>(weights.size());
-  if (query.in_tiles) {
+  if (query.in_bf16()) {
     const int before = begin % 32;
     std::vector<float> p(before + count, 0.0f);
     std::vector<float> value(before + count, 0.0f);
@@ -78,7 +87,7 @@ float OutOf(const SequenceCache& cache, const Query& query, int begin,
       p[before + s] = Rounded(weights[s]);
       value[before + s] = cache.Value(query.kv_head, begin + s, i);
     }
-    return ordered::TileChain(p.data(), value.data(), 0, before + count) + 0.0f;
+    return ChainInBf16(query.dtype, p, value) + 0.0f;
   }
   float sum = 0.0f;
   for (int s = 0; s < count; ++s) {
@@ -97,7 +106,7 @@ struct State {
 State Weigh(const Query& query, int begin, std::vector<float>& scores) {
   const float factor = query.scale * query.key_scale;
   // Of scores without their scale.
-  const bool by_power = query.in_tiles && query.soft_cap == 0.0f && factor > 0.0f;
+  const bool by_power = query.in_bf16() && query.soft_cap == 0.0f && factor > 0.0f;
   for (float& score : scores) {
     if (!by_power) score = ordered::SoftCap(score * factor, query.soft_cap);
   }
@@ -107,7 +116,7 @@ State Weigh(const Query& query, int begin, std::vector<float>& scores) {
   float lanes[kLanes] = {};
   for (size_t i = 0; i < scores.size(); ++i) {
     scores[i] =
-        query.in_tiles ? ordered::Exp2ForBf16((scores[i] - max) * power) : Exp(scores[i] - max);
+        query.in_bf16() ? ordered::Exp2ForBf16((scores[i] - max) * power) : Exp(scores[i] - max);
     lanes[(begin + i) % kLanes] += scores[i];
   }
   state.l = FoldLanes(lanes);
@@ -202,7 +211,7 @@ void ReferenceBackend::Attend(const StepIndex& index, const HeadLayout& heads, C
           kv.ValueScale(kv_head),
           options.soft_cap,
           options.sinks.empty() ? nullptr : options.sinks.F32() + head,
-          attention_ == AttentionDType::kBf16Amx && kv.geometry.format == KvFormat::kBF16};
+          kv.geometry.format == KvFormat::kBF16 ? attention_ : AttentionDType::kF32};
       float* out_head = out.F32(t) + int64_t{head} * heads.out_dim();
       in_order_ ? AttendInOrder(cache, query, out_head) : AttendInDouble(cache, query, out_head);
     }

@@ -143,8 +143,9 @@ void MeasureShape(Machine& machine, const std::string& name, const Shape& shape,
   for (const KvFormat format : kFormats) {
     caches.push_back(std::make_unique<Cache>(machine, shape, heads, format, blocks, qkv, quick));
     cases.emplace_back(caches.back().get(), ActivationDType::kF32);
-    if (format == KvFormat::kBF16 && machine.Has(ActivationDType::kBf16Amx)) {
-      cases.emplace_back(caches.back().get(), ActivationDType::kBf16Amx);
+    for (const auto activation : {ActivationDType::kBf16, ActivationDType::kBf16Amx}) {
+      if (format != KvFormat::kBF16 || !machine.Has(activation)) continue;
+      cases.emplace_back(caches.back().get(), activation);
     }
   }
   const OneSequenceStep step(blocks, shape.context - shape.tokens, shape.context);
@@ -168,7 +169,9 @@ void MeasureShape(Machine& machine, const std::string& name, const Shape& shape,
     KernelResult result;
     result.name = name;
     result.format = std::string(KvFormatName(cache->format()));
-    result.activation = activation == ActivationDType::kF32 ? "f32" : "bf16-amx";
+    result.activation = activation == ActivationDType::kF32    ? "f32"
+                        : activation == ActivationDType::kBf16 ? "bf16"
+                                                               : "bf16-amx";
     result.seconds = Median(seconds[i]);
     result.gb_per_s = static_cast<double>(cache->bytes_read()) / result.seconds * 1e-9;
     result.read_gb_per_s = best_read;

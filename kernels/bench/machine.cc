@@ -155,8 +155,7 @@ absl::StatusOr<std::unique_ptr<Machine>> Machine::Create(int num_threads, const 
                                 ActivationDType::kBf16Amx, ActivationDType::kInt8}) {
     if (!CheckBf16Tiles(machine->isa, activation).ok()) continue;
     options.activation = activation;
-    options.attention =
-        activation == ActivationDType::kBf16Amx ? AttentionDType::kBf16Amx : AttentionDType::kF32;
+    options.attention = AttentionOf(activation);
     BH_ASSIGN_OR_RETURN(machine->backends[static_cast<int>(activation)],
                         NewCpuBackend(*machine->device, options));
   }
@@ -170,8 +169,9 @@ void Machine::SetWorkspace(const StepLimits& limits, const HeadLayout& heads) {
   for (int i = 0; i < kNumActivationDTypes; ++i) {
     if (backends[i] == nullptr) continue;
     StepLimits its = limits;
-    its.bf16_tiles = i == static_cast<int>(ActivationDType::kBf16Amx);
-    its.attention_in_tiles = its.bf16_tiles;
+    const auto activation = static_cast<ActivationDType>(i);
+    its.bf16_tiles = activation == ActivationDType::kBf16Amx;
+    its.attention_in_bf16 = AttentionOf(activation) != AttentionDType::kF32;
     workspaces[i] = std::move(device->Allocate(backends[i]->WorkspaceBytes(its, heads))).value();
     backends[i]->SetWorkspace(workspaces[i].data(), its, heads);
   }

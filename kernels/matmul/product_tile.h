@@ -130,14 +130,14 @@ BH_INLINE void AddPairs(const Tile& tile, Ahead ahead, Sums<kRows, kVectors>& su
   const float* x = tile.x;
   const char* w = tile.weight;
   for (int64_t pair = 0; pair < tile.count / 2; ++pair) {
-    AddPair<true, kRows, kFirst, kVectors>(x, row_stride, kWordStride, w, sums);
+    AddPair(x, row_stride, kWordStride, PanelPairs<true, kFirst>{w}, sums);
     PrefetchStep<kStepBytes, kPackedX>(ahead.at);
     x += kWordsPerPair * kWordStride;
     w += kStepBytes;
     ahead.at += 2 * ahead.step;
   }
   if (tile.count % 2 != 0) {
-    AddPair<false, kRows, kFirst, kVectors>(x, row_stride, kWordStride, w, sums);
+    AddPair(x, row_stride, kWordStride, PanelPairs<false, kFirst>{w}, sums);
   }
 }
 

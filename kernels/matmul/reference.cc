@@ -1,5 +1,3 @@
-#include <xmmintrin.h>
-
 #include <cmath>
 #include <vector>
 
@@ -20,16 +18,8 @@ float Chain(const float* x, const float* weight, int64_t begin, int64_t end) {
   return acc;
 }
 
-// The chain of ActivationDType::kBf16. A function apart, so that nothing of it leaves the mode.
-[[gnu::noipa]] float PairChain(const float* x, const float* weight, int64_t begin, int64_t end) {
-  if (begin == end) return -0.0f;
-  float acc = 0.0f;
-  for (int64_t k = begin; k < end; k += 2) {
-    const bool both = k + 1 < end;
-    acc = std::fma(both ? x[k + 1] : 0.0f, both ? weight[k + 1] : 0.0f, acc);
-    acc = std::fma(x[k], weight[k], acc);
-  }
-  return acc;
+float PairChain(const float* x, const float* weight, int64_t begin, int64_t end) {
+  return begin == end ? -0.0f : ordered::PairChain(x, weight, begin, end);
 }
 
 float TileChain(const float* x, const float* weight, int64_t begin, int64_t end) {
@@ -96,13 +86,10 @@ void ReferenceBackend::VisitSliceSums(const Linear& weight, ConstMatrixView x,
       for (int64_t k = 0; in_bf16 && k < x.cols(); ++k) {
         rounded[k] = F32OfBf16(Bf16OfF32(x.F32(t)[k]));
       }
-      const unsigned mode = _mm_getcsr();
-      if (in_bf16) _mm_setcsr(mode | 0x8040);  // denormal inputs and results are 0
       for (size_t slice = 0; slice < sums.size(); ++slice) {
         sums[slice] = chain(in_bf16 ? rounded.data() : x.F32(t), row.data(), borders[slice],
                             borders[slice + 1]);
       }
-      _mm_setcsr(mode);
       visit(t, n, sums);
     }
   }

@@ -25,14 +25,34 @@ namespace {
   return acc;
 }
 
-}  // namespace
+[[gnu::noipa]] float FlushedPairChain(const float* x, const float* w, int64_t begin, int64_t end) {
+  float acc = 0.0f;
+  for (int64_t k = begin; k < end; k += 2) {
+    const bool both = k + 1 < end;
+    acc = std::fma(both ? x[k + 1] : 0.0f, both ? w[k + 1] : 0.0f, acc);
+    acc = std::fma(x[k], w[k], acc);
+  }
+  return acc;
+}
 
-float TileChain(const float* x, const float* w, int64_t begin, int64_t end) {
+// Denormal inputs and results are 0.
+template <typename Chain>
+float InFlushMode(const Chain& chain) {
   const unsigned mode = _mm_getcsr();
-  _mm_setcsr(mode | 0x8040);  // denormal inputs and results are 0
-  const float sum = FlushedTileChain(x, w, begin, end);
+  _mm_setcsr(mode | 0x8040);
+  const float sum = chain();
   _mm_setcsr(mode);
   return sum;
+}
+
+}  // namespace
+
+float PairChain(const float* x, const float* w, int64_t begin, int64_t end) {
+  return InFlushMode([&] { return FlushedPairChain(x, w, begin, end); });
+}
+
+float TileChain(const float* x, const float* w, int64_t begin, int64_t end) {
+  return InFlushMode([&] { return FlushedTileChain(x, w, begin, end); });
 }
 
 float FoldLanes(const float lanes[kLanes]) {

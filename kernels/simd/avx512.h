@@ -184,6 +184,21 @@ BH_INLINE F32x16 LoadBf16High(const uint32_t* p) {
   return {_mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), mask))};
 }
 
+// Of the first `n` numbers of two rows in bf16 the pairs, and 0 behind them: [16][2].
+BH_INLINE void InterleaveNumbers(const uint16_t* even, const uint16_t* odd, int n, void* pairs) {
+  const __m512i first = _mm512_cvtepu16_epi32(LoadU16N(even, n));
+  const __m512i second = _mm512_cvtepu16_epi32(LoadU16N(odd, n));
+  _mm512_storeu_si512(pairs, _mm512_or_si512(first, _mm512_slli_epi32(second, 16)));
+}
+
+// Whether none of `n` numbers in bf16, 32 at most, is infinite or no number.
+BH_INLINE bool AreFinite(const uint16_t* numbers, int n) {
+  const auto first = static_cast<__mmask32>((uint64_t{1} << n) - 1);
+  const __m512i exponents = _mm512_set1_epi16(0x7F80);
+  const __m512i found = _mm512_and_si512(_mm512_maskz_loadu_epi16(first, numbers), exponents);
+  return _mm512_cmpeq_epi16_mask(found, exponents) == 0;
+}
+
 // ---- over the lanes: i with i + 8, then + 4, + 2, + 1
 BH_INLINE float SumLanes(F32x16 a) {
   const __m256 high = _mm512_extractf32x8_ps(a.v, 1);

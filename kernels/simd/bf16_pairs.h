@@ -25,29 +25,82 @@ BH_INLINE void InFlushMode(F32x16 (&sums)[kRows][kVectors], const Body& body) {
   _mm_setcsr(before);
 }
 
-// Adds to each sum the products of a row's pair with columns of the panel at the two k's from `w`
-// on: fma(even, even, fma(odd, odd, sum)). Unless `kBoth` the second k is none, and counts as 0.
-// The words of a pair are `word_stride` apart, rows `row_stride`.
-template <bool kBoth, int kRows, int kFirst, int kVectors>
-BH_INLINE void AddPair(const float* x, int64_t row_stride, int64_t word_stride, const char* w,
-                       F32x16 (&sums)[kRows][kVectors]) {
-#pragma GCC unroll 2
-  for (int word = 1; word >= 0; --word) {
-    const uint32_t* const words = reinterpret_cast<const uint32_t*>(w) + word * kLanes;
-    F32x16 column[2] = {Zero(), Zero()};
-    if (kBoth || word == 0) {
-#pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) {
-        column[v] = kFirst + v == 0 ? LoadBf16Low(words) : LoadBf16High(words);
-      }
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      const F32x16 input = Set1(x[word * word_stride + r * row_stride]);
-#pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) sums[r][v] = Fma(input, column[v], sums[r][v]);
-    }
+// Where vectors of pairs lie. Vector v of their even numbers is Number<0>(v), of the odd ones
+// Number<1>(v).
+// Columns of a panel, from vector kFirst on, at the two k's from `w` on. Unless `kBoth` the second
+// k is none, and counts as 0.
+template <bool kBoth, int kFirst>
+struct PanelPairs {
+  const char* w;
+  template <int kWord>
+  BH_INLINE F32x16 Number(int v) const {
+    if constexpr (kWord == 1 && !kBoth) return Zero();
+    const uint32_t* const words = reinterpret_cast<const uint32_t*>(w) + kWord * kLanes;
+    return kFirst + v == 0 ? LoadBf16Low(words) : LoadBf16High(words);
   }
+};
+// Even numbers from at[v] on, and odd ones `odd` behind them.
+template <int kVectors>
+struct CachePairs {
+  const uint16_t* at[kVectors];
+  int64_t odd;
+  template <int kWord>
+  BH_INLINE F32x16 Number(int v) const {
+    return LoadBf16(at[v] + kWord * odd);
+  }
+};
+// Pairs from at[v] on.
+template <int kVectors>
+struct InterleavedPairs {
+  const char* at[kVectors];
+  template <int kWord>
+  BH_INLINE F32x16 Number(int v) const {
+    const uint32_t* const words = reinterpret_cast<const uint32_t*>(at[v]);
+    return kWord == 0 ? LoadBf16Low(words) : LoadBf16High(words);
+  }
+};
+// Of `pairs` one number: what the other is counts as 0.
+template <typename Pairs, int kKept>
+struct HalfPairs {
+  Pairs pairs;
+  template <int kWord>
+  BH_INLINE F32x16 Number(int v) const {
+    if constexpr (kWord != kKept) return Zero();
+    return pairs.template Number<kWord>(v);
+  }
+};
+
+template <int kWord, int kRows, int kVectors, typename Pairs>
+BH_INLINE void AddNumbers(const float* x, int64_t row_stride, const Pairs& pairs,
+                          F32x16 (&sums)[kRows][kVectors]) {
+  F32x16 column[kVectors];
+#pragma GCC unroll 8
+  for (int v = 0; v < kVectors; ++v) column[v] = pairs.template Number<kWord>(v);
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    const F32x16 input = Set1(x[r * row_stride]);
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) sums[r][v] = Fma(input, column[v], sums[r][v]);
+  }
+}
+
+// Adds to each sum the products of a row's pair with those of `pairs`:
+// fma(even, even, fma(odd, odd, sum)). The words of a pair are `word_stride` apart, rows
+// `row_stride`.
+template <int kRows, int kVectors, typename Pairs>
+BH_INLINE void AddPair(const float* x, int64_t row_stride, int64_t word_stride, const Pairs& pairs,
+                       F32x16 (&sums)[kRows][kVectors]) {
+  AddNumbers<1>(x + word_stride, row_stride, pairs, sums);
+  AddNumbers<0>(x, row_stride, pairs, sums);
+}
+
+// Words of the 16 pairs of 32 numbers, `a` first, rounded to bf16.
+BH_INLINE void StorePairs(float* words, F32x16 a, F32x16 b) {
+  uint16_t rounded[2 * kLanes];
+  StoreBf16(rounded, a);
+  StoreBf16(rounded + kLanes, b);
+  Store(words, LoadBf16(rounded));
+  Store(words + kLanes, LoadBf16(rounded + kLanes));
 }
 
 }  // namespace bulkhead::BH_ISA

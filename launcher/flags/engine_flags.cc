@@ -66,12 +66,15 @@ void AddModelFlags(RawEngineFlags* raw, Flags* flags) {
                                             {"float32", ActivationDType::kF32}}));
   flags->Add(
       "--attention-dtype", "TYPE",
-      "sums of attention on CPUs: f32 or, over a KV cache in bf16, bf16-amx (in the tiles of "
-      "CPUs with amx_bf16: faster prefill of long prompts, with bits of its own); default "
-      "auto: bf16-amx with --activation-dtype bf16-amx, else f32",
+      "sums of attention on CPUs: f32 or, over a KV cache in bf16, bf16 (faster on AMD's CPUs with "
+      "avx512_bf16) or bf16-amx (in the tiles of CPUs with amx_bf16), each faster in prefill of "
+      "long prompts there and with bits of its own; default auto: that of --activation-dtype bf16 "
+      "or bf16-amx, else f32",
       OptionalChoiceValue<AttentionDType>(&options.attention_dtype,
                                           {{"f32", AttentionDType::kF32},
                                            {"float32", AttentionDType::kF32},
+                                           {"bf16", AttentionDType::kBf16},
+                                           {"bfloat16", AttentionDType::kBf16},
                                            {"bf16-amx", AttentionDType::kBf16Amx}}));
   flags->AddSwitch("--strict-config", "refuse a config.json with an unknown field",
                    &options.strict_config);

@@ -287,14 +287,16 @@ absl::StatusOr<ModelLimits> FormatsOf(const EngineOptions& options, const ModelS
   }
   formats.kv_format = options.kv_cache_dtype.value_or(
       model.quantization.fp8_kv ? KvFormat::kFP8 : KvFormatOf(stated));
-  const bool is_for_tiles = formats.kv_format == KvFormat::kBF16;
-  formats.attention = options.attention_dtype.value_or(
-      in_amx && is_for_tiles ? AttentionDType::kBf16Amx : AttentionDType::kF32);
-  if (formats.attention == AttentionDType::kBf16Amx && !is_for_tiles) {
+  const bool in_bf16 = formats.kv_format == KvFormat::kBF16;
+  formats.attention = options.attention_dtype.value_or(in_bf16 ? AttentionOf(formats.activation)
+                                                               : AttentionDType::kF32);
+  if (formats.attention != AttentionDType::kF32 && !in_bf16) {
     return WithExitCode(
         absl::InvalidArgumentError(absl::StrCat(
-            "--attention-dtype bf16-amx is for a KV cache in bfloat16, and this one is ",
-            KvFormatName(formats.kv_format), "; add --kv-cache-dtype bfloat16, or leave it out")),
+            "--attention-dtype ",
+            formats.attention == AttentionDType::kBf16Amx ? "bf16-amx" : "bf16",
+            " is for a KV cache in bfloat16, and this one is ", KvFormatName(formats.kv_format),
+            "; add --kv-cache-dtype bfloat16, or leave it out")),
         ExitCode::kUsage);
   }
   formats.sum_dtype = options.all_reduce_dtype;

@@ -224,7 +224,7 @@ StepLimits StepLimitsOf(const RankShard& shard, const ModelLimits& limits, int64
   step.max_inputs = max_inputs;
   step.bf16_inputs = limits.activation == ActivationDType::kBf16;
   step.bf16_tiles = limits.activation == ActivationDType::kBf16Amx;
-  step.attention_in_tiles = limits.attention == AttentionDType::kBf16Amx;
+  step.attention_in_bf16 = limits.attention != AttentionDType::kF32;
   if (limits.activation == ActivationDType::kInt8) step.max_int8_inputs = max_inputs;
   const ModelConfig& model = *shard.model;
   if (model.moe.num_experts > 0) {

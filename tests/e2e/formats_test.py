@@ -47,6 +47,17 @@ class FormatsTest(unittest.TestCase):
         self.assertAlmostEqual(loss, expected, delta=2e-4 * expected)
         self.assertNotEqual(loss, nll("--kv-cache-dtype", "f32", "--dtype", "bfloat16"))
 
+    def test_attention_in_bf16_loses_little_with_the_same_bits_on_every_cpu_and_two_ranks(self):
+        flags = ("--kv-cache-dtype", "bf16", "--attention-dtype", "bf16")
+        texts = heldout()[:3]
+        expected = sum(text["nll"] for text in texts)
+        alone = nll(*flags, texts=texts)
+        self.assertAlmostEqual(alone, expected, delta=1e-3 * expected)
+        self.assertNotEqual(alone, nll("--kv-cache-dtype", "bf16", texts=texts))
+        self.assertEqual(nll(*flags, "--cpu-isa", "plain", texts=texts), alone)
+        with unittest.mock.patch.object(group, "RANKS", 2):
+            self.assertEqual(nll(*flags, "--cpu-isa", "avx2", texts=texts), alone)
+
     def test_bf16_in_emulated_tiles_loses_little_with_the_same_bits_on_one_rank_and_two(self):
         flags = ("--kv-cache-dtype", "bf16", "--activation-dtype", "bf16-amx", "--cpu-isa", "plain_amx")
         texts = heldout()[:2]

@@ -49,7 +49,7 @@ PagedSequences::PagedSequences(Backend& backend, const AttentionCase& attention_
   arena_.resize((num_blocks + 1) * Layer().geometry.LayerBlockBytes() + 1, kPoison);
   StepLimits limits{std::accumulate(lengths_.begin(), lengths_.end(), 0),
                     static_cast<int>(lengths_.size()), longest};
-  limits.attention_in_tiles = case_.in_tiles;
+  limits.attention_in_bf16 = case_.dtype != AttentionDType::kF32;
   workspace_.resize(backend_.WorkspaceBytes(limits, Heads()) + 64, kPoison);
   void* aligned = workspace_.data();
   size_t space = workspace_.size();

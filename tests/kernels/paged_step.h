@@ -20,9 +20,9 @@ struct AttentionCase {
   float soft_cap = 0;
   bool has_sinks = false;
   int chunk = 0;
-  int value_dim = 0;      // of a latent cache
-  int row_padding = 5;    // rows lie further apart than they are wide
-  bool in_tiles = false;  // the backend computes in AttentionDType::kBf16Amx
+  int value_dim = 0;    // of a latent cache
+  int row_padding = 5;  // rows lie further apart than they are wide
+  AttentionDType dtype = AttentionDType::kF32;
 
   int num_heads() const { return static_cast<int>(head_to_kv.size()); }
   // `group` query heads for each KV head.

@@ -34,6 +34,12 @@ std::vector<Variant> AllVariants() {
   return variants;
 }
 
+std::vector<Variant> PairVariants() {
+  std::vector<Variant> variants = AllVariants();
+  for (Variant& variant : variants) variant.attention = AttentionDType::kBf16;
+  return variants;
+}
+
 std::vector<Variant> TileVariants() {
   std::vector<Variant> variants{{"", 1, AttentionDType::kBf16Amx}};
   for (const Isa isa : {Isa::kPlainAmx, Isa::kAvx512Amx}) {

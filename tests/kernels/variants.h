@@ -23,7 +23,9 @@ std::ostream& operator<<(std::ostream& out, const Variant& variant);
 
 // Ordered, and every instruction set of this machine with 1 and 3 threads.
 std::vector<Variant> AllVariants();
-// The same of AttentionDType::kBf16Amx: ordered, the emulation, and the tiles where they are.
+// The same of AttentionDType::kBf16.
+std::vector<Variant> PairVariants();
+// Of AttentionDType::kBf16Amx: ordered, the emulation, and the tiles where they are.
 std::vector<Variant> TileVariants();
 
 // `count` numbers that look normal (mean 0, variance 1), the same on every machine.

@@ -304,6 +304,16 @@ BH_INLINE F32x16 LoadBf16High(const uint32_t* p) {
   return {_mm256_castsi256_ps(_mm256_and_si256(LoadEightU32(p), mask)),
           _mm256_castsi256_ps(_mm256_and_si256(LoadEightU32(p + 8), mask))};
 }
+BH_INLINE void InterleaveNumbers(const uint16_t* even, const uint16_t* odd, int n, void* pairs) {
+  const I32x16 first = BitsOf(n < kLanes ? LoadBf16N(even, n) : LoadBf16(even));
+  const I32x16 second = BitsOf(n < kLanes ? LoadBf16N(odd, n) : LoadBf16(odd));
+  Store(static_cast<float*>(pairs), FromBits(Or(ShiftRight<16>(first), second)));
+}
+BH_INLINE bool AreFinite(const uint16_t* numbers, int n) {
+  bool finite = true;
+  for (int i = 0; i < n; ++i) finite = finite && (numbers[i] & 0x7F80) != 0x7F80;
+  return finite;
+}
 
 // ---- over the lanes
 BH_INLINE float SumLanes(F32x16 a) {

@@ -64,21 +64,6 @@ BH_INLINE void InterleavePairs(const char* even, const char* odd, char* low, cha
   _mm512_storeu_si512(high, _mm512_mask_blend_epi16(kHigh, _mm512_srli_epi32(first, 16), second));
 }
 
-// Of the first `n` numbers of two rows in bf16 the pairs, and 0 behind them: [16][2].
-BH_INLINE void InterleaveNumbers(const uint16_t* even, const uint16_t* odd, int n, void* pairs) {
-  const __m512i first = _mm512_cvtepu16_epi32(LoadU16N(even, n));
-  const __m512i second = _mm512_cvtepu16_epi32(LoadU16N(odd, n));
-  _mm512_storeu_si512(pairs, _mm512_or_si512(first, _mm512_slli_epi32(second, 16)));
-}
-
-// Whether none of `n` numbers in bf16, 32 at most, is infinite or no number.
-BH_INLINE bool AreFinite(const uint16_t* numbers, int n) {
-  const auto first = static_cast<__mmask32>((uint64_t{1} << n) - 1);
-  const __m512i exponents = _mm512_set1_epi16(0x7F80);
-  const __m512i found = _mm512_and_si512(_mm512_maskz_loadu_epi16(first, numbers), exponents);
-  return _mm512_cmpeq_epi16_mask(found, exponents) == 0;
-}
-
 // Rounds to bf16, to nearest even, denormal inputs as 0: 32 numbers, `a` first. CPUs with amx_bf16
 // have this; one vector would take as long.
 BH_INLINE void StoreRounded(uint16_t* p, F32x16 a, F32x16 b) {

@@ -24,22 +24,58 @@ BH_INLINE F32x16 DotPairs(F32x16 acc, __m512 inputs, __m512i columns) {
   return acc;
 }
 
-template <bool kBoth, int kRows, int kFirst, int kVectors>
-BH_INLINE void AddPair(const float* x, int64_t row_stride, int64_t, const char* w,
+inline constexpr __mmask32 kOddNumbers = 0xAAAAAAAA;  // of words
+
+template <bool kBoth, int kFirst>
+struct PanelPairs {
+  const char* w;
+  BH_INLINE __m512i Words(int v) const {
+    const __m512i even = _mm512_loadu_si512(w);
+    const __m512i odd = kBoth ? _mm512_loadu_si512(w + 64) : _mm512_setzero_si512();
+    return kFirst + v == 0 ? _mm512_mask_blend_epi16(kOddNumbers, even, _mm512_slli_epi32(odd, 16))
+                           : _mm512_mask_blend_epi16(kOddNumbers, _mm512_srli_epi32(even, 16), odd);
+  }
+};
+template <int kVectors>
+struct CachePairs {
+  const uint16_t* at[kVectors];
+  int64_t odd;
+  BH_INLINE __m512i Words(int v) const {
+    const __m512i second = _mm512_cvtepu16_epi32(LoadU16(at[v] + odd));
+    return _mm512_or_si512(_mm512_cvtepu16_epi32(LoadU16(at[v])), _mm512_slli_epi32(second, 16));
+  }
+};
+template <int kVectors>
+struct InterleavedPairs {
+  const char* at[kVectors];
+  BH_INLINE __m512i Words(int v) const { return _mm512_loadu_si512(at[v]); }
+};
+template <typename Pairs, int kKept>
+struct HalfPairs {
+  Pairs pairs;
+  BH_INLINE __m512i Words(int v) const {
+    return _mm512_maskz_mov_epi16(kKept == 1 ? kOddNumbers : ~kOddNumbers, pairs.Words(v));
+  }
+};
+
+template <int kRows, int kVectors, typename Pairs>
+BH_INLINE void AddPair(const float* x, int64_t row_stride, int64_t, const Pairs& pairs,
                        F32x16 (&sums)[kRows][kVectors]) {
-  constexpr __mmask32 kHigh = 0xAAAAAAAA;  // of each word
-  const __m512i even = _mm512_loadu_si512(w);
-  const __m512i odd = kBoth ? _mm512_loadu_si512(w + 64) : _mm512_setzero_si512();
-  const __m512i low = _mm512_mask_blend_epi16(kHigh, even, _mm512_slli_epi32(odd, 16));
-  const __m512i high = _mm512_mask_blend_epi16(kHigh, _mm512_srli_epi32(even, 16), odd);
+  __m512i column[kVectors];
+#pragma GCC unroll 8
+  for (int v = 0; v < kVectors; ++v) column[v] = pairs.Words(v);
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
     const __m512 pair = _mm512_set1_ps(x[r * row_stride]);
-#pragma GCC unroll 2
-    for (int v = 0; v < kVectors; ++v) {
-      sums[r][v] = DotPairs(sums[r][v], pair, kFirst + v == 0 ? low : high);
-    }
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) sums[r][v] = DotPairs(sums[r][v], pair, column[v]);
   }
+}
+
+BH_INLINE void StorePairs(float* words, F32x16 a, F32x16 b) {
+  __m512i rounded;
+  asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(rounded) : "v"(a.v), "v"(b.v));
+  _mm512_storeu_si512(words, rounded);
 }
 
 }  // namespace bulkhead::BH_ISA

@@ -227,6 +227,18 @@ BH_INLINE F32x16 LoadBf16High(const uint32_t* p) {
   return ForLanes<F32x16>([&](int i) { return F32OfBits(p[i] & 0xFFFF0000u); });
 }
 
+BH_INLINE void InterleaveNumbers(const uint16_t* even, const uint16_t* odd, int n, void* pairs) {
+  for (int i = 0; i < kLanes; ++i) {
+    const uint16_t pair[2] = {i < n ? even[i] : uint16_t{0}, i < n ? odd[i] : uint16_t{0}};
+    __builtin_memcpy(static_cast<char*>(pairs) + 4 * i, pair, sizeof(pair));
+  }
+}
+BH_INLINE bool AreFinite(const uint16_t* numbers, int n) {
+  bool finite = true;
+  for (int i = 0; i < n; ++i) finite = finite && (numbers[i] & 0x7F80) != 0x7F80;
+  return finite;
+}
+
 // ---- over the lanes
 BH_INLINE float SumLanes(F32x16 a) {
   for (int half = kLanes / 2; half > 0; half /= 2) {

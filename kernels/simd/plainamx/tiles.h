@@ -149,19 +149,6 @@ BH_INLINE void InterleavePairs(const char* even, const char* odd, char* low, cha
   }
 }
 
-BH_INLINE void InterleaveNumbers(const uint16_t* even, const uint16_t* odd, int n, void* pairs) {
-  for (int i = 0; i < kLanes; ++i) {
-    const uint16_t pair[2] = {i < n ? even[i] : uint16_t{0}, i < n ? odd[i] : uint16_t{0}};
-    __builtin_memcpy(static_cast<char*>(pairs) + 4 * i, pair, sizeof(pair));
-  }
-}
-
-BH_INLINE bool AreFinite(const uint16_t* numbers, int n) {
-  bool finite = true;
-  for (int i = 0; i < n; ++i) finite = finite && (numbers[i] & 0x7F80) != 0x7F80;
-  return finite;
-}
-
 BH_INLINE void StoreRounded(uint16_t* p, F32x16 a, F32x16 b) {
   for (int i = 0; i < 2 * kLanes; ++i) {
     const float x = i < kLanes ? a.v[i] : b.v[i - kLanes];

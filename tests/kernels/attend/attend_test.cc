@@ -102,24 +102,22 @@ std::vector<AttentionCase> MixedCases() {
   return cases;
 }
 
-// `in_tiles`: the backend attends in AttentionDType::kBf16Amx.
-using Script = std::vector<float> (*)(Backend&, int i, bool in_tiles);
+// The backend attends in `dtype`.
+using Script = std::vector<float> (*)(Backend&, int i, AttentionDType dtype);
 
-enum class Oracle { kDouble, kOrdered, kOrderedInTiles };
+enum class Oracle { kDouble, kOrdered };
 
 // What a reference backend says is computed once for all variants.
-const std::vector<float>& Memo(Script run, int i, Oracle oracle) {
-  using Key = std::tuple<Script, int, Oracle>;
+const std::vector<float>& Memo(Script run, int i, Oracle oracle, AttentionDType dtype) {
+  using Key = std::tuple<Script, int, Oracle, AttentionDType>;
   static auto& memo = *new std::map<Key, std::vector<float>>;
-  const auto [place, is_new] = memo.try_emplace(Key{run, i, oracle});
+  const auto [place, is_new] = memo.try_emplace(Key{run, i, oracle, dtype});
   if (is_new) {
     const std::unique_ptr<Device> device = NewHostDevice(0);
-    const bool in_tiles = oracle == Oracle::kOrderedInTiles;
-    const auto attention = in_tiles ? AttentionDType::kBf16Amx : AttentionDType::kF32;
     const std::unique_ptr<Backend> backend =
         oracle == Oracle::kDouble ? NewReferenceBackend(*device)
-                                  : NewOrderedBackend(*device, ActivationDType::kF32, attention);
-    place->second = run(*backend, i, in_tiles);
+                                  : NewOrderedBackend(*device, ActivationDType::kF32, dtype);
+    place->second = run(*backend, i, dtype);
   }
   return place->second;
 }
@@ -128,18 +126,18 @@ class Attention : public testing::TestWithParam<Variant> {
  protected:
   Attention() : device_(NewHostDevice(0)), backend_(GetParam().Make(*device_)) {}
 
-  static bool InTiles() { return GetParam().attention == AttentionDType::kBf16Amx; }
+  static AttentionDType Dtype() { return GetParam().attention; }
   static const std::vector<float>& Ordered(Script run, int i) {
-    return Memo(run, i, InTiles() ? Oracle::kOrderedInTiles : Oracle::kOrdered);
+    return Memo(run, i, Oracle::kOrdered, Dtype());
   }
 
   // The variant must be near the oracle and equal to ordered.
   void Compare(Script run, int i) {
     if (GetParam().isa.empty()) {
-      ExpectNear(Ordered(run, i), Memo(run, i, Oracle::kDouble),
-                 InTiles() ? kAttendInTilesTolerance : kAttendTolerance);
+      ExpectNear(Ordered(run, i), Memo(run, i, Oracle::kDouble, AttentionDType::kF32),
+                 Dtype() != AttentionDType::kF32 ? kAttendInBf16Tolerance : kAttendTolerance);
     } else {
-      ExpectSameBits(run(*backend_, i, InTiles()), Ordered(run, i));
+      ExpectSameBits(run(*backend_, i, Dtype()), Ordered(run, i));
     }
   }
 
@@ -147,9 +145,9 @@ class Attention : public testing::TestWithParam<Variant> {
   std::unique_ptr<Backend> backend_;
 };
 
-std::vector<float> RunMixedCase(Backend& backend, int i, bool in_tiles) {
+std::vector<float> RunMixedCase(Backend& backend, int i, AttentionDType dtype) {
   AttentionCase c = MixedCases()[i];
-  c.in_tiles = in_tiles;
+  c.dtype = dtype;
   return RunMixedStep(backend, c);
 }
 
@@ -191,9 +189,9 @@ std::vector<float> RunInPieces(Backend& backend, const AttentionCase& c, int pie
   return InPieces(sequences, kPromptTokens, piece);
 }
 
-std::vector<float> RunAtOnce(Backend& backend, int i, bool in_tiles) {
+std::vector<float> RunAtOnce(Backend& backend, int i, AttentionDType dtype) {
   AttentionCase c = PieceCases()[i];
-  c.in_tiles = in_tiles;
+  c.dtype = dtype;
   return RunInPieces(backend, c, kPromptTokens);
 }
 
@@ -204,7 +202,7 @@ TEST_P(Attention, APromptIsTheSameInAnyPiecesAndBlocks) {
     for (const int block_tokens : {16, 64}) {
       AttentionCase c = PieceCases()[i];
       c.block_tokens = block_tokens;
-      c.in_tiles = InTiles();
+      c.dtype = Dtype();
       for (const int piece : {1, 100, kPromptTokens}) {
         SCOPED_TRACE(testing::Message() << c << ", pieces of " << piece);
         ExpectSameBits(RunInPieces(*backend_, c, piece), expected);
@@ -226,9 +224,9 @@ std::vector<AttentionCase> LongCases() {
           {groups(1, 2), 1, 40, KvFormat::kBF16, 32, 0, 0, false, 0, 32}};
 }
 
-std::vector<float> RunLongContext(Backend& backend, int i, bool in_tiles) {
+std::vector<float> RunLongContext(Backend& backend, int i, AttentionDType dtype) {
   AttentionCase c = LongCases()[i];
-  c.in_tiles = in_tiles;
+  c.dtype = dtype;
   PagedSequences sequences(backend, c, {2100, 1500}, kSeed);
   sequences.Append({{0, 0, 2097}});
   sequences.Append({{1, 0, 1499}});
@@ -248,7 +246,7 @@ TEST_P(Attention, ALongContextMayBeSharedByThreads) {
 
 TEST_P(Attention, ARowDoesNotDependOnTheOthers) {
   AttentionCase c{AttentionCase::Groups(2, 2), 2, 32, KvFormat::kBF16, 32, 0};
-  c.in_tiles = InTiles();
+  c.dtype = Dtype();
   const std::vector<int> lengths = {300, 40, 513};
   const auto row_of = [&](const std::vector<Piece>& step, size_t token) {
     PagedSequences sequences(*backend_, c, lengths, kSeed);
@@ -276,7 +274,7 @@ TEST_P(Attention, AnInfiniteValueIsSeenByItsOwnRowsAlone) {
     for (const int piece : {7, kTokens}) {
       SCOPED_TRACE(testing::Message() << shape << ", pieces of " << piece);
       AttentionCase c = shape;
-      c.in_tiles = InTiles();
+      c.dtype = Dtype();
       const auto attend = [&](float value) {
         PagedSequences sequences(*backend_, c, {kTokens}, kSeed);
         for (const int position : {9, 263}) sequences.SetValues(0, position, value);
@@ -298,16 +296,17 @@ TEST_P(Attention, AnInfiniteValueIsSeenByItsOwnRowsAlone) {
   }
 }
 
-// Values, and products with them, around the smallest normal number, which tiles take for 0.
+// Values, and products with them, around the smallest normal number, which products in bf16 take
+// for 0.
 std::vector<AttentionCase> TinyCases() {
   const auto groups = AttentionCase::Groups;
   return {{groups(1, 3), 1, 32, KvFormat::kBF16, 16, 0},
           {groups(2, 2), 2, 48, KvFormat::kBF16, 16, 0}};
 }
 
-std::vector<float> RunTinyValues(Backend& backend, int i, bool in_tiles) {
+std::vector<float> RunTinyValues(Backend& backend, int i, AttentionDType dtype) {
   AttentionCase c = TinyCases()[i];
-  c.in_tiles = in_tiles;
+  c.dtype = dtype;
   std::vector<float> out;
   for (const int piece : {1, 40}) {
     PagedSequences sequences(backend, c, {40}, kSeed);
@@ -322,7 +321,7 @@ TEST_P(Attention, TinyValuesHaveTheSameBitsAndLeaveTheModeOfTheThread) {
   const unsigned mode = _mm_getcsr();
   for (int i = 0; i < static_cast<int>(TinyCases().size()); ++i) {
     SCOPED_TRACE(testing::Message() << TinyCases()[i]);
-    ExpectSameBits(RunTinyValues(*backend_, i, InTiles()), Ordered(RunTinyValues, i));
+    ExpectSameBits(RunTinyValues(*backend_, i, Dtype()), Ordered(RunTinyValues, i));
   }
   constexpr unsigned kFlags = 0x3F;  // exceptions that have been
   EXPECT_EQ(_mm_getcsr() & ~kFlags, mode & ~kFlags);
@@ -353,6 +352,8 @@ TEST_P(Attention, AStepWithoutTokensDoesNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Variants, Attention, testing::ValuesIn(AllVariants()),
+                         [](const auto& info) { return info.param.Name(); });
+INSTANTIATE_TEST_SUITE_P(Pairs, Attention, testing::ValuesIn(PairVariants()),
                          [](const auto& info) { return info.param.Name(); });
 INSTANTIATE_TEST_SUITE_P(Tiles, Attention, testing::ValuesIn(TileVariants()),
                          [](const auto& info) { return info.param.Name(); });

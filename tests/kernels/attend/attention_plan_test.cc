@@ -9,11 +9,11 @@ namespace bulkhead {
 namespace {
 
 // Sequences that decode behind long contexts, and a prompt from position 0 on.
-void ExpectRoom(int num_heads, bool in_tiles, int num_threads, int decoding, int prompt) {
+void ExpectRoom(int num_heads, bool in_bf16, int num_threads, int decoding, int prompt) {
   const std::vector<int32_t> head_to_kv(num_heads, 0);
   const HeadLayout heads{num_heads, 1, 128, head_to_kv.data()};
   StepLimits limits{.max_num_batched_tokens = 512, .max_num_seqs = 16, .max_model_len = 128 * 1024};
-  limits.attention_in_tiles = in_tiles;
+  limits.attention_in_bf16 = in_bf16;
   const AttentionSizes sizes(limits, heads);
   std::vector<int32_t> begin, slot, position;
   for (int i = 0; i < decoding; ++i) {
@@ -38,7 +38,7 @@ void ExpectRoom(int num_heads, bool in_tiles, int num_threads, int decoding, int
 }
 
 TEST(AttentionPlan, UnitsOfAnyStepHaveRoom) {
-  for (const bool in_tiles : {false, true}) {
+  for (const bool in_bf16 : {false, true}) {
     for (const int num_heads : {1, 17, 24, 25, 32, 48, 64}) {
       for (const int num_threads : {1, 3, 16, 48, 56, 63, 64}) {
         for (const int tokens : {1, 100, 192, 255, 256, 383, 448, 503, 511, 512}) {
@@ -47,7 +47,7 @@ TEST(AttentionPlan, UnitsOfAnyStepHaveRoom) {
             SCOPED_TRACE(testing::Message()
                          << num_heads << " heads, " << num_threads << " threads, " << tokens
                          << " tokens, " << decoding << " decode");
-            ExpectRoom(num_heads, in_tiles, num_threads, decoding, tokens - decoding);
+            ExpectRoom(num_heads, in_bf16, num_threads, decoding, tokens - decoding);
           }
         }
       }

@@ -123,7 +123,7 @@ TEST(ModelSource, ActivationsInBf16AreForWeightsInBf16) {
   }
 }
 
-TEST(ModelSource, AttentionInTilesIsForACacheInBf16) {
+TEST(ModelSource, AttentionInBf16IsForACacheInBf16) {
   EngineOptions options;
   options.model = BH_SOURCE_DIR "/examples/models/sample";
   const auto attention = [&] {
@@ -133,6 +133,8 @@ TEST(ModelSource, AttentionInTilesIsForACacheInBf16) {
   options.dtype = DType::kBF16;
   options.activation_dtype = ActivationDType::kBf16Amx;
   EXPECT_EQ(attention(), AttentionDType::kBf16Amx);
+  options.activation_dtype = ActivationDType::kBf16;
+  EXPECT_EQ(attention(), AttentionDType::kBf16);
   options.attention_dtype = AttentionDType::kF32;
   EXPECT_EQ(attention(), AttentionDType::kF32);
   options.attention_dtype.reset();
@@ -143,6 +145,10 @@ TEST(ModelSource, AttentionInTilesIsForACacheInBf16) {
   EXPECT_EQ(ExitCodeOf(refused), ExitCode::kUsage);
   EXPECT_EQ(refused.message(),
             "--attention-dtype bf16-amx is for a KV cache in bfloat16, and this one is int8; add "
+            "--kv-cache-dtype bfloat16, or leave it out");
+  options.attention_dtype = AttentionDType::kBf16;
+  EXPECT_EQ(ReadModelSource(options, Weights::kRequired).status().message(),
+            "--attention-dtype bf16 is for a KV cache in bfloat16, and this one is int8; add "
             "--kv-cache-dtype bfloat16, or leave it out");
 }
 

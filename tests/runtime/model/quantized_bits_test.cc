@@ -59,6 +59,9 @@ class QuantizedBits : public testing::TestWithParam<std::tuple<Held, ActivationD
       base_.backend = "plain_amx";
       base_.attention = AttentionDType::kBf16Amx;
       base_.kv_format = KvFormat::kBF16;
+    } else if (base_.activation == ActivationDType::kBf16) {
+      base_.attention = AttentionDType::kBf16;
+      base_.kv_format = KvFormat::kBF16;
     }
     base_.decode_tokens = kDecodeTokens;
   }

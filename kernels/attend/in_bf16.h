@@ -1,5 +1,6 @@
-// Attention over a cache in bf16 in AMX's tile registers (AttentionDType::kBf16Amx): what crosses
-// from the CPU backend into bf16_amx.cc. kernels/attend/reference.cc says what is computed.
+// Attention over a cache in bf16 whose products are in bf16, too (AttentionDType::kBf16 and
+// kBf16Amx): what crosses from the CPU backend into bf16_float_simd.cc and bf16_amx.cc.
+// kernels/attend/reference.cc says what is computed.
 #pragma once
 
 #include <stdint.h>
@@ -11,7 +12,7 @@
 
 namespace bulkhead {
 
-// Rows that a unit aims at: four pairs of tiles, for which keys and values are interleaved once.
+// Rows that a unit aims at, for which keys and values are interleaved once.
 inline constexpr int kAttentionTileUnitRows = 128;
 
 // Numbers of the head's dimension, and tokens, that one instruction takes.
@@ -26,7 +27,7 @@ static constexpr int64_t PaddedToTiles(int64_t rows) {
 
 // Where the parts of a thread's scratch begin, in floats.
 struct AttentionTileLayout {
-  int64_t q;        // [tiles of rows][tiles of d][16][32]
+  int64_t q;        // [tiles of rows][tiles of d][16][32]; in vectors [pairs of d][words][rows]
   int64_t keys;     // of a chunk, as the values
   int64_t values;   // by two tiles of columns
   int64_t scores;   // of two tiles of rows, and their weights in bf16 in the place of them
@@ -46,7 +47,7 @@ static constexpr AttentionTileLayout AttentionTileLayoutOf(int64_t rows, int hea
   const int64_t key_tiles = AttentionKeyTiles(head_dim);
   const int64_t width = PaddedHeadDim(value_dim);
   AttentionTileLayout at = {};
-  at.keys = at.q + row_tiles * key_tiles * kTileFloats;
+  at.keys = at.q + 2 * row_tiles * key_tiles * kTileFloats;  // where a pair is two words
   at.values = at.keys + kChunkTiles * key_tiles * kTileFloats;
   const int64_t column_pairs = (width / kAttentionLanes + 1) / 2;
   at.scores = at.values + kChunkTiles * column_pairs * kTileFloats;
@@ -62,5 +63,7 @@ static constexpr AttentionTileLayout AttentionTileLayoutOf(int64_t rows, int hea
 // `scratch`: AttentionTileLayout::total floats of the unit's rows, 64-byte aligned.
 BH_WITH_AMX(void AttendUnitInTiles(const AttentionCall& call, const AttentionUnit& unit,
                                    float* scratch))
+BH_PER_ISA_AND_BF16(void AttendUnitInPairs(const AttentionCall& call, const AttentionUnit& unit,
+                                           float* scratch))
 
 }  // namespace bulkhead
