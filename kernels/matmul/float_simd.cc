@@ -47,6 +47,7 @@ const Kernels& KernelsFor(const Product& product) {
 }
 
 BH_INLINE int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+BH_INLINE int Larger(int a, int b) { return a > b ? a : b; }
 BH_INLINE int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // Where part `part` of `count` things begins, cut into `parts` equal to within one.
 BH_INLINE int64_t PartBegin(int64_t count, int64_t part, int64_t parts) {
@@ -183,15 +184,40 @@ BH_INLINE const float* InputsOf(const Product& product, int64_t row, int64_t k) 
   return product.x + (product.x_rows == nullptr ? row : product.x_rows[row]) * product.x_stride + k;
 }
 
+// The pairs of `count` inputs of each row, [words][rows], where a pair is one word.
+void PackPairs(const float* const* from, int64_t rows, int64_t count, float* to) {
+  const int64_t words = (count + 1) / 2;
+  for (int64_t word = 0; word < words; word += kLanes, to += kLanes * rows) {
+    const auto left = static_cast<int>(Smaller(count - 2 * word, 2 * kLanes));
+    I32x16 pairs[kLanes] = {};
+    for (int64_t r = 0; r < rows; ++r) {
+      const float* const x = from[r] + 2 * word;
+      alignas(64) float rounded[2 * kLanes];
+      const F32x16 low = left < kLanes ? LoadN(x, left) : Load(x);
+      const F32x16 high =
+          left < 2 * kLanes ? LoadN(x + kLanes, Larger(left - kLanes, 0)) : Load(x + kLanes);
+      StorePairs(rounded, low, high);
+      pairs[r] = BitsOf(Load(rounded));
+    }
+    Transpose(pairs);
+    // Lanes behind the last row are those of the next word, which is written later.
+    const bool is_last = word + kLanes >= words;
+    const auto lanes = static_cast<int>(is_last ? rows : kLanes);
+    for (int64_t k = 0; k < Smaller(kLanes, words - word); ++k) {
+      StoreN(to + k * rows, FromBits(pairs[k]), lanes);
+    }
+  }
+}
+
 // to [XWords(count)][rows] = the transpose of inputs [begin, begin + count) of rows [first, first +
 // rows) of x, at most kTileRows.
 void PackRows(const Product& product, int64_t first, int64_t rows, int64_t begin, int64_t count,
               float* to) {
   alignas(64) float rounded[kTileRows][kLongBlockInputs];
   const float* from[kTileRows];
-  for (int64_t r = 0; r < rows; ++r) {
-    from[r] = InputsOf(product, first + r, begin);
-    if (!product.in_bf16) continue;
+  for (int64_t r = 0; r < rows; ++r) from[r] = InputsOf(product, first + r, begin);
+  if (kWordsPerPair == 1 && product.in_bf16) return PackPairs(from, rows, count, to);
+  for (int64_t r = 0; r < rows && product.in_bf16; ++r) {
     RoundInputs(from[r], count, rounded[r]);
     from[r] = rounded[r];
   }
