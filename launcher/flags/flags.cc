@@ -11,7 +11,6 @@
 #include "CLI/Config.hpp"
 #include "CLI/Formatter.hpp"
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -255,12 +254,12 @@ absl::Status Flags::AddFile(const std::string& path, const CLI::App& app,
     if (flag == options.end()) {
       const std::string nearest = Nearest(entry.flag, Names());
       return absl::InvalidArgumentError(absl::StrCat(
-          path, ": unknown key ", entry.flag.substr(2), " of 'bulkhead ", command_, "'",
-          nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest.substr(2), "?")));
+          path, ":", entry.line, ": unknown key ", entry.flag.substr(2), " of 'bulkhead ", command_,
+          "'", nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest.substr(2), "?")));
     }
     Given& one = given_[flag - options.begin()];
     if (!one.values.empty()) continue;
-    one = {entry.values, absl::StrCat("file ", path)};
+    one = {entry.values, absl::StrCat("file ", path, ":", entry.line)};
     if (option->get_expected_max() > 0) continue;
     for (std::string& value : one.values)
       value = option->get_flag_value(entry.flag.substr(2), value);
@@ -292,7 +291,7 @@ std::string Flags::ConfigText() const {
     } else {
       std::vector<std::string> quoted;
       for (const std::string& value : given_[i].values) {
-        quoted.push_back(absl::StrCat("\"", absl::CEscape(value), "\""));
+        quoted.push_back(TomlString(value));
       }
       line = absl::StrCat(
           key, " = ",
