@@ -19,7 +19,7 @@
 #include "base/status.h"
 #include "launcher/exit_status.h"
 #include "launcher/flags/config_file.h"
-#include "launcher/flags/vllm_flags.h"
+#include "launcher/flags/foreign_flags.h"
 #include "nlohmann/json.hpp"
 
 namespace bulkhead {
@@ -167,7 +167,7 @@ absl::Status Flags::CheckNames(absl::Span<const std::string> args) const {
           name, ": the value is missing",
           is_last ? "" : absl::StrCat(" before ", args[i + 1], "; write ", name, "=VALUE")));
     }
-    const absl::string_view hint = HintOfVllmFlag(name);
+    const absl::string_view hint = HintOfForeignFlag(name);
     if (!hint.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat("unknown flag ", name, " of 'bulkhead ", command_, "': ", hint));
