@@ -32,14 +32,14 @@ constexpr size_t kHelpWidth = 96;
 std::string Normalized(const std::string& arg) {
   if (arg == "-tp") return "--tp";
   if (arg.size() < 3 || arg.compare(0, 2, "--") != 0) return arg;
-  const size_t end = std::min(arg.find('='), arg.size());
+  const size_t end = std::min(arg.find_first_of("= "), arg.size());
   return absl::StrReplaceAll(arg.substr(0, end), {{"_", "-"}}) + arg.substr(end);
 }
 
-// Whether CLI11 takes `arg` for a flag's name: not "-", "-4" or "- item".
+// Whether CLI11 takes `arg` for a flag's name: not "-", "-4", "- item" or the text "--tp 4".
 bool LooksLikeFlag(absl::string_view arg) {
   if (arg.size() < 2 || arg[0] != '-') return false;
-  return arg[1] == '-' || absl::ascii_isalpha(arg[1]);
+  return arg[1] == '-' ? arg.find('=') <= arg.find(' ') : absl::ascii_isalpha(arg[1]);
 }
 
 // Appends `text` wrapped at kHelpColumn; the first line's indentation is already there.

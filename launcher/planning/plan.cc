@@ -211,22 +211,6 @@ void PrintTables(const Planned& plan, const Remedies& remedies) {
                          SequencesCurve(*plan.model, plan.budgets));
 }
 
-absl::Status Compare(const Planned& base, const PlanOptions& options) {
-  std::vector<std::string> names;
-  std::vector<Capacity> plans;
-  if (options.compare.size() == 1) {
-    names.emplace_back("this plan");
-    plans.push_back(base.capacity);
-  }
-  for (size_t i = 0; i < options.compare.size(); ++i) {
-    BH_ASSIGN_OR_RETURN(const auto other, MakePlan(options.compare[i], options));
-    names.push_back(options.compare_flags[i]);
-    plans.push_back(other->capacity);
-  }
-  std::cout << CompareTable(names, plans);
-  return FlushStandardOutput();
-}
-
 v1::Report ReportOf(const Planned& plan, const Remedies& remedies) {
   v1::Report report =
       ReportOf(plan.capacity, remedies,
@@ -240,6 +224,24 @@ v1::Report ReportOf(const Planned& plan, const Remedies& remedies) {
     read.set_bytes(bytes);
   }
   return report;
+}
+
+absl::Status Compare(const Planned& base, const PlanOptions& options) {
+  std::vector<std::string> names;
+  std::vector<Capacity> plans;
+  nlohmann::ordered_json reports = nlohmann::ordered_json::array();
+  const auto add = [&](const std::string& name, const Planned& plan) {
+    names.push_back(name);
+    plans.push_back(plan.capacity);
+    if (options.json) reports.push_back(MessageToJson(ReportOf(plan, RemediesOf(plan))));
+  };
+  if (options.compare.size() == 1) add("this plan", base);
+  for (size_t i = 0; i < options.compare.size(); ++i) {
+    BH_ASSIGN_OR_RETURN(const auto other, MakePlan(options.compare[i], options));
+    add(options.compare_flags[i], *other);
+  }
+  std::cout << (options.json ? reports.dump(2) + "\n" : CompareTable(names, plans));
+  return FlushStandardOutput();
 }
 
 // By the Python tool, from the report and the curve.
