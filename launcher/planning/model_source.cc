@@ -17,10 +17,11 @@ namespace {
 absl::Status CheckLength(const EngineOptions& options, const ModelConfig& model) {
   const int asked = options.limits.max_model_len.value_or(model.max_position_embeddings);
   if (asked > model.max_position_embeddings) {
-    return WithExitCode(absl::InvalidArgumentError(absl::StrCat(
-                            "--max-model-len ", asked, " is more than the model's ",
-                            model.max_position_embeddings, " (max_position_embeddings)")),
-                        ExitCode::kUsage);
+    return WithExitCode(
+        absl::InvalidArgumentError(
+            absl::StrCat(options.length_flags, ": ", asked, " is more than the model's ",
+                         model.max_position_embeddings, " (max_position_embeddings); give less")),
+        ExitCode::kUsage);
   }
   if (asked >= 2) return absl::OkStatus();
   constexpr char kLeast[] = " must be at least 2: one token of prompt and one generated";

@@ -63,6 +63,17 @@ TEST(ModelSource, ADraftModelHasTheFlagsThatAreForBothAndItsOwnLength) {
   EXPECT_EQ(own.num_kv_groups(), 1);
 }
 
+TEST(ModelSource, ALengthBeyondTheModelsIsBlamedOnTheFlagsThatSayIt) {
+  EngineOptions options;
+  options.model = BH_SOURCE_DIR "/examples/models/sample";
+  options.limits.max_model_len = 4200;
+  options.length_flags = "--input-len 4000 + --output-len 200";
+  const absl::Status status = ReadModelSource(options, Weights::kOptional).status();
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kUsage);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("--input-len 4000 + --output-len 200: 4200 is more than the model's 2048"));
+}
+
 TEST(ModelSource, AModelTooShortForAnAnswerIsRefusedByItsOwnField) {
   const std::string dir = testing::TempDir() + "/short_model";
   std::filesystem::create_directories(dir);
