@@ -1,5 +1,7 @@
 #include "launcher/planning/model_source.h"
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -238,6 +240,11 @@ absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weight
     BH_RETURN_IF_ERROR(source.checkpoint->CheckAgainst(source.config.model));
   } else if (weights == Weights::kRequired || !absl::IsNotFound(checkpoint.status())) {
     return checkpoint.status();
+  } else if (std::error_code absent;
+             std::filesystem::exists(source.dir + "/model.safetensors.index.json", absent)) {
+    source.config.warnings.push_back(
+        absl::StrCat("serve would not start: ", checkpoint.status().message(),
+                     "; this is planned from config.json alone"));
   }
   WarnOfDType(options, source);
   BH_ASSIGN_OR_RETURN(source.formats, FormatsOf(options, source));
