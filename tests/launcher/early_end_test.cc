@@ -1,0 +1,42 @@
+// Commands that end early, as seen by a shell: interrupted, without a reader, refused before a
+// model is loaded.
+#include <csignal>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/launcher/program.h"
+
+namespace bulkhead {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using EarlyEndTest = ProgramTest;
+
+constexpr char kModel[] = BH_TEST_DATA "/models/llama3_gqa_bf16";
+
+TEST_F(EarlyEndTest, AnInterruptedFileSaysHowMuchOfItIsDone) {
+  std::string lines;
+  for (int i = 0; i < 50000; ++i) lines += "{\"prompt_token_ids\": [1, 2, 3]}\n";
+  const std::string file = Write("lines", lines);
+  for (const auto& [command, flag, what] :
+       {std::tuple("score", "--texts", "texts"), {"run", "--prompts", "prompts"}}) {
+    std::filesystem::remove(dir_ + "/out");
+    const pid_t pid = Start({command, "--model", kModel, flag, file, "--max-model-len", "8",
+                             "--device-memory", "4GiB"});
+    while (Read("out").empty() && waitpid(pid, nullptr, WNOHANG) == 0) std::this_thread::yield();
+    ASSERT_EQ(kill(pid, SIGINT), 0);
+    const Ended ended = Wait(pid);
+    EXPECT_EQ(ended.exit_code, 128 + SIGINT) << ended.err;
+    EXPECT_THAT(ended.err, ContainsRegex(absl::StrCat("[1-9][0-9]* of 50000 ", what, " in ")));
+  }
+}
+
+}  // namespace
+}  // namespace bulkhead
