@@ -1,6 +1,7 @@
 #include "launcher/group/batch.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -185,6 +186,10 @@ void ResultLines::Set(size_t i, std::string line) {
     lines_[next_++].reset();
   }
   out().flush();
+  // Nothing more is computed for nobody.
+  if (path_ == "-" && ExitCodeOf(FlushStandardOutput()) == kReaderGone) {
+    _exit(static_cast<int>(kReaderGone));
+  }
 }
 
 void ResultLines::WaitForAll() {

@@ -38,5 +38,30 @@ TEST_F(EarlyEndTest, AnInterruptedFileSaysHowMuchOfItIsDone) {
   }
 }
 
+TEST_F(EarlyEndTest, OutputThatNobodyReadsEndsWith141AndNoWord) {
+  const std::string prompts = Write("p", "{\"prompt_token_ids\": [1], \"max_tokens\": 2}\n");
+  for (const std::vector<std::string>& args :
+       {std::vector<std::string>{"--help"},
+        {"bench", "definitions"},
+        {"plan", "--model", kModel},
+        {"run", "--model", kModel, "--prompts", prompts},
+        {"bench", "throughput", "--model", kModel, "--batch-size=1", "--input-len=4",
+         "--output-len=2", "--repeats=1"}}) {
+    for (const bool ignored : {false, true}) {
+      int ends[2];
+      ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+      close(ends[0]);
+      pipe_ = ends[1];
+      const auto before = std::signal(SIGPIPE, ignored ? SIG_IGN : SIG_DFL);
+      const pid_t pid = Start(args);
+      std::signal(SIGPIPE, before);
+      close(ends[1]);
+      const Ended ended = Wait(pid);
+      EXPECT_EQ(ended.exit_code, 128 + SIGPIPE) << args[0] << ended.err;
+      EXPECT_THAT(ended.err, Not(HasSubstr("bulkhead: ")));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace bulkhead
