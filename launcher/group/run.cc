@@ -208,6 +208,7 @@ absl::Status RunRun(const RunOptions& options) {
   return RunBatch(options.engine, [&]() -> absl::StatusOr<std::unique_ptr<BatchJob>> {
     BH_ASSIGN_OR_RETURN(PromptLines lines,
                         ReadPrompts(options.prompts, RequestOf(options.request)));
+    BH_RETURN_IF_ERROR(CheckLines("--prompts", lines));
     return std::make_unique<RunJob>(options, std::move(lines));
   });
 }

@@ -171,6 +171,7 @@ class ScoreJob final : public BatchJob {
 absl::Status RunScore(const ScoreOptions& options) {
   return RunBatch(options.engine, [&]() -> absl::StatusOr<std::unique_ptr<BatchJob>> {
     BH_ASSIGN_OR_RETURN(PromptLines lines, ReadTexts(options.texts));
+    BH_RETURN_IF_ERROR(CheckLines("--texts", lines));
     return std::make_unique<ScoreJob>(options, std::move(lines));
   });
 }

@@ -63,5 +63,13 @@ TEST_F(EarlyEndTest, OutputThatNobodyReadsEndsWith141AndNoWord) {
   }
 }
 
+TEST_F(EarlyEndTest, AFileWithoutAPromptInOrderIsRefusedBeforeTheModelIsLoaded) {
+  for (const auto& [command, flag] : {std::pair("run", "--prompts"), {"score", "--texts"}}) {
+    const Ended ended = Run({command, "--model", kModel, flag, Write("p", "{\n}\n")});
+    ExpectFailure(ended, 2, absl::StrCat(flag, ": line 1: the line is not"));
+    EXPECT_THAT(ended.err, Not(HasSubstr("KV cache")));
+  }
+}
+
 }  // namespace
 }  // namespace bulkhead
