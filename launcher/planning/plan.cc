@@ -28,6 +28,7 @@
 #include "launcher/wire.h"
 #include "memory/host_memory.h"
 #include "memory/kv_format_name.h"
+#include "memory/numa.h"
 #include "nlohmann/json.hpp"
 
 namespace bulkhead {
@@ -66,6 +67,13 @@ absl::Status CheckDevice(const EngineOptions& engine, const PlanOptions& options
     return CheckFlagsOnGpu(engine);
   }
   return status.ok() ? status : WithExitCode(status, ExitCode::kUsage);
+}
+
+// What `serve` would refuse here; of another machine nothing is known.
+absl::Status CheckNuma(const EngineOptions& engine, int ranks) {
+  if (engine.numa.nodes.empty()) return absl::OkStatus();
+  const std::vector<std::vector<int>> cores(ranks, AllowedCores());
+  return WithExitCode(PlaceRanks(ProbeNumaNodes(), cores, engine.numa).status(), ExitCode::kUsage);
 }
 
 int64_t MaxSharedBytes(const PlanOptions& options) {
@@ -268,11 +276,12 @@ absl::StatusOr<std::unique_ptr<Planned>> MakePlan(const EngineOptions& engine,
   BH_ASSIGN_OR_RETURN(plan->source, ReadModelSource(engine, Weights::kOptional));
   BH_RETURN_IF_ERROR(CheckDevice(engine, options));
   // Once, so that other sizes and flags are compared on the same memory.
+  const int size = engine.tensor_parallel_size.value_or(1);
   if (IsMeasured(engine, options)) {
+    BH_RETURN_IF_ERROR(CheckNuma(engine, RanksOnHost(options, size)));
     BH_ASSIGN_OR_RETURN(plan->measured, ProbeHostMemory());
   }
-  BH_ASSIGN_OR_RETURN(plan->budgets, BudgetsOfGroup(engine, options, plan->measured,
-                                                    engine.tensor_parallel_size.value_or(1)));
+  BH_ASSIGN_OR_RETURN(plan->budgets, BudgetsOfGroup(engine, options, plan->measured, size));
   plan->kind = IsGpu(engine, options) ? DeviceKind::kGpu : DeviceKind::kCpu;
   if (plan->kind == DeviceKind::kGpu) {
     BH_ASSIGN_OR_RETURN(plan->sizes, MakeGpuSizes(plan->source.formats, plan->source.config.model,

@@ -71,5 +71,13 @@ TEST_F(EarlyEndTest, AFileWithoutAPromptInOrderIsRefusedBeforeTheModelIsLoaded) 
   }
 }
 
+TEST_F(EarlyEndTest, ANumaNodeThatThisHostDoesNotHaveIsRefusedByThePlanToo) {
+  ExpectFailure(Run({"plan", "--model", kModel, "--numa", "999"}), 2,
+                "--numa: 999 is not a NUMA node with memory for this process");
+  // For whatever machine.
+  EXPECT_EQ(Run({"plan", "--model", kModel, "--numa", "999", "--device-memory", "1GiB"}).exit_code,
+            0);
+}
+
 }  // namespace
 }  // namespace bulkhead
