@@ -1,5 +1,8 @@
 #include "launcher/exit_status.h"
 
+#include <poll.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -35,13 +38,18 @@ absl::Status FlushStandardOutput() {
   std::cout.flush();
   // The error flag is also set by an earlier failed write, with nothing left to flush.
   if (std::cout && std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return absl::OkStatus();
+  pollfd out{STDOUT_FILENO, 0, 0};
+  if (poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0) {
+    return WithExitCode(absl::CancelledError("the reader of standard output has gone"),
+                        kReaderGone);
+  }
   return WithExitCode(absl::DataLossError("cannot write standard output; results are lost"),
                       ExitCode::kClientError);
 }
 
 int ExitWith(const absl::Status& status) {
   static std::atomic<bool> printed = false;
-  if (!status.ok() && !printed.exchange(true)) {
+  if (!status.ok() && ExitCodeOf(status) != kReaderGone && !printed.exchange(true)) {
     std::string cause(status.message());
     // One line, even if a server's or file's text has several.
     std::replace_if(cause.begin(), cause.end(), absl::ascii_iscntrl, ' ');

@@ -1,19 +1,27 @@
 // The end of a command: its last line on standard error, and its exit code.
 #pragma once
 
+#include <csignal>
+
 #include "absl/status/status.h"
+#include "base/exit_code.h"
 
 namespace bulkhead {
 
-// Prints "bulkhead: cause" in one line unless `status` is ok or a cause was already printed;
-// returns its exit code. Any thread.
+// Where output goes to a pipe that nobody reads any more: as where SIGPIPE is not ignored, and as
+// quiet.
+inline constexpr auto kReaderGone = static_cast<ExitCode>(128 + SIGPIPE);
+
+// Prints "bulkhead: cause" in one line unless `status` is ok, has kReaderGone, or a cause was
+// already printed; returns its exit code. Any thread.
 int ExitWith(const absl::Status& status);
 
 // The same for a rank of a group: only the first rank (by the launcher's numbering) prints, and the
 // others give it half a second to do so.
 int ExitRankWith(const absl::Status& status);
 
-// Whether all output to standard output was written; otherwise DATA_LOSS with exit code 1.
+// Whether all output to standard output was written; otherwise CANCELLED with kReaderGone, or
+// DATA_LOSS with exit code 1.
 absl::Status FlushStandardOutput();
 
 // Whether this process is the launcher's rank 0, or was not launched.

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -65,8 +66,11 @@ absl::StatusOr<std::string> ResolveModelPath(const std::string& model,
   if (IsFolder(model)) return model;
   std::error_code error;
   if (fs::exists(model, error)) {
-    return NotFound(
-        absl::StrCat(model, " is not a folder; give the folder that holds config.json"));
+    return NotFound(absl::StrCat(
+        model, absl::EndsWithIgnoreCase(model, ".gguf")
+                   ? " is a GGUF file, which is not read; give the folder with config.json and "
+                     "safetensors that it was made from"
+                   : " is not a folder; give the folder that holds config.json"));
   }
   if (!IsHubName(model)) return NotFound(absl::StrCat("no such model folder: ", model));
   const std::string entry = absl::StrCat("models--", absl::StrReplaceAll(model, {{"/", "--"}}));

@@ -1,5 +1,6 @@
 #include "launcher/prompts.h"
 
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 #include <limits>
@@ -11,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "base/log.h"
 #include "base/message_json.h"
 #include "base/status.h"
 #include "base/whole_file.h"
@@ -311,6 +313,23 @@ absl::StatusOr<PromptLines> ReadPrompts(const std::string& path,
                                         absl::string_view flag) {
   return ReadFile(flag, path,
                   [&](absl::string_view line) { return ParsePromptLine(line, defaults); });
+}
+
+absl::Status CheckLines(absl::string_view flag, const PromptLines& lines) {
+  const auto is_broken = [](const PromptLine& line) { return !line.request.ok(); };
+  const auto first = std::find_if(lines.begin(), lines.end(), is_broken);
+  if (first == lines.end()) return absl::OkStatus();
+  const size_t broken = std::count_if(first, lines.end(), is_broken);
+  const std::string text =
+      absl::StrCat(flag, ": ", first->request.status().message(), " (",
+                   broken == lines.size() ? "no line is in order"
+                                          : absl::StrCat(broken, " of ", lines.size(), " broken"),
+                   ")");
+  if (broken == lines.size()) {
+    return WithExitCode(absl::InvalidArgumentError(text), ExitCode::kUsage);
+  }
+  BH_LOG(kWarning) << text << "; their results say so";
+  return absl::OkStatus();
 }
 
 absl::StatusOr<PromptLines> ReadTexts(const std::string& path) {

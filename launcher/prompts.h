@@ -49,6 +49,9 @@ absl::StatusOr<PromptLines> ReadPrompts(const std::string& path,
                                         const v1::GenerateRequest& defaults,
                                         absl::string_view flag = "--prompts");
 PromptLines ReadPromptLines(std::istream& in, const v1::GenerateRequest& defaults);
+// Before a model is loaded for them: a warning of broken lines, or INVALID_ARGUMENT with exit code
+// 2 where no line is in order.
+absl::Status CheckLines(absl::string_view flag, const PromptLines& lines);
 
 // The same for `score`: {"text": "..."} or {"prompt_token_ids": [1, 2]}, and add_special_tokens.
 absl::StatusOr<PromptLines> ReadTexts(const std::string& path);

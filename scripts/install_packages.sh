@@ -8,7 +8,7 @@ packages=(
   g++ cmake ninja-build ccache pkg-config                        # the build
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc
   libabsl-dev libcli11-dev nlohmann-json3-dev libpcre2-dev libicu-dev libssl-dev libnghttp2-dev
-  libboost-dev libzip-dev libedit-dev prometheus-cpp-dev
+  libboost-dev libzip-dev libedit-dev libtomlplusplus-dev prometheus-cpp-dev
   libopenmpi-dev openmpi-bin                                     # groups of ranks
   libgtest-dev libgmock-dev                                      # tests
   python3 python3-grpcio python3-protobuf python3-jinja2 python3-jsonschema python3-yaml procps openssl

@@ -33,8 +33,8 @@ std::string GgufHint(const std::string& dir) {
   const std::string file = FindFile(dir, "", ".gguf");
   if (file.empty()) return "";
   return absl::StrCat("; ", file,
-                      " there is a GGUF file, which is not read: download the model's own "
-                      "repository, with its safetensors");
+                      " there is a GGUF file, which is not read; give the folder with config.json "
+                      "and safetensors that it was made from");
 }
 
 std::string AdapterHint(const std::string& dir) {

@@ -4,15 +4,12 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
-#include <map>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <utility>
 
-#include "CLI/App.hpp"
-#include "CLI/Config.hpp"
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
@@ -20,6 +17,8 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/whole_file.h"
+#include "nlohmann/json.hpp"
+#include "toml++/toml.h"
 
 namespace bulkhead {
 namespace {
@@ -30,86 +29,85 @@ constexpr size_t kMinName = 6;
 constexpr absl::string_view kVariables[] = {"API_KEY", "CONFIG",    "CUBLASLT", "EARLY_LAUNCH",
                                             "NCCL",    "NODE_NAME", "ONE_SHOT", "PYTHON"};
 
-// Replaces strings of several lines by empty ones, which CLI11 reads; `strings` gets their texts,
-// by the keys' names as of flags.
-absl::StatusOr<std::string> TakeLongStrings(const std::string& path, absl::string_view text,
-                                            std::map<std::string, std::string>* strings) {
-  std::string rest;
-  while (!text.empty()) {
-    const absl::string_view line = text.substr(0, text.find('\n'));
-    const size_t equals = line.find('=');
-    const size_t value = line.find_first_not_of(" \t", equals == line.npos ? equals : equals + 1);
-    const absl::string_view quotes = value == line.npos ? "" : line.substr(value, 3);
-    const bool is_long = absl::StripLeadingAsciiWhitespace(line).substr(0, 1) != "#" &&
-                         (quotes == "'''" || quotes == R"(""")");
-    if (!is_long) {
-      absl::StrAppend(&rest, line, "\n");
-      text.remove_prefix(std::min(text.size(), line.size() + 1));
-      continue;
-    }
-    const std::string key(absl::StripAsciiWhitespace(line.substr(0, equals)));
-    text.remove_prefix(value + quotes.size());
-    const size_t end = text.find(quotes);
-    if (end == text.npos) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, ": '", key, "': its string has no end; close it with ", quotes));
-    }
-    absl::string_view body = text.substr(0, end);
-    if (quotes[0] == '"' && absl::StrContains(body, '\\')) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          path, ": '", key, "': backslashes are not known in ", quotes, "; write ''' instead"));
-    }
-    absl::ConsumePrefix(&body, "\r");
-    absl::ConsumePrefix(&body, "\n");  // directly behind the quotes it does not count
-    strings->emplace(absl::StrReplaceAll(key, {{"_", "-"}}), body);
-    text.remove_prefix(end + quotes.size());
-    absl::StrAppend(&rest, key, " = \"\"");  // what follows on its line is a comment, or wrong
-  }
-  return rest;
+absl::Status WrongAt(absl::string_view path, size_t line, absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat(path, ":", line, ": ", why));
 }
 
-// TOML allows a key once; CLI11 would join the values of lines that follow each other.
-absl::Status RefuseKeysGivenTwice(const std::string& path, const std::string& text) {
-  std::set<std::string> seen;
-  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
-    const absl::string_view key =
-        absl::StripAsciiWhitespace(line.substr(0, std::min(line.size(), line.find('='))));
-    const bool is_key =
-        key.size() < line.size() && !key.empty() && std::all_of(key.begin(), key.end(), [](char c) {
-          return absl::ascii_isalnum(c) || c == '-' || c == '_';
-        });
-    if (!is_key || !absl::StrContains(line, '=')) continue;
-    if (seen.insert(absl::StrReplaceAll(key, {{"_", "-"}})).second) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": '", key, "' is given twice; write several values as a list"));
-  }
-  return absl::OkStatus();
+// What is written there, as far as it is worth showing.
+std::string LineOf(absl::string_view text, size_t number) {
+  const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
+  if (number == 0 || number > lines.size()) return "";
+  return std::string(absl::StripAsciiWhitespace(lines[number - 1]).substr(0, 80));
+}
+
+// As on the command line; none of a section, a date or a list.
+std::optional<std::string> TextOf(const toml::node& value) {
+  if (const auto* text = value.as_string()) return text->get();
+  if (const auto* number = value.as_integer()) return absl::StrCat(number->get());
+  if (const auto* real = value.as_floating_point()) return nlohmann::json(real->get()).dump();
+  if (const auto* on = value.as_boolean()) return on->get() ? "true" : "false";
+  return std::nullopt;
+}
+
+// The values of a list, or the one that there is; none where one has no text.
+std::optional<std::vector<std::string>> TextsOf(const toml::node& value) {
+  std::vector<std::string> texts;
+  const auto add = [&texts](const toml::node& one) {
+    std::optional<std::string> text = TextOf(one);
+    if (text.has_value()) texts.push_back(*std::move(text));
+    return text.has_value();
+  };
+  const toml::array* const list = value.as_array();
+  const bool all = list != nullptr ? std::all_of(list->begin(), list->end(), add) : add(value);
+  if (!all) return std::nullopt;
+  return texts;
 }
 
 }  // namespace
 
 absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(const std::string& path) {
-  BH_ASSIGN_OR_RETURN(const std::string whole, ReadWholeFile(path));
-  std::map<std::string, std::string> long_strings;
-  BH_ASSIGN_OR_RETURN(const std::string text, TakeLongStrings(path, whole, &long_strings));
-  BH_RETURN_IF_ERROR(RefuseKeysGivenTwice(path, text));
-  std::vector<ConfigEntry> entries;
+  BH_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  toml::table table;
   try {
-    std::istringstream in(text);
-    for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(in)) {
-      if (!item.parents.empty() || item.name == "++" || item.name == "--") {
-        return absl::InvalidArgumentError(absl::StrCat(
-            path, ": '", item.fullname(), "': sections are not known; write flags as keys"));
-      }
-      const std::string name = absl::StrReplaceAll(item.name, {{"_", "-"}});
-      const auto found = long_strings.find(name);
-      entries.push_back({absl::StrCat("--", name),
-                         found == long_strings.end() ? item.inputs : std::vector{found->second}});
-    }
-  } catch (const CLI::Error& error) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": ", error.what()));
+    table = toml::parse(text, path);
+  } catch (const toml::parse_error& error) {
+    const size_t line = error.source().begin.line;
+    const std::string why(error.description());
+    return WrongAt(path, line,
+                   absl::StrCat("'", LineOf(text, line), "' is no TOML (",
+                                absl::StripPrefix(why, "Error while parsing "),
+                                "); write a text in quotes, and each key once"));
   }
+  std::vector<ConfigEntry> entries;
+  std::set<std::string> seen;
+  for (const auto& [key, value] : table) {
+    const size_t line = key.source().begin.line;
+    const std::string written(key.str()), name = absl::StrReplaceAll(written, {{"_", "-"}});
+    std::optional<std::vector<std::string>> values = TextsOf(value);
+    if (!values.has_value()) {
+      return WrongAt(path, line,
+                     absl::StrCat("'", written,
+                                  "' is no flag's value: a text in quotes, a number, true, false, "
+                                  "or a list of these; sections are not known"));
+    }
+    if (!seen.insert(name).second) {
+      return WrongAt(path, line,
+                     absl::StrCat("'", written,
+                                  "' is given twice, with - and with _; write several values as a "
+                                  "list"));
+    }
+    entries.push_back({absl::StrCat("--", name), *std::move(values), line});
+  }
+  std::sort(entries.begin(), entries.end(),
+            [](const ConfigEntry& a, const ConfigEntry& b) { return a.line < b.line; });
   return entries;
+}
+
+std::string TomlString(const std::string& text) {
+  std::ostringstream out;
+  const toml::value<std::string> value(text);
+  out << toml::toml_formatter(value, toml::format_flags::allow_unicode_strings);
+  return out.str();
 }
 
 std::string EnvironmentNameOf(const std::string& flag) {

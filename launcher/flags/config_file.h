@@ -1,8 +1,7 @@
-// --config FILE: a flat TOML file whose keys are a command's flags without "--", as CLI11 reads it:
+// --config FILE: a flat TOML file whose keys are a command's flags without "--":
 //   model = "org/name"
 //   max-num-seqs = 64        # or max_num_seqs
 //   strict-config = true
-// and with strings of several lines, in three quotation marks, without escapes.
 #pragma once
 
 #include <string>
@@ -16,10 +15,15 @@ namespace bulkhead {
 struct ConfigEntry {
   std::string flag;                 // "--max-num-seqs"
   std::vector<std::string> values;  // a list of TOML is several
+  size_t line = 0;
 };
 
-// INVALID_ARGUMENT naming `path` when it cannot be read, is no TOML, has sections, or a key twice.
+// In the order of lines. INVALID_ARGUMENT naming `path`, and the line, when it cannot be read, is
+// no TOML, has sections, or a key twice.
 absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(const std::string& path);
+
+// `text` as TOML, in one line.
+std::string TomlString(const std::string& text);
 
 // The environment variable of a flag: BULKHEAD_MAX_NUM_SEQS of "--max-num-seqs".
 std::string EnvironmentNameOf(const std::string& flag);

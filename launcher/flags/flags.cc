@@ -11,7 +11,6 @@
 #include "CLI/Config.hpp"
 #include "CLI/Formatter.hpp"
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -20,7 +19,7 @@
 #include "base/status.h"
 #include "launcher/exit_status.h"
 #include "launcher/flags/config_file.h"
-#include "launcher/flags/vllm_flags.h"
+#include "launcher/flags/foreign_flags.h"
 #include "nlohmann/json.hpp"
 
 namespace bulkhead {
@@ -33,14 +32,14 @@ constexpr size_t kHelpWidth = 96;
 std::string Normalized(const std::string& arg) {
   if (arg == "-tp") return "--tp";
   if (arg.size() < 3 || arg.compare(0, 2, "--") != 0) return arg;
-  const size_t end = std::min(arg.find('='), arg.size());
+  const size_t end = std::min(arg.find_first_of("= "), arg.size());
   return absl::StrReplaceAll(arg.substr(0, end), {{"_", "-"}}) + arg.substr(end);
 }
 
-// Whether CLI11 takes `arg` for a flag's name: not "-", "-4" or "- item".
+// Whether CLI11 takes `arg` for a flag's name: not "-", "-4", "- item" or the text "--tp 4".
 bool LooksLikeFlag(absl::string_view arg) {
   if (arg.size() < 2 || arg[0] != '-') return false;
-  return arg[1] == '-' || absl::ascii_isalpha(arg[1]);
+  return arg[1] == '-' ? arg.find('=') <= arg.find(' ') : absl::ascii_isalpha(arg[1]);
 }
 
 // Appends `text` wrapped at kHelpColumn; the first line's indentation is already there.
@@ -168,7 +167,7 @@ absl::Status Flags::CheckNames(absl::Span<const std::string> args) const {
           name, ": the value is missing",
           is_last ? "" : absl::StrCat(" before ", args[i + 1], "; write ", name, "=VALUE")));
     }
-    const absl::string_view hint = HintOfVllmFlag(name);
+    const absl::string_view hint = HintOfForeignFlag(name);
     if (!hint.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat("unknown flag ", name, " of 'bulkhead ", command_, "': ", hint));
@@ -255,12 +254,12 @@ absl::Status Flags::AddFile(const std::string& path, const CLI::App& app,
     if (flag == options.end()) {
       const std::string nearest = Nearest(entry.flag, Names());
       return absl::InvalidArgumentError(absl::StrCat(
-          path, ": unknown key ", entry.flag.substr(2), " of 'bulkhead ", command_, "'",
-          nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest.substr(2), "?")));
+          path, ":", entry.line, ": unknown key ", entry.flag.substr(2), " of 'bulkhead ", command_,
+          "'", nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest.substr(2), "?")));
     }
     Given& one = given_[flag - options.begin()];
     if (!one.values.empty()) continue;
-    one = {entry.values, absl::StrCat("file ", path)};
+    one = {entry.values, absl::StrCat("file ", path, ":", entry.line)};
     if (option->get_expected_max() > 0) continue;
     for (std::string& value : one.values)
       value = option->get_flag_value(entry.flag.substr(2), value);
@@ -292,7 +291,7 @@ std::string Flags::ConfigText() const {
     } else {
       std::vector<std::string> quoted;
       for (const std::string& value : given_[i].values) {
-        quoted.push_back(absl::StrCat("\"", absl::CEscape(value), "\""));
+        quoted.push_back(TomlString(value));
       }
       line = absl::StrCat(
           key, " = ",

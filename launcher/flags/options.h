@@ -81,6 +81,7 @@ struct EngineOptions {
   std::optional<absl::Duration>
       step_timeout;  // absent: ten times the step measured at warm-up, 60 s to 5 min
   absl::Duration startup_timeout = absl::Seconds(600);
+  std::string length_flags = "--max-model-len";  // what limits.max_model_len is from, for errors
 
   bool operator==(const EngineOptions&) const = default;
 };

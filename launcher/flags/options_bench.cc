@@ -60,6 +60,8 @@ absl::StatusOr<Command> ParseThroughput(CommandArgs args) {
   }
   if (!engine.limits.max_model_len.has_value()) {
     engine.limits.max_model_len = std::max(longest + options.output_len, 2);
+    engine.length_flags =
+        absl::StrCat("--input-len ", longest, " + --output-len ", options.output_len);
   }
   return options;
 }

@@ -44,8 +44,11 @@ absl::StatusOr<Command> ParseVerifyRank(CommandArgs args) {
   const int longest = *std::max_element(options.input_lens.begin(), options.input_lens.end());
   EngineOptions& engine = options.engine;
   if (!engine.limits.max_num_seqs.has_value()) engine.limits.max_num_seqs = options.num_prompts;
-  if (!engine.limits.max_model_len.has_value())
+  if (!engine.limits.max_model_len.has_value()) {
     engine.limits.max_model_len = longest + options.output_len;
+    engine.length_flags =
+        absl::StrCat("--input-len ", longest, " + --output-len ", options.output_len);
+  }
   return options;
 }
 

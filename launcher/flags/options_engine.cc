@@ -217,7 +217,10 @@ absl::StatusOr<Command> ParsePlan(CommandArgs args) {
       "--plot,--svg", "FILE",
       "draw each rank's arenas, and the curve of length against sequences: .svg, .png or .pdf",
       TextValue(&options.plot));
-  flags.AddSwitch("--json", "print the report as JSON", &options.json);
+  flags.AddSwitch("--json",
+                  "print the report as JSON, with --compare a list of them in the order of the "
+                  "table",
+                  &options.json);
   AddServeFlags(&raw, &options.serve, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};

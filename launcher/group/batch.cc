@@ -1,18 +1,23 @@
 #include "launcher/group/batch.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <limits>
+#include <mutex>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "base/exit_code.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "base/whole_file.h"
 #include "launcher/exit_status.h"
@@ -94,10 +99,21 @@ absl::Status RunOnCoordinator(RankProcess& process, RankEngine& engine, BatchJob
   limits.max_num_queued_tokens = std::numeric_limits<int64_t>::max() / 2;
   Coordinator coordinator(CoordinatorOptions(engine, limits));
   coordinator.SetServing();
-  process.SetEnding(
-      {.fail = [&](const absl::Status& why) { coordinator.Fail(why); }, .flush = nullptr});
+  const absl::Time begin = absl::Now();
+  std::once_flag told;
+  const auto tell = [&] {
+    const std::string progress = job.Progress(absl::Now() - begin);
+    if (!progress.empty()) BH_LOG(kInfo) << progress;
+  };
+  process.SetEnding({.fail =
+                         [&](const absl::Status& why) {
+                           std::call_once(told, tell);  // before what it cuts off has failed
+                           coordinator.Fail(why);
+                         },
+                     .flush = nullptr});
   std::thread feeder([&] {
     job.Feed(coordinator);
+    std::call_once(told, tell);
     coordinator.BeginDrain(absl::InfiniteDuration());
   });
   const RankFigures mine = RunMeasured(process, engine, &coordinator);
@@ -170,6 +186,10 @@ void ResultLines::Set(size_t i, std::string line) {
     lines_[next_++].reset();
   }
   out().flush();
+  // Nothing more is computed for nobody.
+  if (path_ == "-" && ExitCodeOf(FlushStandardOutput()) == kReaderGone) {
+    _exit(static_cast<int>(kReaderGone));
+  }
 }
 
 void ResultLines::WaitForAll() {
@@ -204,6 +224,12 @@ absl::Status GenerateAll(Coordinator& coordinator, std::vector<Request> requests
     if (!status.ok()) batch->End(status);
   }
   return batch->Wait();
+}
+
+std::string DoneText(int done, size_t count, const char* what, absl::Duration taken) {
+  const std::string of = static_cast<size_t>(done) == count ? "" : absl::StrCat(done, " of ");
+  return absl::StrFormat("%s%d %s%s in %.2f s", of, count, what, count == 1 ? "" : "s",
+                         absl::ToDoubleSeconds(taken));
 }
 
 absl::Status FailedLines(int failed, size_t count, const char* what) {

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "launcher/flags/options.h"
 #include "launcher/group/startup.h"
 #include "runtime/engine/coordinator.h"
@@ -56,6 +57,9 @@ class BatchJob {
   virtual absl::Status Prepare(const RankEngine& engine) = 0;
   // On its own thread, beside the rank loop: submits, and waits for all results.
   virtual void Feed(Coordinator& coordinator) = 0;
+  // How much is done, of how much, and how fast, in one line; "": nothing to say. Any thread, from
+  // Prepare on.
+  virtual std::string Progress(absl::Duration /*taken*/) const { return ""; }
   // All ranks' measurements, by rank; between Feed and Outcome.
   virtual void TakeFigures(std::vector<RankFigures> /*figures*/) {}
   virtual absl::Status Outcome() = 0;
@@ -72,6 +76,9 @@ absl::Status RunBatch(const EngineOptions& options,
 // from when all are submitted: else the first might have ended before the last has begun.
 absl::Status GenerateAll(Coordinator& coordinator, std::vector<Request> requests, int64_t& last_id,
                          const std::function<void(size_t i, OutputDelta delta)>& on_delta);
+
+// "2 of 3 prompts in 1.50 s", or "3 prompts in 1.50 s" where all are done.
+std::string DoneText(int done, size_t count, const char* what, absl::Duration taken);
 
 // Exit code 1 and a count, unless all lines succeeded. `what` is the singular: "prompt".
 absl::Status FailedLines(int failed, size_t count, const char* what);

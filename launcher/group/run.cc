@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/exit_code.h"
@@ -32,18 +32,20 @@ class ResultWriter {
   explicit ResultWriter(ResultLines& lines) : lines_(lines) {}
 
   void Set(size_t i, const GenerationResult& result) {
-    failed_ += result.status.ok() ? 0 : 1;
-    prompt_tokens_ += static_cast<int64_t>(result.prompt_token_ids.size());
+    ++(result.status.ok() ? done_ : failed_);
+    if (result.status.ok()) prompt_tokens_ += static_cast<int64_t>(result.prompt_token_ids.size());
     generated_tokens_ += static_cast<int64_t>(result.tokens.size());
     lines_.Set(i, ResultLine(result));
   }
-  // Valid once all results are there.
+  // So far.
+  int done() const { return done_; }
   int failed() const { return failed_; }
   int64_t prompt_tokens() const { return prompt_tokens_; }
   int64_t generated_tokens() const { return generated_tokens_; }
 
  private:
   ResultLines& lines_;
+  std::atomic<int> done_{0};
   std::atomic<int> failed_{0};
   std::atomic<int64_t> prompt_tokens_{0};
   std::atomic<int64_t> generated_tokens_{0};
@@ -152,7 +154,6 @@ class RunJob final : public BatchJob {
 
   void Feed(Coordinator& coordinator) override {
     results_.Expect(requests_.size());
-    const absl::Time begin = absl::Now();
     for (size_t i = 0; i < requests_.size(); ++i) {
       GenerationResult result;
       result.index = static_cast<int64_t>(i);
@@ -169,17 +170,19 @@ class RunJob final : public BatchJob {
       if (!result.status.ok()) writer_.Set(i, result);
     }
     results_.WaitForAll();
-    const double seconds = absl::ToDoubleSeconds(absl::Now() - begin);
-    BH_LOG(kInfo) << absl::StrFormat(
-        "%d %s in %.2f s: %s prompt and %s generated tokens, %.1f generated tokens/s",
-        requests_.size(), requests_.size() == 1 ? "prompt" : "prompts", seconds,
-        FormatCount(writer_.prompt_tokens()), FormatCount(writer_.generated_tokens()),
-        writer_.generated_tokens() / seconds);
     const DraftTotals drafts = coordinator.Load().scheduler.drafts;
     if (drafts.drafts == 0) return;
     BH_LOG(kInfo) << absl::StrFormat("%s of %s drafted tokens were accepted",
                                      FormatCount(static_cast<int64_t>(drafts.accepted_tokens)),
                                      FormatCount(static_cast<int64_t>(drafts.draft_tokens)));
+  }
+
+  std::string Progress(absl::Duration taken) const override {
+    return absl::StrFormat(
+        "%s: %s prompt and %s generated tokens, %.1f generated tokens/s",
+        DoneText(writer_.done(), lines_.size(), "prompt", taken),
+        FormatCount(writer_.prompt_tokens()), FormatCount(writer_.generated_tokens()),
+        static_cast<double>(writer_.generated_tokens()) / absl::ToDoubleSeconds(taken));
   }
 
   absl::Status Outcome() override {
@@ -205,6 +208,7 @@ absl::Status RunRun(const RunOptions& options) {
   return RunBatch(options.engine, [&]() -> absl::StatusOr<std::unique_ptr<BatchJob>> {
     BH_ASSIGN_OR_RETURN(PromptLines lines,
                         ReadPrompts(options.prompts, RequestOf(options.request)));
+    BH_RETURN_IF_ERROR(CheckLines("--prompts", lines));
     return std::make_unique<RunJob>(options, std::move(lines));
   });
 }

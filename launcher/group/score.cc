@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/bytes.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -22,11 +22,19 @@ namespace {
 
 using nlohmann::ordered_json;
 
+// What all texts share.
+struct ScoreTotals {
+  ResultLines lines;
+  std::atomic<int> scored{0};
+  std::atomic<int> failed{0};
+  std::atomic<int64_t> tokens{0};  // of those scored
+};
+
 // A text being scored.
 class TextScore final : public RequestSink {
  public:
-  TextScore(ResultLines& lines, std::atomic<int>& failed, size_t i, std::vector<TokenId> tokens)
-      : lines_(lines), failed_(failed), i_(i), score_(std::move(tokens)) {}
+  TextScore(ScoreTotals& totals, size_t i, std::vector<TokenId> tokens)
+      : totals_(totals), i_(i), score_(std::move(tokens)) {}
 
   void OnDelta(OutputDelta /*delta*/) override {}
   void OnEnd(RequestEnd end) override { Finish(end.status); }
@@ -34,20 +42,21 @@ class TextScore final : public RequestSink {
   void Finish(const absl::Status& status) {
     ordered_json line = {{"index", i_}};
     if (status.ok()) {
+      ++totals_.scored;
+      totals_.tokens += static_cast<int64_t>(score_.tokens().size());
       line["tokens"] = score_.tokens().size();
       line["nll"] = score_.nll();
     } else {
-      ++failed_;
+      ++totals_.failed;
       line["error"] = {{"code", absl::StatusCodeToString(status.code())},
                        {"message", std::string(status.message())}};
     }
-    lines_.Set(i_, line.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+    totals_.lines.Set(i_, line.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
   }
   PromptScore& score() { return score_; }
 
  private:
-  ResultLines& lines_;
-  std::atomic<int>& failed_;
+  ScoreTotals& totals_;
   const size_t i_;
   PromptScore score_;
 };
@@ -59,7 +68,7 @@ class ScoreJob final : public BatchJob {
 
   absl::Status Open() override {
     BH_RETURN_IF_ERROR(CheckApart("--out", options_.out, "--texts", options_.texts));
-    return results_.Open(options_.out);
+    return totals_.lines.Open(options_.out);
   }
 
   absl::Status Prepare(const RankEngine& engine) override {
@@ -68,19 +77,17 @@ class ScoreJob final : public BatchJob {
     BH_LOG(kInfo) << absl::StrFormat("scoring: logits are computed in tiles of %d rows, %s each",
                                      kLogitTileRows,
                                      FormatBytes(int64_t{kLogitTileRows} * vocab_size * 4));
-    results_.Expect(lines_.size());
+    totals_.lines.Expect(lines_.size());
     for (size_t i = 0; i < lines_.size(); ++i) {
       absl::StatusOr<std::vector<TokenId>> tokens = TokensOf(lines_[i], engine);
       statuses_.push_back(tokens.status());
       scores_.push_back(std::make_shared<TextScore>(
-          results_, failed_, i, tokens.ok() ? *std::move(tokens) : std::vector<TokenId>()));
+          totals_, i, tokens.ok() ? *std::move(tokens) : std::vector<TokenId>()));
     }
     return absl::OkStatus();
   }
 
   void Feed(Coordinator& coordinator) override {
-    const absl::Time begin = absl::Now();
-    int64_t num_tokens = 0;
     for (size_t i = 0; i < scores_.size(); ++i) {
       absl::Status status = statuses_[i];
       if (status.ok()) {
@@ -89,21 +96,23 @@ class ScoreJob final : public BatchJob {
         request.prompt = scores_[i]->score().tokens();
         request.wants_text = false;
         request.prompt_logits = &scores_[i]->score();
-        num_tokens += static_cast<int64_t>(request.prompt.size());
         status = coordinator.Submit(std::move(request), scores_[i]);
       }
       if (!status.ok()) scores_[i]->Finish(status);
     }
-    results_.WaitForAll();
-    const double seconds = absl::ToDoubleSeconds(absl::Now() - begin);
-    BH_LOG(kInfo) << absl::StrFormat("%d %s in %.2f s: %s tokens, %.1f tokens/s", scores_.size(),
-                                     scores_.size() == 1 ? "text" : "texts", seconds,
-                                     FormatCount(num_tokens), num_tokens / seconds);
+    totals_.lines.WaitForAll();
+  }
+
+  std::string Progress(absl::Duration taken) const override {
+    return absl::StrFormat("%s: %s tokens, %.1f tokens/s",
+                           DoneText(totals_.scored, lines_.size(), "text", taken),
+                           FormatCount(totals_.tokens),
+                           static_cast<double>(totals_.tokens) / absl::ToDoubleSeconds(taken));
   }
 
   absl::Status Outcome() override {
-    BH_RETURN_IF_ERROR(results_.Close());
-    return FailedLines(failed_, scores_.size(), "text");
+    BH_RETURN_IF_ERROR(totals_.lines.Close());
+    return FailedLines(totals_.failed, scores_.size(), "text");
   }
 
   size_t size() const override { return lines_.size(); }
@@ -152,8 +161,7 @@ class ScoreJob final : public BatchJob {
 
   const ScoreOptions& options_;
   PromptLines lines_;
-  ResultLines results_;
-  std::atomic<int> failed_{0};
+  ScoreTotals totals_;
   std::vector<absl::Status> statuses_;
   std::vector<std::shared_ptr<TextScore>> scores_;
 };
@@ -163,6 +171,7 @@ class ScoreJob final : public BatchJob {
 absl::Status RunScore(const ScoreOptions& options) {
   return RunBatch(options.engine, [&]() -> absl::StatusOr<std::unique_ptr<BatchJob>> {
     BH_ASSIGN_OR_RETURN(PromptLines lines, ReadTexts(options.texts));
+    BH_RETURN_IF_ERROR(CheckLines("--texts", lines));
     return std::make_unique<ScoreJob>(options, std::move(lines));
   });
 }

@@ -1,5 +1,7 @@
 #include "launcher/planning/model_source.h"
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,10 +19,11 @@ namespace {
 absl::Status CheckLength(const EngineOptions& options, const ModelConfig& model) {
   const int asked = options.limits.max_model_len.value_or(model.max_position_embeddings);
   if (asked > model.max_position_embeddings) {
-    return WithExitCode(absl::InvalidArgumentError(absl::StrCat(
-                            "--max-model-len ", asked, " is more than the model's ",
-                            model.max_position_embeddings, " (max_position_embeddings)")),
-                        ExitCode::kUsage);
+    return WithExitCode(
+        absl::InvalidArgumentError(
+            absl::StrCat(options.length_flags, ": ", asked, " is more than the model's ",
+                         model.max_position_embeddings, " (max_position_embeddings); give less")),
+        ExitCode::kUsage);
   }
   if (asked >= 2) return absl::OkStatus();
   constexpr char kLeast[] = " must be at least 2: one token of prompt and one generated";
@@ -237,6 +240,11 @@ absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weight
     BH_RETURN_IF_ERROR(source.checkpoint->CheckAgainst(source.config.model));
   } else if (weights == Weights::kRequired || !absl::IsNotFound(checkpoint.status())) {
     return checkpoint.status();
+  } else if (std::error_code absent;
+             std::filesystem::exists(source.dir + "/model.safetensors.index.json", absent)) {
+    source.config.warnings.push_back(
+        absl::StrCat("serve would not start: ", checkpoint.status().message(),
+                     "; this is planned from config.json alone"));
   }
   WarnOfDType(options, source);
   BH_ASSIGN_OR_RETURN(source.formats, FormatsOf(options, source));

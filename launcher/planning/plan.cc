@@ -28,6 +28,7 @@
 #include "launcher/wire.h"
 #include "memory/host_memory.h"
 #include "memory/kv_format_name.h"
+#include "memory/numa.h"
 #include "nlohmann/json.hpp"
 
 namespace bulkhead {
@@ -66,6 +67,13 @@ absl::Status CheckDevice(const EngineOptions& engine, const PlanOptions& options
     return CheckFlagsOnGpu(engine);
   }
   return status.ok() ? status : WithExitCode(status, ExitCode::kUsage);
+}
+
+// What `serve` would refuse here; of another machine nothing is known.
+absl::Status CheckNuma(const EngineOptions& engine, int ranks) {
+  if (engine.numa.nodes.empty()) return absl::OkStatus();
+  const std::vector<std::vector<int>> cores(ranks, AllowedCores());
+  return WithExitCode(PlaceRanks(ProbeNumaNodes(), cores, engine.numa).status(), ExitCode::kUsage);
 }
 
 int64_t MaxSharedBytes(const PlanOptions& options) {
@@ -211,22 +219,6 @@ void PrintTables(const Planned& plan, const Remedies& remedies) {
                          SequencesCurve(*plan.model, plan.budgets));
 }
 
-absl::Status Compare(const Planned& base, const PlanOptions& options) {
-  std::vector<std::string> names;
-  std::vector<Capacity> plans;
-  if (options.compare.size() == 1) {
-    names.emplace_back("this plan");
-    plans.push_back(base.capacity);
-  }
-  for (size_t i = 0; i < options.compare.size(); ++i) {
-    BH_ASSIGN_OR_RETURN(const auto other, MakePlan(options.compare[i], options));
-    names.push_back(options.compare_flags[i]);
-    plans.push_back(other->capacity);
-  }
-  std::cout << CompareTable(names, plans);
-  return FlushStandardOutput();
-}
-
 v1::Report ReportOf(const Planned& plan, const Remedies& remedies) {
   v1::Report report =
       ReportOf(plan.capacity, remedies,
@@ -240,6 +232,24 @@ v1::Report ReportOf(const Planned& plan, const Remedies& remedies) {
     read.set_bytes(bytes);
   }
   return report;
+}
+
+absl::Status Compare(const Planned& base, const PlanOptions& options) {
+  std::vector<std::string> names;
+  std::vector<Capacity> plans;
+  nlohmann::ordered_json reports = nlohmann::ordered_json::array();
+  const auto add = [&](const std::string& name, const Planned& plan) {
+    names.push_back(name);
+    plans.push_back(plan.capacity);
+    if (options.json) reports.push_back(MessageToJson(ReportOf(plan, RemediesOf(plan))));
+  };
+  if (options.compare.size() == 1) add("this plan", base);
+  for (size_t i = 0; i < options.compare.size(); ++i) {
+    BH_ASSIGN_OR_RETURN(const auto other, MakePlan(options.compare[i], options));
+    add(options.compare_flags[i], *other);
+  }
+  std::cout << (options.json ? reports.dump(2) + "\n" : CompareTable(names, plans));
+  return FlushStandardOutput();
 }
 
 // By the Python tool, from the report and the curve.
@@ -266,11 +276,12 @@ absl::StatusOr<std::unique_ptr<Planned>> MakePlan(const EngineOptions& engine,
   BH_ASSIGN_OR_RETURN(plan->source, ReadModelSource(engine, Weights::kOptional));
   BH_RETURN_IF_ERROR(CheckDevice(engine, options));
   // Once, so that other sizes and flags are compared on the same memory.
+  const int size = engine.tensor_parallel_size.value_or(1);
   if (IsMeasured(engine, options)) {
+    BH_RETURN_IF_ERROR(CheckNuma(engine, RanksOnHost(options, size)));
     BH_ASSIGN_OR_RETURN(plan->measured, ProbeHostMemory());
   }
-  BH_ASSIGN_OR_RETURN(plan->budgets, BudgetsOfGroup(engine, options, plan->measured,
-                                                    engine.tensor_parallel_size.value_or(1)));
+  BH_ASSIGN_OR_RETURN(plan->budgets, BudgetsOfGroup(engine, options, plan->measured, size));
   plan->kind = IsGpu(engine, options) ? DeviceKind::kGpu : DeviceKind::kCpu;
   if (plan->kind == DeviceKind::kGpu) {
     BH_ASSIGN_OR_RETURN(plan->sizes, MakeGpuSizes(plan->source.formats, plan->source.config.model,

@@ -225,6 +225,12 @@ class PlanTest(unittest.TestCase):
         self.assertRegex(text, r"(?m)^ranks +1 +4$")
         self.assertRegex(text, r"(?m)^KV bytes/token/rank +12,288 +1,536$")
 
+    def test_what_is_compared_is_a_list_in_json(self):
+        for flag in (["--compare", "--tp 4"], ["--compare=--tp 4"]):
+            done = self.table("--device-memory", "1GiB", "--json", *flag)
+            self.assertEqual([len(report["ranks"]) for report in json.loads(done)], [1, 4])
+            self.assertEqual(json.loads(done)[0], plan({"--device-memory": "1GiB"}, 1)[1])
+
     def test_a_gpu_is_known_by_its_name(self):
         self.assertIn("139.8 GiB", self.table("--gpu", "h200"))
         code, report, errors = plan({"--gpu": "T4"}, 1)

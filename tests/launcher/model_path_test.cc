@@ -89,6 +89,9 @@ TEST_F(ModelPathTest, APathThatIsNotThereIsNoHubName) {
 TEST_F(ModelPathTest, AFileIsNoModel) {
   std::ofstream(root_ + "/file") << "x";
   EXPECT_THAT(std::string(Refused(root_ + "/file").message()), HasSubstr("not a folder"));
+  std::ofstream(root_ + "/q4.GGUF") << "GGUF";
+  EXPECT_THAT(std::string(Refused(root_ + "/q4.GGUF").message()),
+              HasSubstr("q4.GGUF is a GGUF file, which is not read; give the folder with"));
 }
 
 TEST_F(ModelPathTest, ARevisionThatLeavesTheCacheIsRefused) {

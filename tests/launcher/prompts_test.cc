@@ -193,6 +193,24 @@ TEST(PromptsTest, ABadLineLeavesTheOthersAlone) {
   EXPECT_EQ(prompts[2].number, 5);
 }
 
+TEST(PromptsTest, AFileWithoutALineInOrderIsRefusedAndAnotherWarnedOf) {
+  const auto check = [](const std::string& text) {
+    std::istringstream in(text);
+    return CheckLines("--prompts", ReadPromptLines(in, v1::GenerateRequest()));
+  };
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(check("").ok());
+  EXPECT_TRUE(check("{\"prompt\": \"a\"}\n").ok());
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(check("{\"prompt\": \"a\"}\nnonsense\n{}\n").ok());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("--prompts: line 2: the line is not JSON (2 of 3 broken); their results"));
+  const absl::Status none = check("\nnonsense\n{}\n");
+  EXPECT_EQ(ExitCodeOf(none), ExitCode::kUsage);
+  EXPECT_EQ(none.message(), "--prompts: line 2: the line is not JSON (no line is in order)");
+}
+
 TEST(PromptsTest, WhatIsSaidOfAPromptNamesItsLineUnlessItHasNone) {
   EXPECT_EQ(AtLine(7, absl::OutOfRangeError("too long")),
             absl::OutOfRangeError("line 7: too long"));

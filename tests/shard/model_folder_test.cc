@@ -63,8 +63,8 @@ TEST(ModelFolderTest, AFolderOfGgufFilesIsNamed) {
   WriteFile(folder.File("model-Q4_K_M.gguf"), "GGUF");
   EXPECT_THAT(ConfigError(folder.path()),
               AllOf(HasSubstr("config.json"), HasSubstr("model-Q4_K_M.gguf"),
-                    HasSubstr("GGUF file, which is not read")));
-  EXPECT_THAT(WeightsError(folder.path()), HasSubstr("GGUF file, which is not read"));
+                    HasSubstr("GGUF file, which is not read; give")));
+  EXPECT_THAT(WeightsError(folder.path()), HasSubstr("GGUF file, which is not read; give"));
 }
 
 TEST(ModelFolderTest, AnAdapterIsNamedWithItsBaseModel) {

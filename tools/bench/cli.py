@@ -15,6 +15,7 @@ COMMANDS = {"check": "check", "comm": "comm", "compare": "compare", "definitions
 def main(program, command, *args):
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         if command not in COMMANDS:
             raise Failure(f"no command '{command}'", USAGE)

@@ -61,14 +61,35 @@ TEST_F(ConfigFileTest, AStringOfSeveralLinesIsOneValue) {
   ASSERT_TRUE(Parse({"--config", File("host = \"\"\"b\n\nc, d\"\"\"\n")}).ok());
   EXPECT_EQ(hosts_.back(), "b\n\nc, d");
   EXPECT_THAT(Parse({"--config", File("host = '''\na\nmax_num_seqs = 4\n")}).status().message(),
-              HasSubstr("'host': its string has no end; close it with '''"));
-  EXPECT_THAT(Parse({"--config", File("host = \"\"\"\n\\t\"\"\"\n")}).status().message(),
-              HasSubstr("'host': backslashes are not known"));
+              HasSubstr("literal string: encountered end-of-file"));
+  ASSERT_TRUE(Parse({"--config", File("host = \"\"\"\n\\t\"\"\"\n")}).ok());
+  EXPECT_EQ(hosts_.back(), "\t");
   EXPECT_THAT(Parse({"--config", File("host = '''\na'''\nhost = 'b'\n")}).status().message(),
-              HasSubstr("'host' is given twice"));
+              HasSubstr("cannot redefine existing string 'host'"));
   // What looks like one in a comment or in a string is none.
   EXPECT_TRUE(Parse({"--config", File("# a = '''\nmax_num_seqs = 5 # '''\n")}).ok());
   EXPECT_EQ(seqs_, 5);
+}
+
+TEST_F(ConfigFileTest, NumbersAreThoseOfToml) {
+  ASSERT_TRUE(
+      Parse({"--config", File("max-num-seqs = 2_000\nhost = [0.1, -5, 0x10, true]\n")}).ok());
+  EXPECT_EQ(seqs_, 2000);
+  EXPECT_THAT(hosts_, ElementsAre("0.1", "-5", "16", "true"));
+}
+
+TEST_F(ConfigFileTest, AnyTextThatIsPrintedReadsBack) {
+  const std::vector<std::string> texts = {
+      "a \"b\" 'c'", "\"",       "C:\\new",   "two\nlines\r\n\ttab", "a # b",
+      "Grüße",       "\x01\x7f", "'''\"\"\"", "[x, y], # \\n"};
+  std::vector<std::string> args = {"--print-config"};
+  for (const std::string& text : texts) args.push_back("--host=" + text);
+  ASSERT_TRUE(Parse(args).ok());
+  EXPECT_THAT(flags_.Help(), HasSubstr("\"Grüße\""));
+  const auto again = ReadConfigFile(File(flags_.Help()));
+  ASSERT_TRUE(again.ok()) << again.status();
+  ASSERT_EQ(again->size(), 1U);
+  EXPECT_EQ(again->front().values, texts);
 }
 
 TEST_F(ConfigFileTest, TheCommandLineWinsOverTheEnvironmentAndThatOverTheFile) {
@@ -82,19 +103,20 @@ TEST_F(ConfigFileTest, TheCommandLineWinsOverTheEnvironmentAndThatOverTheFile) {
 }
 
 TEST_F(ConfigFileTest, PrintConfigTellsEachValueAndItsOriginAsAFileThatReadsBack) {
-  const std::string path = File("host = \"a \\\"b\\\"\"\n");
+  const std::string path = File("\nhost = \"a \\\"b\\\"\"\n");
   setenv("BULKHEAD_MAX_NUM_SEQS", "5", 1);
   const auto prints = Parse({"--config", path, "--print-config"});
   ASSERT_TRUE(prints.ok()) << prints.status();
   EXPECT_TRUE(*prints);
   const std::string text = flags_.Help();
   EXPECT_THAT(text, testing::ContainsRegex("max-num-seqs = \"5\" +# BULKHEAD_MAX_NUM_SEQS"));
-  EXPECT_THAT(text, testing::ContainsRegex("host = .* +# file " + path));
+  EXPECT_THAT(text, testing::ContainsRegex("host = .* +# file " + path + ":2"));
   EXPECT_THAT(text, testing::ContainsRegex("# strict-config +# default"));
   const auto again = ReadConfigFile(File(text));
   ASSERT_TRUE(again.ok()) << again.status();
   ASSERT_EQ(again->size(), 2U);
   EXPECT_EQ(again->front().flag, "--max-num-seqs");
+  EXPECT_THAT(again->back().values, ElementsAre("a \"b\""));
 }
 
 TEST_F(ConfigFileTest, AMisspeltVariableIsWarnedOfWithTheNearest) {
@@ -112,16 +134,23 @@ TEST_F(ConfigFileTest, AMisspeltVariableIsWarnedOfWithTheNearest) {
 
 TEST_F(ConfigFileTest, WhatIsWrongIsNamedWithItsOrigin) {
   EXPECT_THAT(Parse({"--config", "/nowhere.toml"}).status().message(), HasSubstr("/nowhere.toml"));
-  EXPECT_THAT(Parse({"--config", File("max-num-seq = 4\n")}).status().message(),
-              HasSubstr("bulkhead.toml: unknown key max-num-seq of 'bulkhead serve'; did you mean "
-                        "max-num-seqs?"));
+  EXPECT_THAT(
+      Parse({"--config", File("max-num-seq = 4\n")}).status().message(),
+      HasSubstr("bulkhead.toml:1: unknown key max-num-seq of 'bulkhead serve'; did you mean "
+                "max-num-seqs?"));
   EXPECT_THAT(Parse({"--config", File("[serve]\nhost = \"a\"\n")}).status().message(),
               HasSubstr("sections are not known"));
   EXPECT_THAT(Parse({"--config", File("max-num-seqs = \"many\"\n")}).status().message(),
-              HasSubstr("bulkhead.toml: --max-num-seqs: no number"));
+              HasSubstr("bulkhead.toml:1: --max-num-seqs: no number"));
+  EXPECT_THAT(
+      Parse({"--config", File("# model\nhost = org/name # x\n")}).status().message(),
+      HasSubstr("bulkhead.toml:2: 'host = org/name # x' is no TOML (value: could not determine "
+                "value type); write a text in quotes, and each key once"));
+  EXPECT_THAT(Parse({"--config", File("host = 1979-05-27\n")}).status().message(),
+              HasSubstr("bulkhead.toml:1: 'host' is no flag's value: a text in quotes"));
   EXPECT_THAT(
       Parse({"--config", File("max-num-seqs = 4\n# a = b\nmax_num_seqs = 5\n")}).status().message(),
-      HasSubstr("bulkhead.toml: 'max_num_seqs' is given twice; write several values as"));
+      HasSubstr("' is given twice, with - and with _; write several values as a list"));
   setenv("BULKHEAD_MAX_NUM_SEQS", "few", 1);
   EXPECT_EQ(Parse({}).status().message(), "BULKHEAD_MAX_NUM_SEQS: --max-num-seqs: no number");
 }

@@ -53,6 +53,18 @@ TEST(OptionsBenchGroupTest, VerifyStartsGroupsUnlessItIsOneOfTheirRanks) {
   EXPECT_THAT(Refusal({"verify", "--save", "f"}), HasSubstr("--model is missing"));
 }
 
+TEST(OptionsBenchGroupTest, TheLengthIsSaidByTheLengthsOfPromptAndAnswer) {
+  const auto lengths = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"throughput", "model", "--input-len", "5,9", "--output-len", "3"});
+    return ParsedAs<ThroughputOptions>(more).engine.length_flags;
+  };
+  EXPECT_EQ(lengths({}), "--input-len 9 + --output-len 3");
+  EXPECT_EQ(lengths({"--max-model-len", "20"}), "--max-model-len");
+  EXPECT_EQ(
+      ParsedAs<VerifyOptions>({"verify", "model", "--save=f", "--input-len=5"}).engine.length_flags,
+      "--input-len 5 + --output-len 32");
+}
+
 TEST(OptionsBenchGroupTest, CommTakesACollectiveAndSizes) {
   const auto options = ParsedAs<CommOptions>(
       {"comm", "--collective", "gather", "--min-bytes", "4KiB", "--max-bytes", "1MiB", "--pairs"});

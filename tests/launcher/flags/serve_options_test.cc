@@ -85,6 +85,25 @@ TEST(ServeOptionsTest, FlagsOfVllmThatAreNotOursSayWhatIs) {
   EXPECT_THAT(Refusal(Serve({"-m", "DIR"})), HasSubstr("--model"));
 }
 
+TEST(ServeOptionsTest, FlagsOfLlamaCppAndSglangSayWhichIsOurs) {
+  for (const auto& [theirs, ours] : {std::pair("-c", "--max-model-len"),
+                                     {"--ctx-size", "--max-model-len"},
+                                     {"-np", "--max-num-seqs"},
+                                     {"-ngl", "--device"},
+                                     {"-t", "--threads"},
+                                     {"-ub", "--max-num-batched-tokens"},
+                                     {"-ctk", "--kv-cache-dtype"},
+                                     {"-fa", "always on"},
+                                     {"--model-path", "--model"},
+                                     {"--tp-size", "--tensor-parallel-size"},
+                                     {"--mem-fraction-static", "--gpu-memory-utilization"},
+                                     {"--context-length", "--max-model-len"},
+                                     {"--max-running-requests", "--max-num-seqs"},
+                                     {"--chunked_prefill_size", "--max-num-batched-tokens"}}) {
+    EXPECT_THAT(Refusal(Serve({theirs, "1"})), AllOf(HasSubstr("unknown flag -"), HasSubstr(ours)));
+  }
+}
+
 TEST(ServeOptionsTest, HttpIsOffUnlessAPortIsGiven) {
   EXPECT_EQ(Parsed<ServeOptions>(Serve({})).http_port, std::nullopt);
   EXPECT_EQ(Parsed<ServeOptions>(Serve({"--http-port", "0"})).http_port, 0);

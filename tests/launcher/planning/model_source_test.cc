@@ -16,7 +16,9 @@ namespace bulkhead {
 namespace {
 
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 TEST(ModelSource, TheCacheIsInFp8WhereTheCheckpointSaysSoUnlessAFlagDoes) {
   EngineOptions options;
@@ -61,6 +63,41 @@ TEST(ModelSource, ADraftModelHasTheFlagsThatAreForBothAndItsOwnLength) {
   EXPECT_EQ(own.max_model_len, 2048);
   EXPECT_EQ(own.max_num_batched_tokens, 264);
   EXPECT_EQ(own.num_kv_groups(), 1);
+}
+
+TEST(ModelSource, ALengthBeyondTheModelsIsBlamedOnTheFlagsThatSayIt) {
+  EngineOptions options;
+  options.model = BH_SOURCE_DIR "/examples/models/sample";
+  options.limits.max_model_len = 4200;
+  options.length_flags = "--input-len 4000 + --output-len 200";
+  const absl::Status status = ReadModelSource(options, Weights::kOptional).status();
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kUsage);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("--input-len 4000 + --output-len 200: 4200 is more than the model's 2048"));
+}
+
+TEST(ModelSource, AMissingPartOfTheWeightsIsNamedWhereTheConfigIsEnough) {
+  const std::string dir = testing::TempDir() + "/half_model";
+  std::filesystem::create_directories(dir);
+  std::filesystem::copy_file(BH_SOURCE_DIR "/examples/models/sample/config.json",
+                             dir + "/config.json",
+                             std::filesystem::copy_options::overwrite_existing);
+  EngineOptions options;
+  options.model = dir;
+  const auto alone = ReadModelSource(options, Weights::kOptional);
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  EXPECT_THAT(alone->config.warnings, IsEmpty());
+  std::ofstream(dir + "/model.safetensors.index.json")
+      << R"({"weight_map": {"lm_head.weight": "model-00002-of-00002.safetensors"}})";
+  const auto half = ReadModelSource(options, Weights::kOptional);
+  ASSERT_TRUE(half.ok()) << half.status();
+  EXPECT_THAT(half->config.warnings,
+              ElementsAre(AllOf(HasSubstr("serve would not start: "),
+                                HasSubstr("model-00002-of-00002.safetensors is missing"),
+                                HasSubstr("planned from config.json alone"))));
+  EXPECT_THAT(std::string(ReadModelSource(options, Weights::kRequired).status().message()),
+              HasSubstr("model-00002-of-00002.safetensors is missing"));
+  std::filesystem::remove_all(dir);
 }
 
 TEST(ModelSource, AModelTooShortForAnAnswerIsRefusedByItsOwnField) {

@@ -1,0 +1,71 @@
+#include "launcher/flags/foreign_flags.h"
+
+#include "absl/strings/str_split.h"
+
+namespace bulkhead {
+namespace {
+
+// docs/serving.md has the same table.
+constexpr struct {
+  absl::string_view names;
+  absl::string_view hint;
+} kHints[] = {
+    {"-a,--alias", "write --served-model-name"},
+    {"-b,--batch-size,-ub,--ubatch-size", "write --max-num-batched-tokens, the tokens of one step"},
+    {"-c,--ctx-size", "write --max-model-len, the tokens of each sequence and not of all together"},
+    {"-ctk,-ctv,--cache-type-k,--cache-type-v", "write --kv-cache-dtype, of keys and values alike"},
+    {"-fa,--flash-attn", "always on; leave it out"},
+    {"-hf,-hfr,--hf-repo", "nothing is downloaded; 'hf download' brings a folder for --model"},
+    {"-m,--model-path", "write --model, or the model alone"},
+    {"-n,--predict,--n-predict",
+     "a request's max_tokens; where it gives none, --default-max-tokens"},
+    {"-ngl,--gpu-layers,--n-gpu-layers", "all layers are on one device: --device cuda, or cpu"},
+    {"-np,--parallel,--max-running-requests", "write --max-num-seqs"},
+    {"-t,-tb,--threads-batch", "write --threads"},
+    {"-ts,--tensor-split", "write --tp-shares"},
+    {"--api-key", "keys are read from a file: --api-key-file FILE"},
+    {"--chat-template-content-format", "the template's form is recognised; leave it out"},
+    {"--chunked-prefill-size,--max-prefill-tokens", "write --max-num-batched-tokens"},
+    {"--context-length", "write --max-model-len"},
+    {"--cpu-offload-gb", "nothing is offloaded; more ranks, or --weight-dtype int8"},
+    {"--data-parallel-size,--dp-size", "start one group for each replica, behind a gateway"},
+    {"--disable-log-requests", "requests are logged with --log-requests alone; leave it out"},
+    {"--disable-radix-cache", "write --no-enable-prefix-caching"},
+    {"--distributed-executor-backend", "ranks are started by mpirun or srun; leave it out"},
+    {"--download-dir", "nothing is downloaded; HF_HOME names the local cache"},
+    {"--enable-auto-tool-choice", "on where the chat template has tools; leave it out"},
+    {"--enable-chunked-prefill", "always on: --max-num-batched-tokens is the chunk"},
+    {"--enable-expert-parallel", "every rank has a part of each expert; leave it out"},
+    {"--enable-lora,--lora-modules",
+     "LoRA adapters are not supported; merge them into the checkpoint"},
+    {"--enforce-eager", "there is no such mode; leave it out"},
+    {"--load-format", "safetensors alone are read; leave it out"},
+    {"--max-queued-requests", "write --max-num-queued-reqs"},
+    {"--max-total-tokens",
+     "write --cache-max-entry-count, a number of blocks, or --kv-cache-bytes"},
+    {"--mem-fraction-static", "write --gpu-memory-utilization, which counts activations, too"},
+    {"--pipeline-parallel-size,--pp-size",
+     "layers are split over all ranks: --tensor-parallel-size"},
+    {"--quantization", "read from config.json; --weight-dtype quantises at load"},
+    {"--revision", "give the folder of the snapshot as --model"},
+    {"--root-path", "leave it to a proxy before the server"},
+    {"--schedule-policy", "write --scheduling-policy"},
+    {"--seed", "a request has a seed of its own, generated where it gives none"},
+    {"--swap-space", "nothing is swapped; --admission optimistic recomputes"},
+    {"--tokenizer", "tokenizer.json of the model's folder is read"},
+    {"--tp-size", "write --tensor-parallel-size"},
+    {"--trust-remote-code", "a checkpoint's code is never run; leave it out"},
+};
+
+}  // namespace
+
+absl::string_view HintOfForeignFlag(absl::string_view name) {
+  for (const auto& [names, hint] : kHints) {
+    for (const absl::string_view one : absl::StrSplit(names, ',')) {
+      if (name == one) return hint;
+    }
+  }
+  return "";
+}
+
+}  // namespace bulkhead

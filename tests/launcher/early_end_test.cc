@@ -1,0 +1,83 @@
+// Commands that end early, as seen by a shell: interrupted, without a reader, refused before a
+// model is loaded.
+#include <csignal>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/launcher/program.h"
+
+namespace bulkhead {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using EarlyEndTest = ProgramTest;
+
+constexpr char kModel[] = BH_TEST_DATA "/models/llama3_gqa_bf16";
+
+TEST_F(EarlyEndTest, AnInterruptedFileSaysHowMuchOfItIsDone) {
+  std::string lines;
+  for (int i = 0; i < 50000; ++i) lines += "{\"prompt_token_ids\": [1, 2, 3]}\n";
+  const std::string file = Write("lines", lines);
+  for (const auto& [command, flag, what] :
+       {std::tuple("score", "--texts", "texts"), {"run", "--prompts", "prompts"}}) {
+    std::filesystem::remove(dir_ + "/out");
+    const pid_t pid = Start({command, "--model", kModel, flag, file, "--max-model-len", "8",
+                             "--device-memory", "4GiB"});
+    while (Read("out").empty() && waitpid(pid, nullptr, WNOHANG) == 0) std::this_thread::yield();
+    ASSERT_EQ(kill(pid, SIGINT), 0);
+    const Ended ended = Wait(pid);
+    EXPECT_EQ(ended.exit_code, 128 + SIGINT) << ended.err;
+    EXPECT_THAT(ended.err, ContainsRegex(absl::StrCat("[1-9][0-9]* of 50000 ", what, " in ")));
+  }
+}
+
+TEST_F(EarlyEndTest, OutputThatNobodyReadsEndsWith141AndNoWord) {
+  const std::string prompts = Write("p", "{\"prompt_token_ids\": [1], \"max_tokens\": 2}\n");
+  for (const std::vector<std::string>& args :
+       {std::vector<std::string>{"--help"},
+        {"bench", "definitions"},
+        {"plan", "--model", kModel},
+        {"run", "--model", kModel, "--prompts", prompts},
+        {"bench", "throughput", "--model", kModel, "--batch-size=1", "--input-len=4",
+         "--output-len=2", "--repeats=1"}}) {
+    for (const bool ignored : {false, true}) {
+      int ends[2];
+      ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+      close(ends[0]);
+      pipe_ = ends[1];
+      const auto before = std::signal(SIGPIPE, ignored ? SIG_IGN : SIG_DFL);
+      const pid_t pid = Start(args);
+      std::signal(SIGPIPE, before);
+      close(ends[1]);
+      const Ended ended = Wait(pid);
+      EXPECT_EQ(ended.exit_code, 128 + SIGPIPE) << args[0] << ended.err;
+      EXPECT_THAT(ended.err, Not(HasSubstr("bulkhead: ")));
+    }
+  }
+}
+
+TEST_F(EarlyEndTest, AFileWithoutAPromptInOrderIsRefusedBeforeTheModelIsLoaded) {
+  for (const auto& [command, flag] : {std::pair("run", "--prompts"), {"score", "--texts"}}) {
+    const Ended ended = Run({command, "--model", kModel, flag, Write("p", "{\n}\n")});
+    ExpectFailure(ended, 2, absl::StrCat(flag, ": line 1: the line is not"));
+    EXPECT_THAT(ended.err, Not(HasSubstr("KV cache")));
+  }
+}
+
+TEST_F(EarlyEndTest, ANumaNodeThatThisHostDoesNotHaveIsRefusedByThePlanToo) {
+  ExpectFailure(Run({"plan", "--model", kModel, "--numa", "999"}), 2,
+                "--numa: 999 is not a NUMA node with memory for this process");
+  // For whatever machine.
+  EXPECT_EQ(Run({"plan", "--model", kModel, "--numa", "999", "--device-memory", "1GiB"}).exit_code,
+            0);
+}
+
+}  // namespace
+}  // namespace bulkhead
