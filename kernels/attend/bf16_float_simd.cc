@@ -12,7 +12,7 @@ namespace {
 constexpr int kMaxHeadsInPlace = 8;
 constexpr int kVectorPairs = kLanes / 2;                        // of tokens
 constexpr int kGroupPairs = kGroupTokens / 2;                   // likewise
-constexpr int64_t kPairBytes = kTileRowBytes;                   // of 16 tokens or columns
+constexpr int64_t kLineBytes = kTileRowBytes;                   // of 16 tokens or columns
 constexpr int kRowWords = kWordsPerPair * kAttentionChunk / 2;  // of weights
 static_assert(kRowWords <= kAttentionWeightStride);
 
@@ -31,7 +31,7 @@ struct InterleavedKeys : InterleavedPairs<kVectors> {
   }
   BH_INLINE void Next() {
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) this->at[v] += kPairBytes;
+    for (int v = 0; v < kVectors; ++v) this->at[v] += kLineBytes;
   }
 };
 template <int kVectors>
@@ -105,14 +105,14 @@ struct InterleavedValues {
   struct At : InterleavedPairs<kVectors> {
     BH_INLINE void Next() {
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) this->at[v] += kPairBytes;
+      for (int v = 0; v < kVectors; ++v) this->at[v] += kLineBytes;
     }
   };
   BH_INLINE At From(int pair) const {
     At pairs;
     const int tile = column / kLanes;
     const char* const values =
-        chunk.ValuesOf(tile / 2, pair / kGroupPairs) + pair % kGroupPairs * kPairBytes;
+        chunk.ValuesOf(tile / 2, pair / kGroupPairs) + pair % kGroupPairs * kLineBytes;
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) pairs.at[v] = values + (tile % 2 + v) * kTileBytes;
     return pairs;

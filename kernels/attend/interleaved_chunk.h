@@ -206,7 +206,10 @@ class InterleavedChunk {
     for (int i = 0; i < kLanes; ++i) {
       alignas(64) uint16_t column[kGroupTokens] = {};
       const int64_t c = tile * kLanes + i;
-      if (c < call_.value_dim) {
+      if (c < call_.value_dim && tokens.end - tokens.begin == kGroupTokens) {
+        __builtin_memcpy(column, ValueAt(first, c), kLanes * sizeof(uint16_t));
+        __builtin_memcpy(column + kLanes, ValueAt(first + kLanes, c), kLanes * sizeof(uint16_t));
+      } else if (c < call_.value_dim) {
         for (int s = tokens.begin; s < tokens.end; ++s) column[s - first] = *ValueAt(s, c);
       }
       columns[i] = LoadI(reinterpret_cast<const int32_t*>(column));

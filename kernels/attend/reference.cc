@@ -24,7 +24,6 @@
 #include "kernels/reference/reference_backend.h"
 #include "kernels/reference/sequence_cache.h"
 #include "kernels/simd/exp_constants.h"
-#include "kernels/simd/number_format.h"
 
 namespace bulkhead {
 namespace {
@@ -51,10 +50,6 @@ struct Query {
   bool in_bf16() const { return dtype != AttentionDType::kF32; }
 };
 
-float Rounded(float x) {
-  return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : F32OfBf16(Bf16OfF32(x));
-}
-
 float ChainInBf16(AttentionDType dtype, const std::vector<float>& x, const std::vector<float>& w) {
   const auto count = static_cast<int64_t>(x.size());
   return dtype == AttentionDType::kBf16 ? ordered::PairChain(x.data(), w.data(), 0, count)
@@ -67,7 +62,7 @@ float ScoreOf(const SequenceCache& cache, const Query& query, int s) {
   for (int i = 0; i < query.head_dim; ++i) key[i] = cache.Key(query.kv_head, s, i);
   if (query.in_bf16()) {
     std::vector<float> rounded(query.q, query.q + query.head_dim);
-    for (float& x : rounded) x = Rounded(x);
+    for (float& x : rounded) x = ordered::RoundFlushed(x);
     return ChainInBf16(query.dtype, rounded, key);
   }
   float score = 0.0f;
@@ -84,7 +79,7 @@ float OutOf(const SequenceCache& cache, const Query& query, int begin,
     std::vector<float> p(before + count, 0.0f);
     std::vector<float> value(before + count, 0.0f);
     for (int s = 0; s < count; ++s) {
-      p[before + s] = Rounded(weights[s]);
+      p[before + s] = ordered::RoundFlushed(weights[s]);
       value[before + s] = cache.Value(query.kv_head, begin + s, i);
     }
     return ChainInBf16(query.dtype, p, value) + 0.0f;
@@ -199,19 +194,18 @@ void ReferenceBackend::Attend(const StepIndex& index, const HeadLayout& heads, C
     const int last = index.position[t];
     for (int head = 0; head < heads.num_heads; ++head) {
       const int kv_head = heads.head_to_kv[head];
-      const Query query{
-          qkv.F32(t) + int64_t{head} * d,
-          d,
-          heads.out_dim(),
-          kv_head,
-          FirstVisible(last, options),
-          last,
-          options.scale,
-          kv.KeyScale(kv_head),
-          kv.ValueScale(kv_head),
-          options.soft_cap,
-          options.sinks.empty() ? nullptr : options.sinks.F32() + head,
-          kv.geometry.format == KvFormat::kBF16 ? attention_ : AttentionDType::kF32};
+      const Query query{qkv.F32(t) + int64_t{head} * d,
+                        d,
+                        heads.out_dim(),
+                        kv_head,
+                        FirstVisible(last, options),
+                        last,
+                        options.scale,
+                        kv.KeyScale(kv_head),
+                        kv.ValueScale(kv_head),
+                        options.soft_cap,
+                        options.sinks.empty() ? nullptr : options.sinks.F32() + head,
+                        kv.geometry.format == KvFormat::kBF16 ? attention_ : AttentionDType::kF32};
       float* out_head = out.F32(t) + int64_t{head} * heads.out_dim();
       in_order_ ? AttendInOrder(cache, query, out_head) : AttendInDouble(cache, query, out_head);
     }

@@ -1,6 +1,6 @@
 // Products of weights and inputs in bf16 in AMX's tile registers: two tiles of rows by the two
-// tiles of a panel's columns, 32 inputs at a time. A block of a panel is interleaved into pairs of
-// k once for all rows of a group. Compiled with the instructions and with their emulation.
+// tiles of a panel's columns, 32 inputs at a time. A block of a panel is copied into tiles once for
+// all rows of a group. Compiled with the instructions and with their emulation.
 #include "kernels/matmul/bf16_amx.h"
 
 #include "kernels/matmul/tile_chains.h"
@@ -13,8 +13,8 @@ namespace {
 // Sums of both tiles of rows by both tiles of columns, inputs and weights.
 enum TileName { kSums00, kSums01, kSums10, kSums11, kInputs0, kInputs1, kWeights0, kWeights1 };
 
-constexpr int64_t kStepBytes = 64;  // of one k of a panel
-constexpr int64_t kRowBytes = 64;   // of a tile
+constexpr int64_t kStepBytes = kPairBytes / 2;  // of one k of a panel
+constexpr int64_t kRowBytes = 64;               // of a tile
 constexpr int64_t kTileBytes = kTileRegisterRows * kRowBytes;
 constexpr int64_t kChainBytes = kRowFloats * 4;
 constexpr int64_t kBlockTiles = 8;        // of weights; inputs pass beside them in the first cache
@@ -33,8 +33,10 @@ void ConfigureWholeTiles() {
   ConfigureTiles(shapes);
 }
 
-BH_INLINE const char* PanelAt(const Product& product, int64_t panel) {
-  return static_cast<const char*>(product.weight) + panel * product.inputs * kStepBytes;
+BH_INLINE const char* SliceAt(const Product& product, int64_t panel, int slice) {
+  const int64_t pairs = panel * PairsBefore(product.k_borders, product.num_slices) +
+                        PairsBefore(product.k_borders, slice);
+  return static_cast<const char*>(product.weight) + pairs * kPairBytes;
 }
 
 // Where the tiles of a slice begin in a row.
@@ -51,20 +53,22 @@ struct Group {
   float* chains;           // [16 num_tiles][32]
 };
 
-// InterleaveForTiles; `prefetches` what lies kPrefetchBytes behind.
-BH_INLINE void Interleave(const char* from, int64_t count, char* interleaved, bool prefetches) {
-  alignas(64) static constexpr char kNone[kStepBytes] = {};
+// tiles [tiles][2][16 pairs][16 columns] = `count` k's of a panel, and 0 behind them up to whole
+// tiles; `prefetches` what lies kPrefetchBytes behind.
+BH_INLINE void Copy(const char* from, int64_t count, char* tiles, bool prefetches) {
   const int64_t padded = (count + kBf16TileInputs - 1) / kBf16TileInputs * kBf16TileInputs;
   for (int64_t k = 0; k < padded; k += 2) {
-    const char* even = k < count ? from + k * kStepBytes : kNone;
-    const char* odd = k + 1 < count ? from + (k + 1) * kStepBytes : kNone;
-    char* to =
-        interleaved + k / kBf16TileInputs * 2 * kTileBytes + k % kBf16TileInputs / 2 * kRowBytes;
+    const char* const pairs = from + k * kStepBytes;
+    char* const to =
+        tiles + k / kBf16TileInputs * 2 * kTileBytes + k % kBf16TileInputs / 2 * kRowBytes;
     if (prefetches) {
-      PrefetchLater(from + k * kStepBytes + kPrefetchBytes);
-      PrefetchLater(from + (k + 1) * kStepBytes + kPrefetchBytes);
+      PrefetchLater(pairs + kPrefetchBytes);
+      PrefetchLater(pairs + kStepBytes + kPrefetchBytes);
     }
-    InterleavePairs(even, odd, to, to + kTileBytes);
+    for (int64_t half = 0; half < 2; ++half) {
+      const float* const line = reinterpret_cast<const float*>(pairs + half * kRowBytes);
+      Store(reinterpret_cast<float*>(to + half * kTileBytes), k < count ? Load(line) : Zero());
+    }
   }
 }
 
@@ -191,17 +195,17 @@ void AddBlockToAll(const Product& product, const Group& group, int64_t panel, in
 }
 
 // A slice of a panel, of all rows of a group of kRowTiles tiles: their sums stay in registers while
-// weights come from memory, a tile's being interleaved while those before it are multiplied.
+// weights come from memory, a tile's being copied while those before it are multiplied.
 template <int kRowTiles>
 void AddSliceOfTiles(const Product& product, const Group& group, int64_t panel, int slice) {
   static_assert(kRowTiles == 1 || kRowTiles == 2);
-  alignas(64) char interleaved[2][2 * kTileBytes];
+  alignas(64) char copies[2][2 * kTileBytes];
   const int64_t begin = product.k_borders[slice];
   const int64_t end = product.k_borders[slice + 1];
-  const char* const weights = PanelAt(product, panel);
+  const char* const weights = SliceAt(product, panel, slice);
   const uint16_t* inputs = group.inputs + FirstTile(product, slice) * kBf16TileNumbers;
-  const auto interleave = [&](int64_t k, char* to) {
-    Interleave(weights + k * kStepBytes, Smaller(end - k, kBf16TileInputs), to, true);
+  const auto copy = [&](int64_t k, char* to) {
+    Copy(weights + (k - begin) * kStepBytes, Smaller(end - k, kBf16TileInputs), to, true);
   };
   ZeroTile<kSums00>();
   ZeroTile<kSums01>();
@@ -210,14 +214,14 @@ void AddSliceOfTiles(const Product& product, const Group& group, int64_t panel, 
     ZeroTile<kSums11>();
   }
   int turn = 0;
-  interleave(begin, interleaved[0]);
+  copy(begin, copies[0]);
   for (int64_t k = begin; k < end; k += kBf16TileInputs, inputs += kBf16TileNumbers, turn ^= 1) {
     const int64_t next = k + kBf16TileInputs;
-    if (next < end) interleave(next, interleaved[turn ^ 1]);
-    LoadTile<kWeights0>(interleaved[turn], kRowBytes);
+    if (next < end) copy(next, copies[turn ^ 1]);
+    LoadTile<kWeights0>(copies[turn], kRowBytes);
     LoadTile<kInputs0>(inputs, kRowBytes);
     DotBf16Tiles<kSums00, kInputs0, kWeights0>();
-    LoadTile<kWeights1>(interleaved[turn] + kTileBytes, kRowBytes);
+    LoadTile<kWeights1>(copies[turn] + kTileBytes, kRowBytes);
     DotBf16Tiles<kSums01, kInputs0, kWeights1>();
     if constexpr (kRowTiles == 2) {
       LoadTile<kInputs1>(inputs + group.tile_stride, kRowBytes);
@@ -238,21 +242,21 @@ void AddSliceOfTiles(const Product& product, const Group& group, int64_t panel, 
 
 // A slice of a panel, of all rows of the group.
 void AddSlice(const Product& product, const Group& group, int64_t panel, int slice) {
-  alignas(64) char interleaved[kMaxBlockTiles * 2 * kTileBytes];
+  alignas(64) char tiles[kMaxBlockTiles * 2 * kTileBytes];
   const int64_t begin = product.k_borders[slice];
   const int64_t end = product.k_borders[slice + 1];
   const bool is_block = end - begin <= kMaxBlockTiles * kBf16TileInputs;
   const int64_t block_inputs = is_block ? end - begin : kBlockTiles * kBf16TileInputs;
   const int64_t pairs_of_tiles = (group.num_tiles + 1) / 2;
   Block block{};
-  block.weights = interleaved;
+  block.weights = tiles;
   block.in_place = product.num_slices == 1 && product.slice_sums == nullptr &&
                    (panel + 1) * kPanelColumns <= product.outputs;
   block.ahead_lines = (kTilePrefetchLines + pairs_of_tiles - 1) / pairs_of_tiles;
   for (int64_t k = begin; k < end; k += block_inputs) {
     const int64_t count = Smaller(end - k, block_inputs);
-    const char* weights = PanelAt(product, panel) + k * kStepBytes;
-    Interleave(weights, count, interleaved, false);
+    const char* weights = SliceAt(product, panel, slice) + (k - begin) * kStepBytes;
+    Copy(weights, count, tiles, false);
     const int64_t first = FirstTile(product, slice) + (k - begin) / kBf16TileInputs;
     block.inputs = group.inputs + first * kBf16TileNumbers;
     block.tiles = (count + kBf16TileInputs - 1) / kBf16TileInputs;
@@ -295,10 +299,6 @@ void RoundRowToTiles(const Product& product, int64_t row, uint16_t* inputs) {
       }
     }
   }
-}
-
-void InterleaveForTiles(const void* panel, int64_t count, void* interleaved) {
-  Interleave(static_cast<const char*>(panel), count, static_cast<char*>(interleaved), false);
 }
 
 void MultiplyBf16InTiles(const Product& product, const uint16_t* inputs, const ProductPart& part) {

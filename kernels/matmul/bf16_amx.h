@@ -32,9 +32,6 @@ inline constexpr int64_t kBf16TileGroupFloats = 480 * kBf16TileScratchPerRow;
 
 // Row `row` of product.x, into `inputs` of the whole product.
 BH_WITH_AMX(void RoundRowToTiles(const Product& product, int64_t row, uint16_t* inputs))
-// interleaved [tiles][2][16][16 pairs] = `count` k's of a panel, columns 0 to 15 before the others,
-// and 0 behind them up to whole tiles.
-BH_WITH_AMX(void InterleaveForTiles(const void* panel, int64_t count, void* interleaved))
 // Of product.x nothing is read. part.row_begin is a multiple of kBf16TileRows; its scratch is
 // kBf16TileScratchPerRow floats for each row, those of the last tile among them, up to
 // kBf16TileGroupFloats; with one slice, or with slice_sums, a quarter.

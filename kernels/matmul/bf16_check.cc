@@ -88,7 +88,7 @@ bool AreSumsOfEmulation(void (*multiply)(const Product& product, const uint16_t*
   std::mt19937 random(21);
   for (int i = 0; i < kTileProducts; ++i) {
     float x[kBf16TileRows * kTileInputs];
-    uint16_t weight[kTileInputs * kPanelColumns];
+    uint16_t weight[(kTileInputs + 1) * kPanelColumns];
     for (float& input : x) input = F32Of(DrawInput(random, i));
     for (uint16_t& number : weight) number = DrawWeight(random, i);
     const int64_t k_borders[] = {0, kTileInputs};

@@ -47,7 +47,6 @@ const Kernels& KernelsFor(const Product& product) {
 }
 
 BH_INLINE int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-BH_INLINE int Larger(int a, int b) { return a > b ? a : b; }
 BH_INLINE int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // Where part `part` of `count` things begins, cut into `parts` equal to within one.
 BH_INLINE int64_t PartBegin(int64_t count, int64_t part, int64_t parts) {
@@ -69,19 +68,35 @@ BH_INLINE int64_t XBegin(const Product& product, int slice) {
   return product.in_bf16 ? (begin / 2 + slice) * kWordsPerPair : begin;
 }
 
+// The 32 inputs from `x` on, of which `count` are there, as pairs.
+BH_INLINE void RoundPairs(const float* x, int64_t count, float* words) {
+  const auto n = static_cast<int>(Smaller(count, 2 * kLanes));
+  if (n == 2 * kLanes) return StorePairs(words, Load(x), Load(x + kLanes));
+  StorePairs(words, LoadN(x, n < kLanes ? n : kLanes),
+             n > kLanes ? LoadN(x + kLanes, n - kLanes) : Zero());
+}
+
 // words = `count` inputs rounded to bf16, in pairs.
 void RoundInputs(const float* x, int64_t count, float* words) {
-  for (int64_t k = 0; k < count; k += kLanes) {
-    const int n = static_cast<int>(Smaller(count - k, kLanes));
-    alignas(32) uint16_t rounded[kLanes] = {};
-    StoreBf16N(rounded, LoadN(x + k, n), n);
-    const int even = n + n % 2;
-    if constexpr (kWordsPerPair == 1) {
-      __builtin_memcpy(words + k / 2, rounded, even * sizeof(uint16_t));
-    } else {
-      StoreN(words + k, LoadBf16(rounded), even);
-    }
+  constexpr int kStepWords = kLanes * kWordsPerPair;
+  for (int64_t k = 0; k < count; k += 2 * kLanes, words += kStepWords) {
+    alignas(64) float rounded[kStepWords];
+    RoundPairs(x + k, count - k, rounded);
+    const int64_t pairs = Smaller(kLanes, (count - k + 1) / 2);
+    __builtin_memcpy(words, rounded, pairs * kWordsPerPair * sizeof(float));
   }
+}
+
+// A panel from input `k` of a slice on: in bf16 from a whole pair on.
+BH_INLINE const char* WeightAt(const Product& product, int64_t panel, int slice, int64_t k,
+                               int64_t step_bytes) {
+  const char* const weight = static_cast<const char*>(product.weight);
+  if (product.format != PanelFormat::kBf16) {
+    return weight + (panel * product.inputs + k) * step_bytes;
+  }
+  const int64_t* const borders = product.k_borders;
+  return weight + kPairBytes * (panel * PairsBefore(borders, product.num_slices) +
+                                PairsBefore(borders, slice) + (k - borders[slice]) / 2);
 }
 
 // A tile of rows read in place over one whole slice of one panel.
@@ -92,8 +107,7 @@ Tile SliceTile(const Product& product, const ProductPart& part, int64_t panel, i
   Tile tile{};
   tile.x = product.x + part.row_begin * product.x_stride + XBegin(product, slice);
   tile.x_stride = product.x_stride;
-  tile.weight =
-      static_cast<const char*>(product.weight) + (panel * product.inputs + begin) * step_bytes;
+  tile.weight = WeightAt(product, panel, slice, begin, step_bytes);
   tile.count = count;
   tile.fresh = count == 0 ? -0.0f : 0.0f;
   tile.columns = ColumnsOf(product, panel);
@@ -115,6 +129,7 @@ SliceBlocks BlocksOf(const Product& product, int slice) {
   const int64_t inputs = product.k_borders[slice + 1] - begin;
   const int64_t block_inputs = product.num_slices == 1 ? kLongBlockInputs : kBlockInputs;
   SliceBlocks blocks{begin, inputs, inputs == 0 ? 1 : CeilDiv(inputs, block_inputs), nullptr};
+  static_assert(kBlockInputs % 2 == 0 && kLongBlockInputs % 2 == 0);
   if (product.quantized == nullptr || inputs == 0) return blocks;
   blocks.cells = product.quantized->cells;
   while (blocks.cells->slice < slice) ++blocks.cells;
@@ -126,10 +141,11 @@ SliceBlocks BlocksOf(const Product& product, int slice) {
   return blocks;
 }
 
-// Of an unquantised slice. No border parts a pair.
+// Of an unquantised slice. No border parts a pair of bf16.
 BH_INLINE int64_t BlockBegin(const Product& product, const SliceBlocks& blocks, int64_t i) {
-  const int64_t begin = PartBegin(blocks.inputs, i, blocks.num_blocks);
-  return product.in_bf16 && i < blocks.num_blocks ? begin / 2 * 2 : begin;
+  if (product.format != PanelFormat::kBf16) return PartBegin(blocks.inputs, i, blocks.num_blocks);
+  const int64_t pairs = CeilDiv(blocks.inputs, 2);
+  return Smaller(2 * PartBegin(pairs, i, blocks.num_blocks), blocks.inputs);
 }
 
 // How many of `count` neighbouring cells are widened together, one at least: with more inputs at
@@ -188,19 +204,14 @@ BH_INLINE const float* InputsOf(const Product& product, int64_t row, int64_t k) 
 void PackPairs(const float* const* from, int64_t rows, int64_t count, float* to) {
   const int64_t words = (count + 1) / 2;
   for (int64_t word = 0; word < words; word += kLanes, to += kLanes * rows) {
-    const auto left = static_cast<int>(Smaller(count - 2 * word, 2 * kLanes));
     I32x16 pairs[kLanes] = {};
     for (int64_t r = 0; r < rows; ++r) {
-      const float* const x = from[r] + 2 * word;
       alignas(64) float rounded[2 * kLanes];
-      const F32x16 low = left < kLanes ? LoadN(x, left) : Load(x);
-      const F32x16 high =
-          left < 2 * kLanes ? LoadN(x + kLanes, Larger(left - kLanes, 0)) : Load(x + kLanes);
-      StorePairs(rounded, low, high);
+      RoundPairs(from[r] + 2 * word, count - 2 * word, rounded);
       pairs[r] = BitsOf(Load(rounded));
     }
     Transpose(pairs);
-    // Lanes behind the last row are those of the next word, which is written later.
+    // Lanes behind the last row are those of the words behind, which are written later.
     const bool is_last = word + kLanes >= words;
     const auto lanes = static_cast<int>(is_last ? rows : kLanes);
     for (int64_t k = 0; k < Smaller(kLanes, words - word); ++k) {
@@ -275,9 +286,9 @@ void MultiplyPanel(const Product& product, const Block& block, int64_t panel) {
     tile.weight = reinterpret_cast<const char*>(widened);
     tile.ahead = {tile.weight, 0};
   } else {
-    tile.weight =
-        static_cast<const char*>(product.weight) + (panel * product.inputs + block.k_begin) * step;
-    tile.ahead = {tile.weight + product.inputs * step, step / block.num_tiles};
+    tile.weight = WeightAt(product, panel, block.slice, block.k_begin, step);
+    tile.ahead = {WeightAt(product, panel + 1, block.slice, block.k_begin, step),
+                  step / block.num_tiles};
     share = count / block.num_tiles * step;
   }
   tile.count = count;

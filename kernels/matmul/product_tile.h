@@ -25,10 +25,11 @@ struct Tile {
   Ahead ahead;
 };
 
+// Number kNumber of kNumbers k's that lie together, of vector kVector of the panel.
 struct F32Panel {
-  static constexpr int64_t kStepBytes = 128;  // one k
-  static constexpr bool kInPairs = false;
-  template <int kVector>
+  static constexpr int64_t kStepBytes = 128;  // of one k
+  static constexpr int kNumbers = 1;
+  template <int kVector, int kNumber>
   BH_INLINE static F32x16 Column(const char* w) {
     return Load(reinterpret_cast<const float*>(w) + kVector * kLanes);
   }
@@ -36,8 +37,8 @@ struct F32Panel {
 
 struct F16Panel {
   static constexpr int64_t kStepBytes = 64;
-  static constexpr bool kInPairs = false;
-  template <int kVector>
+  static constexpr int kNumbers = 1;
+  template <int kVector, int kNumber>
   BH_INLINE static F32x16 Column(const char* w) {
     return LoadF16(reinterpret_cast<const uint16_t*>(w) + kVector * kLanes);
   }
@@ -45,11 +46,11 @@ struct F16Panel {
 
 struct Bf16Panel {
   static constexpr int64_t kStepBytes = 64;
-  static constexpr bool kInPairs = false;
-  template <int kVector>
+  static constexpr int kNumbers = 2;
+  template <int kVector, int kNumber>
   BH_INLINE static F32x16 Column(const char* w) {
-    const uint32_t* pairs = reinterpret_cast<const uint32_t*>(w);
-    if constexpr (kVector == 0) return LoadBf16Low(pairs);
+    const uint32_t* pairs = reinterpret_cast<const uint32_t*>(w) + kVector * kLanes;
+    if constexpr (kNumber == 0) return LoadBf16Low(pairs);
     return LoadBf16High(pairs);
   }
 };
@@ -57,8 +58,12 @@ struct Bf16Panel {
 // The same weights, with inputs in bf16 too: two k's at a time.
 struct Bf16Pairs {
   static constexpr int64_t kStepBytes = Bf16Panel::kStepBytes;
-  static constexpr bool kInPairs = true;
 };
+
+template <typename A, typename B>
+inline constexpr bool kAreSame = false;
+template <typename A>
+inline constexpr bool kAreSame<A, A> = true;
 
 template <int kRows, int kVectors>
 using Sums = F32x16[kRows][kVectors];
@@ -122,22 +127,22 @@ BH_INLINE void PrefetchStep(const char* p) {
   }
 }
 
+// What a last half pair lacks is 0 in both.
 template <bool kPackedX, int kRows, int kFirst, int kVectors>
 BH_INLINE void AddPairs(const Tile& tile, Ahead ahead, Sums<kRows, kVectors>& sums) {
-  constexpr int64_t kStepBytes = 2 * Bf16Pairs::kStepBytes;
   const int64_t row_stride = kPackedX ? 1 : tile.x_stride;
   constexpr int64_t kWordStride = kPackedX ? kRows : 1;
   const float* x = tile.x;
-  const char* w = tile.weight;
-  for (int64_t pair = 0; pair < tile.count / 2; ++pair) {
-    AddPair(x, row_stride, kWordStride, PanelPairs<true, kFirst>{w}, sums);
-    PrefetchStep<kStepBytes, kPackedX>(ahead.at);
+  InterleavedPairs<kVectors> pairs;
+#pragma GCC unroll 2
+  for (int v = 0; v < kVectors; ++v) pairs.at[v] = tile.weight + (kFirst + v) * kPairBytes / 2;
+  for (int64_t k = 0; k < tile.count; k += 2) {
+    AddPair(x, row_stride, kWordStride, pairs, sums);
+    PrefetchStep<2 * Bf16Pairs::kStepBytes, kPackedX>(ahead.at);
     x += kWordsPerPair * kWordStride;
-    w += kStepBytes;
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) pairs.at[v] += kPairBytes;
     ahead.at += 2 * ahead.step;
-  }
-  if (tile.count % 2 != 0) {
-    AddPair(x, row_stride, kWordStride, PanelPairs<false, kFirst>{w}, sums);
   }
 }
 
@@ -151,29 +156,44 @@ void RunPairs(const Tile& tile, Ahead ahead) {
   StoreSums<kRows, kFirst, kVectors>(tile, sums);
 }
 
+// One k of a panel and of the rows at `x`.
+template <typename Panel, int kNumber, int kRows, int kFirst, int kVectors>
+BH_INLINE void AddInput(const float* x, int64_t x_stride, const char* w,
+                        Sums<kRows, kVectors>& sums) {
+  F32x16 column[2];
+  column[0] = Panel::template Column<kFirst, kNumber>(w);
+  if constexpr (kVectors == 2) column[1] = Panel::template Column<kFirst + 1, kNumber>(w);
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    const F32x16 input = Set1(x[r * x_stride]);
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) sums[r][v] = Fma(input, column[v], sums[r][v]);
+  }
+}
+
 // Vectors [kFirst, kFirst + kVectors) of the panel.
 template <typename Panel, bool kPackedX, int kRows, int kFirst, int kVectors>
 void RunTile(const Tile& tile, Ahead ahead) {
+  constexpr int kNumbers = Panel::kNumbers;
   Sums<kRows, kVectors> sums;
   StartSums<kRows, kFirst, kVectors>(tile, sums);
   const float* x = tile.x;
   const char* w = tile.weight;
-  const int64_t x_stride = tile.x_stride;
-#pragma GCC unroll 4
-  for (int64_t k = 0; k < tile.count; ++k) {
-    F32x16 column[2];
-    column[0] = Panel::template Column<kFirst>(w);
-    if constexpr (kVectors == 2) column[1] = Panel::template Column<kFirst + 1>(w);
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      const F32x16 input = Set1(kPackedX ? x[r] : x[r * x_stride]);
+  const int64_t row_stride = kPackedX ? 1 : tile.x_stride;
+  constexpr int64_t kInputStride = kPackedX ? kRows : 1;
 #pragma GCC unroll 2
-      for (int v = 0; v < kVectors; ++v) sums[r][v] = Fma(input, column[v], sums[r][v]);
+  for (int64_t k = 0; k < tile.count / kNumbers; ++k) {
+    AddInput<Panel, 0, kRows, kFirst, kVectors>(x, row_stride, w, sums);
+    if constexpr (kNumbers == 2) {
+      AddInput<Panel, 1, kRows, kFirst, kVectors>(x + kInputStride, row_stride, w, sums);
     }
-    PrefetchStep<Panel::kStepBytes, kPackedX>(ahead.at);
-    x += kPackedX ? kRows : 1;
-    w += Panel::kStepBytes;
-    ahead.at += ahead.step;
+    PrefetchStep<kNumbers * Panel::kStepBytes, kPackedX>(ahead.at);
+    x += kNumbers * kInputStride;
+    w += kNumbers * Panel::kStepBytes;
+    ahead.at += kNumbers * ahead.step;
+  }
+  if (tile.count % kNumbers != 0) {
+    AddInput<Panel, 0, kRows, kFirst, kVectors>(x, row_stride, w, sums);
   }
   JoinSums<kRows, kFirst, kVectors>(tile, sums);
   StoreSums<kRows, kFirst, kVectors>(tile, sums);
@@ -181,7 +201,7 @@ void RunTile(const Tile& tile, Ahead ahead) {
 
 template <typename Panel, bool kPackedX, int kRows, int kFirst, int kVectors>
 BH_INLINE void RunVectors(const Tile& tile, Ahead ahead) {
-  if constexpr (Panel::kInPairs) {
+  if constexpr (kAreSame<Panel, Bf16Pairs>) {
     RunPairs<kPackedX, kRows, kFirst, kVectors>(tile, ahead);
   } else {
     RunTile<Panel, kPackedX, kRows, kFirst, kVectors>(tile, ahead);

@@ -84,7 +84,9 @@ void ReferenceBackend::VisitSliceSums(const Linear& weight, ConstMatrixView x,
     WeightRow(weight, n, row.data());
     for (int64_t t = 0; t < x.rows(); ++t) {
       for (int64_t k = 0; in_bf16 && k < x.cols(); ++k) {
-        rounded[k] = F32OfBf16(Bf16OfF32(x.F32(t)[k]));
+        const float input = x.F32(t)[k];
+        rounded[k] = floats == ActivationDType::kBf16 ? ordered::RoundFlushed(input)
+                                                      : F32OfBf16(Bf16OfF32(input));
       }
       for (size_t slice = 0; slice < sums.size(); ++slice) {
         sums[slice] = chain(in_bf16 ? rounded.data() : x.F32(t), row.data(), borders[slice],

@@ -60,12 +60,16 @@ class PanelSink final : public WeightSink {
       const int64_t first = std::max(row_begin, panel * kPanelColumns);
       const int64_t last = std::min(row_end, (panel + 1) * kPanelColumns);
       const ConstMatrixView part = rows.Rows(first - row_begin, last - first);
-      for (int64_t k = 0; k < shape.cols; k += kBlock) {
-        const int64_t count = std::min(kBlock, shape.cols - k);
-        if (part.rows() == kPanelColumns) {
-          PutWholeBlock(panel, part, k, count);
-        } else {
-          PutBlock(panel, first % kPanelColumns, part, k, count);
+      for (int slice = 0; slice < shape.num_slices(); ++slice) {
+        const int64_t end = shape.k_borders[slice + 1];
+        for (int64_t k = shape.k_borders[slice]; k < end; k += kBlock) {
+          std::byte* const block = BlockAt(panel, slice, k);
+          const int64_t count = std::min(kBlock, end - k);
+          if (part.rows() == kPanelColumns) {
+            PutWholeBlock(part, k, count, block);
+          } else {
+            PutBlock(first % kPanelColumns, part, k, count, block);
+          }
         }
       }
     }
@@ -75,12 +79,19 @@ class PanelSink final : public WeightSink {
   void PutGroupIndex(absl::Span<const int32_t>) override { BH_CHECK(false); }
 
  private:
-  std::byte* BlockAt(int64_t panel, int64_t k) const {
-    return linear_.packed + (panel * linear_.shape.cols + k) * kPanelColumns * DTypeBytes(dtype_);
+  std::byte* BlockAt(int64_t panel, int slice, int64_t k) const {
+    const LinearShape& shape = linear_.shape;
+    if (dtype_ != DType::kBF16) {
+      return linear_.packed + (panel * shape.cols + k) * kPanelColumns * DTypeBytes(dtype_);
+    }
+    const int64_t* const borders = shape.k_borders.data();
+    const int64_t pairs = panel * PairsBefore(borders, shape.num_slices()) +
+                          PairsBefore(borders, slice) + (k - borders[slice]) / 2;
+    return linear_.packed + pairs * kPairBytes;
   }
 
   // All rows of one panel; inputs [k, k + count).
-  void PutWholeBlock(int64_t panel, ConstMatrixView rows, int64_t k, int64_t count) {
+  void PutWholeBlock(ConstMatrixView rows, int64_t k, int64_t count, std::byte* block) {
     const ConvertFunction convert = ConversionOf(rows.dtype(), dtype_, convert_);
     alignas(64) std::byte converted[kPanelColumns][kBlock * sizeof(float)];
     const void* row[kPanelColumns];
@@ -89,12 +100,14 @@ class PanelSink final : public WeightSink {
       if (convert != nullptr) convert(from, count, converted[i]);
       row[i] = convert != nullptr ? converted[i] : from;
     }
-    uint32_t* out = reinterpret_cast<uint32_t*>(BlockAt(panel, k));
-    if (dtype_ == DType::kF32) {
-      packing_.interleave(row, count, kPanelColumns, out);
-      packing_.interleave(row + kPairs, count, kPanelColumns, out + kPairs);
-    } else if (dtype_ == DType::kBF16) {
-      packing_.pair_halves(row, row + kPairs, count, out);
+    uint32_t* const out = reinterpret_cast<uint32_t*>(block);
+    if (dtype_ != DType::kF16) {
+      const int64_t words = dtype_ == DType::kBF16 ? count / 2 : count;
+      packing_.interleave(row, words, kPanelColumns, out);
+      packing_.interleave(row + kPairs, words, kPanelColumns, out + kPairs);
+      for (int64_t i = 0; i < kPanelColumns && dtype_ == DType::kBF16 && count % 2 != 0; ++i) {
+        out[words * kPanelColumns + i] = static_cast<const uint16_t*>(row[i])[count - 1];
+      }
     } else {
       const void* even[kPairs];
       const void* odd[kPairs];
@@ -107,46 +120,47 @@ class PanelSink final : public WeightSink {
   }
 
   // Rows that are columns [column, column + rows.rows()) of one panel; inputs [k, k + count).
-  void PutBlock(int64_t panel, int64_t column, ConstMatrixView rows, int64_t k, int64_t count) {
-    std::byte* block = BlockAt(panel, k);
-    if (dtype_ == DType::kF32) {
-      PutPairs<uint32_t, uint64_t>(column, rows, k, count, {2, 1}, block);
-    } else if (dtype_ == DType::kF16) {
-      PutPairs<uint16_t, uint32_t>(column, rows, k, count, {2, 1}, block);
-    } else {
-      PutPairs<uint16_t, uint32_t>(column, rows, k, count, {1, kPairs}, block);
+  void PutBlock(int64_t column, ConstMatrixView rows, int64_t k, int64_t count, std::byte* block) {
+    if (dtype_ == DType::kF32) return PutColumns<uint32_t, 1>(column, rows, k, count, block);
+    if (dtype_ == DType::kBF16) return PutColumns<uint16_t, 2>(column, rows, k, count, block);
+    PutPairs(column, rows, k, count, block);
+  }
+
+  // Words of 32 bits, of kNumbers numbers each.
+  template <typename Number, int kNumbers>
+  void PutColumns(int64_t column, ConstMatrixView rows, int64_t k, int64_t count,
+                  std::byte* block) {
+    RowReader<Number> reader(rows, ConversionOf(rows.dtype(), dtype_, convert_));
+    for (int64_t r = 0; r < rows.rows(); ++r) {
+      const Number* const from = reader.Read(r, k, count);
+      uint32_t* const to = reinterpret_cast<uint32_t*>(block) + column + r;
+      for (int64_t i = 0; i < count; i += kNumbers) {
+        uint32_t word = from[i];
+        if (kNumbers == 2 && i + 1 < count) word |= static_cast<uint32_t>(from[i + 1]) << 16;
+        to[i / kNumbers * kPanelColumns] = word;
+      }
     }
   }
 
-  // Word i of a k holds the columns i * step and i * step + apart.
-  struct Pairing {
-    int64_t step;
-    int64_t apart;
-  };
-
-  // Words are written where both columns are ours; a half alone is written alone, for the other may
-  // be another thread's.
-  template <typename Half, typename Word>
-  void PutPairs(int64_t column, ConstMatrixView rows, int64_t k, int64_t count, Pairing pairing,
-                std::byte* block) {
+  // Of f16, whose words hold two columns: they are written where both are ours; a half alone is
+  // written alone, for the other may be another thread's.
+  void PutPairs(int64_t column, ConstMatrixView rows, int64_t k, int64_t count, std::byte* block) {
     const ConvertFunction convert = ConversionOf(rows.dtype(), dtype_, convert_);
-    RowReader<Half> low_reader(rows, convert);
-    RowReader<Half> high_reader(rows, convert);
+    RowReader<uint16_t> low_reader(rows, convert);
+    RowReader<uint16_t> high_reader(rows, convert);
     for (int64_t pair = 0; pair < kPairs; ++pair) {
-      const int64_t low_row = pair * pairing.step - column;
-      const int64_t high_row = low_row + pairing.apart;
+      const int64_t low_row = 2 * pair - column;
+      const int64_t high_row = low_row + 1;
       const bool has_low = low_row >= 0 && low_row < rows.rows();
       const bool has_high = high_row >= 0 && high_row < rows.rows();
-      const Half* low = has_low ? low_reader.Read(low_row, k, count) : nullptr;
-      const Half* high = has_high ? high_reader.Read(high_row, k, count) : nullptr;
+      const uint16_t* low = has_low ? low_reader.Read(low_row, k, count) : nullptr;
+      const uint16_t* high = has_high ? high_reader.Read(high_row, k, count) : nullptr;
       if (has_low && has_high) {
-        Word* to = reinterpret_cast<Word*>(block) + pair;
-        for (int64_t i = 0; i < count; ++i) {
-          to[i * kPairs] = low[i] | Word{high[i]} << (8 * sizeof(Half));
-        }
+        uint32_t* to = reinterpret_cast<uint32_t*>(block) + pair;
+        for (int64_t i = 0; i < count; ++i) to[i * kPairs] = low[i] | uint32_t{high[i]} << 16;
       } else if (has_low || has_high) {
-        const Half* from = has_low ? low : high;
-        Half* to = reinterpret_cast<Half*>(block) + 2 * pair + (has_high ? 1 : 0);
+        const uint16_t* from = has_low ? low : high;
+        uint16_t* to = reinterpret_cast<uint16_t*>(block) + 2 * pair + (has_high ? 1 : 0);
         for (int64_t i = 0; i < count; ++i) to[i * kPanelColumns] = from[i];
       }
     }
@@ -183,6 +197,9 @@ PanelFormat PanelFormatOf(WeightFormat format) {
 int64_t PanelBytes(const LinearShape& shape) {
   if (IsQuantized(shape.format)) return QuantizedPanelBytes(shape);
   const int64_t panels = CeilDiv(shape.rows, kPanelColumns);
+  if (shape.format == WeightFormat::kBF16) {
+    return panels * PairsBefore(shape.k_borders.data(), shape.num_slices()) * kPairBytes;
+  }
   return panels * kPanelColumns * shape.cols * DTypeBytes(DTypeOf(shape.format));
 }
 
@@ -207,9 +224,20 @@ void UnpackRow(const Linear& linear, int64_t row, float* out) {
     const uint16_t* from = reinterpret_cast<const uint16_t*>(panel) + column;
     for (int64_t k = 0; k < inputs; ++k) out[k] = F32OfF16(from[k * kPanelColumns]) + 0.0f;
   } else {
-    const uint16_t* from =
-        reinterpret_cast<const uint16_t*>(panel) + column % kPairs * 2 + (column >= kPairs ? 1 : 0);
-    for (int64_t k = 0; k < inputs; ++k) out[k] = F32OfBf16(from[k * kPanelColumns]) + 0.0f;
+    const std::vector<int64_t>& borders = linear.shape.k_borders;
+    const int num_slices = linear.shape.num_slices();
+    const uint32_t* from =
+        reinterpret_cast<const uint32_t*>(
+            linear.packed +
+            row / kPanelColumns * PairsBefore(borders.data(), num_slices) * kPairBytes) +
+        column;
+    for (int slice = 0; slice < num_slices; ++slice) {
+      for (int64_t k = borders[slice]; k < borders[slice + 1]; ++k) {
+        const bool is_odd = (k - borders[slice]) % 2 != 0;
+        out[k] = F32OfBf16(static_cast<uint16_t>(is_odd ? *from >> 16 : *from)) + 0.0f;
+        if (is_odd || k + 1 == borders[slice + 1]) from += kPanelColumns;
+      }
+    }
   }
 }
 

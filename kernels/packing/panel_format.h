@@ -2,14 +2,28 @@
 // padded with zeros to whole panels:
 //   f32   [N/32][K][32 x f32]
 //   f16   [N/32][K][32 x u16]
-//   bf16  [N/32][K][16 x u32]   low half: output i of the panel, high half: output 16 + i
+//   bf16  [N/32][pairs of K][32 x u32]   low half: an even k of a slice, high half: the next one,
+//   or
+//         0 where a slice ends with half a pair. Each slice begins with a whole pair.
 // Quantised ones are in kernels/packing/quantized_layout.h. Lanes run along N, never along K, so
 // each output is the one chain that memory/linear.h promises.
 #pragma once
 
+#include <stdint.h>
+
 namespace bulkhead {
+
+inline constexpr int kPanelColumns = 32;
 
 enum class PanelFormat { kF32, kBf16, kF16, kInt8, kInt4, kFp4, kFp8 };
 inline constexpr int kNumFloatPanelFormats = 3;  // the first ones
+
+// Of a panel in bf16: the pairs of the slices in front of `slice`, or of all.
+static constexpr int64_t PairsBefore(const int64_t* k_borders, int slice) {
+  int64_t pairs = 0;
+  for (int i = 0; i < slice; ++i) pairs += (k_borders[i + 1] - k_borders[i] + 1) / 2;
+  return pairs;
+}
+inline constexpr int64_t kPairBytes = 4 * kPanelColumns;
 
 }  // namespace bulkhead

@@ -17,7 +17,6 @@
 
 namespace bulkhead {
 
-inline constexpr int kPanelColumns = 32;
 inline constexpr int kMaxCellInputs = 128;
 
 struct PackedCell {

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "kernels/simd/exp_constants.h"
+#include "kernels/simd/number_format.h"
 
 namespace bulkhead::ordered {
 namespace {
@@ -46,6 +47,10 @@ float InFlushMode(const Chain& chain) {
 }
 
 }  // namespace
+
+float RoundFlushed(float x) {
+  return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : F32OfBf16(Bf16OfF32(x));
+}
 
 float PairChain(const float* x, const float* w, int64_t begin, int64_t end) {
   return InFlushMode([&] { return FlushedPairChain(x, w, begin, end); });

@@ -18,6 +18,9 @@ float Exp2ForBf16(float x);
 // soft_cap * tanh(x / soft_cap), by kernels/simd/soft_cap.h; x where soft_cap is 0.
 float SoftCap(float x, float soft_cap);
 
+// To bf16, denormal numbers as 0.
+float RoundFlushed(float x);
+
 // The chain of ActivationDType::kBf16 over x[k] * w[k], k in [begin, end), of numbers that bf16
 // holds.
 float PairChain(const float* x, const float* w, int64_t begin, int64_t end);

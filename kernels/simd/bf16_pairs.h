@@ -27,18 +27,6 @@ BH_INLINE void InFlushMode(F32x16 (&sums)[kRows][kVectors], const Body& body) {
 
 // Where vectors of pairs lie. Vector v of their even numbers is Number<0>(v), of the odd ones
 // Number<1>(v).
-// Columns of a panel, from vector kFirst on, at the two k's from `w` on. Unless `kBoth` the second
-// k is none, and counts as 0.
-template <bool kBoth, int kFirst>
-struct PanelPairs {
-  const char* w;
-  template <int kWord>
-  BH_INLINE F32x16 Number(int v) const {
-    if constexpr (kWord == 1 && !kBoth) return Zero();
-    const uint32_t* const words = reinterpret_cast<const uint32_t*>(w) + kWord * kLanes;
-    return kFirst + v == 0 ? LoadBf16Low(words) : LoadBf16High(words);
-  }
-};
 // Even numbers from at[v] on, and odd ones `odd` behind them.
 template <int kVectors>
 struct CachePairs {
@@ -94,11 +82,18 @@ BH_INLINE void AddPair(const float* x, int64_t row_stride, int64_t word_stride, 
   AddNumbers<0>(x, row_stride, pairs, sums);
 }
 
-// Words of the 16 pairs of 32 numbers, `a` first, rounded to bf16.
+// A denormal number becomes 0, of its sign.
+BH_INLINE F32x16 Flushed(F32x16 a) {
+  const F32x16 magnitude = FromBits(And(BitsOf(a), SetI1(0x7FFFFFFF)));
+  const F32x16 zero = FromBits(And(BitsOf(a), SetI1(static_cast<int32_t>(0x80000000))));
+  return Select(Less(magnitude, Set1(0x1p-126f)), zero, a);
+}
+
+// Words of the 16 pairs of 32 numbers, `a` first, rounded to bf16, denormal ones as 0.
 BH_INLINE void StorePairs(float* words, F32x16 a, F32x16 b) {
   uint16_t rounded[2 * kLanes];
-  StoreBf16(rounded, a);
-  StoreBf16(rounded + kLanes, b);
+  StoreBf16(rounded, Flushed(a));
+  StoreBf16(rounded + kLanes, Flushed(b));
   Store(words, LoadBf16(rounded));
   Store(words + kLanes, LoadBf16(rounded + kLanes));
 }

@@ -54,16 +54,6 @@ BH_INLINE void DotBf16Tiles() {
 // The differences of the bytes of `a` and `b`, modulo 256.
 BH_INLINE I32x16 SubBytes(I32x16 a, I32x16 b) { return {_mm512_sub_epi8(a.v, b.v)}; }
 
-// Of two k's of a panel in bf16 ([16 words]: columns i and 16 + i) the pairs of columns 0 to 15
-// into `low`, of the others into `high`: [16][2], what weights of DotBf16Tiles are.
-BH_INLINE void InterleavePairs(const char* even, const char* odd, char* low, char* high) {
-  constexpr __mmask32 kHigh = 0xAAAAAAAA;  // of each word
-  const __m512i first = _mm512_loadu_si512(even);
-  const __m512i second = _mm512_loadu_si512(odd);
-  _mm512_storeu_si512(low, _mm512_mask_blend_epi16(kHigh, first, _mm512_slli_epi32(second, 16)));
-  _mm512_storeu_si512(high, _mm512_mask_blend_epi16(kHigh, _mm512_srli_epi32(first, 16), second));
-}
-
 // Rounds to bf16, to nearest even, denormal inputs as 0: 32 numbers, `a` first. CPUs with amx_bf16
 // have this; one vector would take as long.
 BH_INLINE void StoreRounded(uint16_t* p, F32x16 a, F32x16 b) {

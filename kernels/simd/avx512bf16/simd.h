@@ -26,16 +26,6 @@ BH_INLINE F32x16 DotPairs(F32x16 acc, __m512 inputs, __m512i columns) {
 
 inline constexpr __mmask32 kOddNumbers = 0xAAAAAAAA;  // of words
 
-template <bool kBoth, int kFirst>
-struct PanelPairs {
-  const char* w;
-  BH_INLINE __m512i Words(int v) const {
-    const __m512i even = _mm512_loadu_si512(w);
-    const __m512i odd = kBoth ? _mm512_loadu_si512(w + 64) : _mm512_setzero_si512();
-    return kFirst + v == 0 ? _mm512_mask_blend_epi16(kOddNumbers, even, _mm512_slli_epi32(odd, 16))
-                           : _mm512_mask_blend_epi16(kOddNumbers, _mm512_srli_epi32(even, 16), odd);
-  }
-};
 template <int kVectors>
 struct CachePairs {
   const uint16_t* at[kVectors];

@@ -137,18 +137,6 @@ BH_INLINE I32x16 SubBytes(I32x16 a, I32x16 b) {
   return a;
 }
 
-BH_INLINE void InterleavePairs(const char* even, const char* odd, char* low, char* high) {
-  for (int i = 0; i < 16; ++i) {
-    uint32_t first, second;
-    __builtin_memcpy(&first, even + 4 * i, 4);
-    __builtin_memcpy(&second, odd + 4 * i, 4);
-    const uint32_t pairs[2] = {(first & 0xFFFF) | second << 16,
-                               first >> 16 | (second & 0xFFFF0000u)};
-    __builtin_memcpy(low + 4 * i, &pairs[0], 4);
-    __builtin_memcpy(high + 4 * i, &pairs[1], 4);
-  }
-}
-
 BH_INLINE void StoreRounded(uint16_t* p, F32x16 a, F32x16 b) {
   for (int i = 0; i < 2 * kLanes; ++i) {
     const float x = i < kLanes ? a.v[i] : b.v[i - kLanes];

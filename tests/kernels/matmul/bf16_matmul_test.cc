@@ -91,6 +91,8 @@ TEST_P(Bf16MatMulTest, BeginsEachSliceWithAWholePair) {
     ExpectBits({rows, 40, {0, 1, 2, 3, 4}});
     ExpectBits({rows, 96, {0, 515}});
     ExpectBits({rows, 96, {0, 1029, 3000}});
+    // Blocks of as many inputs as there is room for.
+    ExpectBits({rows, 32, {0, 1023, 2046}});
   }
 }
 
@@ -105,6 +107,13 @@ TEST_P(Bf16MatMulTest, TakesDenormalNumbersAsZero) {
   EXPECT_EQ(Product(c, 1, {0.5F, 0}, {kSmall, 0})[0], 0);          // a result
   EXPECT_EQ(Product(c, 1, {0.5F, 0.5F}, {kSmall, kSmall})[0], 0);  // each on its own
   EXPECT_EQ(Product(c, 1, {1, 0}, {kSmall, 0})[0], kSmall);
+  // One that would be rounded up to the smallest normal number, in one row and in many.
+  constexpr float kNearlySmall = 0x1.FEp-127F;
+  for (const int64_t rows : {1, 5, 13}) {
+    const std::vector<float> x(rows, kNearlySmall);
+    EXPECT_EQ(Product({rows, 1, {0, 1}}, 1, {1}, x), std::vector<float>(rows, 0)) << rows;
+    EXPECT_EQ(Ordered({rows, 1, {0, 1}}, {1}, x), std::vector<float>(rows, 0)) << rows;
+  }
 }
 
 TEST_P(Bf16MatMulTest, RoundsInputsToNearestEven) {

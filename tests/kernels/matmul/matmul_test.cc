@@ -96,6 +96,17 @@ TEST_P(MatMulTest, EqualsThePlainChainForOddShapes) {
   }
 }
 
+// A weight in bf16 is in pairs, which no block parts.
+TEST_P(MatMulTest, EqualsThePlainChainForSlicesOfOddBlocks) {
+  for (const int64_t rows : {1, 5, 13}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      ExpectBits({rows, 33, 1023, {0, 1023}, dtype}, {1});
+      ExpectBits({rows, 33, 2047, {0, 1023, 2047}, dtype}, {1});
+      ExpectBits({rows, 33, 2047, {0, 1, 2047}, dtype}, {2});
+    }
+  }
+}
+
 TEST_P(MatMulTest, JoinsSlicesAsABalancedTree) {
   uint32_t seed = 0;
   for (const int num_slices : {1, 2, 4, 8}) {

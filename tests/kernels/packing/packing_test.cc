@@ -152,9 +152,12 @@ TEST_P(ConvertTest, PadsTheLastPanelWithZeros) {
   Buffer memory;
   const Linear linear = cpu.Pack(LinearShape::Whole(33, 5, DType::kBF16),
                                  std::vector<float>(33 * 5, 1.0f), DType::kF32, memory);
-  ASSERT_EQ(memory.bytes(), 2 * 5 * 32 * 2);
-  const uint16_t* second = reinterpret_cast<const uint16_t*>(linear.packed) + 5 * 32;
-  for (int i = 0; i < 5 * 32; ++i) EXPECT_EQ(second[i], i % 32 == 0 ? 0x3F80 : 0);
+  // 5 inputs are two pairs and a half one.
+  ASSERT_EQ(memory.bytes(), 2 * 3 * 32 * 4);
+  const uint32_t* second = reinterpret_cast<const uint32_t*>(linear.packed) + 3 * 32;
+  for (int i = 0; i < 3 * 32; ++i) {
+    EXPECT_EQ(second[i], i == 64 ? 0x3F80U : i % 32 == 0 ? 0x3F803F80U : 0U);
+  }
 }
 
 // Rows arrive in any pieces and from several threads, also rows of one panel.
