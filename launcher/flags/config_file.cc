@@ -12,7 +12,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -23,6 +22,7 @@
 namespace bulkhead {
 namespace {
 
+constexpr size_t kMostBytes = size_t{64} << 10;
 // Letters of a name that make it long enough to tell a slip from another name.
 constexpr size_t kMinName = 6;
 // Variables that are no flags.
@@ -33,11 +33,11 @@ absl::Status WrongAt(absl::string_view path, size_t line, absl::string_view why)
   return absl::InvalidArgumentError(absl::StrCat(path, ":", line, ": ", why));
 }
 
-// What is written there, as far as it is worth showing.
-std::string LineOf(absl::string_view text, size_t number) {
-  const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
-  if (number == 0 || number > lines.size()) return "";
-  return std::string(absl::StripAsciiWhitespace(lines[number - 1]).substr(0, 80));
+absl::string_view LineAt(absl::string_view text, size_t number) {
+  for (; number > 1 && !text.empty(); --number) {
+    text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
+  }
+  return text.substr(0, text.find('\n'));
 }
 
 // As on the command line; none of a section, a date or a list.
@@ -67,16 +67,24 @@ std::optional<std::vector<std::string>> TextsOf(const toml::node& value) {
 
 absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(const std::string& path) {
   BH_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  // The parser's tree is as deep as a key has dots, and ends by recursion.
+  if (text.size() > kMostBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": ", text.size(), " bytes are more than the ", kMostBytes,
+        " of a config file; give a file of flags alone, and long values on the command line"));
+  }
   toml::table table;
   try {
     table = toml::parse(text, path);
   } catch (const toml::parse_error& error) {
     const size_t line = error.source().begin.line;
+    // As far as it is worth showing.
+    const auto written = absl::StripAsciiWhitespace(LineAt(text, line)).substr(0, 80);
     const std::string why(error.description());
-    return WrongAt(path, line,
-                   absl::StrCat("'", LineOf(text, line), "' is no TOML (",
-                                absl::StripPrefix(why, "Error while parsing "),
-                                "); write a text in quotes, and each key once"));
+    return WrongAt(
+        path, line,
+        absl::StrCat("'", written, "' is no TOML (", absl::StripPrefix(why, "Error while parsing "),
+                     "); write a text in quotes, and each key once"));
   }
   std::vector<ConfigEntry> entries;
   std::set<std::string> seen;

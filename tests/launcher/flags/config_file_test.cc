@@ -155,5 +155,16 @@ TEST_F(ConfigFileTest, WhatIsWrongIsNamedWithItsOrigin) {
   EXPECT_EQ(Parse({}).status().message(), "BULKHEAD_MAX_NUM_SEQS: --max-num-seqs: no number");
 }
 
+TEST_F(ConfigFileTest, AFileOfMoreThan64KiBIsRefusedHoweverDeepItIs) {
+  std::string deep;
+  for (int i = 0; i < 300000; ++i) deep += "a.";
+  EXPECT_THAT(Parse({"--config", File(deep + "a = 1\n")}).status().message(),
+              HasSubstr("bulkhead.toml: 600006 bytes are more than the 65536 of a config file"));
+  const std::string most = "max-num-seqs = 4\n" + std::string((64 << 10) - 18, '#') + "\n";
+  EXPECT_TRUE(Parse({"--config", File(most)}).ok());
+  EXPECT_EQ(seqs_, 4);
+  EXPECT_FALSE(Parse({"--config", File(most + "#")}).ok());
+}
+
 }  // namespace
 }  // namespace bulkhead
