@@ -78,6 +78,9 @@ class Flags {
     std::string group;
     Apply apply;
     bool hidden = false;
+
+    std::string Name() const;  // "--max-num-seqs" of "--max-num-seqs,--max-batch-size"
+    std::vector<std::string> Names() const;  // without the "!" of what switches off
   };
 
   // What a flag was given, and by whom.
@@ -86,7 +89,7 @@ class Flags {
     std::string origin;               // "flag", "BULKHEAD_...", "file NAME"
   };
 
-  // Fills given_; `options` are CLI11's of flags_.
+  // Fill given_; `options` are CLI11's of flags_.
   absl::Status AddPositionals(const std::vector<std::string>& rest);
   void AddEnvironment();
   absl::Status AddFile(const std::string& path, const CLI::App& app,

@@ -1,0 +1,77 @@
+// Where flags come from that the command line does not give, and what --print-config says of all.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "CLI/App.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "launcher/flags/config_file.h"
+#include "launcher/flags/flags.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr size_t kOriginColumn = 34;
+
+}  // namespace
+
+void Flags::AddEnvironment() {
+  for (size_t i = 0; i < flags_.size(); ++i) {
+    const std::string variable = EnvironmentNameOf(flags_[i].Name());
+    const char* value = std::getenv(variable.c_str());
+    if (given_[i].values.empty() && value != nullptr) given_[i] = {{value}, variable};
+  }
+  if (!follows_rank0()) WarnOfMisspeltEnvironment(Names());
+}
+
+absl::Status Flags::AddFile(const std::string& path, const CLI::App& app,
+                            const std::vector<CLI::Option*>& options) {
+  // mpirun gives every rank the same arguments, but not the file.
+  if (follows_rank0() && !std::filesystem::exists(path)) return absl::OkStatus();
+  BH_ASSIGN_OR_RETURN(const std::vector<ConfigEntry> entries, ReadConfigFile(path));
+  for (const ConfigEntry& entry : entries) {
+    const CLI::Option* const option = app.get_option_no_throw(entry.flag);
+    const auto flag = std::find(options.begin(), options.end(), option);
+    if (flag == options.end()) {
+      const std::string nearest = Nearest(entry.flag, Names());
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, ":", entry.line, ": unknown key ", entry.flag.substr(2), " of 'bulkhead ", command_,
+          "'", nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest.substr(2), "?")));
+    }
+    Given& one = given_[flag - options.begin()];
+    if (!one.values.empty()) continue;
+    one = {entry.values, absl::StrCat("file ", path, ":", entry.line)};
+    if (option->get_expected_max() > 0) continue;
+    for (std::string& value : one.values)
+      value = option->get_flag_value(entry.flag.substr(2), value);
+  }
+  return absl::OkStatus();
+}
+
+std::string Flags::ConfigText() const {
+  std::string text;
+  for (size_t i = 0; i < flags_.size(); ++i) {
+    if (flags_[i].hidden) continue;
+    const std::string key = flags_[i].Name().substr(2);
+    std::string line;
+    if (given_[i].values.empty()) {
+      line = absl::StrCat("# ", key);
+    } else {
+      std::vector<std::string> quoted;
+      for (const std::string& value : given_[i].values) {
+        quoted.push_back(TomlString(value));
+      }
+      line = absl::StrCat(
+          key, " = ",
+          quoted.size() == 1 ? quoted[0] : absl::StrCat("[", absl::StrJoin(quoted, ", "), "]"));
+    }
+    line.resize(std::max(line.size() + 2, kOriginColumn), ' ');
+    absl::StrAppend(&text, line, "# ", given_[i].values.empty() ? "default" : given_[i].origin,
+                    "\n");
+  }
+  return text;
+}
+
+}  // namespace bulkhead
