@@ -4,16 +4,22 @@
 #include <filesystem>
 
 #include "CLI/App.hpp"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "launcher/flags/config_file.h"
 #include "launcher/flags/flags.h"
+#include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
 namespace {
 
 constexpr size_t kOriginColumn = 34;
+
+std::string InOneLine(const std::string& text) {
+  return IsValidUtf8(text) ? absl::Utf8SafeCEscape(text) : absl::CHexEscape(text);
+}
 
 }  // namespace
 
@@ -50,7 +56,7 @@ absl::Status Flags::AddFile(const std::string& path, const CLI::App& app,
   return absl::OkStatus();
 }
 
-std::string Flags::ConfigText() const {
+absl::StatusOr<std::string> Flags::ConfigText() const {
   std::string text;
   for (size_t i = 0; i < flags_.size(); ++i) {
     if (flags_[i].hidden) continue;
@@ -61,6 +67,11 @@ std::string Flags::ConfigText() const {
     } else {
       std::vector<std::string> quoted;
       for (const std::string& value : given_[i].values) {
+        if (!IsValidUtf8(value)) {
+          return absl::InvalidArgumentError(absl::StrCat(
+              flags_[i].Name(), ": \"", absl::CHexEscape(value),
+              "\" is not UTF-8, as a config file must be; leave --print-config out, or rename it"));
+        }
         quoted.push_back(TomlString(value));
       }
       line = absl::StrCat(
@@ -68,8 +79,8 @@ std::string Flags::ConfigText() const {
           quoted.size() == 1 ? quoted[0] : absl::StrCat("[", absl::StrJoin(quoted, ", "), "]"));
     }
     line.resize(std::max(line.size() + 2, kOriginColumn), ' ');
-    absl::StrAppend(&text, line, "# ", given_[i].values.empty() ? "default" : given_[i].origin,
-                    "\n");
+    absl::StrAppend(&text, line, "# ",
+                    given_[i].values.empty() ? "default" : InOneLine(given_[i].origin), "\n");
   }
   return text;
 }

@@ -226,7 +226,9 @@ absl::StatusOr<bool> Flags::Parse(absl::Span<const std::string> args) {
     if (!config_path.empty()) BH_RETURN_IF_ERROR(AddFile(config_path, app, options));
   }
   BH_RETURN_IF_ERROR(ApplyAll());
-  if (print_config->count() > 0) config_text_ = ConfigText();
+  if (print_config->count() > 0) {
+    BH_ASSIGN_OR_RETURN(config_text_, ConfigText());
+  }
   return print_config->count() > 0;
 }
 

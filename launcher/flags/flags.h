@@ -95,7 +95,7 @@ class Flags {
   absl::Status AddFile(const std::string& path, const CLI::App& app,
                        const std::vector<CLI::Option*>& options);
   absl::Status ApplyAll() const;
-  std::string ConfigText() const;
+  absl::StatusOr<std::string> ConfigText() const;
   absl::Status CheckNames(absl::Span<const std::string> args) const;
   std::vector<std::string> Names() const;
   std::vector<Flag> ListedFlags() const;  // what the help shows

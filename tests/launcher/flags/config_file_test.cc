@@ -1,6 +1,7 @@
 #include "launcher/flags/config_file.h"
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include "absl/strings/numbers.h"
@@ -117,6 +118,19 @@ TEST_F(ConfigFileTest, PrintConfigTellsEachValueAndItsOriginAsAFileThatReadsBack
   ASSERT_EQ(again->size(), 2U);
   EXPECT_EQ(again->front().flag, "--max-num-seqs");
   EXPECT_THAT(again->back().values, ElementsAre("a \"b\""));
+}
+
+TEST_F(ConfigFileTest, AValueThatIsNotUtf8IsNotPrintedAndAPathStaysInItsComment) {
+  EXPECT_TRUE(Parse({"--host=caf\xe9"}).ok());
+  EXPECT_THAT(Parse({"--host=caf\xe9", "--print-config"}).status().message(),
+              HasSubstr("--host: \"caf\\xe9\" is not UTF-8"));
+  const std::string path = File("host = \"a\"\n"),
+                    odd = testing::TempDir() + "/a\nmodel = \xff.toml";
+  std::filesystem::rename(path, odd);
+  ASSERT_TRUE(Parse({"--config", odd, "--print-config"}).ok());
+  EXPECT_THAT(flags_.Help(), HasSubstr("/a\\nmodel = \\xff.toml:1\n"));
+  EXPECT_TRUE(ReadConfigFile(File(flags_.Help())).ok());
+  std::filesystem::remove(odd);
 }
 
 TEST_F(ConfigFileTest, AMisspeltVariableIsWarnedOfWithTheNearest) {
