@@ -27,6 +27,9 @@
 namespace bulkhead {
 namespace {
 
+// How long a reader of results may stall when the process ends.
+constexpr absl::Duration kLastLines = absl::Seconds(2);
+
 // Requests that were submitted together. Thread-safe.
 class GeneratedBatch {
  public:
@@ -90,6 +93,17 @@ RankFigures RunMeasured(RankProcess& process, RankEngine& engine, Coordinator* c
   return figures;
 }
 
+// Its requests' lines are written meanwhile, to a pipe that may be full. The process ends then, and
+// so does what still waits.
+void FailWithin(absl::Duration patience, Coordinator& coordinator, const absl::Status& why) {
+  const auto failed = std::make_shared<absl::Notification>();
+  std::thread([&coordinator, why, failed] {
+    coordinator.Fail(why);
+    failed->Notify();
+  }).detach();
+  failed->WaitForNotificationWithTimeout(patience);
+}
+
 absl::Status RunOnCoordinator(RankProcess& process, RankEngine& engine, BatchJob& job) {
   const EngineOptions& options = process.options();
   BH_RETURN_IF_ERROR(RunPhase(process.group().exchange(), "outputs", options.startup_timeout,
@@ -108,7 +122,7 @@ absl::Status RunOnCoordinator(RankProcess& process, RankEngine& engine, BatchJob
   process.SetEnding({.fail =
                          [&](const absl::Status& why) {
                            std::call_once(told, tell);  // before what it cuts off has failed
-                           coordinator.Fail(why);
+                           FailWithin(kLastLines, coordinator, why);
                          },
                      .flush = nullptr});
   std::thread feeder([&] {
