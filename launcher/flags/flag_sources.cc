@@ -7,9 +7,11 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "base/status.h"
 #include "launcher/flags/config_file.h"
 #include "launcher/flags/flags.h"
+#include "launcher/flags/foreign_flags.h"
 #include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
@@ -41,10 +43,15 @@ absl::Status Flags::AddFile(const std::string& path, const CLI::App& app,
     const CLI::Option* const option = app.get_option_no_throw(entry.flag);
     const auto flag = std::find(options.begin(), options.end(), option);
     if (flag == options.end()) {
-      const std::string nearest = Nearest(entry.flag, Names());
+      const std::vector<std::string> names = LongNames();
+      const absl::string_view hint = HintOfForeignFlag(entry.flag, names);
+      const std::string nearest = Nearest(entry.flag, names);
       return absl::InvalidArgumentError(absl::StrCat(
           path, ":", entry.line, ": unknown key ", entry.flag.substr(2), " of 'bulkhead ", command_,
-          "'", nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest.substr(2), "?")));
+          "'",
+          !hint.empty()     ? absl::StrCat(": ", absl::StrReplaceAll(hint, {{"--", ""}}))
+          : nearest.empty() ? ""
+                            : absl::StrCat("; did you mean ", nearest.substr(2), "?")));
     }
     Given& one = given_[flag - options.begin()];
     if (!one.values.empty()) continue;

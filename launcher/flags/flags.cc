@@ -10,6 +10,7 @@
 #include "CLI/Config.hpp"
 #include "CLI/Formatter.hpp"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -138,6 +139,12 @@ std::vector<std::string> Flags::Names() const {
   return names;
 }
 
+std::vector<std::string> Flags::LongNames() const {
+  std::vector<std::string> names = Names();
+  std::erase_if(names, [](const std::string& name) { return !absl::StartsWith(name, "--"); });
+  return names;
+}
+
 absl::Status Flags::CheckNames(absl::Span<const std::string> args) const {
   const std::vector<std::string> names = Names();
   std::vector<std::string> with_value = {"--config"};
@@ -163,12 +170,13 @@ absl::Status Flags::CheckNames(absl::Span<const std::string> args) const {
           name, ": the value is missing",
           is_last ? "" : absl::StrCat(" before ", args[i + 1], "; write ", name, "=VALUE")));
     }
-    const absl::string_view hint = HintOfForeignFlag(name);
+    const absl::string_view hint = HintOfForeignFlag(name, names);
     if (!hint.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat("unknown flag ", name, " of 'bulkhead ", command_, "': ", hint));
     }
-    const std::string nearest = Nearest(name, names);
+    // A letter is near any other.
+    const std::string nearest = name.size() > 2 ? Nearest(name, LongNames()) : "";
     return absl::InvalidArgumentError(
         absl::StrCat("unknown flag ", name, " of 'bulkhead ", command_, "'; ",
                      nearest.empty() ? absl::StrCat("see 'bulkhead ", command_, " --help'")

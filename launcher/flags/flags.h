@@ -98,7 +98,8 @@ class Flags {
   absl::StatusOr<std::string> ConfigText() const;
   absl::Status CheckNames(absl::Span<const std::string> args) const;
   std::vector<std::string> Names() const;
-  std::vector<Flag> ListedFlags() const;  // what the help shows
+  std::vector<std::string> LongNames() const;  // those with two dashes
+  std::vector<Flag> ListedFlags() const;       // what the help shows
   std::string HelpJson() const;
 
   bool help_as_json_ = false;

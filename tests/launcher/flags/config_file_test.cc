@@ -152,6 +152,8 @@ TEST_F(ConfigFileTest, WhatIsWrongIsNamedWithItsOrigin) {
       Parse({"--config", File("max-num-seq = 4\n")}).status().message(),
       HasSubstr("bulkhead.toml:1: unknown key max-num-seq of 'bulkhead serve'; did you mean "
                 "max-num-seqs?"));
+  EXPECT_THAT(Parse({"--config", File("max_running_requests = 4\n")}).status().message(),
+              HasSubstr("key max-running-requests of 'bulkhead serve': write max-num-seqs"));
   EXPECT_THAT(Parse({"--config", File("[serve]\nhost = \"a\"\n")}).status().message(),
               HasSubstr("sections are not known"));
   EXPECT_THAT(Parse({"--config", File("max-num-seqs = \"many\"\n")}).status().message(),
