@@ -1,6 +1,7 @@
 // Commands that end early, as seen by a shell: interrupted, without a reader, refused before a
 // model is loaded.
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <csignal>
 #include <filesystem>
@@ -76,9 +77,12 @@ TEST_F(EarlyEndTest, OutputThatNobodyReadsEndsWith141AndNoWord) {
         {"run", "--model", kModel, "--prompts", prompts},
         {"bench", "throughput", "--model", kModel, "--batch-size=1", "--input-len=4",
          "--output-len=2", "--repeats=1"}}) {
-    for (const bool ignored : {false, true}) {
+    for (const auto& [is_socket, ignored] :
+         {std::pair(false, false), {false, true}, {true, true}}) {
       int ends[2];
-      ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+      ASSERT_EQ(is_socket ? socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)
+                          : pipe2(ends, O_CLOEXEC),
+                0);
       close(ends[0]);
       pipe_ = ends[1];
       const auto before = std::signal(SIGPIPE, ignored ? SIG_IGN : SIG_DFL);
