@@ -1,7 +1,6 @@
 #include "launcher/group/batch.h"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -121,6 +120,7 @@ absl::Status RunOnCoordinator(RankProcess& process, RankEngine& engine, BatchJob
   };
   process.SetEnding({.fail =
                          [&](const absl::Status& why) {
+                           if (ExitCodeOf(why) == kReaderGone) return;  // nobody is told
                            std::call_once(told, tell);  // before what it cuts off has failed
                            FailWithin(kLastLines, coordinator, why);
                          },
@@ -148,7 +148,7 @@ absl::Status RunOnGroup(RankProcess& process,
   BH_RETURN_IF_ERROR(RunPhase(exchange, "prompts", options.startup_timeout, [&]() -> absl::Status {
     if (!exchange.topology().coordinator()) return absl::OkStatus();
     BH_ASSIGN_OR_RETURN(job, make());
-    return job->Open();
+    return job->Open([&process](const absl::Status& why) { process.End(why); });
   }));
   BH_ASSIGN_OR_RETURN(const std::unique_ptr<RankEngine> engine,
                       StartEngine(options, process.group(), nullptr, nullptr));
@@ -177,8 +177,9 @@ absl::Status CheckApart(const std::string& out_flag, const std::string& out,
       ExitCode::kUsage);
 }
 
-absl::Status ResultLines::Open(const std::string& path) {
+absl::Status ResultLines::Open(const std::string& path, EndRank end) {
   path_ = path;
+  end_ = std::move(end);
   if (path_ == "-") return absl::OkStatus();
   file_.open(path_, std::ios::trunc);
   if (file_.is_open()) return absl::OkStatus();
@@ -200,10 +201,10 @@ void ResultLines::Set(size_t i, std::string line) {
     lines_[next_++].reset();
   }
   out().flush();
+  if (path_ != "-") return;
   // Nothing more is computed for nobody.
-  if (path_ == "-" && ExitCodeOf(FlushStandardOutput()) == kReaderGone) {
-    _exit(static_cast<int>(kReaderGone));
-  }
+  const absl::Status flushed = FlushStandardOutput();
+  if (ExitCodeOf(flushed) == kReaderGone) end_(flushed);
 }
 
 void ResultLines::WaitForAll() {
