@@ -16,7 +16,6 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/whole_file.h"
-#include "nlohmann/json.hpp"
 #include "toml++/toml.h"
 
 namespace bulkhead {
@@ -40,26 +39,39 @@ absl::string_view LineAt(absl::string_view text, size_t number) {
   return text.substr(0, text.find('\n'));
 }
 
+// The number as written, but for _: 1e9, inf.
+std::string NumberAt(absl::string_view text, const toml::source_position& at) {
+  absl::ConsumePrefix(&text, "\xEF\xBB\xBF");
+  absl::string_view number = LineAt(text, at.line);
+  // Columns are characters.
+  const auto continues = [&] { return !number.empty() && (number[0] & 0xC0) == 0x80; };
+  for (size_t left = at.column; left > 1 && !number.empty(); --left) {
+    do number.remove_prefix(1);
+    while (continues());
+  }
+  return absl::StrReplaceAll(number.substr(0, number.find_first_of(" \t\r,]#")), {{"_", ""}});
+}
+
 // As on the command line; none of a section, a date or a list.
-std::optional<std::string> TextOf(const toml::node& value) {
+std::optional<std::string> TextOf(const toml::node& value, absl::string_view file) {
   if (const auto* text = value.as_string()) return text->get();
   if (const auto* number = value.as_integer()) return absl::StrCat(number->get());
-  if (const auto* real = value.as_floating_point()) return nlohmann::json(real->get()).dump();
+  if (value.is_floating_point()) return NumberAt(file, value.source().begin);
   if (const auto* on = value.as_boolean()) return on->get() ? "true" : "false";
   return std::nullopt;
 }
 
 // The values of a list, or the one that there is; none where one has no text.
-std::optional<std::vector<std::string>> TextsOf(const toml::node& value) {
+std::vector<std::string> TextsOf(const toml::node& value, absl::string_view file) {
   std::vector<std::string> texts;
-  const auto add = [&texts](const toml::node& one) {
-    std::optional<std::string> text = TextOf(one);
+  const auto add = [&](const toml::node& one) {
+    std::optional<std::string> text = TextOf(one, file);
     if (text.has_value()) texts.push_back(*std::move(text));
     return text.has_value();
   };
   const toml::array* const list = value.as_array();
   const bool all = list != nullptr ? std::all_of(list->begin(), list->end(), add) : add(value);
-  if (!all) return std::nullopt;
+  if (!all) texts.clear();
   return texts;
 }
 
@@ -91,8 +103,8 @@ absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(const std::string& path)
   for (const auto& [key, value] : table) {
     const size_t line = key.source().begin.line;
     const std::string written(key.str()), name = absl::StrReplaceAll(written, {{"_", "-"}});
-    std::optional<std::vector<std::string>> values = TextsOf(value);
-    if (!values.has_value()) {
+    std::vector<std::string> values = TextsOf(value, text);
+    if (values.empty()) {
       return WrongAt(path, line,
                      absl::StrCat("'", written,
                                   "' is no flag's value: a text in quotes, a number, true, false, "
@@ -104,7 +116,7 @@ absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(const std::string& path)
                                   "' is given twice, with - and with _; write several values as a "
                                   "list"));
     }
-    entries.push_back({absl::StrCat("--", name), *std::move(values), line});
+    entries.push_back({absl::StrCat("--", name), std::move(values), line});
   }
   std::sort(entries.begin(), entries.end(),
             [](const ConfigEntry& a, const ConfigEntry& b) { return a.line < b.line; });

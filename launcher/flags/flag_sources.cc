@@ -5,6 +5,8 @@
 
 #include "CLI/App.hpp"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -53,12 +55,17 @@ absl::Status Flags::AddFile(const std::string& path, const CLI::App& app,
           : nearest.empty() ? ""
                             : absl::StrCat("; did you mean ", nearest.substr(2), "?")));
     }
-    Given& one = given_[flag - options.begin()];
+    const size_t i = flag - options.begin();
+    Given& one = given_[i];
     if (!one.values.empty()) continue;
     one = {entry.values, absl::StrCat("file ", path, ":", entry.line)};
-    if (option->get_expected_max() > 0) continue;
-    for (std::string& value : one.values)
-      value = option->get_flag_value(entry.flag.substr(2), value);
+    if (!flags_[i].value_name.empty()) continue;
+    // What is neither is told with its origin when it is applied.
+    const bool on_by_true = !absl::StrContains(flags_[i].names, "!" + entry.flag);
+    for (std::string& value : one.values) {
+      bool on = false;
+      if (absl::SimpleAtob(value, &on)) value = on == on_by_true ? "true" : "false";
+    }
   }
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launcher/flags/flags.h"
@@ -77,6 +78,27 @@ TEST_F(ConfigFileTest, NumbersAreThoseOfToml) {
       Parse({"--config", File("max-num-seqs = 2_000\nhost = [0.1, -5, 0x10, true]\n")}).ok());
   EXPECT_EQ(seqs_, 2000);
   EXPECT_THAT(hosts_, ElementsAre("0.1", "-5", "16", "true"));
+  hosts_.clear();
+  ASSERT_TRUE(Parse({"--config", File("host = [ \"Grüße\",\t1e9, -inf,nan, 1_0.5]# inf\n")}).ok());
+  EXPECT_THAT(hosts_, ElementsAre("Grüße", "1e9", "-inf", "nan", "10.5"));
+  EXPECT_THAT(Parse({"--config", File("max-num-seqs = 18446744073709551615\n")}).status().message(),
+              HasSubstr("is not representable in 64 bits); write a text in quotes"));
+}
+
+TEST_F(ConfigFileTest, ASwitchAndItsOppositeAreTrueOrFalse) {
+  bool caching = true;
+  flags_.AddSwitch("--caching,!--no-caching", "caches", &caching);
+  ASSERT_TRUE(Parse({"--config", File("no-caching = true\n")}).ok());
+  EXPECT_FALSE(caching);
+  ASSERT_TRUE(Parse({"--config", File("no-caching = false\n")}).ok());
+  EXPECT_TRUE(caching);
+  for (const char* value : {"2", "\"\""}) {
+    EXPECT_THAT(
+        Parse({"--config", File(absl::StrCat("no-caching = ", value, "\n"))}).status().message(),
+        HasSubstr("bulkhead.toml:1: --caching: '"));
+  }
+  EXPECT_THAT(Parse({"--config", File("no-caching = 2\n")}).status().message(),
+              HasSubstr("'2' is neither true nor false"));
 }
 
 TEST_F(ConfigFileTest, AnyTextThatIsPrintedReadsBack) {
