@@ -108,7 +108,7 @@ absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(const std::string& path)
       return WrongAt(path, line,
                      absl::StrCat("'", written,
                                   "' is no flag's value: a text in quotes, a number, true, false, "
-                                  "or a list of these; sections are not known"));
+                                  "or a list of one or more of these; sections are not known"));
     }
     if (!seen.insert(name).second) {
       return WrongAt(path, line,

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 
 #include "CLI/App.hpp"
 #include "absl/strings/escaping.h"
@@ -41,6 +42,7 @@ absl::Status Flags::AddFile(const std::string& path, const CLI::App& app,
   // mpirun gives every rank the same arguments, but not the file.
   if (follows_rank0() && !std::filesystem::exists(path)) return absl::OkStatus();
   BH_ASSIGN_OR_RETURN(const std::vector<ConfigEntry> entries, ReadConfigFile(path));
+  std::map<size_t, const ConfigEntry*> seen;  // by flag
   for (const ConfigEntry& entry : entries) {
     const CLI::Option* const option = app.get_option_no_throw(entry.flag);
     const auto flag = std::find(options.begin(), options.end(), option);
@@ -56,6 +58,12 @@ absl::Status Flags::AddFile(const std::string& path, const CLI::App& app,
                             : absl::StrCat("; did you mean ", nearest.substr(2), "?")));
     }
     const size_t i = flag - options.begin();
+    const auto [first, is_first] = seen.emplace(i, &entry);
+    if (!is_first) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, ":", entry.line, ": '", entry.flag.substr(2), "' is another name of '",
+          first->second->flag.substr(2), "' in line ", first->second->line, "; give one"));
+    }
     Given& one = given_[i];
     if (!one.values.empty()) continue;
     one = {entry.values, absl::StrCat("file ", path, ":", entry.line)};

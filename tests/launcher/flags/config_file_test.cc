@@ -189,6 +189,13 @@ TEST_F(ConfigFileTest, WhatIsWrongIsNamedWithItsOrigin) {
   EXPECT_THAT(
       Parse({"--config", File("max-num-seqs = 4\n# a = b\nmax_num_seqs = 5\n")}).status().message(),
       HasSubstr("' is given twice, with - and with _; write several values as a list"));
+  EXPECT_THAT(
+      Parse({"--config", File("max-num-seqs = 3\nmax-batch-size = 4\n"), "--max-num-seqs", "5"})
+          .status()
+          .message(),
+      HasSubstr("bulkhead.toml:2: 'max-batch-size' is another name of 'max-num-seqs' in line 1"));
+  EXPECT_THAT(Parse({"--config", File("max-num-seqs = []\n")}).status().message(),
+              HasSubstr("bulkhead.toml:1: 'max-num-seqs' is no flag's value"));
   setenv("BULKHEAD_MAX_NUM_SEQS", "few", 1);
   EXPECT_EQ(Parse({}).status().message(), "BULKHEAD_MAX_NUM_SEQS: --max-num-seqs: no number");
 }
