@@ -103,6 +103,7 @@ absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(const std::string& path)
   for (const auto& [key, value] : table) {
     const size_t line = key.source().begin.line;
     const std::string written(key.str()), name = absl::StrReplaceAll(written, {{"_", "-"}});
+    if (name.empty()) return WrongAt(path, line, "the key is empty; write NAME = VALUE");
     std::vector<std::string> values = TextsOf(value, text);
     if (values.empty()) {
       return WrongAt(path, line,

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "CLI/App.hpp"
+#include "absl/algorithm/container.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -48,6 +49,11 @@ absl::Status Flags::AddFile(const std::string& path, const CLI::App& app,
     const auto flag = std::find(options.begin(), options.end(), option);
     if (flag == options.end()) {
       const std::vector<std::string> names = LongNames();
+      if (absl::c_linear_search(names, entry.flag)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(path, ":", entry.line, ": '", entry.flag.substr(2),
+                         "' is for the command line alone; leave it out"));
+      }
       const absl::string_view hint = HintOfForeignFlag(entry.flag, names);
       const std::string nearest = Nearest(entry.flag, names);
       return absl::InvalidArgumentError(absl::StrCat(

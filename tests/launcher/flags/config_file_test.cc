@@ -14,6 +14,7 @@ namespace bulkhead {
 namespace {
 
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 
 class ConfigFileTest : public testing::Test {
@@ -196,6 +197,12 @@ TEST_F(ConfigFileTest, WhatIsWrongIsNamedWithItsOrigin) {
       HasSubstr("bulkhead.toml:2: 'max-batch-size' is another name of 'max-num-seqs' in line 1"));
   EXPECT_THAT(Parse({"--config", File("max-num-seqs = []\n")}).status().message(),
               HasSubstr("bulkhead.toml:1: 'max-num-seqs' is no flag's value"));
+  EXPECT_THAT(Parse({"--config", File("config = \"x\"\n")}).status().message(),
+              HasSubstr("bulkhead.toml:1: 'config' is for the command line alone"));
+  EXPECT_THAT(Parse({"--config", File("\"\" = 3\n")}).status().message(),
+              HasSubstr("bulkhead.toml:1: the key is empty"));
+  EXPECT_THAT(std::string(Parse({"--config", File("a = [1]\n")}).status().message()),
+              EndsWith("unknown key a of 'bulkhead serve'"));
   setenv("BULKHEAD_MAX_NUM_SEQS", "few", 1);
   EXPECT_EQ(Parse({}).status().message(), "BULKHEAD_MAX_NUM_SEQS: --max-num-seqs: no number");
 }
