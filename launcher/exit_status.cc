@@ -38,8 +38,9 @@ absl::Status FlushStandardOutput() {
   std::cout.flush();
   // The error flag is also set by an earlier failed write, with nothing left to flush.
   if (std::cout && std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return absl::OkStatus();
+  // A pipe has an error then, and a socket or terminal hangs up.
   pollfd out{STDOUT_FILENO, 0, 0};
-  if (poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0) {
+  if (poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP)) != 0) {
     return WithExitCode(absl::CancelledError("the reader of standard output has gone"),
                         kReaderGone);
   }

@@ -72,6 +72,10 @@ absl::StatusOr<std::string> ResolveModelPath(const std::string& model,
                      "safetensors that it was made from"
                    : " is not a folder; give the folder that holds config.json"));
   }
+  if (absl::StartsWith(model, "-")) {
+    return NotFound(absl::StrCat("no such model folder: ", model,
+                                 "; a flag and its value are two arguments, or --flag=value"));
+  }
   if (!IsHubName(model)) return NotFound(absl::StrCat("no such model folder: ", model));
   const std::string entry = absl::StrCat("models--", absl::StrReplaceAll(model, {{"/", "--"}}));
   std::vector<std::string> looked;

@@ -297,6 +297,9 @@ absl::StatusOr<v1::GenerateRequest> ParseTextLine(absl::string_view line) {
           absl::StrCat("unknown key ", absl::Utf8SafeCEscape(key.substr(0, 64))));
     }
     if (value.is_null()) continue;
+    if (key == "text" && !value.is_string()) {
+      return absl::InvalidArgumentError("text must be a string");
+    }
     BH_RETURN_IF_ERROR(SetKey(key == "text" ? "prompt" : key, value, &request));
   }
   return request;

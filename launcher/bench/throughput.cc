@@ -69,7 +69,7 @@ class ThroughputJob final : public BatchJob {
     }
   }
 
-  absl::Status Open() override {
+  absl::Status Open(const EndRank& /*end*/) override {
     BH_RETURN_IF_ERROR(CheckPythonTool());
     if (!options_.out.has_value()) return absl::OkStatus();
     if (std::ofstream(*options_.out, std::ios::trunc).is_open()) return absl::OkStatus();

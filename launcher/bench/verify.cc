@@ -61,7 +61,7 @@ class VerifyJob final : public BatchJob {
   VerifyJob(const VerifyOptions& options, std::string* measured)
       : options_(options), measured_(measured) {}
 
-  absl::Status Open() override {
+  absl::Status Open(const EndRank& /*end*/) override {
     if (options_.save.has_value()) {
       out_.open(*options_.save, std::ios::trunc);
       if (out_.is_open()) return absl::OkStatus();

@@ -12,17 +12,16 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/whole_file.h"
-#include "nlohmann/json.hpp"
 #include "toml++/toml.h"
 
 namespace bulkhead {
 namespace {
 
+constexpr size_t kMostBytes = size_t{64} << 10;
 // Letters of a name that make it long enough to tell a slip from another name.
 constexpr size_t kMinName = 6;
 // Variables that are no flags.
@@ -33,33 +32,46 @@ absl::Status WrongAt(absl::string_view path, size_t line, absl::string_view why)
   return absl::InvalidArgumentError(absl::StrCat(path, ":", line, ": ", why));
 }
 
-// What is written there, as far as it is worth showing.
-std::string LineOf(absl::string_view text, size_t number) {
-  const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
-  if (number == 0 || number > lines.size()) return "";
-  return std::string(absl::StripAsciiWhitespace(lines[number - 1]).substr(0, 80));
+absl::string_view LineAt(absl::string_view text, size_t number) {
+  for (; number > 1 && !text.empty(); --number) {
+    text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
+  }
+  return text.substr(0, text.find('\n'));
+}
+
+// The number as written, but for _: 1e9, inf.
+std::string NumberAt(absl::string_view text, const toml::source_position& at) {
+  absl::ConsumePrefix(&text, "\xEF\xBB\xBF");
+  absl::string_view number = LineAt(text, at.line);
+  // Columns are characters.
+  const auto continues = [&] { return !number.empty() && (number[0] & 0xC0) == 0x80; };
+  for (size_t left = at.column; left > 1 && !number.empty(); --left) {
+    do number.remove_prefix(1);
+    while (continues());
+  }
+  return absl::StrReplaceAll(number.substr(0, number.find_first_of(" \t\r,]#")), {{"_", ""}});
 }
 
 // As on the command line; none of a section, a date or a list.
-std::optional<std::string> TextOf(const toml::node& value) {
+std::optional<std::string> TextOf(const toml::node& value, absl::string_view file) {
   if (const auto* text = value.as_string()) return text->get();
   if (const auto* number = value.as_integer()) return absl::StrCat(number->get());
-  if (const auto* real = value.as_floating_point()) return nlohmann::json(real->get()).dump();
+  if (value.is_floating_point()) return NumberAt(file, value.source().begin);
   if (const auto* on = value.as_boolean()) return on->get() ? "true" : "false";
   return std::nullopt;
 }
 
 // The values of a list, or the one that there is; none where one has no text.
-std::optional<std::vector<std::string>> TextsOf(const toml::node& value) {
+std::vector<std::string> TextsOf(const toml::node& value, absl::string_view file) {
   std::vector<std::string> texts;
-  const auto add = [&texts](const toml::node& one) {
-    std::optional<std::string> text = TextOf(one);
+  const auto add = [&](const toml::node& one) {
+    std::optional<std::string> text = TextOf(one, file);
     if (text.has_value()) texts.push_back(*std::move(text));
     return text.has_value();
   };
   const toml::array* const list = value.as_array();
   const bool all = list != nullptr ? std::all_of(list->begin(), list->end(), add) : add(value);
-  if (!all) return std::nullopt;
+  if (!all) texts.clear();
   return texts;
 }
 
@@ -67,28 +79,37 @@ std::optional<std::vector<std::string>> TextsOf(const toml::node& value) {
 
 absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(const std::string& path) {
   BH_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  // The parser's tree is as deep as a key has dots, and ends by recursion.
+  if (text.size() > kMostBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": ", text.size(), " bytes are more than the ", kMostBytes,
+        " of a config file; give a file of flags alone, and long values on the command line"));
+  }
   toml::table table;
   try {
     table = toml::parse(text, path);
   } catch (const toml::parse_error& error) {
     const size_t line = error.source().begin.line;
+    // As far as it is worth showing.
+    const auto written = absl::StripAsciiWhitespace(LineAt(text, line)).substr(0, 80);
     const std::string why(error.description());
-    return WrongAt(path, line,
-                   absl::StrCat("'", LineOf(text, line), "' is no TOML (",
-                                absl::StripPrefix(why, "Error while parsing "),
-                                "); write a text in quotes, and each key once"));
+    return WrongAt(
+        path, line,
+        absl::StrCat("'", written, "' is no TOML (", absl::StripPrefix(why, "Error while parsing "),
+                     "); write a text in quotes, and each key once"));
   }
   std::vector<ConfigEntry> entries;
   std::set<std::string> seen;
   for (const auto& [key, value] : table) {
     const size_t line = key.source().begin.line;
     const std::string written(key.str()), name = absl::StrReplaceAll(written, {{"_", "-"}});
-    std::optional<std::vector<std::string>> values = TextsOf(value);
-    if (!values.has_value()) {
+    if (name.empty()) return WrongAt(path, line, "the key is empty; write NAME = VALUE");
+    std::vector<std::string> values = TextsOf(value, text);
+    if (values.empty()) {
       return WrongAt(path, line,
                      absl::StrCat("'", written,
                                   "' is no flag's value: a text in quotes, a number, true, false, "
-                                  "or a list of these; sections are not known"));
+                                  "or a list of one or more of these; sections are not known"));
     }
     if (!seen.insert(name).second) {
       return WrongAt(path, line,
@@ -96,7 +117,7 @@ absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(const std::string& path)
                                   "' is given twice, with - and with _; write several values as a "
                                   "list"));
     }
-    entries.push_back({absl::StrCat("--", name), *std::move(values), line});
+    entries.push_back({absl::StrCat("--", name), std::move(values), line});
   }
   std::sort(entries.begin(), entries.end(),
             [](const ConfigEntry& a, const ConfigEntry& b) { return a.line < b.line; });

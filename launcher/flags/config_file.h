@@ -19,7 +19,7 @@ struct ConfigEntry {
 };
 
 // In the order of lines. INVALID_ARGUMENT naming `path`, and the line, when it cannot be read, is
-// no TOML, has sections, or a key twice.
+// larger than 64 KiB, no TOML, has sections, or a key twice.
 absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(const std::string& path);
 
 // `text` as TOML, in one line.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 #include <iterator>
 #include <memory>
 #include <utility>
@@ -11,9 +10,9 @@
 #include "CLI/Config.hpp"
 #include "CLI/Formatter.hpp"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
@@ -59,15 +58,13 @@ void AppendWrapped(absl::string_view text, std::string* out) {
   absl::StrAppend(out, "\n");
 }
 
-// Without the "!" of what switches off.
-std::vector<std::string> NamesOf(absl::string_view names) {
+}  // namespace
+
+std::vector<std::string> Flags::Flag::Names() const {
   return absl::StrSplit(absl::StrReplaceAll(names, {{"!", ""}}), ',');
 }
 
-// "--max-num-seqs" of "--max-num-seqs,--max-batch-size".
-std::string FirstName(const std::string& names) { return names.substr(0, names.find(',')); }
-
-}  // namespace
+std::string Flags::Flag::Name() const { return names.substr(0, names.find(',')); }
 
 std::string Nearest(absl::string_view word, const std::vector<std::string>& candidates) {
   std::string best;
@@ -128,7 +125,7 @@ std::vector<std::string> Flags::Resolved() const {
   args.emplace_back(kResolved);
   for (size_t i = 0; i < given_.size(); ++i) {
     for (const std::string& value : given_[i].values) {
-      args.push_back(absl::StrCat(FirstName(flags_[i].names), "=", value));
+      args.push_back(absl::StrCat(flags_[i].Name(), "=", value));
     }
   }
   return args;
@@ -137,8 +134,14 @@ std::vector<std::string> Flags::Resolved() const {
 std::vector<std::string> Flags::Names() const {
   std::vector<std::string> names = {"--help", "-h", "--config", "--print-config"};
   for (const Flag& flag : flags_) {
-    for (const absl::string_view name : NamesOf(flag.names)) names.emplace_back(name);
+    for (const std::string& name : flag.Names()) names.push_back(name);
   }
+  return names;
+}
+
+std::vector<std::string> Flags::LongNames() const {
+  std::vector<std::string> names = Names();
+  std::erase_if(names, [](const std::string& name) { return !absl::StartsWith(name, "--"); });
   return names;
 }
 
@@ -147,7 +150,7 @@ absl::Status Flags::CheckNames(absl::Span<const std::string> args) const {
   std::vector<std::string> with_value = {"--config"};
   for (const Flag& flag : flags_) {
     if (flag.value_name.empty()) continue;
-    for (const absl::string_view name : NamesOf(flag.names)) with_value.emplace_back(name);
+    for (const std::string& name : flag.Names()) with_value.push_back(name);
   }
   const auto is_in = [](const std::vector<std::string>& all, const std::string& arg) {
     return std::find(all.begin(), all.end(), arg.substr(0, arg.find('='))) != all.end();
@@ -167,12 +170,13 @@ absl::Status Flags::CheckNames(absl::Span<const std::string> args) const {
           name, ": the value is missing",
           is_last ? "" : absl::StrCat(" before ", args[i + 1], "; write ", name, "=VALUE")));
     }
-    const absl::string_view hint = HintOfForeignFlag(name);
+    const absl::string_view hint = HintOfForeignFlag(name, names);
     if (!hint.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat("unknown flag ", name, " of 'bulkhead ", command_, "': ", hint));
     }
-    const std::string nearest = Nearest(name, names);
+    // A letter is near any other.
+    const std::string nearest = name.size() > 2 ? Nearest(name, LongNames()) : "";
     return absl::InvalidArgumentError(
         absl::StrCat("unknown flag ", name, " of 'bulkhead ", command_, "'; ",
                      nearest.empty() ? absl::StrCat("see 'bulkhead ", command_, " --help'")
@@ -230,41 +234,10 @@ absl::StatusOr<bool> Flags::Parse(absl::Span<const std::string> args) {
     if (!config_path.empty()) BH_RETURN_IF_ERROR(AddFile(config_path, app, options));
   }
   BH_RETURN_IF_ERROR(ApplyAll());
-  if (print_config->count() > 0) config_text_ = ConfigText();
+  if (print_config->count() > 0) {
+    BH_ASSIGN_OR_RETURN(config_text_, ConfigText());
+  }
   return print_config->count() > 0;
-}
-
-void Flags::AddEnvironment() {
-  for (size_t i = 0; i < flags_.size(); ++i) {
-    const std::string variable = EnvironmentNameOf(FirstName(flags_[i].names));
-    const char* value = std::getenv(variable.c_str());
-    if (given_[i].values.empty() && value != nullptr) given_[i] = {{value}, variable};
-  }
-  if (!follows_rank0()) WarnOfMisspeltEnvironment(Names());
-}
-
-absl::Status Flags::AddFile(const std::string& path, const CLI::App& app,
-                            const std::vector<CLI::Option*>& options) {
-  // mpirun gives every rank the same arguments, but not the file.
-  if (follows_rank0() && !std::filesystem::exists(path)) return absl::OkStatus();
-  BH_ASSIGN_OR_RETURN(const std::vector<ConfigEntry> entries, ReadConfigFile(path));
-  for (const ConfigEntry& entry : entries) {
-    const CLI::Option* const option = app.get_option_no_throw(entry.flag);
-    const auto flag = std::find(options.begin(), options.end(), option);
-    if (flag == options.end()) {
-      const std::string nearest = Nearest(entry.flag, Names());
-      return absl::InvalidArgumentError(absl::StrCat(
-          path, ":", entry.line, ": unknown key ", entry.flag.substr(2), " of 'bulkhead ", command_,
-          "'", nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest.substr(2), "?")));
-    }
-    Given& one = given_[flag - options.begin()];
-    if (!one.values.empty()) continue;
-    one = {entry.values, absl::StrCat("file ", path, ":", entry.line)};
-    if (option->get_expected_max() > 0) continue;
-    for (std::string& value : one.values)
-      value = option->get_flag_value(entry.flag.substr(2), value);
-  }
-  return absl::OkStatus();
 }
 
 absl::Status Flags::ApplyAll() const {
@@ -274,34 +247,10 @@ absl::Status Flags::ApplyAll() const {
       if (status.ok()) continue;
       return absl::InvalidArgumentError(
           absl::StrCat(given_[i].origin == "flag" ? "" : absl::StrCat(given_[i].origin, ": "),
-                       FirstName(flags_[i].names), ": ", status.message()));
+                       flags_[i].Name(), ": ", status.message()));
     }
   }
   return absl::OkStatus();
-}
-
-std::string Flags::ConfigText() const {
-  std::string text;
-  for (size_t i = 0; i < flags_.size(); ++i) {
-    if (flags_[i].hidden) continue;
-    const std::string key = FirstName(flags_[i].names).substr(2);
-    std::string line;
-    if (given_[i].values.empty()) {
-      line = absl::StrCat("# ", key);
-    } else {
-      std::vector<std::string> quoted;
-      for (const std::string& value : given_[i].values) {
-        quoted.push_back(TomlString(value));
-      }
-      line = absl::StrCat(
-          key, " = ",
-          quoted.size() == 1 ? quoted[0] : absl::StrCat("[", absl::StrJoin(quoted, ", "), "]"));
-    }
-    line.resize(std::max(line.size() + 2, kHelpColumn), ' ');
-    absl::StrAppend(&text, line, "# ", given_[i].values.empty() ? "default" : given_[i].origin,
-                    "\n");
-  }
-  return text;
 }
 
 absl::Status Flags::AddPositionals(const std::vector<std::string>& rest) {
@@ -343,7 +292,7 @@ std::string Flags::HelpJson() const {
   nlohmann::ordered_json flags = nlohmann::ordered_json::array();
   for (const Flag& flag : ListedFlags()) {
     flags.push_back({{"group", flag.group},
-                     {"names", NamesOf(flag.names)},
+                     {"names", flag.Names()},
                      {"value", flag.value_name},
                      {"help", flag.help},
                      {"choices", flag.apply.choices},
@@ -367,7 +316,7 @@ std::string Flags::Help() const {
       group = flag.group;
       absl::StrAppend(&out, "\n", group, ":\n");
     }
-    const std::vector<std::string> names = NamesOf(flag.names);
+    const std::vector<std::string> names = flag.Names();
     std::string left = absl::StrCat("  ", names[0]);
     if (!flag.value_name.empty()) absl::StrAppend(&left, " ", flag.value_name);
     std::string help = flag.help;

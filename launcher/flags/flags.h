@@ -78,6 +78,9 @@ class Flags {
     std::string group;
     Apply apply;
     bool hidden = false;
+
+    std::string Name() const;  // "--max-num-seqs" of "--max-num-seqs,--max-batch-size"
+    std::vector<std::string> Names() const;  // without the "!" of what switches off
   };
 
   // What a flag was given, and by whom.
@@ -86,16 +89,17 @@ class Flags {
     std::string origin;               // "flag", "BULKHEAD_...", "file NAME"
   };
 
-  // Fills given_; `options` are CLI11's of flags_.
+  // Fill given_; `options` are CLI11's of flags_.
   absl::Status AddPositionals(const std::vector<std::string>& rest);
   void AddEnvironment();
   absl::Status AddFile(const std::string& path, const CLI::App& app,
                        const std::vector<CLI::Option*>& options);
   absl::Status ApplyAll() const;
-  std::string ConfigText() const;
+  absl::StatusOr<std::string> ConfigText() const;
   absl::Status CheckNames(absl::Span<const std::string> args) const;
   std::vector<std::string> Names() const;
-  std::vector<Flag> ListedFlags() const;  // what the help shows
+  std::vector<std::string> LongNames() const;  // those with two dashes
+  std::vector<Flag> ListedFlags() const;       // what the help shows
   std::string HelpJson() const;
 
   bool help_as_json_ = false;

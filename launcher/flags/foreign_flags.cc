@@ -1,5 +1,7 @@
 #include "launcher/flags/foreign_flags.h"
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 
 namespace bulkhead {
@@ -17,6 +19,7 @@ constexpr struct {
     {"-fa,--flash-attn", "always on; leave it out"},
     {"-hf,-hfr,--hf-repo", "nothing is downloaded; 'hf download' brings a folder for --model"},
     {"-m,--model-path", "write --model, or the model alone"},
+    {"-n,--predict,--n-predict", "write --max-tokens"},  // of one prompt, else of a server:
     {"-n,--predict,--n-predict",
      "a request's max_tokens; where it gives none, --default-max-tokens"},
     {"-ngl,--gpu-layers,--n-gpu-layers", "all layers are on one device: --device cuda, or cpu"},
@@ -57,12 +60,19 @@ constexpr struct {
     {"--trust-remote-code", "a checkpoint's code is never run; leave it out"},
 };
 
+bool NamesOnly(absl::string_view hint, absl::Span<const std::string> flags) {
+  for (const absl::string_view word : absl::StrSplit(hint, absl::ByAnyChar(" ,:;"))) {
+    if (absl::StartsWith(word, "--") && !absl::c_linear_search(flags, word)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
-absl::string_view HintOfForeignFlag(absl::string_view name) {
+absl::string_view HintOfForeignFlag(absl::string_view name, absl::Span<const std::string> flags) {
   for (const auto& [names, hint] : kHints) {
     for (const absl::string_view one : absl::StrSplit(names, ',')) {
-      if (name == one) return hint;
+      if (name == one && NamesOnly(hint, flags)) return hint;
     }
   }
   return "";

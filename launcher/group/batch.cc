@@ -1,7 +1,6 @@
 #include "launcher/group/batch.h"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -26,6 +25,9 @@
 
 namespace bulkhead {
 namespace {
+
+// How long a reader of results may stall when the process ends.
+constexpr absl::Duration kLastLines = absl::Seconds(2);
 
 // Requests that were submitted together. Thread-safe.
 class GeneratedBatch {
@@ -90,6 +92,17 @@ RankFigures RunMeasured(RankProcess& process, RankEngine& engine, Coordinator* c
   return figures;
 }
 
+// Its requests' lines are written meanwhile, to a pipe that may be full. The process ends then, and
+// so does what still waits.
+void FailWithin(absl::Duration patience, Coordinator& coordinator, const absl::Status& why) {
+  const auto failed = std::make_shared<absl::Notification>();
+  std::thread([&coordinator, why, failed] {
+    coordinator.Fail(why);
+    failed->Notify();
+  }).detach();
+  failed->WaitForNotificationWithTimeout(patience);
+}
+
 absl::Status RunOnCoordinator(RankProcess& process, RankEngine& engine, BatchJob& job) {
   const EngineOptions& options = process.options();
   BH_RETURN_IF_ERROR(RunPhase(process.group().exchange(), "outputs", options.startup_timeout,
@@ -107,8 +120,9 @@ absl::Status RunOnCoordinator(RankProcess& process, RankEngine& engine, BatchJob
   };
   process.SetEnding({.fail =
                          [&](const absl::Status& why) {
+                           if (ExitCodeOf(why) == kReaderGone) return;  // nobody is told
                            std::call_once(told, tell);  // before what it cuts off has failed
-                           coordinator.Fail(why);
+                           FailWithin(kLastLines, coordinator, why);
                          },
                      .flush = nullptr});
   std::thread feeder([&] {
@@ -134,7 +148,7 @@ absl::Status RunOnGroup(RankProcess& process,
   BH_RETURN_IF_ERROR(RunPhase(exchange, "prompts", options.startup_timeout, [&]() -> absl::Status {
     if (!exchange.topology().coordinator()) return absl::OkStatus();
     BH_ASSIGN_OR_RETURN(job, make());
-    return job->Open();
+    return job->Open([&process](const absl::Status& why) { process.End(why); });
   }));
   BH_ASSIGN_OR_RETURN(const std::unique_ptr<RankEngine> engine,
                       StartEngine(options, process.group(), nullptr, nullptr));
@@ -163,8 +177,9 @@ absl::Status CheckApart(const std::string& out_flag, const std::string& out,
       ExitCode::kUsage);
 }
 
-absl::Status ResultLines::Open(const std::string& path) {
+absl::Status ResultLines::Open(const std::string& path, EndRank end) {
   path_ = path;
+  end_ = std::move(end);
   if (path_ == "-") return absl::OkStatus();
   file_.open(path_, std::ios::trunc);
   if (file_.is_open()) return absl::OkStatus();
@@ -186,10 +201,10 @@ void ResultLines::Set(size_t i, std::string line) {
     lines_[next_++].reset();
   }
   out().flush();
+  if (path_ != "-") return;
   // Nothing more is computed for nobody.
-  if (path_ == "-" && ExitCodeOf(FlushStandardOutput()) == kReaderGone) {
-    _exit(static_cast<int>(kReaderGone));
-  }
+  const absl::Status flushed = FlushStandardOutput();
+  if (ExitCodeOf(flushed) == kReaderGone) end_(flushed);
 }
 
 void ResultLines::WaitForAll() {

@@ -20,12 +20,16 @@
 
 namespace bulkhead {
 
+// Ends this rank at once (RankProcess::End).
+using EndRank = std::function<void(const absl::Status& why)>;
+
 // The results file; each line is written as soon as all previous ones are. Set and WaitForAll are
 // thread-safe.
 class ResultLines {
  public:
-  // `path` "-" is standard output. INVALID_ARGUMENT with exit code 2 if it cannot be written.
-  absl::Status Open(const std::string& path);
+  // `path` "-" is standard output: `end` is called when its reader has gone. INVALID_ARGUMENT with
+  // exit code 2 if it cannot be written.
+  absl::Status Open(const std::string& path, EndRank end);
   void Expect(size_t count);
   // Once per line, without the newline.
   void Set(size_t i, std::string line);
@@ -37,6 +41,7 @@ class ResultLines {
   std::ostream& out();
 
   std::string path_;
+  EndRank end_;
   std::ofstream file_;
   absl::Mutex mutex_;
   std::vector<std::optional<std::string>> lines_ ABSL_GUARDED_BY(mutex_);
@@ -53,7 +58,7 @@ class BatchJob {
  public:
   virtual ~BatchJob() = default;
   // Before anything slow: checks that the results can be written.
-  virtual absl::Status Open() = 0;
+  virtual absl::Status Open(const EndRank& end) = 0;
   virtual absl::Status Prepare(const RankEngine& engine) = 0;
   // On its own thread, beside the rank loop: submits, and waits for all results.
   virtual void Feed(Coordinator& coordinator) = 0;

@@ -106,14 +106,14 @@ class RunJob final : public BatchJob {
   RunJob(const RunOptions& options, PromptLines lines)
       : options_(options), lines_(std::move(lines)), writer_(results_) {}
 
-  absl::Status Open() override {
+  absl::Status Open(const EndRank& end) override {
     const std::string& prompts = options_.prompts;
     const std::string logits = options_.logits.value_or("-");
     BH_RETURN_IF_ERROR(CheckApart("--out", options_.out, "--prompts", prompts));
     BH_RETURN_IF_ERROR(CheckApart("--out", options_.out, "--logits", logits));
     BH_RETURN_IF_ERROR(CheckApart("--logits", logits, "--prompts", prompts));
     if (options_.logits.has_value()) BH_RETURN_IF_ERROR(CheckCanWrite("--logits", logits));
-    return results_.Open(options_.out);
+    return results_.Open(options_.out, end);
   }
 
   absl::Status Prepare(const RankEngine& engine) override {

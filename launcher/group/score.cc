@@ -66,9 +66,9 @@ class ScoreJob final : public BatchJob {
   ScoreJob(const ScoreOptions& options, PromptLines lines)
       : options_(options), lines_(std::move(lines)) {}
 
-  absl::Status Open() override {
+  absl::Status Open(const EndRank& end) override {
     BH_RETURN_IF_ERROR(CheckApart("--out", options_.out, "--texts", options_.texts));
-    return totals_.lines.Open(options_.out);
+    return totals_.lines.Open(options_.out, end);
   }
 
   absl::Status Prepare(const RankEngine& engine) override {

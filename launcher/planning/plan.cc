@@ -10,6 +10,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "base/bytes.h"
 #include "base/exit_code.h"
 #include "base/host_cores.h"
@@ -238,12 +239,16 @@ absl::Status Compare(const Planned& base, const PlanOptions& options) {
   std::vector<std::string> names;
   std::vector<Capacity> plans;
   nlohmann::ordered_json reports = nlohmann::ordered_json::array();
-  const auto add = [&](const std::string& name, const Planned& plan) {
-    names.push_back(name);
+  const auto add = [&](const std::string& flags, const Planned& plan) {
+    names.push_back(flags.empty() ? "this plan" : flags);
     plans.push_back(plan.capacity);
-    if (options.json) reports.push_back(MessageToJson(ReportOf(plan, RemediesOf(plan))));
+    if (!options.json) return;
+    reports.push_back(MessageToJson(ReportOf(plan, RemediesOf(plan))));
+    const std::vector<std::string> words =
+        absl::StrSplit(flags, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+    reports.back()["flags"] = words;
   };
-  if (options.compare.size() == 1) add("this plan", base);
+  if (options.compare.size() == 1) add("", base);
   for (size_t i = 0; i < options.compare.size(); ++i) {
     BH_ASSIGN_OR_RETURN(const auto other, MakePlan(options.compare[i], options));
     add(options.compare_flags[i], *other);

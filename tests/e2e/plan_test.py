@@ -229,7 +229,8 @@ class PlanTest(unittest.TestCase):
         for flag in (["--compare", "--tp 4"], ["--compare=--tp 4"]):
             done = self.table("--device-memory", "1GiB", "--json", *flag)
             self.assertEqual([len(report["ranks"]) for report in json.loads(done)], [1, 4])
-            self.assertEqual(json.loads(done)[0], plan({"--device-memory": "1GiB"}, 1)[1])
+            self.assertEqual(json.loads(done)[0], {**plan({"--device-memory": "1GiB"}, 1)[1], "flags": []})
+            self.assertEqual(json.loads(done)[1]["flags"], ["--tp", "4"])
 
     def test_a_gpu_is_known_by_its_name(self):
         self.assertIn("139.8 GiB", self.table("--gpu", "h200"))

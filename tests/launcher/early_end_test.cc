@@ -1,5 +1,8 @@
 // Commands that end early, as seen by a shell: interrupted, without a reader, refused before a
 // model is loaded.
+#include <poll.h>
+#include <sys/socket.h>
+
 #include <csignal>
 #include <filesystem>
 #include <string>
@@ -9,6 +12,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "tests/launcher/program.h"
 
 namespace bulkhead {
@@ -38,6 +43,31 @@ TEST_F(EarlyEndTest, AnInterruptedFileSaysHowMuchOfItIsDone) {
   }
 }
 
+TEST_F(EarlyEndTest, AnInterruptedFileEndsAlsoWhereTheReaderStalls) {
+  std::string lines;
+  for (int i = 0; i < 50000; ++i) lines += "{\"prompt_token_ids\": [1, 2, 3]}\n";
+  const std::string file = Write("lines", lines);
+  for (const int signal : {SIGINT, SIGTERM}) {
+    int ends[2];
+    ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    pipe_ = ends[1];
+    const pid_t pid = Start({"score", "--model", kModel, "--texts", file, "--max-model-len", "8",
+                             "--device-memory", "4GiB"});
+    pollfd full{ends[1], POLLOUT, 0};
+    while (poll(&full, 1, 0) == 1 && waitpid(pid, nullptr, WNOHANG) == 0) std::this_thread::yield();
+    ASSERT_EQ(kill(pid, signal), 0);
+    siginfo_t ended = {};
+    for (const absl::Time until = absl::Now() + absl::Seconds(20);
+         ended.si_pid == 0 && absl::Now() < until; absl::SleepFor(absl::Milliseconds(10))) {
+      ASSERT_EQ(waitid(P_PID, pid, &ended, WEXITED | WNOHANG | WNOWAIT), 0);
+    }
+    kill(pid, SIGKILL);  // one that hangs
+    EXPECT_EQ(Wait(pid).exit_code, 128 + signal);
+    close(ends[0]);
+    close(ends[1]);
+  }
+}
+
 TEST_F(EarlyEndTest, OutputThatNobodyReadsEndsWith141AndNoWord) {
   const std::string prompts = Write("p", "{\"prompt_token_ids\": [1], \"max_tokens\": 2}\n");
   for (const std::vector<std::string>& args :
@@ -47,9 +77,12 @@ TEST_F(EarlyEndTest, OutputThatNobodyReadsEndsWith141AndNoWord) {
         {"run", "--model", kModel, "--prompts", prompts},
         {"bench", "throughput", "--model", kModel, "--batch-size=1", "--input-len=4",
          "--output-len=2", "--repeats=1"}}) {
-    for (const bool ignored : {false, true}) {
+    for (const auto& [is_socket, ignored] :
+         {std::pair(false, false), {false, true}, {true, true}}) {
       int ends[2];
-      ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+      ASSERT_EQ(is_socket ? socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)
+                          : pipe2(ends, O_CLOEXEC),
+                0);
       close(ends[0]);
       pipe_ = ends[1];
       const auto before = std::signal(SIGPIPE, ignored ? SIG_IGN : SIG_DFL);

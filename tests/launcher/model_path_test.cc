@@ -94,6 +94,11 @@ TEST_F(ModelPathTest, AFileIsNoModel) {
               HasSubstr("q4.GGUF is a GGUF file, which is not read; give the folder with"));
 }
 
+TEST_F(ModelPathTest, AFlagWithItsValueInOneArgumentIsNoModel) {
+  EXPECT_THAT(std::string(Refused("--tp 2").message()),
+              HasSubstr("--tp 2; a flag and its value are two arguments, or --flag=value"));
+}
+
 TEST_F(ModelPathTest, ARevisionThatLeavesTheCacheIsRefused) {
   AddModel("models--org--name", "abc123");
   std::ofstream(fs::path(root_) / "models--org--name/refs/main") << "../../..";

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 #include <limits>
 #include <sstream>
 #include <string>
@@ -209,6 +210,14 @@ TEST(PromptsTest, AFileWithoutALineInOrderIsRefusedAndAnotherWarnedOf) {
   const absl::Status none = check("\nnonsense\n{}\n");
   EXPECT_EQ(ExitCodeOf(none), ExitCode::kUsage);
   EXPECT_EQ(none.message(), "--prompts: line 2: the line is not JSON (no line is in order)");
+}
+
+TEST(PromptsTest, ATextThatIsNoStringIsCalledText) {
+  const std::string path = testing::TempDir() + "/texts";
+  std::ofstream(path) << "{\"text\": 3}\n";
+  const absl::StatusOr<PromptLines> texts = ReadTexts(path);
+  ASSERT_TRUE(texts.ok()) << texts.status();
+  EXPECT_EQ(texts->front().request.status().message(), "line 1: text must be a string");
 }
 
 TEST(PromptsTest, WhatIsSaidOfAPromptNamesItsLineUnlessItHasNone) {

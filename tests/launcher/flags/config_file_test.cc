@@ -1,9 +1,11 @@
 #include "launcher/flags/config_file.h"
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launcher/flags/flags.h"
@@ -12,6 +14,7 @@ namespace bulkhead {
 namespace {
 
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 
 class ConfigFileTest : public testing::Test {
@@ -76,6 +79,27 @@ TEST_F(ConfigFileTest, NumbersAreThoseOfToml) {
       Parse({"--config", File("max-num-seqs = 2_000\nhost = [0.1, -5, 0x10, true]\n")}).ok());
   EXPECT_EQ(seqs_, 2000);
   EXPECT_THAT(hosts_, ElementsAre("0.1", "-5", "16", "true"));
+  hosts_.clear();
+  ASSERT_TRUE(Parse({"--config", File("host = [ \"Grüße\",\t1e9, -inf,nan, 1_0.5]# inf\n")}).ok());
+  EXPECT_THAT(hosts_, ElementsAre("Grüße", "1e9", "-inf", "nan", "10.5"));
+  EXPECT_THAT(Parse({"--config", File("max-num-seqs = 18446744073709551615\n")}).status().message(),
+              HasSubstr("is not representable in 64 bits); write a text in quotes"));
+}
+
+TEST_F(ConfigFileTest, ASwitchAndItsOppositeAreTrueOrFalse) {
+  bool caching = true;
+  flags_.AddSwitch("--caching,!--no-caching", "caches", &caching);
+  ASSERT_TRUE(Parse({"--config", File("no-caching = true\n")}).ok());
+  EXPECT_FALSE(caching);
+  ASSERT_TRUE(Parse({"--config", File("no-caching = false\n")}).ok());
+  EXPECT_TRUE(caching);
+  for (const char* value : {"2", "\"\""}) {
+    EXPECT_THAT(
+        Parse({"--config", File(absl::StrCat("no-caching = ", value, "\n"))}).status().message(),
+        HasSubstr("bulkhead.toml:1: --caching: '"));
+  }
+  EXPECT_THAT(Parse({"--config", File("no-caching = 2\n")}).status().message(),
+              HasSubstr("'2' is neither true nor false"));
 }
 
 TEST_F(ConfigFileTest, AnyTextThatIsPrintedReadsBack) {
@@ -119,6 +143,19 @@ TEST_F(ConfigFileTest, PrintConfigTellsEachValueAndItsOriginAsAFileThatReadsBack
   EXPECT_THAT(again->back().values, ElementsAre("a \"b\""));
 }
 
+TEST_F(ConfigFileTest, AValueThatIsNotUtf8IsNotPrintedAndAPathStaysInItsComment) {
+  EXPECT_TRUE(Parse({"--host=caf\xe9"}).ok());
+  EXPECT_THAT(Parse({"--host=caf\xe9", "--print-config"}).status().message(),
+              HasSubstr("--host: \"caf\\xe9\" is not UTF-8"));
+  const std::string path = File("host = \"a\"\n"),
+                    odd = testing::TempDir() + "/a\nmodel = \xff.toml";
+  std::filesystem::rename(path, odd);
+  ASSERT_TRUE(Parse({"--config", odd, "--print-config"}).ok());
+  EXPECT_THAT(flags_.Help(), HasSubstr("/a\\nmodel = \\xff.toml:1\n"));
+  EXPECT_TRUE(ReadConfigFile(File(flags_.Help())).ok());
+  std::filesystem::remove(odd);
+}
+
 TEST_F(ConfigFileTest, AMisspeltVariableIsWarnedOfWithTheNearest) {
   setenv("BULKHEAD_MAX_NUM_SEQZ", "5", 1);
   setenv("BULKHEAD_NODE_NAME", "a", 1);
@@ -138,6 +175,8 @@ TEST_F(ConfigFileTest, WhatIsWrongIsNamedWithItsOrigin) {
       Parse({"--config", File("max-num-seq = 4\n")}).status().message(),
       HasSubstr("bulkhead.toml:1: unknown key max-num-seq of 'bulkhead serve'; did you mean "
                 "max-num-seqs?"));
+  EXPECT_THAT(Parse({"--config", File("max_running_requests = 4\n")}).status().message(),
+              HasSubstr("key max-running-requests of 'bulkhead serve': write max-num-seqs"));
   EXPECT_THAT(Parse({"--config", File("[serve]\nhost = \"a\"\n")}).status().message(),
               HasSubstr("sections are not known"));
   EXPECT_THAT(Parse({"--config", File("max-num-seqs = \"many\"\n")}).status().message(),
@@ -151,8 +190,32 @@ TEST_F(ConfigFileTest, WhatIsWrongIsNamedWithItsOrigin) {
   EXPECT_THAT(
       Parse({"--config", File("max-num-seqs = 4\n# a = b\nmax_num_seqs = 5\n")}).status().message(),
       HasSubstr("' is given twice, with - and with _; write several values as a list"));
+  EXPECT_THAT(
+      Parse({"--config", File("max-num-seqs = 3\nmax-batch-size = 4\n"), "--max-num-seqs", "5"})
+          .status()
+          .message(),
+      HasSubstr("bulkhead.toml:2: 'max-batch-size' is another name of 'max-num-seqs' in line 1"));
+  EXPECT_THAT(Parse({"--config", File("max-num-seqs = []\n")}).status().message(),
+              HasSubstr("bulkhead.toml:1: 'max-num-seqs' is no flag's value"));
+  EXPECT_THAT(Parse({"--config", File("config = \"x\"\n")}).status().message(),
+              HasSubstr("bulkhead.toml:1: 'config' is for the command line alone"));
+  EXPECT_THAT(Parse({"--config", File("\"\" = 3\n")}).status().message(),
+              HasSubstr("bulkhead.toml:1: the key is empty"));
+  EXPECT_THAT(std::string(Parse({"--config", File("a = [1]\n")}).status().message()),
+              EndsWith("unknown key a of 'bulkhead serve'"));
   setenv("BULKHEAD_MAX_NUM_SEQS", "few", 1);
   EXPECT_EQ(Parse({}).status().message(), "BULKHEAD_MAX_NUM_SEQS: --max-num-seqs: no number");
+}
+
+TEST_F(ConfigFileTest, AFileOfMoreThan64KiBIsRefusedHoweverDeepItIs) {
+  std::string deep;
+  for (int i = 0; i < 300000; ++i) deep += "a.";
+  EXPECT_THAT(Parse({"--config", File(deep + "a = 1\n")}).status().message(),
+              HasSubstr("bulkhead.toml: 600006 bytes are more than the 65536 of a config file"));
+  const std::string most = "max-num-seqs = 4\n" + std::string((64 << 10) - 18, '#') + "\n";
+  EXPECT_TRUE(Parse({"--config", File(most)}).ok());
+  EXPECT_EQ(seqs_, 4);
+  EXPECT_FALSE(Parse({"--config", File(most + "#")}).ok());
 }
 
 }  // namespace

@@ -270,6 +270,17 @@ TEST(OptionsTest, AnUnknownNameSuggestsTheNearest) {
   EXPECT_THAT(Refusal({"frobnicate"}), HasSubstr("--help"));
 }
 
+TEST(OptionsTest, AHintOfAForeignFlagNamesAFlagOfThisCommand) {
+  EXPECT_THAT(Refusal({"generate", "-n", "5", "a"}), HasSubstr("-n of 'bulkhead generate': write "
+                                                               "--max-tokens"));
+  for (const auto& [command, theirs] :
+       {std::pair("tokenize", "-t"), {"drain", "-np"}, {"drain", "-a"}}) {
+    EXPECT_THAT(Refusal({command, theirs, "1"}),
+                HasSubstr(absl::StrCat("unknown flag ", theirs, " of 'bulkhead ", command,
+                                       "'; see 'bulkhead ", command, " --help'")));
+  }
+}
+
 TEST(OptionsTest, RunTakesEngineAndRequestFlags) {
   const auto options = Parsed<RunOptions>(
       {"run", "--model", "m", "--prompts", "p", "--out", "o", "--logits", "l", "--device", "cpu",

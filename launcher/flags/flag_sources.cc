@@ -1,0 +1,116 @@
+// Where flags come from that the command line does not give, and what --print-config says of all.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+
+#include "CLI/App.hpp"
+#include "absl/algorithm/container.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "base/status.h"
+#include "launcher/flags/config_file.h"
+#include "launcher/flags/flags.h"
+#include "launcher/flags/foreign_flags.h"
+#include "runtime/tokenizer/unicode.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr size_t kOriginColumn = 34;
+
+std::string InOneLine(const std::string& text) {
+  return IsValidUtf8(text) ? absl::Utf8SafeCEscape(text) : absl::CHexEscape(text);
+}
+
+}  // namespace
+
+void Flags::AddEnvironment() {
+  for (size_t i = 0; i < flags_.size(); ++i) {
+    const std::string variable = EnvironmentNameOf(flags_[i].Name());
+    const char* value = std::getenv(variable.c_str());
+    if (given_[i].values.empty() && value != nullptr) given_[i] = {{value}, variable};
+  }
+  if (!follows_rank0()) WarnOfMisspeltEnvironment(Names());
+}
+
+absl::Status Flags::AddFile(const std::string& path, const CLI::App& app,
+                            const std::vector<CLI::Option*>& options) {
+  // mpirun gives every rank the same arguments, but not the file.
+  if (follows_rank0() && !std::filesystem::exists(path)) return absl::OkStatus();
+  BH_ASSIGN_OR_RETURN(const std::vector<ConfigEntry> entries, ReadConfigFile(path));
+  std::map<size_t, const ConfigEntry*> seen;  // by flag
+  for (const ConfigEntry& entry : entries) {
+    const CLI::Option* const option = app.get_option_no_throw(entry.flag);
+    const auto flag = std::find(options.begin(), options.end(), option);
+    if (flag == options.end()) {
+      const std::vector<std::string> names = LongNames();
+      if (absl::c_linear_search(names, entry.flag)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(path, ":", entry.line, ": '", entry.flag.substr(2),
+                         "' is for the command line alone; leave it out"));
+      }
+      const absl::string_view hint = HintOfForeignFlag(entry.flag, names);
+      const std::string nearest = Nearest(entry.flag, names);
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, ":", entry.line, ": unknown key ", entry.flag.substr(2), " of 'bulkhead ", command_,
+          "'",
+          !hint.empty()     ? absl::StrCat(": ", absl::StrReplaceAll(hint, {{"--", ""}}))
+          : nearest.empty() ? ""
+                            : absl::StrCat("; did you mean ", nearest.substr(2), "?")));
+    }
+    const size_t i = flag - options.begin();
+    const auto [first, is_first] = seen.emplace(i, &entry);
+    if (!is_first) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, ":", entry.line, ": '", entry.flag.substr(2), "' is another name of '",
+          first->second->flag.substr(2), "' in line ", first->second->line, "; give one"));
+    }
+    Given& one = given_[i];
+    if (!one.values.empty()) continue;
+    one = {entry.values, absl::StrCat("file ", path, ":", entry.line)};
+    if (!flags_[i].value_name.empty()) continue;
+    // What is neither is told with its origin when it is applied.
+    const bool on_by_true = !absl::StrContains(flags_[i].names, "!" + entry.flag);
+    for (std::string& value : one.values) {
+      bool on = false;
+      if (absl::SimpleAtob(value, &on)) value = on == on_by_true ? "true" : "false";
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> Flags::ConfigText() const {
+  std::string text;
+  for (size_t i = 0; i < flags_.size(); ++i) {
+    if (flags_[i].hidden) continue;
+    const std::string key = flags_[i].Name().substr(2);
+    std::string line;
+    if (given_[i].values.empty()) {
+      line = absl::StrCat("# ", key);
+    } else {
+      std::vector<std::string> quoted;
+      for (const std::string& value : given_[i].values) {
+        if (!IsValidUtf8(value)) {
+          return absl::InvalidArgumentError(absl::StrCat(
+              flags_[i].Name(), ": \"", absl::CHexEscape(value),
+              "\" is not UTF-8, as a config file must be; leave --print-config out, or rename it"));
+        }
+        quoted.push_back(TomlString(value));
+      }
+      line = absl::StrCat(
+          key, " = ",
+          quoted.size() == 1 ? quoted[0] : absl::StrCat("[", absl::StrJoin(quoted, ", "), "]"));
+    }
+    line.resize(std::max(line.size() + 2, kOriginColumn), ' ');
+    absl::StrAppend(&text, line, "# ",
+                    given_[i].values.empty() ? "default" : InOneLine(given_[i].origin), "\n");
+  }
+  return text;
+}
+
+}  // namespace bulkhead
