@@ -2,6 +2,7 @@
 // arithmetic: tiles of registers over blocks that stay in the caches. Compiled per instruction set.
 #include "kernels/matmul/op.h"
 
+#include "kernels/matmul/input_pairs.h"
 #include "kernels/matmul/product_tile.h"
 #include "kernels/matmul/quantized_tile.h"
 #include "kernels/simd/transpose_four.h"
@@ -46,7 +47,6 @@ const Kernels& KernelsFor(const Product& product) {
   return kKernels[static_cast<int>(is_float ? product.format : PanelFormat::kF32)];
 }
 
-BH_INLINE int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 BH_INLINE int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // Where part `part` of `count` things begins, cut into `parts` equal to within one.
 BH_INLINE int64_t PartBegin(int64_t count, int64_t part, int64_t parts) {
@@ -66,25 +66,6 @@ BH_INLINE int64_t XWords(const Product& product, int64_t count) {
 BH_INLINE int64_t XBegin(const Product& product, int slice) {
   const int64_t begin = product.k_borders[slice];
   return product.in_bf16 ? (begin / 2 + slice) * kWordsPerPair : begin;
-}
-
-// The 32 inputs from `x` on, of which `count` are there, as pairs.
-BH_INLINE void RoundPairs(const float* x, int64_t count, float* words) {
-  const auto n = static_cast<int>(Smaller(count, 2 * kLanes));
-  if (n == 2 * kLanes) return StorePairs(words, Load(x), Load(x + kLanes));
-  StorePairs(words, LoadN(x, n < kLanes ? n : kLanes),
-             n > kLanes ? LoadN(x + kLanes, n - kLanes) : Zero());
-}
-
-// words = `count` inputs rounded to bf16, in pairs.
-void RoundInputs(const float* x, int64_t count, float* words) {
-  constexpr int kStepWords = kLanes * kWordsPerPair;
-  for (int64_t k = 0; k < count; k += 2 * kLanes, words += kStepWords) {
-    alignas(64) float rounded[kStepWords];
-    RoundPairs(x + k, count - k, rounded);
-    const int64_t pairs = Smaller(kLanes, (count - k + 1) / 2);
-    __builtin_memcpy(words, rounded, pairs * kWordsPerPair * sizeof(float));
-  }
 }
 
 // A panel from input `k` of a slice on: in bf16 from a whole pair on.
@@ -198,26 +179,6 @@ void MultiplyInPlace(const Product& product, const ProductPart& part, int64_t pa
 // Row `row` of x, from input `k` on.
 BH_INLINE const float* InputsOf(const Product& product, int64_t row, int64_t k) {
   return product.x + (product.x_rows == nullptr ? row : product.x_rows[row]) * product.x_stride + k;
-}
-
-// The pairs of `count` inputs of each row, [words][rows], where a pair is one word.
-void PackPairs(const float* const* from, int64_t rows, int64_t count, float* to) {
-  const int64_t words = (count + 1) / 2;
-  for (int64_t word = 0; word < words; word += kLanes, to += kLanes * rows) {
-    I32x16 pairs[kLanes] = {};
-    for (int64_t r = 0; r < rows; ++r) {
-      alignas(64) float rounded[2 * kLanes];
-      RoundPairs(from[r] + 2 * word, count - 2 * word, rounded);
-      pairs[r] = BitsOf(Load(rounded));
-    }
-    Transpose(pairs);
-    // Lanes behind the last row are those of the words behind, which are written later.
-    const bool is_last = word + kLanes >= words;
-    const auto lanes = static_cast<int>(is_last ? rows : kLanes);
-    for (int64_t k = 0; k < Smaller(kLanes, words - word); ++k) {
-      StoreN(to + k * rows, FromBits(pairs[k]), lanes);
-    }
-  }
 }
 
 // to [XWords(count)][rows] = the transpose of inputs [begin, begin + count) of rows [first, first +
