@@ -27,7 +27,7 @@ namespace bulkhead {
 namespace {
 
 // How long a reader of results may stall when the process ends.
-constexpr absl::Duration kLastLines = absl::Seconds(2);
+constexpr absl::Duration kLastLines = absl::Milliseconds(800);
 
 // Requests that were submitted together. Thread-safe.
 class GeneratedBatch {
