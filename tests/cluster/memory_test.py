@@ -31,7 +31,7 @@ class MemoryTest(unittest.TestCase):
                     report) as served:
             # The log and READY come over two streams, in any order.
             limited = hosts.until(lambda: [line for line in served.lines if "limited by rank" in line], "no report")
-            self.assertIn("limited by rank 2 on hostb", limited[0])
+            self.assertRegex(limited[0], "limited by rank [23] on hostb")  # whichever measured less
             marked = [line for line in served.lines if " < " in line]
             self.assertEqual(len(marked), 1)
             self.assertIn(" hostb cpu ", marked[0])
