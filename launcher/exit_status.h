@@ -8,8 +8,7 @@
 
 namespace bulkhead {
 
-// Where output goes to a pipe that nobody reads any more: as where SIGPIPE is not ignored, and as
-// quiet.
+// Where the reader of a pipe has closed it: the code and the silence of SIGPIPE.
 inline constexpr auto kReaderGone = static_cast<ExitCode>(128 + SIGPIPE);
 
 // Prints "bulkhead: cause" in one line unless `status` is ok, has kReaderGone, or a cause was

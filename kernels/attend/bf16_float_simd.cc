@@ -3,7 +3,6 @@
 #include "kernels/attend/attention_tiles.h"
 #include "kernels/attend/bf16_unit.h"
 #include "kernels/attend/in_bf16.h"
-#include "kernels/simd/transpose_four.h"
 #include "simd.h"
 
 namespace bulkhead::BH_ISA {

@@ -120,7 +120,7 @@ absl::Status RunOnCoordinator(RankProcess& process, RankEngine& engine, BatchJob
   };
   process.SetEnding({.fail =
                          [&](const absl::Status& why) {
-                           if (ExitCodeOf(why) == kReaderGone) return;  // nobody is told
+                           if (ExitCodeOf(why) == kReaderGone) return;  // no client to tell
                            std::call_once(told, tell);  // before what it cuts off has failed
                            FailWithin(kLastLines, coordinator, why);
                          },
@@ -202,7 +202,7 @@ void ResultLines::Set(size_t i, std::string line) {
   }
   out().flush();
   if (path_ != "-") return;
-  // Nothing more is computed for nobody.
+  // Without a reader nothing more is computed.
   const absl::Status flushed = FlushStandardOutput();
   if (ExitCodeOf(flushed) == kReaderGone) end_(flushed);
 }

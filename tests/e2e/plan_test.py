@@ -98,14 +98,16 @@ class PlanTest(unittest.TestCase):
             self.assertEqual(code, 0)
         self.expect_same_bytes(planned, served, flags)
 
-    def test_inputs_in_tiles_are_planned_to_the_byte(self):
-        flags = {"--device-memory": "110MiB", "--activation-dtype": "bf16-amx", "--cpu-isa": "plain_amx"}
-        code, planned, errors = plan(flags, group.RANKS)
-        self.assertEqual(code, 0, errors)
-        with tempfile.TemporaryDirectory() as folder:
-            code, served = self.serve(flags, os.path.join(folder, "report.json"))
-        self.assertEqual(code, 0)
-        self.expect_same_bytes(planned, served, flags)
+    def test_inputs_in_bf16_and_tiles_are_planned_to_the_byte(self):
+        for dtypes in ({"--activation-dtype": "bf16-amx", "--cpu-isa": "plain_amx"}, {"--activation-dtype": "bf16"},
+                       {"--attention-dtype": "bf16", "--weight-dtype": "int8"}):
+            flags = {"--device-memory": "110MiB", "--kv-cache-dtype": "bf16", **dtypes}
+            with self.subTest(**flags), tempfile.TemporaryDirectory() as folder:
+                code, planned, errors = plan(flags, group.RANKS)
+                self.assertEqual(code, 0, errors)
+                code, served = self.serve(flags, os.path.join(folder, "report.json"))
+                self.assertEqual(code, 0)
+                self.expect_same_bytes(planned, served, flags)
 
     def test_drafts_are_planned_for_a_gpu(self):
         arenas = []

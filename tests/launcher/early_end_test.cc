@@ -68,7 +68,7 @@ TEST_F(EarlyEndTest, AnInterruptedFileEndsAlsoWhereTheReaderStalls) {
   }
 }
 
-TEST_F(EarlyEndTest, OutputThatNobodyReadsEndsWith141AndNoWord) {
+TEST_F(EarlyEndTest, OutputWithoutAReaderEndsWith141AndNoMessage) {
   const std::string prompts = Write("p", "{\"prompt_token_ids\": [1], \"max_tokens\": 2}\n");
   for (const std::vector<std::string>& args :
        {std::vector<std::string>{"--help"},
