@@ -70,7 +70,7 @@ BH_INLINE void ScoreTile(const ScoreJob<Cache>& job, int first_vector) {
       Cache::LoadKeys(key[v], scaling[v], k[v]);
       key[v] += stride;
       if constexpr (Cache::kInMemory) {
-        Prefetch(ahead[v]);
+        PrefetchLater(ahead[v]);
         ahead[v] += stride;
       }
     }
@@ -124,7 +124,7 @@ BH_INLINE void ValueTile(const ValueJob<Cache>& job, int column) {
       Cache::template LoadColumns<kVectors>(value, column, scaling, x);
       if constexpr (Cache::kInMemory) {
 #pragma GCC unroll 16
-        for (int i = 0; i < kElements; i += 64 / sizeof(Element)) Prefetch(ahead + i);
+        for (int i = 0; i < kElements; i += 64 / sizeof(Element)) PrefetchLater(ahead + i);
         ahead += stride;
       }
 #pragma GCC unroll 16

@@ -18,12 +18,6 @@ static_assert(kRowWords <= kAttentionWeightStride);
 template <int kRows, int kVectors>
 using Sums = F32x16[kRows][kVectors];
 
-// CPUs with the instruction (AMD's: Intel's use fma) wait for more lines at once in the second
-// cache.
-BH_INLINE void FetchAhead(const uint16_t* p) {
-  kWordsPerPair == 1 ? PrefetchLater(p) : Prefetch(p);
-}
-
 // Keys of 16 tokens each: pair by pair of d.
 template <int kVectors>
 struct InterleavedKeys : InterleavedPairs<kVectors> {
@@ -53,8 +47,8 @@ struct KeysInPlace : CachePairs<kVectors> {
   BH_INLINE void Next() {
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      FetchAhead(ahead[v]);
-      FetchAhead(ahead[v] + this->odd);
+      PrefetchLater(ahead[v]);
+      PrefetchLater(ahead[v] + this->odd);
       this->at[v] += 2 * this->odd;
       ahead[v] += 2 * this->odd;
     }
@@ -135,8 +129,8 @@ struct ValuesInPlace {
     BH_INLINE void Next() {
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; v += 2) {
-        FetchAhead(ahead + v * kLanes);
-        FetchAhead(ahead + this->odd + v * kLanes);
+        PrefetchLater(ahead + v * kLanes);
+        PrefetchLater(ahead + this->odd + v * kLanes);
       }
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) this->at[v] += 2 * this->odd;

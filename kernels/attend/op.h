@@ -85,8 +85,9 @@ static constexpr int64_t AttentionSpanFloats(int head_dim) {
   const int64_t floats = int64_t{AttentionSpanTokens(head_dim)} * PaddedHeadDim(head_dim);
   return floats > 64 * 64 ? floats : 64 * 64;
 }
-// Vectors of 16 tokens between what is read and what is fetched ahead. The blocks of a sequence lie
-// apart and are small, so that the hardware's prefetchers begin anew with each.
+// Vectors of 16 tokens between what is read and what is fetched ahead, into the second cache, which
+// waits for more lines at once than the first. The blocks of a sequence lie apart and are small, so
+// that the hardware's prefetchers begin anew with each.
 inline constexpr int kAttentionAhead = 4;
 // Weights of one row over a chunk, padded so that neighbouring rows fall into different cache sets.
 inline constexpr int kAttentionWeightStride = 256 + 16;
