@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/host_cores.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "memory/device.h"
 
@@ -22,6 +24,23 @@ constexpr int64_t kHugePageBytes = int64_t{2} << 20;
 // The kernel clears a few GB/s of new pages for each thread that asks for them.
 constexpr int64_t kCommitBytesPerThread = int64_t{64} << 20;
 constexpr int64_t kMaxCommitThreads = 16;
+constexpr int64_t kCommitStepBytes = 16 * kHugePageBytes;
+constexpr absl::Duration kCommitReportInterval = absl::Seconds(2);
+
+// A buffer on its way to be backed with memory. One thread reports.
+struct CommitProgress {
+  const int64_t total_bytes;
+  std::atomic<int64_t> done_bytes = 0;
+  std::atomic<bool> failed = false;
+  absl::Time reported = absl::Now();
+
+  void Report() {
+    if (absl::Now() - reported < kCommitReportInterval) return;
+    reported = absl::Now();
+    BH_LOG(kInfo) << "allocating memory: " << FormatBytes(done_bytes) << " of "
+                  << FormatBytes(total_bytes);
+  }
+};
 
 class HostDevice final : public Device {
  public:
@@ -51,16 +70,16 @@ class HostDevice final : public Device {
     const auto cores = std::min(kMaxCommitThreads, static_cast<int64_t>(AllowedCores().size()));
     const int64_t parts = std::clamp<int64_t>(bytes / kCommitBytesPerThread, 1, cores);
     const int64_t part_bytes = (bytes / parts / kHugePageBytes + 1) * kHugePageBytes;
-    std::atomic<bool> backed = true;
+    CommitProgress progress{bytes};
     std::vector<std::thread> threads;
     for (int64_t at = part_bytes; at < bytes; at += part_bytes) {
       threads.emplace_back([&, at] {
-        if (!Back(buffer.data() + at, std::min(part_bytes, bytes - at))) backed = false;
+        BackInSteps(buffer.data() + at, std::min(part_bytes, bytes - at), progress, [] {});
       });
     }
-    if (!Back(buffer.data(), std::min(part_bytes, bytes))) backed = false;
+    BackInSteps(buffer.data(), std::min(part_bytes, bytes), progress, [&] { progress.Report(); });
     for (std::thread& thread : threads) thread.join();
-    if (backed) return absl::OkStatus();
+    if (!progress.failed) return absl::OkStatus();
     return absl::ResourceExhaustedError(
         absl::StrCat("the system could not back ", FormatBytes(buffer.bytes()), " with memory"));
   }
@@ -98,6 +117,16 @@ class HostDevice final : public Device {
  private:
   static size_t MappedBytes(int64_t bytes) {
     return (static_cast<size_t>(bytes) + 4095) & ~size_t{4095};
+  }
+  template <typename AfterStep>
+  static void BackInSteps(std::byte* data, int64_t bytes, CommitProgress& progress,
+                          const AfterStep& after_step) {
+    for (int64_t at = 0; at < bytes && !progress.failed; at += kCommitStepBytes) {
+      const int64_t step_bytes = std::min(kCommitStepBytes, bytes - at);
+      if (!Back(data + at, step_bytes)) progress.failed = true;
+      progress.done_bytes += step_bytes;
+      after_step();
+    }
   }
   static bool Back(std::byte* data, int64_t bytes) {
     if (bytes == 0 || madvise(data, bytes, MADV_POPULATE_WRITE) == 0) return true;

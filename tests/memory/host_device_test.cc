@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -47,6 +48,31 @@ TEST(HostDeviceTest, CommittedBuffersHaveEveryPage) {
     EXPECT_THAT(ResidentPages(buffer), Each(1)) << bytes;
   }
   EXPECT_TRUE(device->Commit(*device->Allocate(0)).ok());
+}
+
+bool IsBacked(const std::byte* page) {
+  unsigned char backed = 0;
+  EXPECT_EQ(mincore(const_cast<std::byte*>(page), 4096, &backed), 0);
+  return (backed & 1) != 0;
+}
+
+// The kernel locks a process's mappings while it backs memory: heartbeats that allocate would wait.
+TEST(HostDeviceTest, OtherThreadsMapMemoryWhileABufferIsCommitted) {
+  const std::unique_ptr<Device> device = NewHostDevice(0);
+  const Buffer buffer = *device->Allocate(int64_t{1} << 30);
+  const std::byte* const last = buffer.data() + buffer.bytes() - 4096;
+  int mapped = 0;  // behind the first page, in front of the last one
+  std::thread mapper([&] {
+    while (!IsBacked(last)) {
+      const bool has_begun = IsBacked(buffer.data());
+      void* const page = mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      munmap(page, 4096);
+      if (has_begun && !IsBacked(last)) ++mapped;
+    }
+  });
+  EXPECT_TRUE(device->Commit(buffer).ok());
+  mapper.join();
+  EXPECT_GE(mapped, 4);
 }
 
 TEST(HostDeviceTest, CapacityIsKeptToTheByte) {
