@@ -76,19 +76,19 @@ struct StepLimits {
   HeadLayout full_heads = {};  // of layers whose heads are others; without heads: there are none
 };
 
-// In what products are computed. kF32: the inputs as they are. kBf16: those of MatMul with weights
-// in bf16 round their inputs to bf16, and the chain takes the inputs of a slice in pairs from its
-// begin on, the second of a pair first: acc = fma(x[k], w[k], fma(x[k + 1], w[k + 1], acc)), where
-// denormal inputs and results are 0 and what a last half pair lacks counts as 0. That is what
-// vdpbf16ps computes. kBf16Amx: inputs and weights are those of kBf16, and those of experts'
-// products, too; a slice's inputs are taken in 32s from its begin on, what the last one lacks as 0:
-// of each, a chain of fused multiply-adds over the even inputs from +0, and one over the odd ones;
-// acc = acc + (even + odd), with denormals as 0, too. That is what tdpbf16ps of AMX computes
-// (Intel's manual). Only CPUs with it, and their emulation, have this. kInt8: of products with
-// quantised weights inputs are quantised too, row by row and cell by cell
-// (kernels/matmul/input_quantizer.h), a cell's sum is exact, and the chain of an output is acc =
-// fma(float(sum of (q - z) x), weight scale * input scale, acc) over ascending cells. Linears with
-// an index, and tables that are only looked up, stay in f32.
+// In what products are computed. kF32: the inputs as they are. kBf16: those with weights in bf16,
+// but for MatMulHeads, round their inputs to bf16, and the chain takes the inputs of a slice in
+// pairs from its begin on, the second of a pair first: acc = fma(x[k], w[k], fma(x[k + 1], w[k +
+// 1], acc)), where denormal inputs and results are 0 and what a last half pair lacks counts as 0.
+// That is what vdpbf16ps computes. kBf16Amx: inputs and weights are those of kBf16; a slice's
+// inputs are taken in 32s from its begin on, what the last one lacks as 0: of each, a chain of
+// fused multiply-adds over the even inputs from +0, and one over the odd ones; acc = acc + (even +
+// odd), with denormals as 0, too. That is what tdpbf16ps of AMX computes (Intel's manual). Only
+// CPUs with it, and their emulation, have this. kInt8: of products with quantised weights inputs
+// are quantised too, row by row and cell by cell (kernels/matmul/input_quantizer.h), a cell's sum
+// is exact, and the chain of an output is acc = fma(float(sum of (q - z) x), weight scale * input
+// scale, acc) over ascending cells. Linears with an index, and tables that are only looked up, stay
+// in f32.
 enum class ActivationDType { kF32, kBf16, kBf16Amx, kInt8 };
 inline constexpr int kNumActivationDTypes = 4;
 constexpr const char* ActivationDTypeName(ActivationDType activation) {

@@ -87,9 +87,10 @@ class ProductsOfExperts {
     });
   }
 
-  void InFloats() const {
-    const auto few = BH_OF_ISA(isa_, MultiplyFew);
-    const auto many = BH_OF_ISA(isa_, MultiplyMany);
+  void InFloats(bool in_bf16) const {
+    const auto round = BH_OF_ISA_OR_BF16(isa_, RoundRows);
+    const auto few = BH_OF_ISA_OR_BF16(isa_, MultiplyFew);
+    const auto many = BH_OF_ISA_OR_BF16(isa_, MultiplyMany);
     ForPanels(kReading, [&](int thread, int e, int64_t begin, int64_t end) {
       const int64_t rows = RowsOf(e);
       const int32_t* const tokens = TokensOf(e);
@@ -97,15 +98,18 @@ class ProductsOfExperts {
       QuantizedPanels panels_of_weight{};
       Product product =
           ProductOf(x_, experts_[e], output_.out.Rows(FirstOf(e), rows), panels_of_weight);
-      if (rows > BH_OF_ISA(isa_, kMaxFewRows)) {
-        product.x_rows = tokens;
+      product.in_bf16 = in_bf16;
+      product.x_rows = tokens;
+      if (rows > BH_OF_ISA_OR_BF16(isa_, kMaxFewRows)) {
         return many(product, {begin, end, 0, rows, scratch});
       }
-      for (int64_t row = 0; row < rows; ++row) {
+      if (in_bf16) round(product, rows, scratch);
+      for (int64_t row = 0; row < rows && !in_bf16; ++row) {
         std::copy_n(x_.F32(tokens[row]), shape_.cols, scratch + row * shape_.cols);
       }
       product.x = scratch;
-      product.x_stride = shape_.cols;
+      product.x_stride = in_bf16 ? PairFloats(shape_.cols) : shape_.cols;
+      product.x_rows = nullptr;
       few(product, {begin, end, 0, rows, nullptr});
     });
   }
@@ -189,7 +193,7 @@ void CpuBackend::MultiplyExperts(ConstMatrixView x, absl::Span<const Linear> exp
   const ProductsOfExperts products(isa_, *pool_, mat_mul_scratch_, x, experts, routing, output);
   if (InInt8(activation_, shape)) return products.InInt8();
   if (InBf16Tiles(activation_, shape)) return products.InBf16Tiles();
-  products.InFloats();
+  products.InFloats(InBf16Pairs(activation_, shape));
 }
 
 }  // namespace bulkhead

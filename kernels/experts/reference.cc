@@ -75,13 +75,6 @@ std::vector<int> Choose(const std::vector<Number>& choice, const RouterOptions& 
   return experts;
 }
 
-// What MatMul makes of kBf16Amx holds for experts, too; of kBf16 it does not.
-ActivationDType FloatsOf(ActivationDType activation, const Linear& weight) {
-  const bool in_tiles =
-      activation == ActivationDType::kBf16Amx && weight.shape.format == WeightFormat::kBF16;
-  return in_tiles ? ActivationDType::kBf16Amx : ActivationDType::kF32;
-}
-
 }  // namespace
 
 void ReferenceBackend::RouteTokens(ConstMatrixView logits, ConstMatrixView bias,
@@ -125,8 +118,7 @@ void ReferenceBackend::MatMulExperts(ConstMatrixView x, absl::Span<const Linear>
                                      const ExpertRouting& routing, MatrixView out) {
   for (int e = 0; e < routing.num_experts; ++e) {
     for (int32_t pair = routing.expert_begin[e]; pair < routing.expert_begin[e + 1]; ++pair) {
-      Multiply(x.Rows(routing.pair_token[pair], 1), experts[e], out.Rows(pair, 1),
-               FloatsOf(activation_, experts[e]));
+      MatMul(x.Rows(routing.pair_token[pair], 1), experts[e], out.Rows(pair, 1));
     }
   }
 }
@@ -140,12 +132,9 @@ void ReferenceBackend::SumExperts(ConstMatrixView x, absl::Span<const Linear> ex
   std::vector<double> exact(in_order_ ? 0 : out.rows() * cols);
   const auto add = [&](const Linear& weight, ConstMatrixView row, int64_t token) {
     if (in_order_) {
-      return VisitSliceSums(
-          weight, row,
-          [&](int64_t, int64_t n, std::vector<float>& sums) {
-            for (size_t i = 0; i < num_slices; ++i) slices[token * cols + n][i] += sums[i];
-          },
-          FloatsOf(activation_, weight));
+      return VisitSliceSums(weight, row, [&](int64_t, int64_t n, std::vector<float>& sums) {
+        for (size_t i = 0; i < num_slices; ++i) slices[token * cols + n][i] += sums[i];
+      });
     }
     std::vector<float> of_weight(row.cols());
     for (int64_t n = 0; n < cols; ++n) {

@@ -37,7 +37,8 @@ class SumOfExperts {
       num_tokens_ = std::min(kExpertSumTokens, out_.rows() - token);
       FindRows();
       if (activation_ == ActivationDType::kInt8) Quantize();
-      if (activation_ == ActivationDType::kBf16Amx) Round();
+      if (activation_ == ActivationDType::kBf16) RoundToPairs();
+      if (activation_ == ActivationDType::kBf16Amx) RoundToTiles();
       const int64_t panels = CeilDiv(shape_.rows, kPanelColumns);
       const int64_t rows = num_tokens_ * (routing_.experts_per_token + 1);
       pool_.ParallelForWork(panels, rows * shape_.rows * shape_.cols,
@@ -51,13 +52,17 @@ class SumOfExperts {
   // The block's pairs of each expert.
   void FindRows() {
     const int32_t* const tokens = routing_.pair_token;
+    int32_t rows = 0;
     for (int e = 0; e < routing_.num_experts; ++e) {
       const int32_t* const begin = tokens + routing_.expert_begin[e];
       const int32_t* const end = tokens + routing_.expert_begin[e + 1];
       begin_[e] = static_cast<int32_t>(std::lower_bound(begin, end, first_token_) - tokens);
       end_[e] =
           static_cast<int32_t>(std::lower_bound(begin, end, first_token_ + num_tokens_) - tokens);
+      rows_before_[e] = rows;
+      rows += end_[e] - begin_[e];
     }
+    rows_before_[routing_.num_experts] = rows;
   }
 
   bool has_shared() const { return shared_ != nullptr; }
@@ -110,6 +115,9 @@ class SumOfExperts {
 
   // The shared expert's format may be another than the others'.
   bool InInt8(int run) const { return bulkhead::InInt8(activation_, WeightOf(run).shape); }
+  bool InBf16Pairs(int run) const {
+    return bulkhead::InBf16Pairs(activation_, WeightOf(run).shape);
+  }
   bool InBf16Tiles(int run) const {
     return bulkhead::InBf16Tiles(activation_, WeightOf(run).shape);
   }
@@ -122,19 +130,43 @@ class SumOfExperts {
     return scratch_.ExpertTiles(run, run < routing_.num_experts ? begin_[run] : x_.rows());
   }
 
-  // Inputs of products in bf16 in tiles.
-  void Round() {
-    BH_CHECK(scratch_.bf16_tiles != nullptr && out_.rows() <= scratch_.max_rows &&
-             x_.cols() <= scratch_.max_expert_inputs &&
+  // Where the pairs of a run lie: one run behind the other, each row as wide as all may be.
+  float* PairsOf(int run) const {
+    return scratch_.bf16_rows + rows_before_[run] * PairFloats(scratch_.max_expert_inputs);
+  }
+
+  // round(product, first row, end, run) of all rows of the runs that `takes`.
+  template <typename Takes, typename Round>
+  void ForRows(const Takes& takes, const Round& round) const {
+    BH_CHECK(x_.cols() <= scratch_.max_expert_inputs &&
              shared_x_.cols() <= scratch_.max_expert_inputs);
-    const auto round = BH_OF_AMX(isa_, RoundRowToTiles);
     ForExperts(
         pool_, num_runs(), x_.rows() * x_.cols(),
-        [&](int run) { return InBf16Tiles(run) ? RowsOf(run) : 0; }, [](int) { return int64_t{1}; },
+        [&](int run) { return takes(run) ? RowsOf(run) : 0; }, [](int) { return int64_t{1}; },
         [&](int, int run, int64_t begin, int64_t end) {
-          const Product product = Bf16ProductOf(run);
-          for (int64_t row = begin; row < end; ++row) round(product, row, TilesOf(run));
+          round(Bf16ProductOf(run), begin, end, run);
         });
+  }
+
+  // Inputs of products in bf16.
+  void RoundToPairs() const {
+    BH_CHECK(scratch_.bf16_rows != nullptr &&
+             rows_before_[routing_.num_experts] + num_tokens_ <= scratch_.max_bf16_rows);
+    const auto round = BH_OF_ISA_OR_BF16(isa_, RoundRows);
+    ForRows([&](int run) { return InBf16Pairs(run); },
+            [&](Product product, int64_t begin, int64_t end, int run) {
+              product.in_bf16 = true;
+              product.x += begin * product.x_stride;
+              round(product, end - begin, PairsOf(run) + begin * PairFloats(product.inputs));
+            });
+  }
+  void RoundToTiles() const {
+    BH_CHECK(scratch_.bf16_tiles != nullptr && out_.rows() <= scratch_.max_rows);
+    const auto round = BH_OF_AMX(isa_, RoundRowToTiles);
+    ForRows([&](int run) { return InBf16Tiles(run); },
+            [&](const Product& product, int64_t begin, int64_t end, int run) {
+              for (int64_t row = begin; row < end; ++row) round(product, row, TilesOf(run));
+            });
   }
 
   // As many panels together as there is room for: few tokens read on in one expert.
@@ -151,7 +183,7 @@ class SumOfExperts {
         } else if (InBf16Tiles(run)) {
           AddInBf16Tiles(run, first, panels, sums);
         } else {
-          AddInF32(run, first, panels, sums);
+          AddInFloats(run, first, panels, sums);
         }
       }
       for (int64_t i = 0; i < panels; ++i) Join(first + i, sums + i * panel_floats);
@@ -220,11 +252,16 @@ class SumOfExperts {
     multiply(product, TilesOf(run), {first_panel, first_panel + panels, 0, RowsOf(run), chains});
   }
 
-  void AddInF32(int run, int64_t first_panel, int64_t panels, float* sums) const {
-    const auto multiply = BH_OF_ISA(isa_, MultiplySlice);
-    const int64_t most = BH_OF_ISA(isa_, kMaxFewRows);
+  void AddInFloats(int run, int64_t first_panel, int64_t panels, float* sums) const {
+    const auto multiply = BH_OF_ISA_OR_BF16(isa_, MultiplySlice);
+    const int64_t most = BH_OF_ISA_OR_BF16(isa_, kMaxFewRows);
     QuantizedPanels quantized{};
-    const Product product = ProductOf(InputsOf(run), WeightOf(run), MatrixView(), quantized);
+    Product product = ProductOf(InputsOf(run), WeightOf(run), MatrixView(), quantized);
+    if (InBf16Pairs(run)) {
+      product.in_bf16 = true;
+      product.x = PairsOf(run);
+      product.x_stride = PairFloats(product.inputs);
+    }
     const int64_t rows = RowsOf(run);
     alignas(64) float added[kMaxSlices * kMaxFewRowsOfAnyIsa * kPanelColumns] = {};
     for (int64_t i = 0; i < panels; ++i) {
@@ -274,6 +311,7 @@ class SumOfExperts {
   int64_t num_tokens_ = 0;
   int32_t begin_[kMaxExperts];
   int32_t end_[kMaxExperts];
+  int32_t rows_before_[kMaxExperts + 1];  // of each run
 };
 
 }  // namespace

@@ -154,6 +154,13 @@ Int8Product Int8ProductOf(const Linear& weight, const QuantizedPanels& panels,
 
 namespace {
 
+// Of a block of SumExperts: its pairs, and its tokens for the shared expert.
+int64_t ExpertSumRows(const StepLimits& limits) {
+  if (limits.experts_per_token == 0) return 0;
+  const auto tokens = std::min<int64_t>(limits.max_num_batched_tokens, kExpertSumTokens);
+  return tokens * (limits.experts_per_token + 1);
+}
+
 // The rows of bf16_tiles that products of experts take: each expert begins with a tile of its own,
 // the shared one, of a block of SumExperts, too.
 int64_t ExpertTileRows(const StepLimits& limits) {
@@ -172,15 +179,19 @@ CpuMatMulScratch::CpuMatMulScratch(const StepLimits& limits, BumpAllocator& allo
       max_inputs(limits.max_int8_inputs),
       max_expert_inputs(limits.max_expert_inputs) {
   if (limits.experts_per_token > 0) {
-    thread_floats = std::max(
-        {thread_floats, kExpertSumFloats, limits.max_expert_inputs * int64_t{kMaxFewRowsOfAnyIsa}});
+    thread_floats =
+        std::max({thread_floats, kExpertSumFloats,
+                  kMaxFewRowsOfAnyIsa * (limits.bf16_inputs ? PairFloats(limits.max_expert_inputs)
+                                                            : limits.max_expert_inputs)});
   }
   if (limits.bf16_tiles) thread_floats = std::max(thread_floats, kBf16TileScratchFloats);
   floats = reinterpret_cast<float*>(
       allocator.Next(kMaxThreads * thread_floats * int64_t{sizeof(float)}));
   if (limits.bf16_inputs) {
-    bf16_rows = reinterpret_cast<float*>(allocator.Next(
-        kMaxFewRowsOfAnyIsa * PairFloats(limits.max_inputs) * int64_t{sizeof(float)}));
+    max_bf16_rows = ExpertSumRows(limits);
+    const int64_t numbers = std::max(kMaxFewRowsOfAnyIsa * PairFloats(limits.max_inputs),
+                                     max_bf16_rows * PairFloats(limits.max_expert_inputs));
+    bf16_rows = reinterpret_cast<float*>(allocator.Next(numbers * int64_t{sizeof(float)}));
   }
   if (limits.bf16_tiles) {
     max_tile_inputs = limits.max_inputs;
@@ -214,6 +225,10 @@ QuantizedInputs CpuMatMulScratch::InputsFor(const QuantizedPanels& panels) const
 uint16_t* CpuMatMulScratch::ExpertTiles(int expert, int64_t first) const {
   const int64_t tile = first / kBf16TileRows + expert;
   return bf16_tiles + Bf16TileInputsOf(tile * kBf16TileRows, max_expert_inputs);
+}
+
+bool InBf16Pairs(ActivationDType activation, const LinearShape& shape) {
+  return activation == ActivationDType::kBf16 && shape.format == WeightFormat::kBF16;
 }
 
 bool InBf16Tiles(ActivationDType activation, const LinearShape& shape) {
@@ -250,7 +265,7 @@ void CpuBackend::Multiply(ConstMatrixView x, const Linear& weight, const Product
   const int num_slices = shape.num_slices();
   QuantizedPanels quantized_panels{};
   Product product = ProductOf(x, weight, out, quantized_panels);
-  product.in_bf16 = activation_ == ActivationDType::kBf16 && shape.format == WeightFormat::kBF16;
+  product.in_bf16 = InBf16Pairs(activation_, shape);
   const int64_t rows = x.rows();
   if (InBf16Tiles(activation_, shape)) {
     return MatMulInBf16Tiles(*pool_, isa_, mat_mul_scratch_, product, rows, output);

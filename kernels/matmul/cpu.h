@@ -16,7 +16,8 @@ inline constexpr int64_t kExpertSumFloats = kExpertSumTokens * kMaxSlices * kPan
 
 // Whether products with such a weight quantise their inputs.
 bool InInt8(ActivationDType activation, const LinearShape& shape);
-// Whether products with such a weight are ActivationDType::kBf16Amx's.
+// Whether products with such a weight are ActivationDType::kBf16's, or kBf16Amx's.
+bool InBf16Pairs(ActivationDType activation, const LinearShape& shape);
 bool InBf16Tiles(ActivationDType activation, const LinearShape& shape);
 
 // Null pointers where there is no memory behind the allocator.
@@ -30,7 +31,7 @@ struct CpuMatMulScratch {
   // behind all others, and `first` is the number of pairs.
   uint16_t* ExpertTiles(int expert, int64_t first) const;
 
-  float* bf16_rows = nullptr;      // inputs of few rows in bf16
+  float* bf16_rows = nullptr;      // inputs of few rows in bf16, or of a block of SumExperts
   uint16_t* bf16_tiles = nullptr;  // of all rows or pairs, as MultiplyBf16InTiles takes them
   float* floats = nullptr;  // blocks of x and unfinished sums, for each of kMaxThreads threads
   int64_t thread_floats = 0;
@@ -39,6 +40,7 @@ struct CpuMatMulScratch {
   int64_t max_inputs = 0;       // of quantised rows
   int64_t max_tile_inputs = 0;  // of bf16_tiles
   int64_t max_expert_inputs = 0;
+  int64_t max_bf16_rows = 0;
   QuantizedInputs inputs{};
 };
 

@@ -69,13 +69,15 @@ float ReferenceBackend::Join(std::vector<float>& sums) {
 }
 
 void ReferenceBackend::VisitSliceSums(const Linear& weight, ConstMatrixView x,
-                                      SliceSumsVisitor visit, ActivationDType floats) const {
-  if (activation_ == ActivationDType::kInt8 && HasIntegerCodes(weight.shape.format) &&
-      weight.shape.groups.indexed == 0) {
+                                      SliceSumsVisitor visit) const {
+  const bool in_int8 = activation_ == ActivationDType::kInt8;
+  if (in_int8 && HasIntegerCodes(weight.shape.format) && weight.shape.groups.indexed == 0) {
     return VisitInInt8(weight, x, visit);
   }
-  const bool in_bf16 = floats != ActivationDType::kF32;
-  const auto chain = !in_bf16 ? Chain : floats == ActivationDType::kBf16 ? PairChain : TileChain;
+  const bool in_pairs = activation_ == ActivationDType::kBf16;
+  const bool in_bf16 = (in_pairs || activation_ == ActivationDType::kBf16Amx) &&
+                       weight.shape.format == WeightFormat::kBF16;
+  const auto chain = !in_bf16 ? Chain : in_pairs ? PairChain : TileChain;
   const std::vector<int64_t>& borders = weight.shape.k_borders;
   std::vector<float> row(x.cols());
   std::vector<float> rounded(x.cols());
@@ -85,8 +87,7 @@ void ReferenceBackend::VisitSliceSums(const Linear& weight, ConstMatrixView x,
     for (int64_t t = 0; t < x.rows(); ++t) {
       for (int64_t k = 0; in_bf16 && k < x.cols(); ++k) {
         const float input = x.F32(t)[k];
-        rounded[k] = floats == ActivationDType::kBf16 ? ordered::RoundFlushed(input)
-                                                      : F32OfBf16(Bf16OfF32(input));
+        rounded[k] = in_pairs ? ordered::RoundFlushed(input) : F32OfBf16(Bf16OfF32(input));
       }
       for (size_t slice = 0; slice < sums.size(); ++slice) {
         sums[slice] = chain(in_bf16 ? rounded.data() : x.F32(t), row.data(), borders[slice],
@@ -104,19 +105,11 @@ double ReferenceBackend::DotInDouble(const float* x, const std::vector<float>& w
 }
 
 void ReferenceBackend::MatMul(ConstMatrixView x, const Linear& weight, MatrixView out) {
-  const bool integers = activation_ == ActivationDType::kInt8;
-  const bool in_bf16 = !integers && weight.shape.format == WeightFormat::kBF16;
-  Multiply(x, weight, out, in_bf16 ? activation_ : ActivationDType::kF32);
-}
-
-void ReferenceBackend::Multiply(ConstMatrixView x, const Linear& weight, MatrixView out,
-                                ActivationDType floats) {
   if (x.empty()) return;
   if (in_order_) {
-    return VisitSliceSums(
-        weight, x,
-        [&](int64_t t, int64_t n, std::vector<float>& sums) { out.F32(t)[n] = Join(sums); },
-        floats);
+    return VisitSliceSums(weight, x, [&](int64_t t, int64_t n, std::vector<float>& sums) {
+      out.F32(t)[n] = Join(sums);
+    });
   }
   std::vector<float> row(x.cols());
   for (int64_t n = 0; n < out.cols(); ++n) {

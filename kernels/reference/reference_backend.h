@@ -43,10 +43,7 @@ class ReferenceBackend : public Backend {
   static void WeightRow(const Linear& linear, int64_t row, float* out);
   static double DotInDouble(const float* x, const std::vector<float>& weight);
   // In the promised order, for all rows of x and all outputs.
-  void Multiply(ConstMatrixView x, const Linear& weight, MatrixView out, ActivationDType floats);
-  // `floats`: how products of other than integers are computed: kF32, kBf16 or kBf16Amx.
-  void VisitSliceSums(const Linear& weight, ConstMatrixView x, SliceSumsVisitor visit,
-                      ActivationDType floats = ActivationDType::kF32) const;
+  void VisitSliceSums(const Linear& weight, ConstMatrixView x, SliceSumsVisitor visit) const;
   // Slices join in pairs, pairs of pairs ...; destroys them.
   static float Join(std::vector<float>& sums);
 

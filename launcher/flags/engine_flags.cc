@@ -54,8 +54,8 @@ void AddModelFlags(RawEngineFlags* raw, Flags* flags) {
   flags->Add(
       "--activation-dtype", "TYPE",
       "inputs of matrix products on CPUs: int8 (fast; the default of quantised weights), bf16 "
-      "(of weights in bf16 but for experts; faster in prefill on AMD's CPUs with avx512_bf16), "
-      "bf16-amx (of experts, too, in the tiles of CPUs with amx_bf16; fastest there, with bits of "
+      "(of weights in bf16; faster in prefill on AMD's CPUs with avx512_bf16), "
+      "bf16-amx (the same in the tiles of CPUs with amx_bf16; fastest there, with bits of "
       "its own) or f32 (exact)",
       OptionalChoiceValue<ActivationDType>(&options.activation_dtype,
                                            {{"int8", ActivationDType::kInt8},

@@ -157,6 +157,7 @@ class ExpertProducts : public testing::TestWithParam<ProductsCase> {
                             .max_model_len = 16,
                             .max_int8_inputs = inputs,
                             .max_inputs = inputs,
+                            .bf16_inputs = GetParam().activation == ActivationDType::kBf16,
                             .bf16_tiles = GetParam().activation == ActivationDType::kBf16Amx,
                             .num_experts = kExperts,
                             .experts_per_token = kPerToken,
@@ -170,7 +171,9 @@ class ExpertProducts : public testing::TestWithParam<ProductsCase> {
 
   static std::vector<const char*> Isas() {
     if (GetParam().activation != ActivationDType::kBf16Amx) {
-      return {"plain", "plain_amx", "avx2", "auto"};
+      std::vector<const char*> isas{"plain_amx"};
+      for (const Isa isa : PresentIsas()) isas.push_back(IsaName(isa));
+      return isas;
     }
     if (CheckBf16Tiles(Isa::kAvx512Amx, ActivationDType::kBf16Amx).ok())
       return {"plain_amx", "avx512amx"};
@@ -265,6 +268,9 @@ INSTANTIATE_TEST_SUITE_P(
         ProductsCase{WeightFormat::kBF16, ActivationDType::kBf16Amx, 1},
         ProductsCase{WeightFormat::kF16, ActivationDType::kBf16Amx, 2},
         ProductsCase{WeightFormat::kBF16, ActivationDType::kBf16, 8},
+        ProductsCase{WeightFormat::kBF16, ActivationDType::kBf16, 1},
+        ProductsCase{WeightFormat::kF16, ActivationDType::kBf16, 2},
+        ProductsCase{WeightFormat::kInt8, ActivationDType::kBf16, 4, WeightFormat::kBF16},
         // A shared expert that a checkpoint leaves out of quantisation.
         ProductsCase{WeightFormat::kInt4, ActivationDType::kInt8, 4, WeightFormat::kBF16},
         ProductsCase{WeightFormat::kBF16, ActivationDType::kInt8, 4, WeightFormat::kInt8},
