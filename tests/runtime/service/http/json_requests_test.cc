@@ -127,6 +127,15 @@ TEST(CompletionRequest, MinusOneTruncatesThePromptToWhatFits) {
                 "truncate_prompt_tokens", reason::kInvalidValue);
 }
 
+TEST(CompletionRequest, AnEchoAloneComputesThePromptAndShowsNoLogprobs) {
+  const auto read = Completion(R"("prompt": "a", "echo": true, "max_tokens": 0)");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_TRUE(read->prompts[0].output().has_prompt_logprobs());
+  EXPECT_EQ(read->options.logprobs, std::nullopt);
+  const auto answers = Completion(R"("prompt": "a", "echo": true, "max_tokens": 1)");
+  EXPECT_FALSE(answers->prompts[0].output().has_prompt_logprobs()) << "the prefix cache is used";
+}
+
 TEST(CompletionRequest, PromptsAreTextsOrIdsOneOrSeveral) {
   EXPECT_EQ(Completion(R"("prompt": [1, 2])")->prompts.at(0).token_ids().ids(1), 2U);
   EXPECT_EQ(Completion(R"("prompt": ["a", "b"])")->prompts.at(1).text(), "b");
