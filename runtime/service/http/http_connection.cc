@@ -5,10 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "boost/asio/post.hpp"
 #include "boost/asio/write.hpp"
 #include "runtime/service/http/openai_error.h"
@@ -30,11 +29,6 @@ constexpr size_t kWholeBytes = BodyParts::kSliceBytes;
 std::array<char, kReadBytes>& ReadBuffer() {
   static thread_local std::array<char, kReadBytes> buffer;
   return buffer;
-}
-
-// RFC 9110, 5.6.7.
-std::string HttpDate() {
-  return absl::FormatTime("%a, %d %b %Y %H:%M:%S GMT", absl::Now(), absl::UTCTimeZone());
 }
 
 }  // namespace
@@ -162,6 +156,16 @@ void HttpConnection::NewParser() {
 }
 
 void HttpConnection::Parse() {
+  // RFC 9112, 2.2: an empty line before a request is none of it; one is ignored.
+  if (parser_ == nullptr && !had_empty_line_) {
+    if (pending_ == "\r") return;
+    had_empty_line_ = absl::StartsWith(pending_, "\r\n");
+    if (had_empty_line_) pending_.erase(0, 2);
+    if (pending_.empty()) {
+      deadline_ = since_ + kHttpIdleTime;
+      return;
+    }
+  }
   if (parser_ == nullptr) NewParser();
   const size_t body = parser_->body_bytes();
   pending_.erase(0, parser_->Feed(pending_));
@@ -189,8 +193,7 @@ void HttpConnection::Parse() {
 void HttpConnection::Dispatch() {
   HttpRequest request = parser_->Take();
   parser_ = nullptr;
-  has_request_ = false;
-  wants_continue_ = false;
+  has_request_ = had_empty_line_ = wants_continue_ = false;
   keep_alive_ = request.keep_alive;
   takes_chunks_ = request.takes_chunks;
   is_head_ = request.method == "HEAD";

@@ -49,6 +49,9 @@ struct HttpRequest {
   BodyClaim claim;  // covers the body, then what is parsed from it
 };
 
+// Now, as Date has it (RFC 9110, 5.6.7).
+std::string HttpDate();
+
 struct HttpAnswer {
   int status = 200;
   std::string content_type = "application/json";
