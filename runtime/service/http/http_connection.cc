@@ -198,6 +198,7 @@ void HttpConnection::Dispatch() {
   takes_chunks_ = request.takes_chunks;
   is_head_ = request.method == "HEAD";
   request_id_ = std::move(request.request_id);
+  origin_fields_ = caller_.origins->FieldsFor(request.origin);
   phase_ = Phase::kAnswering;
   ++number_;
   // "100 Continue" may still be on its way.
@@ -214,6 +215,7 @@ void HttpConnection::Refuse(const absl::Status& why, int http_status) {
   takes_chunks_ = true;
   is_head_ = request.method == "HEAD";
   request_id_ = request.request_id;
+  origin_fields_ = caller_.origins->FieldsFor(request.origin);
   parser_ = nullptr;
   has_request_ = false;
   wants_continue_ = false;
@@ -228,9 +230,9 @@ std::string HttpConnection::Head(const HttpAnswer& answer, std::optional<size_t>
   // Once it drains, the next request belongs elsewhere.
   const bool drains = core_->state.phase() >= ServingPhase::kDraining;
   if (drains || closing_ || !(length.has_value() || takes_chunks_)) keep_alive_ = false;
-  std::string head =
-      absl::StrCat("HTTP/1.1 ", answer.status, " ", HttpReason(answer.status),
-                   "\r\nDate: ", HttpDate(), "\r\nContent-Type: ", answer.content_type, "\r\n");
+  std::string head = absl::StrCat(
+      "HTTP/1.1 ", answer.status, " ", HttpReason(answer.status), "\r\nDate: ", HttpDate(),
+      "\r\nContent-Type: ", answer.content_type, "\r\n", origin_fields_);
   for (const auto& [name, value] : answer.headers) {
     absl::StrAppend(&head, name, ": ", value, "\r\n");
   }

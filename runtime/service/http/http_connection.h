@@ -13,6 +13,7 @@
 
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/ip/tcp.hpp"
+#include "runtime/service/http/allowed_origins.h"
 #include "runtime/service/http/http_exchange.h"
 #include "runtime/service/http/request_parser.h"
 #include "runtime/service/service_core.h"
@@ -42,7 +43,8 @@ using HttpHandler =
 struct HttpCaller {
   const HttpHandler* handler = nullptr;
   const HttpGate* gate = nullptr;  // null: none
-  RoleSet roles = kNoRole;         // of the client's certificate
+  const AllowedOrigins* origins = nullptr;
+  RoleSet roles = kNoRole;  // of the client's certificate
 };
 
 class HttpConnection final : public std::enable_shared_from_this<HttpConnection> {
@@ -125,6 +127,7 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   bool takes_chunks_ = true;
   bool is_head_ = false;
   std::string request_id_;
+  std::string origin_fields_;
   bool in_chunks_ = false;
   std::function<void()> gone_;
   std::deque<Item> items_;
