@@ -26,6 +26,8 @@ constexpr struct {
     {"-np,--parallel,--max-running-requests", "write --max-num-seqs"},
     {"-t,-tb,--threads-batch", "write --threads"},
     {"-ts,--tensor-split", "write --tp-shares"},
+    {"--allow-credentials", "browsers send API keys without it; leave it out"},
+    {"--allowed-headers,--allowed-methods", "all are allowed to --allowed-origins; leave it out"},
     {"--api-key", "keys are read from a file: --api-key-file FILE"},
     {"--chat-template-content-format", "the template's form is recognised; leave it out"},
     {"--chunked-prefill-size,--max-prefill-tokens", "write --max-num-batched-tokens"},

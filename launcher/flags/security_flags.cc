@@ -2,9 +2,15 @@
 
 #include <cstdlib>
 #include <string>
+#include <vector>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "launcher/flags/flag_values.h"
 
 namespace bulkhead {
@@ -15,6 +21,36 @@ bool IsLoopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host == "[::1]" ||
          (absl::StartsWith(host, "127.") &&
           host.find_first_not_of("0123456789.") == std::string::npos);
+}
+
+constexpr size_t kMaxOrigins = 64, kMaxOriginBytes = 256;
+
+bool IsOrigin(absl::string_view text) {
+  const size_t at = text.find("://");
+  return text == "*" || (at != absl::string_view::npos && at > 0 && at + 3 < text.size() &&
+                         text.size() <= kMaxOriginBytes &&
+                         text.find_first_of("/?#@*\"\\", at + 3) == absl::string_view::npos &&
+                         absl::c_all_of(text, [](char c) { return c > 0x20 && c < 0x7F; }));
+}
+
+// A,B or ["A", "B"]: origins have no commas and quotes.
+absl::StatusOr<std::vector<std::string>> ParseOrigins(absl::string_view text) {
+  if (absl::ConsumePrefix(&text, "[")) absl::ConsumeSuffix(&text, "]");
+  std::vector<std::string> origins;
+  for (absl::string_view one : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
+    one = absl::StripAsciiWhitespace(one);
+    if (absl::ConsumePrefix(&one, "\"")) absl::ConsumeSuffix(&one, "\"");
+    if (!IsOrigin(one)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", absl::CHexEscape(one.substr(0, kMaxOriginBytes)),
+                       "' is not * or SCHEME://HOST[:PORT]", ", at most ", kMaxOriginBytes,
+                       " bytes without a path; write it as https://example.org"));
+    }
+    origins.push_back(absl::AsciiStrToLower(one));
+  }
+  if (origins.size() <= kMaxOrigins) return origins;
+  return absl::InvalidArgumentError(absl::StrCat(origins.size(), " origins are more than ",
+                                                 kMaxOrigins, "; give fewer, or * for any"));
 }
 
 }  // namespace
@@ -38,6 +74,10 @@ void AddSecurityFlags(SecurityOptions* options, Flags* flags) {
              "what client certificates may do, by CN, DNS name or URI: lines ROLE[,ROLE] NAME "
              "(default: everything; nothing where there are API keys)",
              TextValue(&options->ssl_client_roles));
+  flags->Add("--allowed-origins", "LIST",
+             "web pages of these origins may call the HTTP API (CORS): SCHEME://HOST[:PORT], "
+             "separated by commas, or a JSON list as vLLM's; * is any (default: none)",
+             ParsedValue(&options->allowed_origins, ParseOrigins));
 }
 
 bool HasEnvironmentKey() {

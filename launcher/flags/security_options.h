@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace bulkhead {
 
@@ -13,6 +14,7 @@ struct SecurityOptions {
   std::optional<std::string> ssl_keyfile;
   std::optional<std::string> ssl_ca_certs;      // absent: clients need no certificate
   std::optional<std::string> ssl_client_roles;  // absent: see AccessOptions::client_roles_file
+  std::vector<std::string> allowed_origins;     // of web pages, in lower case; "*": any
   bool environment_key = false;                 // BULKHEAD_API_KEY is set, where rank 0 is
 
   bool HasAccessControl() const {

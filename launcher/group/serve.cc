@@ -271,7 +271,8 @@ struct HttpServers {
 absl::StatusOr<HttpServers> StartHttp(const ServeOptions& options, const RankEngine& engine,
                                       ServiceCore* service) {
   HttpServers https;
-  HttpServer::Options http = {.host = options.host};
+  HttpServer::Options http = {.host = options.host,
+                              .allowed_origins = options.security.allowed_origins};
   const bool has_chat_flags = !options.chat_template.empty() ||
                               options.tool_call_parser != "auto" ||
                               options.reasoning_parser != "auto";

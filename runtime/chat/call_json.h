@@ -41,6 +41,8 @@ class CallJsonReader {
   Step Add(char c);
   // Empty until it is known; always for kArguments.
   const std::string& name() const { return name_; }
+  // Of a call: its arguments were found, and have ended.
+  bool has_arguments() const { return tail_ != Tail::kNone; }
 
  private:
   // After the arguments of a call.

@@ -211,6 +211,10 @@ std::vector<ParsedDelta> OutputParser::Finish() {
 
 int OutputParser::num_tool_calls() const { return state_->calls.num_calls(); }
 
+bool OutputParser::is_call_cut_off() const {
+  return state_->harmony.has_value() ? state_->harmony->is_cut_off() : state_->calls.is_cut_off();
+}
+
 ParsedOutput ParseOutput(OutputParserOptions options, string_view text) {
   OutputParser parser(std::move(options));
   std::vector<ParsedDelta> deltas = parser.Append(text);
@@ -225,6 +229,7 @@ ParsedOutput ParseOutput(OutputParserOptions options, string_view text) {
     }
     parsed.tool_calls.back().arguments += delta.text;
   }
+  parsed.is_call_cut_off = parser.is_call_cut_off();
   return parsed;
 }
 

@@ -76,10 +76,12 @@ class OutputParser {
 
   // What follows from the text so far. Holds back at most kMaxCallBytes.
   std::vector<ParsedDelta> Append(absl::string_view text);
-  // The rest, at the end of the generation. finish_reason is "tool_calls" if num_tool_calls() > 0.
+  // The rest, at the end of the generation.
   std::vector<ParsedDelta> Finish();
 
   int num_tool_calls() const;
+  // After Finish: the text ended inside the arguments of the last call, which cannot be made.
+  bool is_call_cut_off() const;
 
  private:
   struct State;
@@ -91,6 +93,7 @@ struct ParsedOutput {
   std::string content;
   std::string reasoning;
   std::vector<ToolCall> tool_calls;
+  bool is_call_cut_off = false;  // the last one
 };
 ParsedOutput ParseOutput(OutputParserOptions options, absl::string_view text);
 

@@ -60,6 +60,7 @@ void ToolCallParser::Append(string_view text, std::vector<ParsedDelta>* out) {
 void ToolCallParser::Finish(std::vector<ParsedDelta>* out) {
   while (Step(out)) {
   }
+  is_cut_off_ = in_call_ && !(state_ == State::kJson && reader_.has_arguments());
   if (in_call_) {
     std::string rest;
     if (state_ == State::kTagged) tagged_->Finish(buffer_, &rest);

@@ -36,6 +36,8 @@ class ToolCallParser {
   void Append(absl::string_view text, std::vector<ParsedDelta>* out);
   void Finish(std::vector<ParsedDelta>* out);
   int num_calls() const { return num_calls_; }
+  // After Finish: the text ended inside the arguments of the last call.
+  bool is_cut_off() const { return is_cut_off_; }
 
   // A call, which may have been found elsewhere. `name` is not empty; `id` may be: then it is made.
   void BeginCall(const std::string& name, const std::string& id, std::vector<ParsedDelta>* out);
@@ -87,6 +89,7 @@ class ToolCallParser {
   std::optional<TaggedArguments> tagged_;
   TextWriter content_{ParsedDelta::Kind::kContent};
   int num_calls_ = 0;
+  bool is_cut_off_ = false;
 };
 
 }  // namespace bulkhead

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -34,11 +35,23 @@ absl::Status PromptTooLong(absl::string_view field, int64_t tokens, const Reques
        {"max_model_len", absl::StrCat(rules.max_model_len)}});
 }
 
-// `most`: that the prompt may have.
-absl::Status CheckTruncation(const v1::GenerateRequest& request, int most) {
-  if (!request.has_truncate_prompt_tokens()) return absl::OkStatus();
+// How many of the last tokens are kept. `most`: that the prompt may have.
+absl::StatusOr<size_t> KeptTokens(const v1::GenerateRequest& request, int max_model_len, int most) {
+  if (!request.has_truncate_prompt_tokens()) return std::numeric_limits<size_t>::max();
   const uint32_t kept = request.truncate_prompt_tokens();
-  if (kept >= 1 && int64_t{kept} <= most) return absl::OkStatus();
+  if (kept == kTruncateToFit) {
+    // An answer whose length is not said has one token at least.
+    const v1::Stopping& stopping = request.stopping();
+    const bool embeds = request.output().embedding();
+    const int64_t asked = embeds ? 0 : stopping.has_max_tokens() ? stopping.max_tokens() : 1;
+    if (asked < max_model_len) return static_cast<size_t>(max_model_len - asked);
+    return InvalidField("truncate_prompt_tokens",
+                        absl::StrCat("max_tokens ", asked, " leaves no prompt of max_model_len ",
+                                     max_model_len, "; ask for fewer tokens"),
+                        reason::kInvalidValue,
+                        {{"value", absl::StrCat(asked)}, {"limit", absl::StrCat(max_model_len)}});
+  }
+  if (kept >= 1 && int64_t{kept} <= most) return kept;
   return InvalidField(
       "truncate_prompt_tokens",
       absl::StrCat(kept, " is outside [1, ", most, "], what max_model_len leaves for a prompt"),
@@ -137,7 +150,7 @@ absl::StatusOr<std::vector<TokenId>> CheckedTokenIds(
 absl::StatusOr<std::vector<TokenId>> BuildPrompt(const v1::GenerateRequest& request,
                                                  const RequestRules& rules, int reserved_tokens) {
   const int most = rules.max_model_len - reserved_tokens;
-  BH_RETURN_IF_ERROR(CheckTruncation(request, most));
+  BH_ASSIGN_OR_RETURN(const size_t kept, KeptTokens(request, rules.max_model_len, most));
   std::vector<TokenId> prompt;
   const char* field = request.has_text() ? "prompt.text" : "prompt.token_ids";
   if (request.has_text()) {
@@ -163,8 +176,8 @@ absl::StatusOr<std::vector<TokenId>> BuildPrompt(const v1::GenerateRequest& requ
   } else {
     return InvalidField("prompt", "is missing; send text or token_ids");
   }
-  if (request.has_truncate_prompt_tokens() && prompt.size() > request.truncate_prompt_tokens()) {
-    prompt.erase(prompt.begin(), prompt.end() - request.truncate_prompt_tokens());
+  if (prompt.size() > kept) {
+    prompt.erase(prompt.begin(), prompt.end() - static_cast<ptrdiff_t>(kept));
     prompt.shrink_to_fit();
   }
   if (prompt.empty()) {

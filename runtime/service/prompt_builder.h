@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,9 @@ absl::Status RefuseUnknownFields(const google::protobuf::Message& message, const
 
 // request_id, cache_salt, model.
 absl::Status CheckNames(const v1::GenerateRequest& request, const RequestRules& rules);
+
+// As truncate_prompt_tokens: what max_model_len leaves beside max_tokens. It is vLLM's -1.
+inline constexpr uint32_t kTruncateToFit = std::numeric_limits<uint32_t>::max();
 
 // The prompt's tokens, truncated as asked: at least one, leaving at least `reserved_tokens` tokens
 // of max_model_len, all valid ids of the model.

@@ -62,8 +62,8 @@ absl::StatusOr<StoppingParams> BuildStopping(const v1::Stopping& asked, const Re
   StoppingParams out;
   if (generates && asked.has_max_tokens() && asked.max_tokens() < 1) {
     return InvalidField("stopping.max_tokens",
-                        "0 is less than 1; ask for at least one token, for log probabilities of "
-                        "the prompt (prompt_logprobs, or echo with logprobs), or leave it out",
+                        "0 is less than 1; ask for at least one token, for the prompt "
+                        "(prompt_logprobs, or echo), or leave it out",
                         reason::kInvalidValue, {{"value", "0"}, {"limit", "1"}});
   }
   // The engine ends a generation at max_model_len; larger values only have to fit the type.

@@ -32,13 +32,13 @@ def bearer(key):
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-def ask(target, path, body=None, key=None, headers=None, context=None):
+def ask(target, path, body=None, key=None, headers=None, context=None, method=None):
     """Status, JSON or text, and headers."""
     kind = http.client.HTTPConnection if context is None else http.client.HTTPSConnection
     more = {} if context is None else {"context": context}
     connection = kind(*address(target), timeout=group.LIMIT_S, **more)
     text = None if body is None else json.dumps(body)
-    connection.request("GET" if text is None else "POST", path, text,
+    connection.request(method or ("GET" if text is None else "POST"), path, text,
                        {"Content-Type": "application/json", **bearer(key), **(headers or {})})
     response = connection.getresponse()
     data = response.read().decode()

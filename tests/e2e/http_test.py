@@ -221,6 +221,29 @@ class HttpTest(unittest.TestCase):
             self.assertEqual("".join(e["choices"][0]["text"] for e in of_choice), choice["text"])
             self.assertTrue(all(e["usage"]["prompt_tokens"] == whole["usage"]["prompt_tokens"] for e in of_choice))
 
+    def test_an_echo_without_an_answer_is_the_prompt(self):
+        asked = completion(echo=True, max_tokens=0)
+        tokens = self.ask("/tokenize", {"prompt": PROMPT})[1]["count"]
+        whole = self.ask("/v1/completions", asked)[1]
+        choice = whole["choices"][0]
+        self.assertEqual((choice["text"], choice["finish_reason"], choice["logprobs"]), (PROMPT, "length", None))
+        usage = (whole["usage"]["prompt_tokens"], whole["usage"]["completion_tokens"], whole["usage"]["total_tokens"])
+        self.assertEqual(usage, (tokens, 0, tokens))
+        events, done = self.events("/v1/completions", dict(asked, stream_options={"include_usage": True}))
+        self.assertTrue(done)
+        self.assertEqual([e["choices"][0]["text"] for e in events[:-1]], [PROMPT, ""])
+        self.assertEqual(events[-2]["choices"][0]["finish_reason"], "length")
+        self.assertEqual(events[-1]["usage"], whole["usage"])
+        self.assertEqual(self.ask("/v1/completions", completion(max_tokens=0))[0], 400)
+
+    def test_minus_one_truncates_a_prompt_to_what_the_answer_leaves(self):
+        length = self.ask("/v1/models")[1]["data"][0]["max_model_len"]
+        for n in (1, 2):
+            answer = self.ask("/v1/completions", completion(prompt="a " * length, truncate_prompt_tokens=-1, ignore_eos=True, n=n))[1]
+            self.assertEqual((answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"]), (length - 16, 16 * n))
+        answer = self.ask("/v1/chat/completions", chat(max_tokens=1, truncate_prompt_tokens=-1))[1]
+        self.assertLess(answer["usage"]["prompt_tokens"], length - 1)
+
     def test_the_next_request_may_come_before_an_answer_that_takes_long(self):
         ask = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
         for choices in (16, 32, 64):

@@ -18,7 +18,8 @@ class ApiKeysTest(Folder):
     def setUpClass(cls):
         super().setUpClass()
         cls.keys = cls.write("keys", KEYS)
-        cls.group = group.Group("--http-port", 0, "--metrics-port", 0, "--api-key-file", cls.keys)
+        cls.group = group.Group("--http-port", 0, "--metrics-port", 0, "--api-key-file", cls.keys,
+                                "--allowed-origins", '["https://page.example"]')
         cls.channel = grpc.insecure_channel(cls.group.target)
         cls.control_channel = grpc.insecure_channel(cls.group.control_target)
 
@@ -56,6 +57,16 @@ class ApiKeysTest(Folder):
         metrics = self.group.metrics_target
         self.assertEqual([ask(metrics, "/metrics")[0], ask(metrics, "/metrics", key=GENERATE)[0],
                           ask(metrics, "/metrics", key=METRICS)[0]], [401, 403, 200])
+
+    def test_pages_of_an_allowed_origin_may_ask_and_read(self):
+        page = {"Origin": "https://page.example"}
+        status, _, headers = self.http("/v1/models", method="OPTIONS", headers={**page, "Access-Control-Request-Method": "GET"})
+        self.assertEqual((status, headers["Access-Control-Allow-Headers"]), (200, "*, Authorization"))
+        for key, status in ((ALL, 200), (None, 401)):
+            got, _, headers = self.http("/v1/models", key=key, headers=page)
+            self.assertEqual((got, headers["Access-Control-Allow-Origin"], headers["Vary"]), (status, page["Origin"], "Origin"))
+        metrics = ask(self.group.metrics_target, "/metrics", key=METRICS, headers=page)[2]
+        self.assertNotIn("Access-Control-Allow-Origin", metrics)
 
     def test_no_cross_origin_headers_are_sent(self):
         _, _, headers = self.http("/v1/models", key=ALL, headers={"Origin": "https://example.com"})

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "runtime/service/packed_reader.h"
+#include "runtime/service/prompt_builder.h"
 #include "runtime/service/refusal.h"
 #include "runtime/service/text_worker.h"
 
@@ -136,10 +137,12 @@ absl::Status TakeOutput(const vllm_api::SamplingParams& params, v1::GenerateRequ
                                                         "ask for a number of them"));
     output.set_prompt_logprobs(top);
   }
-  if (params.has_truncate_prompt_tokens()) {
+  if (params.has_truncate_prompt_tokens() && params.truncate_prompt_tokens() == -1) {
+    out.set_truncate_prompt_tokens(kTruncateToFit);
+  } else if (params.has_truncate_prompt_tokens()) {
     BH_ASSIGN_OR_RETURN(const uint32_t tokens,
                         NotNegative("truncate_prompt_tokens", params.truncate_prompt_tokens(),
-                                    "send the number of tokens to keep"));
+                                    "send the number of tokens to keep, or -1"));
     out.set_truncate_prompt_tokens(tokens);
   }
   return absl::OkStatus();

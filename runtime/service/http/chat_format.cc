@@ -23,9 +23,10 @@ void AddString(std::string text, BodyParts* out) {
   out->Add("\"");
 }
 
-std::string FinishJson(const v1::Finished& finished, bool has_calls) {
+// `may_call`: there are calls, and they are whole; a client makes them on "tool_calls".
+std::string FinishJson(const v1::Finished& finished, bool may_call) {
   std::string reason = FinishReasonJson(finished);
-  if (has_calls && reason == "\"stop\"") reason = "\"tool_calls\"";
+  if (may_call && reason == "\"stop\"") reason = "\"tool_calls\"";
   return absl::StrCat(reason, ",\"stop_reason\":", StopReasonJson(finished));
 }
 
@@ -131,9 +132,9 @@ BodyParts ChatFormat::Finished(int choice, const v1::Finished& finished, const U
   ChatOutput& output = OutputOf(choice);
   BodyParts parts;
   if (output_.parser.has_value()) parts = Events(choice, output.Finish(), std::nullopt, usage);
-  const bool has_calls = output.has_tool_calls();
+  const bool may_call = output.has_tool_calls() && !output.is_call_cut_off();
   // Made after the events before it: the first of all has the role.
-  parts.AddPart([this, choice, usage, finish = FinishJson(finished, has_calls)](std::string* out) {
+  parts.AddPart([this, choice, usage, finish = FinishJson(finished, may_call)](std::string* out) {
     const bool is_first = !places_[choice].has_role;
     *out += EventJson(choice, is_first ? "\"content\":\"\"" : "", "null", finish, usage);
     return true;
@@ -170,7 +171,7 @@ void ChatFormat::AddMessage(int choice, const PackedMessage& response, BodyParts
       std::string(BytesOf(response.bytes, v1::GenerateResponse::kFinishedFieldNumber)));
   out->Add(
       absl::StrCat("{\"index\":", choice, ",\"message\":{\"role\":\"assistant\",\"content\":"));
-  bool has_calls = false;
+  bool has_calls = false, is_cut_off = false;
   if (!output_.parser.has_value()) {
     out->Add("\"");
     out->AddEscaped(text, response.owner);
@@ -187,7 +188,9 @@ void ChatFormat::AddMessage(int choice, const PackedMessage& response, BodyParts
       out->Add(",\"reasoning_content\":");
       AddString(std::move(parsed.reasoning), out);
     }
-    if (!output_.several_tool_calls && has_calls) parsed.tool_calls.resize(1);
+    const bool drops_calls = !output_.several_tool_calls && parsed.tool_calls.size() > 1;
+    if (drops_calls) parsed.tool_calls.resize(1);
+    is_cut_off = parsed.is_call_cut_off && !drops_calls;
     for (size_t i = 0; i < parsed.tool_calls.size(); ++i) {
       const ToolCall& call = parsed.tool_calls[i];
       std::string json = absl::StrCat(i == 0 ? ",\"tool_calls\":[" : ",",
@@ -203,7 +206,8 @@ void ChatFormat::AddMessage(int choice, const PackedMessage& response, BodyParts
   } else {
     out->Add("null");
   }
-  out->Add(absl::StrCat(",\"finish_reason\":", FinishJson(finished, has_calls), "}"));
+  out->Add(
+      absl::StrCat(",\"finish_reason\":", FinishJson(finished, has_calls && !is_cut_off), "}"));
 }
 
 BodyParts ChatFormat::Whole(const std::vector<PackedMessage>& responses, const UsageCounts& usage) {

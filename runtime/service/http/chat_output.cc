@@ -69,4 +69,9 @@ bool ChatOutput::has_tool_calls() const {
   return parser_.has_value() && parser_->num_tool_calls() > 0;
 }
 
+bool ChatOutput::is_call_cut_off() const {
+  return parser_.has_value() && parser_->is_call_cut_off() &&
+         (options_->several_tool_calls || parser_->num_tool_calls() == 1);
+}
+
 }  // namespace bulkhead

@@ -39,6 +39,8 @@ class ChatOutput {
   std::deque<ParsedDelta> Finish();
 
   bool has_tool_calls() const;
+  // After Finish: the last call that was given.
+  bool is_call_cut_off() const;
   // Of the latest piece, wanted or not; none before the first.
   std::optional<ParsedDelta::Kind> last_kind() const { return last_kind_; }
 

@@ -58,6 +58,7 @@ BodyParts CompletionFormat::Prompt(int choice, PackedMessage ids, const UsageCou
 
 BodyParts CompletionFormat::PromptLogprobs(int choice, PackedMessage tokens,
                                            const UsageCounts& usage) {
+  if (!options_.logprobs.has_value()) return {};  // not asked for: nothing else is computed
   return Events(choice, "", std::move(tokens), v1::PromptLogprobs::kTokensFieldNumber, usage);
 }
 

@@ -70,7 +70,11 @@ absl::StatusOr<CompletionRequest> ReadCompletion(const Json& body, const Request
   std::optional<bool> echo, add_special;
   BH_RETURN_IF_ERROR(fields.Read("echo", &echo));
   out.echo = echo.value_or(false);
-  if (out.echo && logprobs.has_value()) common.mutable_output()->set_prompt_logprobs(*logprobs);
+  // Without an answer the prompt is computed for its log probabilities, whether or not it has any.
+  const bool is_prompt_alone = common.stopping().max_tokens() == 0;
+  if (out.echo && (logprobs.has_value() || is_prompt_alone)) {
+    common.mutable_output()->set_prompt_logprobs(logprobs.value_or(0));
+  }
   common.mutable_output()->set_prompt_token_ids(out.echo);
   BH_RETURN_IF_ERROR(fields.Read("add_special_tokens", &add_special));
   if (add_special.has_value()) common.set_add_special_tokens(*add_special);

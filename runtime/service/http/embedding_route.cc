@@ -51,9 +51,7 @@ absl::StatusOr<GenerationJob> ReadJob(const Json& body, const RequestRules& rule
   std::optional<bool> add_special;
   BH_RETURN_IF_ERROR(fields.Read("add_special_tokens", &add_special));
   if (add_special.has_value()) common.set_add_special_tokens(*add_special);
-  BH_ASSIGN_OR_RETURN(const std::optional<uint32_t> most,
-                      ReadCount(fields, "truncate_prompt_tokens", rules.max_model_len));
-  if (most.has_value()) common.set_truncate_prompt_tokens(*most);
+  BH_RETURN_IF_ERROR(ReadTruncation(fields, rules.max_model_len, &common));
   BH_RETURN_IF_ERROR(fields.Read("cache_salt", &salt));
   if (salt.has_value()) common.set_cache_salt(*salt);
   fields.Ignore({"user"});

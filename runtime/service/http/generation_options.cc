@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "runtime/service/http/openai_error.h"
 #include "runtime/service/http/structured_fields.h"
+#include "runtime/service/prompt_builder.h"
 #include "runtime/service/refusal.h"
 #include "runtime/service/request_builder.h"
 
@@ -189,6 +190,18 @@ absl::StatusOr<std::optional<uint32_t>> ReadCount(JsonFields& fields, const std:
   return std::optional<uint32_t>(static_cast<uint32_t>(*value));
 }
 
+absl::Status ReadTruncation(JsonFields& fields, int64_t most, v1::GenerateRequest* request) {
+  constexpr char kField[] = "truncate_prompt_tokens";
+  std::optional<uint32_t> tokens = kTruncateToFit;
+  const Json* value = fields.Find(kField);
+  if (value == nullptr) return absl::OkStatus();
+  if (*value != -1) {
+    BH_ASSIGN_OR_RETURN(tokens, ReadCount(fields, kField, most));
+  }
+  if (tokens.has_value()) request->set_truncate_prompt_tokens(*tokens);
+  return absl::OkStatus();
+}
+
 absl::Status ReadMaxTokens(JsonFields& fields, const std::string& name, int max_model_len,
                            v1::GenerateRequest* request) {
   std::optional<int64_t> value;
@@ -232,10 +245,7 @@ absl::Status ReadGenerationOptions(JsonFields& fields, GenerationOptions* option
   BH_RETURN_IF_ERROR(ReadSampling(fields, request->mutable_sampling()));
   BH_RETURN_IF_ERROR(ReadPenalties(fields, request->mutable_sampling()));
   BH_RETURN_IF_ERROR(ReadStopping(fields, request));
-  BH_ASSIGN_OR_RETURN(
-      const std::optional<uint32_t> truncate,
-      ReadCount(fields, "truncate_prompt_tokens", std::numeric_limits<int32_t>::max()));
-  if (truncate.has_value()) request->set_truncate_prompt_tokens(*truncate);
+  BH_RETURN_IF_ERROR(ReadTruncation(fields, std::numeric_limits<int32_t>::max(), request));
   BH_RETURN_IF_ERROR(ReadPriority(fields, request));
   BH_RETURN_IF_ERROR(ReadStructured(fields, request, &options->form_field));
   std::optional<bool> skip_special, as_ids;

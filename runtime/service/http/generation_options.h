@@ -34,6 +34,8 @@ absl::Status ReadGenerationOptions(JsonFields& fields, GenerationOptions* option
 // INVALID_ARGUMENT for more than `max_model_len`: it could never be.
 absl::Status ReadMaxTokens(JsonFields& fields, const std::string& name, int max_model_len,
                            v1::GenerateRequest* request);
+// truncate_prompt_tokens: at most `most`, or -1 for what fits.
+absl::Status ReadTruncation(JsonFields& fields, int64_t most, v1::GenerateRequest* request);
 // `field` of the body has a number from 0 to `most`.
 absl::StatusOr<std::optional<uint32_t>> ReadCount(JsonFields& fields, const std::string& field,
                                                   int64_t most);

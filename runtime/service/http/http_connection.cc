@@ -5,10 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "boost/asio/post.hpp"
 #include "boost/asio/write.hpp"
 #include "runtime/service/http/openai_error.h"
@@ -30,11 +29,6 @@ constexpr size_t kWholeBytes = BodyParts::kSliceBytes;
 std::array<char, kReadBytes>& ReadBuffer() {
   static thread_local std::array<char, kReadBytes> buffer;
   return buffer;
-}
-
-// RFC 9110, 5.6.7.
-std::string HttpDate() {
-  return absl::FormatTime("%a, %d %b %Y %H:%M:%S GMT", absl::Now(), absl::UTCTimeZone());
 }
 
 }  // namespace
@@ -162,6 +156,16 @@ void HttpConnection::NewParser() {
 }
 
 void HttpConnection::Parse() {
+  // RFC 9112, 2.2: an empty line before a request is none of it; one is ignored.
+  if (parser_ == nullptr && !had_empty_line_) {
+    if (pending_ == "\r") return;
+    had_empty_line_ = absl::StartsWith(pending_, "\r\n");
+    if (had_empty_line_) pending_.erase(0, 2);
+    if (pending_.empty()) {
+      deadline_ = since_ + kHttpIdleTime;
+      return;
+    }
+  }
   if (parser_ == nullptr) NewParser();
   const size_t body = parser_->body_bytes();
   pending_.erase(0, parser_->Feed(pending_));
@@ -189,12 +193,12 @@ void HttpConnection::Parse() {
 void HttpConnection::Dispatch() {
   HttpRequest request = parser_->Take();
   parser_ = nullptr;
-  has_request_ = false;
-  wants_continue_ = false;
+  has_request_ = had_empty_line_ = wants_continue_ = false;
   keep_alive_ = request.keep_alive;
   takes_chunks_ = request.takes_chunks;
   is_head_ = request.method == "HEAD";
   request_id_ = std::move(request.request_id);
+  origin_fields_ = caller_.origins->FieldsFor(request.origin);
   phase_ = Phase::kAnswering;
   ++number_;
   // "100 Continue" may still be on its way.
@@ -211,6 +215,7 @@ void HttpConnection::Refuse(const absl::Status& why, int http_status) {
   takes_chunks_ = true;
   is_head_ = request.method == "HEAD";
   request_id_ = request.request_id;
+  origin_fields_ = caller_.origins->FieldsFor(request.origin);
   parser_ = nullptr;
   has_request_ = false;
   wants_continue_ = false;
@@ -225,9 +230,9 @@ std::string HttpConnection::Head(const HttpAnswer& answer, std::optional<size_t>
   // Once it drains, the next request belongs elsewhere.
   const bool drains = core_->state.phase() >= ServingPhase::kDraining;
   if (drains || closing_ || !(length.has_value() || takes_chunks_)) keep_alive_ = false;
-  std::string head =
-      absl::StrCat("HTTP/1.1 ", answer.status, " ", HttpReason(answer.status),
-                   "\r\nDate: ", HttpDate(), "\r\nContent-Type: ", answer.content_type, "\r\n");
+  std::string head = absl::StrCat(
+      "HTTP/1.1 ", answer.status, " ", HttpReason(answer.status), "\r\nDate: ", HttpDate(),
+      "\r\nContent-Type: ", answer.content_type, "\r\n", origin_fields_);
   for (const auto& [name, value] : answer.headers) {
     absl::StrAppend(&head, name, ": ", value, "\r\n");
   }

@@ -13,6 +13,7 @@
 
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/ip/tcp.hpp"
+#include "runtime/service/http/allowed_origins.h"
 #include "runtime/service/http/http_exchange.h"
 #include "runtime/service/http/request_parser.h"
 #include "runtime/service/service_core.h"
@@ -42,7 +43,8 @@ using HttpHandler =
 struct HttpCaller {
   const HttpHandler* handler = nullptr;
   const HttpGate* gate = nullptr;  // null: none
-  RoleSet roles = kNoRole;         // of the client's certificate
+  const AllowedOrigins* origins = nullptr;
+  RoleSet roles = kNoRole;  // of the client's certificate
 };
 
 class HttpConnection final : public std::enable_shared_from_this<HttpConnection> {
@@ -65,10 +67,8 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   // `reason` is counted (HostCounters::closed); empty: as the client wanted.
   void Close(const std::string& reason = "");
 
-  // Between requests, with nothing of the next one.
-  bool is_idle() const {
-    return phase_ == Phase::kReading && pending_.empty() && parser_ == nullptr;
-  }
+  // Between requests, with nothing of the next one but an empty line before it.
+  bool is_idle() const { return phase_ == Phase::kReading && parser_ == nullptr; }
   // Of a request that is not whole.
   size_t body_bytes() const { return parser_ == nullptr ? 0 : parser_->body_bytes(); }
   Clock::time_point since() const { return since_; }
@@ -115,7 +115,8 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   Clock::time_point progress_ = Clock::now();  // of the body
   std::string pending_;                        // received, not parsed
   std::unique_ptr<HttpRequestParser> parser_;
-  bool has_request_ = false;  // its head is there
+  bool had_empty_line_ = false;  // before the next request
+  bool has_request_ = false;     // its head is there
   bool wants_continue_ = false;
   bool closing_ = false;     // after this answer
   bool discarding_ = false;  // what the client still sends of a refused request
@@ -126,6 +127,7 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   bool takes_chunks_ = true;
   bool is_head_ = false;
   std::string request_id_;
+  std::string origin_fields_;
   bool in_chunks_ = false;
   std::function<void()> gone_;
   std::deque<Item> items_;

@@ -1,6 +1,13 @@
 #include "runtime/service/http/http_message.h"
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
 namespace bulkhead {
+
+std::string HttpDate() {
+  return absl::FormatTime("%a, %d %b %Y %H:%M:%S GMT", absl::Now(), absl::UTCTimeZone());
+}
 
 bool BodyClaim::GrowTo(int64_t bytes) {
   constexpr int64_t kSmallBytes = int64_t{64} << 10;

@@ -39,15 +39,20 @@ class BodyClaim {
 };
 
 struct HttpRequest {
-  std::string method;        // "GET"
-  std::string path;          // without the query
-  std::string content_type;  // lower case, without parameters
-  std::string request_id;    // X-Request-Id, which the answer has, too
+  std::string method;            // "GET"
+  std::string path;              // without the query
+  std::string content_type;      // lower case, without parameters
+  std::string request_id;        // X-Request-Id, which the answer has, too
+  std::string origin;            // of the page that sends it; "?" for several
+  bool asks_for_method = false;  // Access-Control-Request-Method is there
   bool keep_alive = true;
   bool takes_chunks = true;  // HTTP/1.1
   std::string body;
   BodyClaim claim;  // covers the body, then what is parsed from it
 };
+
+// Now, as Date has it (RFC 9110, 5.6.7).
+std::string HttpDate();
 
 struct HttpAnswer {
   int status = 200;

@@ -54,13 +54,18 @@ struct HttpServer::Parts {
         count(is_metrics ? core->host.metrics_connections : core->host.http_connections),
         listener(std::move(bound)),
         timer(io),
+        origins(is_metrics ? std::vector<std::string>() : options.allowed_origins),
         routes(service_core, options.chats, is_metrics ? RouteSet::kMetricsOnly : RouteSet::kAll) {
     handler = [this](HttpRequest request, const std::shared_ptr<HttpExchange>& exchange) {
+      if (origins.IsPreflight(request)) {
+        return exchange->Answer(AllowedOrigins::PreflightAnswer(), [](bool) {});
+      }
       routes.Serve(std::move(request), exchange);
     };
     if (!core->access.is_on()) return;
     gate = [this](const HttpRequest& request, absl::string_view authorization, RoleSet roles) {
-      return core->access.Check(routes.NeedOf(request), authorization, roles);
+      const RoleSet need = origins.IsPreflight(request) ? kNoRole : routes.NeedOf(request);
+      return core->access.Check(need, authorization, roles);
     };
   }
 
@@ -88,10 +93,10 @@ struct HttpServer::Parts {
     socket.non_blocking(true, ec);
     count.Add(1);
     const uint64_t id = ++last_id;
-    auto connection = std::make_shared<HttpConnection>(
-        io, std::move(socket), core,
-        HttpCaller{.handler = &handler, .gate = gate ? &gate : nullptr, .roles = roles}, user,
-        [this, id] {
+    const HttpCaller caller = {
+        .handler = &handler, .gate = gate ? &gate : nullptr, .origins = &origins, .roles = roles};
+    auto connection =
+        std::make_shared<HttpConnection>(io, std::move(socket), core, caller, user, [this, id] {
           connections.erase(id);
           count.Sub(1);
           SayIfAllClosed();
@@ -154,6 +159,7 @@ struct HttpServer::Parts {
   std::unique_ptr<ClientListener> listener;
   boost::asio::io_context io{1};
   boost::asio::steady_timer timer;
+  const AllowedOrigins origins;
   Routes routes;
   HttpHandler handler;
   HttpGate gate;  // none: every caller may ask for everything

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -19,7 +20,8 @@ class HttpServer {
  public:
   struct Options {
     std::string host = "127.0.0.1";  // a name is bound to one of its addresses, IPv4 first
-    int port = 8000;                 // 0: any free port
+    std::vector<std::string> allowed_origins = {};  // as AllowedOrigins; not with metrics_only
+    int port = 8000;                                // 0: any free port
     ChatsOr chats = NoChats("the model has no chat template");
     // --metrics-port: /metrics alone, with connections of its own (kMetricsConnections).
     bool metrics_only = false;

@@ -136,6 +136,13 @@ void HttpRequestParser::on_field_impl(http::field name, Text name_text, Text val
       // Two are none that is known.
       if (gate_) authorization_ = authorization_.empty() ? std::string(text) : "?";
       break;
+    case http::field::origin:
+      if (text.size() > kMaxEchoedBytes || !IsPrintable(text)) break;
+      request_.origin = request_.origin.empty() ? std::string(text) : "?";
+      break;
+    case http::field::access_control_request_method:
+      request_.asks_for_method = true;
+      break;
     case http::field::unknown:
       if (absl::EqualsIgnoreCase(Of(name_text), "x-request-id") && text.size() <= kMaxEchoedBytes &&
           IsPrintable(text)) {

@@ -225,6 +225,9 @@ void ResponsesFormat::Finish(bool is_complete, BodyParts* out) {
   TakeDeltas(output_.Finish(), out);
   for (; !token_ends_.empty(); token_ends_.pop_front()) CountToken();
   if (is_open_) items_.back()->is_complete = is_complete;
+  if (is_open_ && items_.back()->kind == Kind::kToolCall && output_.is_call_cut_off()) {
+    items_.back()->is_complete = false;
+  }
   Close(out);
 }
 

@@ -35,7 +35,7 @@ TokenTexts::TokenTexts(const Tokenizer* tokenizer, const GenerationOptions& opti
     : tokenizer_(tokenizer),
       as_ids_(tokenizer == nullptr || options.tokens_as_ids),
       skip_special_tokens_(options.skip_special_tokens) {
-  if (as_ids_) return;
+  if (tokenizer_ == nullptr) return;
   const auto before = tokenizer_->Encode("a", false);
   if (before.ok()) before_ = *before;
   before_text_ = tokenizer_->Decode(before_, false);
@@ -43,7 +43,7 @@ TokenTexts::TokenTexts(const Tokenizer* tokenizer, const GenerationOptions& opti
 }
 
 void TokenTexts::BeginPrompt() {
-  if (!as_ids_) decoder_ = tokenizer_->NewTextDecoder({}, skip_special_tokens_);
+  if (tokenizer_ != nullptr) decoder_ = tokenizer_->NewTextDecoder({}, skip_special_tokens_);
 }
 
 void TokenTexts::BeginDelta(int num_tokens, size_t text_bytes) {
@@ -57,7 +57,7 @@ void TokenTexts::BeginWhole(int num_tokens) {
 }
 
 std::string TokenTexts::Next(uint32_t id) {
-  if (as_ids_) return absl::StrCat("token_id:", id);
+  if (tokenizer_ == nullptr) return "";
   std::string text = decoder_->Add(static_cast<int32_t>(id));
   if (num_left_ == 0) return text;  // the prompt's
   bytes_ahead_ -= static_cast<int64_t>(text.size());
@@ -65,6 +65,10 @@ std::string TokenTexts::Next(uint32_t id) {
   text += decoder_->Finish();
   decoder_ = tokenizer_->NewTextDecoder(before_, skip_special_tokens_);
   return text;
+}
+
+std::string TokenTexts::Shown(uint32_t id, const std::string& text) const {
+  return as_ids_ ? absl::StrCat("token_id:", id) : text;
 }
 
 std::string TokenTexts::Alone(uint32_t id) const {
@@ -80,11 +84,12 @@ std::string TokenTexts::Alone(uint32_t id) const {
 void CompletionLogprobs::Add(const v1::Token& token, TokenTexts& texts, size_t* offset,
                              bool with_top) {
   const char* comma = tokens.empty() ? "" : ",";
-  const std::string text = texts.Next(token.id());
+  const std::string in_answer = texts.Next(token.id());
+  const std::string text = texts.Shown(token.id(), in_answer);
   absl::StrAppend(&tokens, comma, JsonString(text));
   absl::StrAppend(&token_logprobs, comma, token.has_logprob() ? Number(token.logprob()) : "null");
   absl::StrAppend(&text_offset, comma, *offset);
-  *offset += NumCharacters(text);
+  *offset += NumCharacters(in_answer);
   if (!with_top) return;
   // Different tokens may have one text, and an object one value for it: the likeliest's.
   std::set<std::string> seen;
@@ -113,7 +118,7 @@ void AppendChatLogprob(const v1::Token& token, TokenTexts& texts, std::string* o
     return absl::StrCat("{\"token\":", JsonString(text), ",\"logprob\":", Number(logprob),
                         ",\"bytes\":", BytesJson(text));
   };
-  const std::string text = texts.Next(token.id());
+  const std::string text = texts.Shown(token.id(), texts.Next(token.id()));
   absl::StrAppend(out, one(text, token.logprob()), ",\"top_logprobs\":[");
   bool first = true;
   for (const v1::TokenLogprob& top : token.top()) {

@@ -15,7 +15,7 @@ namespace bulkhead {
 
 class TokenTexts {
  public:
-  // `tokenizer` may be null: tokens are then written as ids.
+  // `tokenizer` may be null: tokens are then shown as ids, and have no text.
   TokenTexts(const Tokenizer* tokenizer, const GenerationOptions& options);
 
   // First, where the tokens begin with those of an echoed prompt: nothing stands before them.
@@ -28,7 +28,9 @@ class TokenTexts {
   // The text of the next token of the answer: joined, they are the answer's text. A character of
   // several tokens is the last one's; where the answer ends inside it, U+FFFD.
   std::string Next(uint32_t id);
-  // Of another token in the place of any.
+  // What stands for a token of that text: "token_id:ID" where the client asked for ids.
+  std::string Shown(uint32_t id, const std::string& text) const;
+  // That of another token in the place of any.
   std::string Alone(uint32_t id) const;
 
  private:

@@ -15,6 +15,7 @@ namespace bulkhead {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(ServeOptionsTest, HostMemoryThatIsNoneIsRefusedWithTheLeastAndARemedy) {
@@ -51,6 +52,28 @@ TEST(ServeOptionsTest, APortIsGivenOnce) {
   EXPECT_THAT(Refusal(Serve({"--http-port", "7", "--metrics-port", "7"})),
               HasSubstr("--metrics-port: 7 is --http-port already"));
   Parsed<ServeOptions>(Serve({"--port", "0", "--http-port", "0", "--metrics-port", "0"}));
+}
+
+TEST(ServeOptionsTest, OriginsAreAListOrAJsonList) {
+  const auto origins = [](const char* list) {
+    return Parsed<ServeOptions>(Serve({"--allowed-origins", list})).security.allowed_origins;
+  };
+  EXPECT_THAT(origins("https://A.example, http://localhost:3000"),
+              ElementsAre("https://a.example", "http://localhost:3000"));
+  EXPECT_THAT(origins(R"(["https://a.example"])"), ElementsAre("https://a.example"));
+  EXPECT_THAT(origins(R"(["*"])"), ElementsAre("*"));
+  EXPECT_THAT(origins("*"), ElementsAre("*"));
+  EXPECT_TRUE(Parsed<ServeOptions>(Serve({})).security.allowed_origins.empty());
+  for (const char* wrong : {"a.example", "https://", "https://a/", "https://a b", "null",
+                            "https://*.a", "[1]", "https://a\r\nX: y"}) {
+    EXPECT_THAT(Refusal(Serve({"--allowed-origins", wrong})),
+                AllOf(HasSubstr("--allowed-origins"), HasSubstr("SCHEME://HOST[:PORT]")))
+        << wrong;
+  }
+  std::string many;
+  for (int i = 0; i < 65; ++i) absl::StrAppend(&many, "http://a:", i, ",");
+  EXPECT_THAT(Refusal(Serve({"--allowed-origins", many})),
+              HasSubstr("65 origins are more than 64"));
 }
 
 TEST(ServeOptionsTest, AMissingValueIsNotTheNextFlag) {

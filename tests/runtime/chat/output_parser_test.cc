@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <tuple>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "tests/runtime/chat/output_samples.h"
 
@@ -12,6 +16,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Pair;
+using ::testing::SizeIs;
 
 TEST(OutputParser, GivesTheSameForEveryCutOfATextInTwoAndInCharacters) {
   for (const Sample& sample : Samples()) {
@@ -67,6 +72,29 @@ TEST(OutputParser, GivesWhatIsNoCallAsContentWithNothingLost) {
             "[TOOL_CALLS] a b {\"c\": 1}");
   EXPECT_EQ(ParseOutput(With("openai", ""), "a text without channels").content,
             "a text without channels");
+}
+
+TEST(OutputParser, ACallIsCutOffWhereTheTextEndsInsideItsArguments) {
+  const auto is_cut_off = [](const char* format, const std::string& text) {
+    const OutputParserOptions options =
+        With(format, std::string(format) == "openai" ? "openai_gptoss" : "");
+    const ParsedOutput parsed = ParseOutput(options, text);
+    EXPECT_THAT(parsed.tool_calls, SizeIs(1)) << text;
+    return parsed.is_call_cut_off;
+  };
+  const std::string harmony = "<|channel|>commentary to=functions.f<|message|>";
+  for (const auto& [format, begin, rest] :
+       std::vector<std::tuple<const char*, std::string, std::string>>{
+           {"hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": {}", "}"},
+           {"llama3_json", "{\"name\": \"f\", \"parameters\": {\"a\": \"}", "\"}"},
+           {"mistral", "[TOOL_CALLS]f[ARGS]{\"a\": 1", "}"},
+           {"mistral", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1", "}"},
+           {"qwen3_coder", "<tool_call><function=f><parameter=a>1</parameter>", "</function>"},
+           {"openai", harmony + "{\"a\": 1", "}"},
+           {"openai", harmony + "{\"a\": 1", "<|call|>"}}) {
+    EXPECT_TRUE(is_cut_off(format, begin)) << begin;
+    EXPECT_FALSE(is_cut_off(format, begin + rest)) << begin;
+  }
 }
 
 TEST(OutputParser, LeavesCallsInTheContentWhereTheRequestHasNoTools) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/service/prompt_builder.h"
 #include "runtime/service/refusal.h"
 #include "runtime/service/request_builder.h"
 #include "tests/runtime/service/request_checks.h"
@@ -49,6 +50,26 @@ TEST(RequestPartsTest, TruncationKeepsTheLastTokens) {
     ids.set_truncate_prompt_tokens(bad);
     ExpectRefused(ids, "truncate_prompt_tokens", {std::to_string(bad), "[1, 63]"});
   }
+}
+
+TEST(RequestPartsTest, TruncationToWhatFitsLeavesTheAnswersTokens) {
+  v1::GenerateRequest message = Text(std::string(500, 'a') + "z");
+  message.set_truncate_prompt_tokens(kTruncateToFit);
+  EXPECT_EQ(Built(message).prompt.size(), kModelLen - 1) << "at least one token is answered";
+  for (const uint32_t max_tokens : {1, 16, kModelLen - 1}) {
+    message.mutable_stopping()->set_max_tokens(max_tokens);
+    const Request cut = Built(message);
+    EXPECT_EQ(cut.prompt.size(), kModelLen - max_tokens);
+    EXPECT_EQ(cut.prompt.back(), 'z');
+  }
+  message.mutable_stopping()->set_max_tokens(kModelLen);
+  ExpectRefused(message, "truncate_prompt_tokens", {"max_tokens 64", "max_model_len 64"});
+  message.mutable_stopping()->set_max_tokens(0);
+  message.mutable_output()->set_prompt_logprobs(0);
+  EXPECT_EQ(Built(message).prompt.size(), kModelLen) << "nothing is answered";
+  v1::GenerateRequest fits = Text("abc");
+  fits.set_truncate_prompt_tokens(kTruncateToFit);
+  EXPECT_EQ(Built(fits).prompt.size(), 4) << "with <s>";
 }
 
 TEST(RequestPartsTest, ATimeLimitIsAtLeastAMillisecond) {

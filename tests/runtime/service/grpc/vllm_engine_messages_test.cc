@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/service/packed_reader.h"
+#include "runtime/service/prompt_builder.h"
 
 namespace bulkhead {
 namespace {
@@ -92,6 +93,14 @@ TEST(VllmRequestTest, WhatIsSetIsTaken) {
   EXPECT_EQ(made->request.truncate_prompt_tokens(), 2);
 }
 
+TEST(VllmRequestTest, MinusOneTruncatesThePromptToWhatFits) {
+  vllm_api::GenerateRequest request = RequestOfIds();
+  request.mutable_sampling_params()->set_truncate_prompt_tokens(-1);
+  const auto made = TakeGeneration(request, kLength);
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(made->request.truncate_prompt_tokens(), kTruncateToFit);
+}
+
 TEST(VllmRequestTest, ConstraintsAreFormsOfTheAnswer) {
   const auto form_of = [](const std::function<void(vllm_api::SamplingParams&)>& change) {
     vllm_api::GenerateRequest message;
@@ -132,7 +141,7 @@ TEST(VllmRequestTest, WhatIsNotServedIsRefusedByName) {
          p.set_prompt_logprobs(1);
        }},
       {"sampling_params.truncate_prompt_tokens",
-       [](auto&, auto& p) { p.set_truncate_prompt_tokens(-1); }},
+       [](auto&, auto& p) { p.set_truncate_prompt_tokens(-2); }},
       {"sampling_params.logit_bias", [](auto&, auto& p) { (*p.mutable_logit_bias())[-1] = 1; }},
       {"text",
        [](auto& r, auto& p) {

@@ -15,6 +15,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -142,8 +143,12 @@ class HttpServerTest : public testing::Test {
   void Begin(const HostQuotas& quotas, const ChatsOr& chats = NoChats("there is no template"),
              std::function<int64_t()> resident_bytes = ResidentBytes) {
     server_ = nullptr;  // before what it refers to
-    core_ = std::make_unique<ServiceCore>(quotas, std::move(resident_bytes));
-    auto server = HttpServer::Start({.host = "127.0.0.1", .port = 0, .chats = chats}, core_.get());
+    auto access = AccessControl::Read({.environment_key = api_key_});
+    ASSERT_TRUE(access.ok()) << access.status();
+    core_ = std::make_unique<ServiceCore>(quotas, std::move(resident_bytes), *std::move(access));
+    auto server = HttpServer::Start(
+        {.host = "127.0.0.1", .allowed_origins = allowed_origins_, .port = 0, .chats = chats},
+        core_.get());
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     ServingParts parts;
@@ -191,6 +196,8 @@ class HttpServerTest : public testing::Test {
     EXPECT_TRUE(done());
   }
 
+  std::string api_key_;  // of the next Begin; empty: open to all
+  std::vector<std::string> allowed_origins_;
   LetterTokenizer tokenizer_;
   FakeEngine engine_;
   std::unique_ptr<ServiceCore> core_;

@@ -118,6 +118,30 @@ TEST_F(HttpServerTest, RequestsThatFollowAtOnceAreAnsweredInOrder) {
   EXPECT_THAT(client->ReadUntil("\r\n\r\n"), HasSubstr("200 OK"));
 }
 
+TEST_F(HttpServerTest, AnEmptyLineBeforeARequestIsIgnored) {
+  const std::string request = "GET /live HTTP/1.1\r\nHost: a\r\n\r\n";
+  const auto client = Connect();
+  for (const bool at_once : {true, false}) {
+    if (at_once) {
+      client->Send("\r\n" + request);
+    } else {
+      for (const char c : "\r\n" + request) {
+        client->Send(std::string(1, c));
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    }
+    EXPECT_EQ(Answered(*client).first, 200);
+  }
+  // Also where it follows a body.
+  client->Post("/tokenize", R"({"prompt": "a"})");
+  client->Send("\r\n");
+  EXPECT_EQ(Answered(*client).first, 200);
+  client->Send(request);
+  EXPECT_EQ(Answered(*client).first, 200);
+  client->Send("\r\n\r\n" + request);
+  EXPECT_EQ(Answered(*client).first, 400) << "one alone";
+}
+
 TEST_F(HttpServerTest, BeyondItsConnectionsTheLongestIdleGoesFirst) {
   std::vector<std::unique_ptr<HttpClient>> clients;
   for (int i = 0; i < 8; ++i) {

@@ -9,6 +9,7 @@
 #include "runtime/service/http/chat_request.h"
 #include "runtime/service/http/completion_request.h"
 #include "runtime/service/http/openai_error.h"
+#include "runtime/service/prompt_builder.h"
 #include "runtime/service/refusal.h"
 #include "runtime/tokenizer/unicode.h"
 
@@ -116,6 +117,23 @@ TEST(CompletionRequest, WhatIsMissingIsTheServersDefault) {
   EXPECT_EQ(message.sampling().top_k(), 0U);
   EXPECT_EQ(message.stopping().max_tokens(), 16U) << "the API's";
   EXPECT_EQ(message.stopping().stop_size(), 0);
+}
+
+TEST(CompletionRequest, MinusOneTruncatesThePromptToWhatFits) {
+  const auto read = Completion(R"("prompt": "a", "truncate_prompt_tokens": -1)");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->prompts[0].truncate_prompt_tokens(), kTruncateToFit);
+  ExpectRefused(Completion(R"("prompt": "a", "truncate_prompt_tokens": -2)").status(),
+                "truncate_prompt_tokens", reason::kInvalidValue);
+}
+
+TEST(CompletionRequest, AnEchoAloneComputesThePromptAndShowsNoLogprobs) {
+  const auto read = Completion(R"("prompt": "a", "echo": true, "max_tokens": 0)");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_TRUE(read->prompts[0].output().has_prompt_logprobs());
+  EXPECT_EQ(read->options.logprobs, std::nullopt);
+  const auto answers = Completion(R"("prompt": "a", "echo": true, "max_tokens": 1)");
+  EXPECT_FALSE(answers->prompts[0].output().has_prompt_logprobs()) << "the prefix cache is used";
 }
 
 TEST(CompletionRequest, PromptsAreTextsOrIdsOneOrSeveral) {

@@ -265,6 +265,39 @@ TEST(EchoedTokenTexts, OffsetsAreThoseOfTheTextWithTheEcho) {
   }
 }
 
+TEST(EchoedTokenTexts, OffsetsAreThoseOfTheTextWhereTokensAreShownAsIds) {
+  const ByteTokenizer tokenizer;
+  GenerationOptions options;
+  options.logprobs = 0;
+  options.tokens_as_ids = true;
+  const AnswerFrame frame("id", "object", 0, "letters", options);
+  const std::string text = std::string("a") + kEuro + "b";
+  v1::GenerateResponse whole;
+  whole.set_text(text);
+  CompletionFormat streamed(frame, options, &tokenizer, 1);
+  Echoed events;
+  for (const char byte : text) {
+    *whole.add_tokens() = TokenOf(byte);
+    v1::Delta delta;
+    *delta.add_tokens() = TokenOf(byte);
+    events.AddEvents(*streamed.Delta(0, Packed(delta), {}));
+  }
+  const std::vector<size_t> offsets = {0, 1, 1, 1, 2};
+  CompletionFormat format(frame, options, &tokenizer, 1);
+  const json logprobs =
+      json::parse(Made(format.Whole({Packed(whole)}, {})))["choices"][0]["logprobs"];
+  EXPECT_EQ(logprobs["text_offset"], json(offsets));
+  EXPECT_EQ(logprobs["tokens"][4], "token_id:98");
+  EXPECT_EQ(events.offsets, offsets);
+  EXPECT_EQ(events.tokens, logprobs["tokens"]);
+  // Without a tokenizer there is no text that offsets could be of.
+  CompletionFormat no_text(frame, options, nullptr, 1);
+  whole.clear_text();
+  EXPECT_EQ(json::parse(
+                Made(no_text.Whole({Packed(whole)}, {})))["choices"][0]["logprobs"]["text_offset"],
+            json({0, 0, 0, 0, 0}));
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, TokenTextsTest, testing::Bool());
 
 }  // namespace

@@ -1,0 +1,32 @@
+// AllowedOrigins: pages of which other origins may read answers and send requests (CORS). An origin
+// is what a browser names in Origin: SCHEME://HOST[:PORT].
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "runtime/service/http/http_message.h"
+
+namespace bulkhead {
+
+class AllowedOrigins {
+ public:
+  // In lower case; "*" is any. Without one nothing is added to answers.
+  explicit AllowedOrigins(std::vector<std::string> origins) : origins_(std::move(origins)) {}
+
+  // Header fields, each with its end of line, of every answer to a request with that Origin ("":
+  // without one).
+  std::string FieldsFor(absl::string_view origin) const;
+  // OPTIONS by which a browser asks before a request, without its API key.
+  bool IsPreflight(const HttpRequest& request) const;
+  static HttpAnswer PreflightAnswer();
+
+ private:
+  bool Allows(absl::string_view origin) const;
+
+  const std::vector<std::string> origins_;
+};
+
+}  // namespace bulkhead

@@ -1,0 +1,107 @@
+// How a chat's answer ends where it holds calls of tools, whole and as events.
+#include "runtime/service/http/chat_format.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "nlohmann/json.hpp"
+#include "runtime/service/http/responses_format.h"
+
+namespace bulkhead {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kCall[] = R"(<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>)";
+constexpr char kCutOff[] = R"(<tool_call>{"name": "f", "arguments": {"a": "x)";
+
+std::string Made(BodyParts parts) {
+  std::string out;
+  while (!parts.Produce(&out)) {
+  }
+  return out;
+}
+
+PackedMessage Packed(const google::protobuf::Message& message) {
+  auto bytes = std::make_shared<const std::string>(message.SerializeAsString());
+  return {bytes, *bytes};
+}
+
+ChatOutputOptions Hermes(bool several) {
+  ChatOutputOptions output;
+  output.parser.emplace();
+  output.parser->format.tool = ToolFormat::kHermes;
+  output.several_tool_calls = several;
+  return output;
+}
+
+v1::Finished Stopped() {
+  v1::Finished finished;
+  finished.set_reason(v1::FINISH_REASON_STOP_STRING);
+  finished.set_stop_string("y");
+  return finished;
+}
+
+v1::GenerateResponse WholeOf(const std::string& text, const v1::Finished& finished) {
+  v1::GenerateResponse response;
+  response.set_text(text);
+  *response.mutable_finished() = finished;
+  return response;
+}
+
+// The finish_reason of an answer of that text; the same whole and as events.
+std::string EndOf(const std::string& text, const v1::Finished& finished, bool several = true) {
+  const AnswerFrame frame("id", "object", 0, "letters", {});
+  ChatFormat whole(frame, frame, {}, Hermes(several), nullptr, 1);
+  const json answer = json::parse(Made(whole.Whole({Packed(WholeOf(text, finished))}, {})));
+  ChatFormat streamed(frame, frame, {}, Hermes(several), nullptr, 1);
+  v1::Delta delta;
+  delta.set_text(text);
+  Made(*streamed.Delta(0, Packed(delta), {}));
+  const std::string events = Made(streamed.Finished(0, finished, {}));
+  absl::string_view last = absl::StripSuffix(events, "\n\n");
+  last = last.substr(last.rfind("data: ") + 6);
+  EXPECT_EQ(json::parse(last)["choices"][0]["finish_reason"],
+            answer["choices"][0]["finish_reason"]);
+  return answer["choices"][0]["finish_reason"];
+}
+
+TEST(ChatFormatTest, ACallThatAStopStringCutsOffIsNoReasonToMakeCalls) {
+  EXPECT_EQ(EndOf(kCutOff, Stopped()), "stop");
+  EXPECT_EQ(EndOf(absl::StrCat(kCall, kCutOff), Stopped()), "stop");
+  EXPECT_EQ(EndOf(kCall, Stopped()), "tool_calls");
+  EXPECT_EQ(EndOf(absl::StrCat(kCall, "and te"), Stopped()), "tool_calls");
+  // Behind the arguments nothing of a call is missing.
+  for (const char* end : {"}", "}</tool_call>"}) {
+    EXPECT_EQ(EndOf(std::string(absl::StripSuffix(kCall, end)), Stopped()), "tool_calls") << end;
+  }
+  v1::Finished finished;
+  finished.set_reason(v1::FINISH_REASON_EOS);
+  EXPECT_EQ(EndOf(kCall, finished), "tool_calls");
+  finished.set_reason(v1::FINISH_REASON_MAX_TOKENS);
+  EXPECT_EQ(EndOf(kCutOff, finished), "length");
+}
+
+TEST(ChatFormatTest, ACallThatIsLeftOutCannotBeTheOneThatWasCutOff) {
+  EXPECT_EQ(EndOf(absl::StrCat(kCall, kCutOff), Stopped(), /*several=*/false), "tool_calls");
+  EXPECT_EQ(EndOf(kCutOff, Stopped(), /*several=*/false), "stop");
+}
+
+TEST(ChatFormatTest, AResponseSaysWhichCallIsIncomplete) {
+  ResponsesFormat format("id", R"("id":"id",)", {}, {}, Hermes(true), nullptr);
+  const json answer = json::parse(
+      Made(format.Whole({Packed(WholeOf(absl::StrCat(kCall, kCutOff), Stopped()))}, {})));
+  ASSERT_EQ(answer["output"].size(), 2U);
+  EXPECT_EQ(answer["output"][0]["status"], "completed");
+  EXPECT_EQ(answer["output"][1]["status"], "incomplete");
+}
+
+}  // namespace
+}  // namespace bulkhead
