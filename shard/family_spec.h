@@ -2,6 +2,7 @@
 // tensors. runtime/model/family.h adds the forward pass.
 #pragma once
 
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "shard/config_fields.h"
 #include "shard/model_config.h"
@@ -41,8 +42,10 @@ struct FamilySpec {
   // the norm (DeepSeek V3).
   const char* mtp_prefix = nullptr;
   RopeDefaults rope = {};
-  // A multimodal checkpoint whose text part is served: its config is the field text_config.
-  bool has_text_config = false;
+  // Of a multimodal checkpoint whose text part is served, whose config is the field text_config:
+  // what model_type may be in there (by commas). Empty: of others.
+  absl::string_view text_model_types = "";
+  bool has_text_config() const { return !text_model_types.empty(); }
 };
 using FamilySpecs = absl::Span<const FamilySpec* const>;
 

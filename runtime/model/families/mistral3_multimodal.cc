@@ -9,7 +9,7 @@ Family mistral3_multimodal() {
   Family family = ministral3();
   family.spec.architecture = "Mistral3ForConditionalGeneration";
   family.spec.model_type = "mistral3";
-  family.spec.has_text_config = true;
+  family.spec.text_model_types = "mistral,ministral3";
   family.spec.prefix = "language_model.";
   family.spec.not_served = "vision_tower.*,multi_modal_projector.*";
   return family;
