@@ -23,6 +23,7 @@ struct RopeDefaults {
   bool is_proportional = false;
   bool scales_q = false;       // by llama_4_scaling_beta
   bool scales_scores = false;  // by the square of yarn's mscale_all_dim
+  bool reads_alpha = false;    // of rope_type dynamic
 };
 
 struct FamilySpec {
