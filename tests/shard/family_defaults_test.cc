@@ -196,5 +196,36 @@ TEST(FamilyDefaultsTest, Gemma2HasItsSoftCapsUnlessTheyAreNull) {
   EXPECT_EQ(ParseOk(Silent("gemma3_text")).logit_soft_cap, 0);
 }
 
+TEST(FamilyDefaultsTest, SmolLm3sWindowIsThatOfTheLayersWithoutRope) {
+  json config = Silent("smollm3", R"({"use_sliding_window": true, "sliding_window": 64,
+      "max_window_layers": 2})");
+  for (int layer = 0; layer < 8; ++layer) {
+    const ModelConfig smollm = ParseOk(config);
+    EXPECT_EQ(smollm.UsesRope(layer), layer % 4 != 3) << layer;
+    EXPECT_EQ(smollm.WindowOf(layer), layer % 4 == 3 ? 64 : 0) << layer;
+  }
+  config["no_rope_layers"] = {0, 1, 1, 1, 1, 1, 1, 1};
+  EXPECT_EQ(ParseOk(config).WindowOf(0), 64);
+  EXPECT_EQ(ParseOk(config).WindowOf(3), 0);
+  config["layer_types"] = std::vector<std::string>(8, "full_attention");
+  EXPECT_EQ(ParseOk(config).WindowOf(0), 0);
+  config.erase("layer_types");
+  config["use_sliding_window"] = false;
+  EXPECT_EQ(ParseOk(config).WindowOf(0), 0);
+}
+
+TEST(FamilyDefaultsTest, Qwen3MoesWindowIsThatOfAllLayers) {
+  json config = Silent("qwen3_moe", kQwen);
+  config["use_sliding_window"] = true;
+  config["max_window_layers"] = 6;
+  EXPECT_EQ(ParseOk(config).WindowOf(0), 4096);
+  EXPECT_EQ(ParseOk(config).WindowOf(7), 4096);
+  config["layer_types"] = std::vector<std::string>(8, "sliding_attention");
+  EXPECT_EQ(ParseOk(config).WindowOf(0), 4096);
+  config["layer_types"][0] = "full_attention";
+  EXPECT_THAT(std::string(Parse(config).status().message()),
+              HasSubstr("with use_sliding_window all must be sliding_attention"));
+}
+
 }  // namespace
 }  // namespace bulkhead
