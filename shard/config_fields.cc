@@ -32,8 +32,8 @@ std::string IntDemand(int min, int max) {
 
 }  // namespace
 
-ConfigFields::ConfigFields(const json& object, std::string source, std::string prefix)
-    : object_(object), source_(std::move(source)), prefix_(std::move(prefix)) {}
+ConfigFields::ConfigFields(json object, std::string source, std::string prefix)
+    : object_(std::move(object)), source_(std::move(source)), prefix_(std::move(prefix)) {}
 
 bool ConfigFields::Has(absl::string_view name) const { return object_.contains(std::string(name)); }
 
@@ -169,6 +169,10 @@ std::vector<double> ConfigFields::RequiredNumbers(absl::string_view name, double
   }
   if (!valid) Invalid(name, absl::StrCat("it must be a list of numbers from ", min, " to ", max));
   return numbers;
+}
+
+void ConfigFields::SetDefault(absl::string_view name, json value) {
+  object_[std::string(name)] = std::move(value);
 }
 
 void ConfigFields::Ignore(absl::string_view name) { known_.emplace(name); }

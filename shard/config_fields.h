@@ -19,9 +19,8 @@ namespace bulkhead {
 
 class ConfigFields {
  public:
-  // `object` outlives this. `source` is the file's name, `prefix` that of an enclosing field
-  // ("rope_scaling.").
-  ConfigFields(const nlohmann::json& object, std::string source, std::string prefix = "");
+  // `source` is the file's name, `prefix` that of an enclosing field ("rope_scaling.").
+  ConfigFields(nlohmann::json object, std::string source, std::string prefix = "");
 
   bool Has(absl::string_view name) const;  // present, null or not
   bool WasAskedFor(absl::string_view name) const { return known_.contains(name); }
@@ -40,6 +39,8 @@ class ConfigFields {
   double RequiredNumber(absl::string_view name, double min, double max);
   std::vector<double> RequiredNumbers(absl::string_view name, double min, double max);
 
+  // From here on the field, which is missing or null, has this value.
+  void SetDefault(absl::string_view name, nlohmann::json value);
   // Marks a field as known whatever it holds.
   void Ignore(absl::string_view name);
   // Marks it as known, and UNIMPLEMENTED unless it is missing or switched off: null, false, 0, "",
@@ -68,7 +69,7 @@ class ConfigFields {
   const nlohmann::json* Read(absl::string_view name);
   std::string Describe(absl::string_view name) const;  // "config.json: hidden_size is -3"
 
-  const nlohmann::json& object_;
+  nlohmann::json object_;
   std::string source_;
   std::string prefix_;
   std::set<std::string, std::less<>> known_;

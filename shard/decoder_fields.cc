@@ -213,10 +213,11 @@ void ReadMixtralMoe(ConfigFields& fields, ModelConfig& config) {
   config.moe.router.normalizes = true;
 }
 
-void ReadExpertGroups(ConfigFields& fields, int experts_per_group_score, ModelConfig& config) {
+void ReadExpertGroups(ConfigFields& fields, ExpertGroups by_default, int experts_per_group_score,
+                      ModelConfig& config) {
   RouterOptions& router = config.moe.router;
-  router.num_groups = fields.Int("n_group", 1, kMaxExperts).value_or(1);
-  router.num_chosen_groups = fields.Int("topk_group", 1, kMaxExperts).value_or(1);
+  router.num_groups = fields.Int("n_group", 1, kMaxExperts).value_or(by_default.count);
+  router.num_chosen_groups = fields.Int("topk_group", 1, kMaxExperts).value_or(by_default.chosen);
   router.experts_per_group_score = experts_per_group_score;
   if (config.moe.num_experts % router.num_groups != 0) {
     fields.Invalid("n_group",
@@ -288,8 +289,9 @@ float ReadFactor(ConfigFields& fields, const char* name, double by_default) {
   return static_cast<float>(fields.Number(name, 1e-6, 1e6).value_or(by_default));
 }
 
-float ReadSoftCap(ConfigFields& fields, const char* name) {
-  return static_cast<float>(fields.Number(name, 1e-3, 1e6).value_or(0));
+float ReadSoftCap(ConfigFields& fields, const char* name, double by_default) {
+  return static_cast<float>(
+      fields.Number(name, 1e-3, 1e6).value_or(fields.Has(name) ? 0 : by_default));
 }
 
 }  // namespace bulkhead

@@ -69,9 +69,14 @@ void SetExpertLayers(absl::FunctionRef<bool(int layer)> uses_experts, ModelConfi
 // Mixtral's: in every layer 2 of 8 experts of width intermediate_size, weighed by a softmax over
 // those that are chosen.
 void ReadMixtralMoe(ConfigFields& fields, ModelConfig& config);
-// n_group, topk_group: experts are chosen from the best groups by the sum of their best
-// `experts_per_group_score`.
-void ReadExpertGroups(ConfigFields& fields, int experts_per_group_score, ModelConfig& config);
+// n_group, topk_group (and what they are where the file is silent): experts are chosen from the
+// best groups by the sum of their best `experts_per_group_score`.
+struct ExpertGroups {
+  int count = 1;
+  int chosen = 1;
+};
+void ReadExpertGroups(ConfigFields& fields, ExpertGroups by_default, int experts_per_group_score,
+                      ModelConfig& config);
 
 // Linear attention by the gated delta rule in the layers that layer_types calls linear_attention,
 // else in all but every full_attention_interval-th; the others have a gate by attn_output_gate.
@@ -79,7 +84,7 @@ void ReadGatedDelta(ConfigFields& fields, ModelConfig& config);
 
 // A number from 1e-6 to 1e6; `by_default` where the field is absent.
 float ReadFactor(ConfigFields& fields, const char* name, double by_default);
-// A soft cap: 0 where the field is absent or null.
-float ReadSoftCap(ConfigFields& fields, const char* name);
+// A soft cap: 0 where the field is null, `by_default` where it is absent.
+float ReadSoftCap(ConfigFields& fields, const char* name, double by_default = 0);
 
 }  // namespace bulkhead

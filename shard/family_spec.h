@@ -2,6 +2,7 @@
 // tensors. runtime/model/family.h adds the forward pass.
 #pragma once
 
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "shard/config_fields.h"
 #include "shard/model_config.h"
@@ -22,6 +23,7 @@ struct RopeDefaults {
   bool is_proportional = false;
   bool scales_q = false;       // by llama_4_scaling_beta
   bool scales_scores = false;  // by the square of yarn's mscale_all_dim
+  bool reads_alpha = false;    // of rope_type dynamic
 };
 
 struct FamilySpec {
@@ -41,8 +43,10 @@ struct FamilySpec {
   // the norm (DeepSeek V3).
   const char* mtp_prefix = nullptr;
   RopeDefaults rope = {};
-  // A multimodal checkpoint whose text part is served: its config is the field text_config.
-  bool has_text_config = false;
+  // Of a multimodal checkpoint whose text part is served, whose config is the field text_config:
+  // what model_type may be in there (by commas). Empty: of others.
+  absl::string_view text_model_types = "";
+  bool has_text_config() const { return !text_model_types.empty(); }
 };
 using FamilySpecs = absl::Span<const FamilySpec* const>;
 

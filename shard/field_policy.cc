@@ -27,6 +27,16 @@ constexpr const char* kHarmless[] = {
     "num_return_sequences", "remove_invalid_values", "repetition_penalty", "temperature", "top_k",
     "top_p", "typical_p"};
 
+// Of a multimodal checkpoint beside text_config.
+constexpr const char* kHarmlessOutsideText[] = {
+    "audio_config", "audio_token_id", "boa_token_id", "eoa_token_id", "eoa_token_index",
+    // Of images and videos.
+    "boi_token_id", "boi_token_index", "eoi_token_id", "eoi_token_index", "image_seq_length",
+    "image_token_id", "image_token_index", "language_model_only", "mm_tokens_per_image",
+    "multimodal_projector_bias", "projector_hidden_act", "spatial_merge_size", "video_token_id",
+    "vision_config", "vision_end_token_id", "vision_feature_layer",
+    "vision_feature_select_strategy", "vision_soft_tokens_per_image", "vision_start_token_id"};
+
 constexpr const char* kMustBeOff[] = {"add_cross_attention",
                                       "alibi",
                                       "attention_chunk_size",
@@ -110,6 +120,11 @@ void ApplyConfigFieldPolicy(ConfigFields& fields) {
   if (!fields.Bool("is_causal").value_or(true)) {
     fields.Unsupported("is_causal", "it must be absent or true");
   }
+}
+
+void ApplyOuterFieldPolicy(ConfigFields& fields) {
+  for (const char* name : kHarmless) fields.Ignore(name);
+  for (const char* name : kHarmlessOutsideText) fields.Ignore(name);
 }
 
 std::vector<std::string> ApplyGenerationFieldPolicy(ConfigFields& fields) {

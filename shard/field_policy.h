@@ -13,6 +13,9 @@ namespace bulkhead {
 // that the family has read are left to it.
 void ApplyConfigFieldPolicy(ConfigFields& fields);
 
+// What a multimodal checkpoint's config has beside text_config: marks the harmless fields as known.
+void ApplyOuterFieldPolicy(ConfigFields& fields);
+
 // generation_config.json: likewise. Returns a warning for each known field that is not applied at
 // its value.
 std::vector<std::string> ApplyGenerationFieldPolicy(ConfigFields& fields);

@@ -5,10 +5,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/exit_code.h"
 #include "base/file.h"
@@ -108,7 +110,7 @@ absl::Status TakeUnknownNames(absl::string_view source, const std::vector<std::s
   }
   for (size_t i = 0; i < std::min(names.size(), kMaxUnknownFieldsNamed); ++i) {
     warnings.push_back(absl::StrCat(source, ": ", names[i],
-                                    names[i] == "auto_map"
+                                    absl::StartsWith(names[i], "auto_map")
                                         ? " names custom code of the checkpoint, which is not run"
                                         : " is not a known field; it is ignored"));
   }
@@ -133,27 +135,50 @@ void WarnOfKvCacheScheme(const nlohmann::json& object, absl::string_view source,
   }
 }
 
+// The served part of a multimodal checkpoint: what an outer object of `family` has as text_config.
+absl::StatusOr<ConfigFields> TextFields(ConfigFields& outer, const FamilySpec& family) {
+  const nlohmann::json* text = outer.Object("text_config");
+  if (text == nullptr) outer.Invalid("text_config", "it is needed");
+  BH_RETURN_IF_ERROR(outer.status());
+  ConfigFields fields(*text, outer.source(), "text_config.");
+  const std::optional<std::string> type = fields.String("model_type");
+  const std::vector<std::string> served = absl::StrSplit(family.text_model_types, ',');
+  if (type.has_value() && !absl::c_linear_search(served, *type)) {
+    fields.Unsupported("model_type", absl::StrCat(family.architecture, " supports ",
+                                                  absl::StrJoin(served, " or ")));
+  }
+  BH_RETURN_IF_ERROR(fields.status());
+  return fields;
+}
+
+// Of all but text_config, whose fields count there alone.
+std::vector<std::string> UnknownNamesOutside(ConfigFields& outer) {
+  ApplyOuterFieldPolicy(outer);
+  std::vector<std::string> names = outer.UnknownNames();
+  for (std::string& name : names) name += " (outside text_config)";
+  return names;
+}
+
 absl::Status ParseModel(const nlohmann::json& object, absl::string_view source,
                         UnknownFields unknown_fields, FamilySpecs families, ParsedConfig& parsed) {
   ConfigFields outer(object, std::string(source));
   ModelConfig& config = parsed.model;
   config.family = FindFamily(outer, families);
   if (config.family == nullptr) return outer.status();
-  const nlohmann::json* text =
-      config.family->has_text_config ? outer.Object("text_config") : nullptr;
-  if (config.family->has_text_config && text == nullptr)
-    outer.Invalid("text_config", "it is needed");
-  BH_RETURN_IF_ERROR(outer.status());
   std::optional<ConfigFields> nested;
-  if (text != nullptr) nested.emplace(*text, std::string(source), "text_config.");
+  if (config.family->has_text_config()) {
+    BH_ASSIGN_OR_RETURN(nested, TextFields(outer, *config.family));
+  }
   ConfigFields& fields = nested.has_value() ? *nested : outer;
   config.architecture = config.family->architecture;
   config.model_type = config.family->model_type;
   ReadDType(fields, config);
   if (nested.has_value()) ReadDType(outer, config);
   config.family->read_config(fields, config);
-  config.tie_word_embeddings =
-      fields.Bool("tie_word_embeddings").value_or(config.tie_word_embeddings);
+  for (ConfigFields* stated : {&outer, &fields}) {  // the nested one wins
+    config.tie_word_embeddings =
+        stated->Bool("tie_word_embeddings").value_or(config.tie_word_embeddings);
+  }
   AddEosTokenIds(fields, config);
   if (nested.has_value()) {
     parsed.warnings.push_back(absl::StrCat(source, ": of ", config.architecture,
@@ -183,6 +208,10 @@ absl::Status ParseModel(const nlohmann::json& object, absl::string_view source,
   }
   std::vector<std::string> unknown = fields.UnknownNames();
   unknown.insert(unknown.end(), unknown_in_rope.begin(), unknown_in_rope.end());
+  if (nested.has_value()) {
+    const std::vector<std::string> outside = UnknownNamesOutside(outer);
+    unknown.insert(unknown.end(), outside.begin(), outside.end());
+  }
   return TakeUnknownNames(source, unknown, unknown_fields, parsed.warnings);
 }
 

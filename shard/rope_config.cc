@@ -58,7 +58,7 @@ void ReadLongRope(ConfigFields& nested, ConfigFields& fields, RopeConfig& rope) 
 }
 
 void ReadScaling(ConfigFields& nested, ConfigFields& fields, const std::string& type,
-                 bool may_be_proportional, RopeConfig& rope) {
+                 bool may_be_proportional, bool reads_alpha, RopeConfig& rope) {
   if (type == "default") {
     nested.Ignore("factor");
   } else if (type == "linear") {
@@ -78,7 +78,7 @@ void ReadScaling(ConfigFields& nested, ConfigFields& fields, const std::string& 
   } else if (type == "yarn") {
     rope.scaling = RopeScaling::kYarn;
     ReadYarn(nested, fields, rope);
-  } else if (type == "dynamic" && !nested.IsNullOrMissing("alpha")) {
+  } else if (type == "dynamic" && reads_alpha && !nested.IsNullOrMissing("alpha")) {
     rope.scaling = RopeScaling::kNtkAlpha;
     rope.factor = nested.RequiredNumber("alpha", 1, 1e9);
     for (const char* name : {"factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"}) {
@@ -91,13 +91,17 @@ void ReadScaling(ConfigFields& nested, ConfigFields& fields, const std::string& 
     rope.scaling = RopeScaling::kLongRope;
     ReadLongRope(nested, fields, rope);
   } else {
-    nested.Unsupported(nested.IsNullOrMissing("rope_type") ? "type" : "rope_type", kSupported);
+    const bool has_alpha = type == "dynamic" && !reads_alpha && !nested.IsNullOrMissing("alpha");
+    nested.Unsupported(
+        nested.IsNullOrMissing("rope_type") ? "type" : "rope_type",
+        absl::StrCat(has_alpha ? "alpha is of Hunyuan's checkpoints alone; " : "", kSupported));
   }
 }
 
 // What `object`, one of rope_scaling and rope_parameters or a member of the latter, says.
 RopeConfig ReadObject(const nlohmann::json& object, ConfigFields& fields, const std::string& name,
-                      const RopeConfig& outer, std::vector<std::string>& unknown) {
+                      const RopeConfig& outer, const RopeDefaults& defaults,
+                      std::vector<std::string>& unknown) {
   RopeConfig rope;
   rope.theta = outer.theta;
   rope.partial_rotary_factor = outer.partial_rotary_factor;
@@ -109,7 +113,7 @@ RopeConfig ReadObject(const nlohmann::json& object, ConfigFields& fields, const 
   }
   const bool may_be_proportional = outer.scaling == RopeScaling::kProportional;
   if (may_be_proportional) rope.partial_rotary_factor = 1;
-  ReadScaling(nested, fields, newer, may_be_proportional, rope);
+  ReadScaling(nested, fields, newer, may_be_proportional, defaults.reads_alpha, rope);
   const std::optional<double> theta = nested.Number("rope_theta", kMinTheta, kMaxTheta);
   if (theta.has_value()) {
     if (!fields.IsNullOrMissing("rope_theta") && *theta != outer.theta) {
@@ -131,9 +135,9 @@ RopeConfig ReadObject(const nlohmann::json& object, ConfigFields& fields, const 
 }
 
 RopeConfig ReadNested(ConfigFields& fields, const char* name, const RopeConfig& outer,
-                      std::vector<std::string>& unknown) {
+                      const RopeDefaults& defaults, std::vector<std::string>& unknown) {
   const nlohmann::json* object = fields.Object(name);
-  return object == nullptr ? outer : ReadObject(*object, fields, name, outer, unknown);
+  return object == nullptr ? outer : ReadObject(*object, fields, name, outer, defaults, unknown);
 }
 
 RopeConfig Outer(ConfigFields& fields, const RopeDefaults& defaults) {
@@ -146,9 +150,9 @@ RopeConfig Outer(ConfigFields& fields, const RopeDefaults& defaults) {
 }
 
 RopeConfig ReadForAllLayers(ConfigFields& fields, const RopeConfig& outer,
-                            std::vector<std::string>& unknown) {
-  const RopeConfig older = ReadNested(fields, "rope_scaling", outer, unknown);
-  const RopeConfig newer = ReadNested(fields, "rope_parameters", outer, unknown);
+                            const RopeDefaults& defaults, std::vector<std::string>& unknown) {
+  const RopeConfig older = ReadNested(fields, "rope_scaling", outer, defaults, unknown);
+  const RopeConfig newer = ReadNested(fields, "rope_parameters", outer, defaults, unknown);
   if (fields.IsNullOrMissing("rope_parameters")) return older;
   if (!fields.IsNullOrMissing("rope_scaling") && !(older == newer)) {
     fields.Invalid("rope_scaling", "it contradicts rope_parameters");
@@ -173,7 +177,7 @@ void ReadByKind(ConfigFields& fields, const RopeDefaults& defaults, ModelConfig&
   }
   if (object == nullptr || !object->contains("full_attention")) {
     // The older spelling: rope_scaling is that of layers without a window alone.
-    config.rope = ReadForAllLayers(fields, outer, unknown);
+    config.rope = ReadForAllLayers(fields, outer, defaults, unknown);
     return;
   }
   fields.Ignore("rope_scaling");
@@ -181,7 +185,8 @@ void ReadByKind(ConfigFields& fields, const RopeDefaults& defaults, ModelConfig&
   const auto read = [&](const char* name, const RopeConfig& by_default) {
     const nlohmann::json* kind = kinds.Object(name);
     if (kind == nullptr) return by_default;
-    return ReadObject(*kind, fields, absl::StrCat("rope_parameters.", name), by_default, unknown);
+    return ReadObject(*kind, fields, absl::StrCat("rope_parameters.", name), by_default, defaults,
+                      unknown);
   };
   // transformers writes these beside the kinds, and then reads the kinds alone.
   for (const char* name : {"rope_type", "rope_theta", "factor", "attention_factor", "beta_fast",
@@ -241,7 +246,7 @@ void ReadRope(ConfigFields& fields, const RopeDefaults& defaults, ModelConfig& c
     ReadByKind(fields, defaults, config, unknown);
     Check(fields, defaults, *config.window_rope, config.head_dim);
   } else {
-    config.rope = ReadForAllLayers(fields, Outer(fields, defaults), unknown);
+    config.rope = ReadForAllLayers(fields, Outer(fields, defaults), defaults, unknown);
   }
   const int full_dim =
       config.full_heads.head_dim > 0 ? config.full_heads.head_dim : config.head_dim;

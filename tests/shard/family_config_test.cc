@@ -159,6 +159,14 @@ TEST(FamilyConfigTest, HunyuansAlphaScalesTheta) {
   EXPECT_NEAR(RopeInverseFrequencies(rope, 128, 8192)[1], std::pow(theta, -2.0 / 128), 1e-6);
 }
 
+TEST(FamilyConfigTest, AnAlphaIsReadOfHunyuanAlone) {
+  const char* fields = R"({"rope_scaling": {"alpha": 1000.0, "factor": 1.0, "type": "dynamic"}})";
+  EXPECT_TRUE(Parse(Of("HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense", fields)).ok());
+  EXPECT_THAT(std::string(Parse(Of("LlamaForCausalLM", "llama", fields)).status().message()),
+              HasSubstr("rope_scaling.type is \"dynamic\", which is not supported; alpha is of "
+                        "Hunyuan's checkpoints alone; supported are default, linear"));
+}
+
 // Llama 4: log1p(floor((position + 1) / floor_scale)) * attn_scale + 1.
 TEST(FamilyConfigTest, QIsScaledByPosition) {
   ModelConfig config;

@@ -68,7 +68,7 @@ TEST(ModelConfigTest, EveryFixtureIsReadWithoutAWarning) {
   for (const std::string& dir : FixtureDirs()) {
     const auto parsed = ReadModelConfig(dir, UnknownFields::kRefuse, AllFamilySpecs());
     ASSERT_TRUE(parsed.ok()) << dir << ": " << parsed.status();
-    if (parsed->model.family->has_text_config) {
+    if (parsed->model.family->has_text_config()) {
       EXPECT_THAT(parsed->warnings, ElementsAre(HasSubstr("the text part is served"))) << dir;
     } else {
       EXPECT_THAT(parsed->warnings, IsEmpty()) << dir;

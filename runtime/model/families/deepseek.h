@@ -6,8 +6,16 @@
 
 namespace bulkhead::families {
 
+// What the fields mean where the file is silent.
+struct DeepseekDefaults {
+  int max_position_embeddings = 2048;
+  int shared_experts = 2;
+  double routed_scaling_factor = 1;
+  int first_k_dense_replace = 0;
+};
 // Sizes, experts and which layers have them; all but how the router chooses.
-void ReadDeepseekFields(ConfigFields& fields, int default_shared_experts, ModelConfig& config);
+void ReadDeepseekFields(ConfigFields& fields, const DeepseekDefaults& defaults,
+                        ModelConfig& config);
 // V3's fields; Kimi K2 has them, too.
 void ReadDeepseekV3Fields(ConfigFields& fields, ModelConfig& config);
 

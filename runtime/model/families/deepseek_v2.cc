@@ -6,9 +6,13 @@
 
 namespace bulkhead::families {
 
-void ReadDeepseekFields(ConfigFields& fields, int default_shared_experts, ModelConfig& config) {
+void ReadDeepseekFields(ConfigFields& fields, const DeepseekDefaults& defaults,
+                        ModelConfig& config) {
   ReadLatents(fields, config);
-  ReadSizes(fields, {.head_dim = config.latent.rope_dim}, config);
+  ReadSizes(fields,
+            {.head_dim = config.latent.rope_dim,
+             .max_position_embeddings = defaults.max_position_embeddings},
+            config);
   SetLatentHeads(fields, config);
   config.qkv_bias = fields.Bool("attention_bias").value_or(false);
   config.o_bias = config.qkv_bias;
@@ -17,9 +21,11 @@ void ReadDeepseekFields(ConfigFields& fields, int default_shared_experts, ModelC
   ReadActivation(fields, {Activation::kSilu}, config);
   ReadWindow(fields, {.has_window = false}, config);
   ReadMoe(fields, {.num_experts = {"n_routed_experts"}}, config);
-  ReadSharedExperts(fields, default_shared_experts, config);
-  config.moe.router.scale = ReadFactor(fields, "routed_scaling_factor", 1);
-  const int dense = fields.Int("first_k_dense_replace", 0, config.num_hidden_layers).value_or(0);
+  ReadSharedExperts(fields, defaults.shared_experts, config);
+  config.moe.router.scale =
+      ReadFactor(fields, "routed_scaling_factor", defaults.routed_scaling_factor);
+  const int dense = fields.Int("first_k_dense_replace", 0, config.num_hidden_layers)
+                        .value_or(defaults.first_k_dense_replace);
   const int every = fields.Int("moe_layer_freq", 1, kMaxLayers).value_or(1);
   SetExpertLayers([&](int layer) { return layer >= dense && layer % every == 0; }, config);
   ReadMtpLayers(fields, "num_nextn_predict_layers", 0, config);
@@ -45,14 +51,14 @@ Family DeepseekLike(const char* architecture, const char* model_type,
 namespace {
 
 void ReadConfig(ConfigFields& fields, ModelConfig& config) {
-  ReadDeepseekFields(fields, 2, config);
+  ReadDeepseekFields(fields, {}, config);
   fields.RefuseUnlessOff("norm_topk_prob");
   if (fields.String("scoring_func").value_or("softmax") != "softmax") {
     fields.Unsupported("scoring_func", "supported is softmax");
   }
   const std::string method = fields.String("topk_method").value_or("greedy");
   if (method == "group_limited_greedy") {
-    ReadExpertGroups(fields, 1, config);
+    ReadExpertGroups(fields, {}, 1, config);
   } else if (method == "greedy") {
     for (const char* name : {"n_group", "topk_group"}) fields.Ignore(name);
   } else {

@@ -5,12 +5,17 @@
 namespace bulkhead::families {
 
 void ReadDeepseekV3Fields(ConfigFields& fields, ModelConfig& config) {
-  ReadDeepseekFields(fields, 1, config);
+  ReadDeepseekFields(fields,
+                     {.max_position_embeddings = 4096,
+                      .shared_experts = 1,
+                      .routed_scaling_factor = 2.5,
+                      .first_k_dense_replace = 3},
+                     config);
   RouterOptions& router = config.moe.router;
   config.moe.correction_bias = true;
   router.scoring = RouterScoring::kSigmoid;
   router.normalizes = fields.Bool("norm_topk_prob").value_or(true);
-  ReadExpertGroups(fields, 2, config);
+  ReadExpertGroups(fields, {.count = 8, .chosen = 4}, 2, config);
   if (fields.String("scoring_func").value_or("sigmoid") != "sigmoid") {
     fields.Unsupported("scoring_func", "supported is sigmoid");
   }

@@ -29,13 +29,14 @@ void ReadGemmaFields(ConfigFields& fields, const SizeDefaults& sizes, ModelConfi
   fields.Ignore("hidden_act");
 }
 
-void ReadGemma2Fields(ConfigFields& fields, const SizeDefaults& sizes, ModelConfig& config) {
+void ReadGemma2Fields(ConfigFields& fields, const SizeDefaults& sizes, const SoftCaps& by_default,
+                      ModelConfig& config) {
   ReadGemmaFields(fields, sizes, config);
   config.norms_sums = true;
   config.attention_scale = static_cast<float>(
       1 / std::sqrt(fields.Number("query_pre_attn_scalar", 1e-6, 1e6).value_or(256)));
-  config.attention_soft_cap = ReadSoftCap(fields, "attn_logit_softcapping");
-  config.logit_soft_cap = ReadSoftCap(fields, "final_logit_softcapping");
+  config.attention_soft_cap = ReadSoftCap(fields, "attn_logit_softcapping", by_default.scores);
+  config.logit_soft_cap = ReadSoftCap(fields, "final_logit_softcapping", by_default.logits);
 }
 
 namespace {

@@ -12,9 +12,14 @@ Family gemma4();
 // sqrt(hidden_size), in bf16 where the checkpoint is: as in training, and in transformers.
 float GemmaEmbeddingScale(const ModelConfig& config);
 void ReadGemmaFields(ConfigFields& fields, const SizeDefaults& sizes, ModelConfig& config);
-// From Gemma 2 on: scores by query_pre_attn_scalar, soft caps, norms of what a half of a layer
-// adds.
-void ReadGemma2Fields(ConfigFields& fields, const SizeDefaults& sizes, ModelConfig& config);
+// From Gemma 2 on: scores by query_pre_attn_scalar, soft caps (and what they are where the file is
+// silent), norms of what a half of a layer adds.
+struct SoftCaps {
+  double scores = 0;
+  double logits = 0;
+};
+void ReadGemma2Fields(ConfigFields& fields, const SizeDefaults& sizes, const SoftCaps& by_default,
+                      ModelConfig& config);
 
 inline constexpr LayerNames kGemma2Layer = {.attention_norm = "post_attention_layernorm",
                                             .mlp_norm = "pre_feedforward_layernorm",

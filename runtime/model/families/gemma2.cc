@@ -12,7 +12,7 @@ Family gemma2() {
                                           {.num_key_value_heads = 4,
                                            .head_dim = 256,
                                            .max_position_embeddings = 8192},
-                                          config);
+                                          {.scores = 50, .logits = 30}, config);
                          fields.Ignore("sliding_window_size");
                          ReadWindow(fields, {.window = 4096, .pattern = 2}, config);
                        },

@@ -13,7 +13,7 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
                     .num_key_value_heads = 4,
                     .head_dim = 256,
                     .max_position_embeddings = 131072},
-                   config);
+                   {}, config);
   config.qk_norm = true;
   ReadWindow(fields, {.window = 4096, .pattern = 6}, config);
 }

@@ -13,6 +13,7 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
             config);
   config.rope_interleaved = true;
   config.norms_sums = true;
+  if (!fields.Has("attention_bias")) fields.SetDefault("attention_bias", true);
   ReadBiases(fields, false, config);
   ReadActivation(fields, {Activation::kSilu}, config);
   ReadWindow(fields, {.has_window = false}, config);

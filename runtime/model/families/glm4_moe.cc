@@ -6,7 +6,9 @@ namespace bulkhead::families {
 namespace {
 
 void ReadConfig(ConfigFields& fields, ModelConfig& config) {
-  ReadSizes(fields, {.num_key_value_heads = 8, .norm_epsilon = 1e-5}, config);
+  ReadSizes(fields,
+            {.num_key_value_heads = 8, .max_position_embeddings = 131072, .norm_epsilon = 1e-5},
+            config);
   ReadBiases(fields, false, config);
   config.qk_norm = fields.Bool("use_qk_norm").value_or(false);
   ReadActivation(fields, {Activation::kSilu}, config);
@@ -18,7 +20,7 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
   moe.router.scoring = RouterScoring::kSigmoid;
   moe.router.normalizes = fields.Bool("norm_topk_prob").value_or(true);
   moe.router.scale = ReadFactor(fields, "routed_scaling_factor", 1);
-  ReadExpertGroups(fields, 2, config);
+  ReadExpertGroups(fields, {}, 2, config);
   const int dense = fields.Int("first_k_dense_replace", 0, config.num_hidden_layers).value_or(1);
   SetExpertLayers([&](int layer) { return layer >= dense; }, config);
   ReadMtpLayers(fields, "num_nextn_predict_layers", 0, config);

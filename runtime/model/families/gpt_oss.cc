@@ -15,6 +15,11 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
   fields.Ignore("attention_bias");  // they are there whatever it says
   config.qkv_bias = config.o_bias = true;
   config.attention_sinks = true;
+  if (!fields.Has("rope_scaling") && fields.IsNullOrMissing("rope_parameters")) {
+    fields.SetDefault("rope_parameters", nlohmann::json::parse(R"({"rope_type": "yarn",
+        "factor": 32, "beta_fast": 32, "beta_slow": 1, "truncate": false,
+        "original_max_position_embeddings": 4096})"));
+  }
   ReadActivation(fields, {Activation::kSilu}, config);
   ReadWindow(fields, {.window = 128, .pattern = 2}, config);
   ReadMoe(fields, {.num_experts = {"num_local_experts"}, .intermediate_size = "intermediate_size"},

@@ -26,7 +26,8 @@ Family hunyuan() {
                          LayerTensors({.q_norm = "self_attn.query_layernorm",
                                        .k_norm = "self_attn.key_layernorm"},
                                       c, t);
-                       }},
+                       },
+                   .rope = {.reads_alpha = true}},
           .buffers = LayerBuffers,
           .forward = SequentialLayer};
 }

@@ -40,7 +40,12 @@ void ReadPositions(ConfigFields& fields, ModelConfig& config) {
 }
 
 void ReadConfig(ConfigFields& fields, ModelConfig& config) {
-  ReadSizes(fields, {.num_key_value_heads = 8, .norm_epsilon = 1e-5}, config);
+  ReadSizes(fields,
+            {.num_key_value_heads = 8,
+             .head_dim = 128,
+             .max_position_embeddings = 131072,
+             .norm_epsilon = 1e-5},
+            config);
   ReadBiases(fields, true, config);
   ReadActivation(fields, {Activation::kSilu}, config);
   config.rope_interleaved = true;

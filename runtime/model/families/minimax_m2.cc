@@ -8,7 +8,8 @@ namespace {
 constexpr double kRotatedPart = 0.5;
 
 void ReadConfig(ConfigFields& fields, ModelConfig& config) {
-  ReadSizes(fields, {.head_dim = 128}, config);
+  ReadSizes(fields, {.num_key_value_heads = 8, .head_dim = 128, .max_position_embeddings = 196608},
+            config);
   config.qk_norm = fields.Bool("use_qk_norm").value_or(true);
   config.qk_norm_of_all_heads = true;
   const std::optional<int> rotary_dim = fields.Int("rotary_dim", 2, config.head_dim);

@@ -29,9 +29,9 @@ Family QwenHybrid(const char* architecture, const char* model_type,
 }
 
 Family QwenHybridText(Family family, const char* architecture, const char* model_type) {
+  family.spec.text_model_types = family.spec.model_type;
   family.spec.architecture = architecture;
   family.spec.model_type = model_type;
-  family.spec.has_text_config = true;
   family.spec.model_prefix = "model.language_model.";
   family.spec.not_served = "model.visual.*";
   return family;

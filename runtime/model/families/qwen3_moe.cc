@@ -1,4 +1,5 @@
 // Qwen3-MoE: Qwen3 with experts.
+#include "absl/algorithm/container.h"
 #include "runtime/model/families/llama.h"
 #include "runtime/model/families/qwen_moe.h"
 
@@ -14,6 +15,14 @@ Family qwen3_moe() {
                          .qk_norm = true},
                         config);
         ReadQwenMoe(fields, config);
+        if (config.sliding_window == 0) return;
+        // transformers reads neither max_window_layers nor layer_types here.
+        if (!fields.IsNullOrMissing("layer_types") &&
+            absl::c_linear_search(config.layer_uses_window, false)) {
+          fields.Unsupported("layer_types",
+                             "with use_sliding_window all must be sliding_attention");
+        }
+        config.layer_uses_window.assign(config.num_hidden_layers, true);
       });
 }
 

@@ -7,6 +7,7 @@ namespace {
 void ReadConfig(ConfigFields& fields, ModelConfig& config) {
   ReadSizes(fields, {.num_key_value_heads = 8, .head_dim = 128, .max_position_embeddings = 524288},
             config);
+  if (!fields.Has("attention_bias")) fields.SetDefault("attention_bias", true);
   ReadBiases(fields, false, config);
   config.o_bias = fields.Bool("attention_out_bias").value_or(false);
   ReadActivation(fields, {Activation::kSilu}, config);
@@ -22,8 +23,7 @@ Family seed_oss() {
                    .read_config = ReadConfig,
                    .model_tensors = ModelTensors,
                    .layer_tensors = [](const ModelConfig& c, int,
-                                       TensorTable& t) { LayerTensors({}, c, t); },
-                   .rope = {.theta = 1e7}},
+                                       TensorTable& t) { LayerTensors({}, c, t); }},
           .buffers = LayerBuffers,
           .forward = SequentialLayer};
 }

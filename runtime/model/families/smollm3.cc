@@ -1,4 +1,4 @@
-// SmolLM3: Llama with some layers without RoPE.
+// SmolLM3: Llama with some layers without RoPE, which have the sliding window if it is on.
 #include "runtime/model/decoder_layer.h"
 
 namespace bulkhead::families {
@@ -19,6 +19,10 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
   }
   if (!uses_rope.empty() && static_cast<int>(uses_rope.size()) != config.num_hidden_layers) {
     fields.Invalid("no_rope_layers", "it must have num_hidden_layers entries");
+  }
+  if (!fields.IsNullOrMissing("layer_types")) return;
+  for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
+    config.layer_uses_window[layer] = config.sliding_window > 0 && !config.layer_uses_rope[layer];
   }
 }
 
