@@ -51,7 +51,7 @@ class GroupLiveness {
   virtual int fd() const = 0;
   // Ends every wait of every rank in this group (sums, gathers, bus) with `why`. Idempotent.
   virtual void Abort(const absl::Status& why) = 0;
-  // Announces a clean shutdown: ranks that end from now on are not lost.
+  // Announces that this rank has left in order: its end is no loss to the others, nor theirs to it.
   virtual void Ending() = 0;
   // Whether rank 0's process has ended, or its connection to this host; false on rank 0.
   virtual bool CoordinatorEnded() = 0;
@@ -74,8 +74,9 @@ class Group {
   virtual absl::StatusOr<std::unique_ptr<Communicator>> Connect(const CommLimits& limits,
                                                                 MemoryLedger& ledger) = 0;
   // The last call. With an agreed status (ok, or IsAgreed) all ranks shut down in order, and it
-  // returns. Any other status ends the whole group at once; if the ranks are processes, it does not
-  // return, and the process exits with the status's exit code.
+  // returns; until then the liveness watches them. Any other status ends the whole group at once;
+  // if the ranks are processes, it does not return, and the process exits with the status's exit
+  // code.
   virtual void Leave(const absl::Status& status) = 0;
 };
 

@@ -224,7 +224,10 @@ void HostLiveness::Rearm() {
 void HostLiveness::Ending() {
   ending_.store(true);
   const absl::MutexLock lock(&mutex_);
-  for (const std::unique_ptr<Peer>& peer : peers_) Send(*peer, FrameKind::kEnding, "");
+  for (const std::unique_ptr<Peer>& peer : peers_) {
+    Send(*peer, FrameKind::kEnding, "");
+    static_cast<void>(Drain(*peer, now_ns_()));  // as in Abort
+  }
 }
 
 bool HostLiveness::CoordinatorEnded() {

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-enum class Where { kElsewhere, kStopped, kInMpiInit };
+enum class Where { kElsewhere, kStopped, kInCall };
 
 struct Seen {
   std::string pid;
@@ -47,7 +47,7 @@ int RankOf(const std::string& pid, absl::string_view launch_name) {
   return of_launch ? rank : -1;
 }
 
-Where WhereIs(const std::string& pid) {
+Where WhereIs(const std::string& pid, const std::string& call_name) {
   const std::string stat = ReadAll(absl::StrCat("/proc/", pid, "/stat"));
   const size_t name_end = stat.rfind(") ");
   if (name_end != std::string::npos && absl::StrContains("Tt", stat.substr(name_end + 2, 1))) {
@@ -56,13 +56,13 @@ Where WhereIs(const std::string& pid) {
   std::error_code error;
   const std::string folder = absl::StrCat("/proc/", pid, "/task");
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    if (ReadAll(at->path() / "comm") == absl::StrCat(kInMpiInit, "\n")) return Where::kInMpiInit;
+    if (ReadAll(at->path() / "comm") == absl::StrCat(call_name, "\n")) return Where::kInCall;
   }
   return Where::kElsewhere;
 }
 
 // The ranks of this host; of several processes of a rank (a wrapping shell) the one furthest along.
-std::map<int, Seen> FindRanks(absl::string_view launch_name) {
+std::map<int, Seen> FindRanks(absl::string_view launch_name, const std::string& call_name) {
   std::map<int, Seen> ranks;
   std::error_code error;
   for (fs::directory_iterator at("/proc", error), end; !error && at != end; at.increment(error)) {
@@ -70,7 +70,7 @@ std::map<int, Seen> FindRanks(absl::string_view launch_name) {
     int number = 0;
     const int rank = absl::SimpleAtoi(pid, &number) ? RankOf(pid, launch_name) : -1;
     if (rank < 0) continue;
-    const Where where = WhereIs(pid);
+    const Where where = WhereIs(pid, call_name);
     Seen& seen = ranks[rank];
     if (seen.pid.empty() || where > seen.where) seen = {pid, where};
   }
@@ -79,15 +79,16 @@ std::map<int, Seen> FindRanks(absl::string_view launch_name) {
 
 }  // namespace
 
-std::string MissingRanks(const LaunchEnvironment& launch, const Environment& environment) {
+std::string MissingRanks(const LaunchEnvironment& launch, const std::string& call_name,
+                         const Environment& environment) {
   const char* const launch_name = environment("PMIX_NAMESPACE");
   if (launch_name == nullptr) return "";
   char host[256] = {};
   gethostname(host, sizeof(host) - 1);
-  const std::map<int, Seen> ranks = FindRanks(launch_name);
+  const std::map<int, Seen> ranks = FindRanks(launch_name, call_name);
   std::vector<std::string> missing;
   for (const auto& [rank, seen] : ranks) {
-    if (seen.where == Where::kInMpiInit) continue;
+    if (seen.where == Where::kInCall) continue;
     missing.push_back(
         absl::StrCat("rank ", rank, " (host ", host, ", pid ", seen.pid, ") ",
                      seen.where == Where::kStopped ? "is stopped" : "has not reached it"));

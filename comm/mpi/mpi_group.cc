@@ -60,9 +60,10 @@ class MpiGroup final : public Group {
     return group_->Connect(limits, ledger);
   }
   void Leave(const absl::Status& status) override {
+    // A rank that ends before MPI has let it go is lost: the others wait for it there.
+    if (IsAgreed(status)) session_->Finalize(OwnLaunch());
     group_->Leave(status);
     if (!IsAgreed(status)) MpiSession::Abort(static_cast<int>(ExitCodeOf(status)));
-    session_->Finalize();
   }
 
  private:
@@ -119,7 +120,7 @@ absl::StatusOr<std::unique_ptr<Group>> NewMpiGroup(absl::Duration timeout) {
     if (!closed.ok()) group = std::move(closed);
   }
   if (!group.ok()) {
-    if (IsAgreed(group.status())) session->Finalize();
+    if (IsAgreed(group.status())) session->Finalize(launch);
     return group.status();
   }
   RemoveKilledLaunchesFiles(launch);

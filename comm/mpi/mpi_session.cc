@@ -63,9 +63,9 @@ absl::Status FromMpi(int error, absl::string_view call) {
 }
 
 // The rank that knows which one is missing reports first: the launcher then stops the others.
-std::string FindMissingRanks(const LaunchEnvironment& launch) {
+std::string FindMissingRanks(const LaunchEnvironment& launch, const char* call_name) {
   constexpr int kGraceMicros = 1'000'000;
-  const std::string missing = MissingRanks(launch, &std::getenv);
+  const std::string missing = MissingRanks(launch, call_name, &std::getenv);
   if (!missing.empty()) return missing;
   usleep(kGraceMicros);
   return launch.one_host ? "MPI hangs, all ranks are in it"
@@ -107,7 +107,7 @@ absl::StatusOr<std::unique_ptr<MpiSession>> MpiSession::Start(const LaunchEnviro
   {
     const CallLimit limit(
         "MPI_Init", std::min(timeout, kInitLimit), ExitCode::kGroupNotUp,
-        [&launch] { return FindMissingRanks(launch); }, kInMpiInit);
+        [&launch] { return FindMissingRanks(launch, kInMpiInit); }, kInMpiInit);
     int provided = 0;
     BH_RETURN_IF_ERROR(FromMpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided),
                                "MPI_Init_thread"));
@@ -194,11 +194,12 @@ absl::Status MpiSession::Gather(Pending& pending, absl::string_view mine, int64_
   return Poll(&request, deadline_ns);
 }
 
-void MpiSession::Finalize() {
-  // Of a group that was refused rank 0 may search for a change that helps while the others are
-  // here.
-  constexpr absl::Duration kLimit = absl::Seconds(60);
-  const CallLimit limit("MPI_Finalize", kLimit, ExitCode::kRankLost);
+void MpiSession::Finalize(const LaunchEnvironment& launch) {
+  // All ranks have agreed just before. One that is silent is found in 3 s where a watchdog runs.
+  constexpr absl::Duration kLimit = absl::Seconds(15);
+  const CallLimit limit(
+      "MPI_Finalize", kLimit, ExitCode::kRankLost,
+      [&launch] { return FindMissingRanks(launch, kInMpiFinalize); }, kInMpiFinalize);
   segment_.PutNameBack();
   MPI_Finalize();
 }

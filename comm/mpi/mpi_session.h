@@ -31,8 +31,9 @@ class MpiSession final : public GroupExchange {
                                                      absl::Duration timeout) override;
   // Collective: the exchange of this node's ranks only, valid during the session.
   absl::StatusOr<std::unique_ptr<MpiSession>> SplitByNode(absl::Duration timeout) const;
-  // Collective, for an orderly shutdown.
-  void Finalize();
+  // Collective, for an orderly shutdown. After 15 s this process exits with ExitCode::kRankLost and
+  // names who of this host is missing.
+  void Finalize(const LaunchEnvironment& launch);
   // Ends all ranks at once; the launcher's exit code is `code`.
   [[noreturn]] static void Abort(int code);
 

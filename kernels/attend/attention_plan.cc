@@ -26,10 +26,13 @@ HeadPart HeadsOf(const HeadLayout& heads, int kv_head) {
 
 int PartsOf(const HeadPart& all) { return static_cast<int>(CeilDiv(all.count, kAttentionRows)); }
 
+// In one pass over the KV heads, of which there may be thousands: a plan asks for it hundreds of
+// times.
 int64_t LargestPart(const HeadLayout& heads) {
-  int largest = 0;
-  for (int i = 0; i < NumHeadParts(heads); ++i) {
-    largest = std::max(largest, HeadPartOf(heads, i).count);
+  int64_t largest = 0;
+  for (int kv = 0; kv < heads.num_kv_heads; ++kv) {
+    const HeadPart all = HeadsOf(heads, kv);
+    if (all.count > 0) largest = std::max<int64_t>(largest, CeilDiv(all.count, PartsOf(all)));
   }
   return largest;
 }

@@ -25,6 +25,8 @@ constexpr absl::Duration kSameRequest = absl::Milliseconds(500);
 // For rank 0 to tell its clients (launcher/group/serve.cc).
 constexpr absl::Duration kLastAnswers = absl::Milliseconds(1500);
 constexpr absl::Duration kLook = absl::Milliseconds(2);
+// Of a group that was refused rank 0 may search for a change that helps while the others are here.
+constexpr absl::Duration kEndLimit = absl::Minutes(1);
 
 // Exit code of a failure without one: the group is lost, or did not come up.
 absl::Status WithGroupCode(absl::Status status) {
@@ -33,6 +35,13 @@ absl::Status WithGroupCode(absl::Status status) {
   if (absl::IsDeadlineExceeded(status))
     return WithExitCode(std::move(status), ExitCode::kGroupNotUp);
   return status;
+}
+
+// Every rank comes here before any leaves.
+absl::Status MeetAtEnd(GroupExchange& exchange) {
+  const absl::Status met = Agree(exchange, "end", absl::OkStatus(), kEndLimit);
+  if (!absl::IsDeadlineExceeded(met)) return met;
+  return WithExitCode(absl::UnavailableError(met.message()), ExitCode::kRankLost);
 }
 
 // mpirun gives the remaining ranks a second between one signal and the next, which ends early with
@@ -99,6 +108,9 @@ void RankProcess::OnSignal(const ReceivedSignal& signal) {
     return;
   }
   end_requested_.store(true);
+  // Leaving takes milliseconds, and its outcome is known. mpirun sends SIGTERM also when another
+  // rank was lost then, which the watchdog says, or has exited with the agreed code.
+  if (leaving_.load()) return;
   if (parent_ != 0 && getppid() != parent_) {
     alarm(kOrphanSeconds);
     End(WithExitCode(absl::UnavailableError(absl::StrCat("the parent (pid ", parent_, ") ended")),
@@ -165,9 +177,13 @@ absl::Status RankProcess::Finish(const absl::Status& status) {
   if (!status.ok() && !IsAgreed(status)) End(WithGroupCode(status));
   // Before the others exit: at the first exit code mpirun kills the remaining ranks.
   if (!status.ok() && ReportsForGroup(status)) ExitWith(status);
-  if (group_ != nullptr) group_->liveness().Ending();
+  if (group_ == nullptr) return status;
+  // Until this rank has left, its watchdog still names one that is silent or has ended.
+  watchdog_->PhaseEnds();
+  if (const absl::Status met = MeetAtEnd(group_->exchange()); !met.ok()) End(WithGroupCode(met));
+  leaving_.store(true);
+  group_->Leave(status);
   watchdog_.reset();
-  if (group_ != nullptr) group_->Leave(status);
   return status;
 }
 

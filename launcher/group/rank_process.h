@@ -90,6 +90,7 @@ class RankProcess {
   std::function<void()> drain_ ABSL_GUARDED_BY(drain_mutex_);
   bool drain_asked_ ABSL_GUARDED_BY(drain_mutex_) = false;
   std::atomic<bool> end_requested_{false};
+  std::atomic<bool> leaving_{false};                // all ranks have come to the end
   EndRequests end_requests_;                        // signal thread only, as is the next one
   absl::Time first_signal_ = absl::InfinitePast();  // that drains
   std::once_flag end_once_;

@@ -11,6 +11,15 @@
 namespace bulkhead {
 namespace {
 
+// Their automata take about 115 bytes for each; published tokenizers have some tens of KiB.
+constexpr size_t kMaxBytes = size_t{4} << 20;
+
+absl::Status CheckBytes(const JsonPart& part, size_t bytes, absl::string_view what) {
+  if (bytes <= kMaxBytes) return absl::OkStatus();
+  return part.Invalid(absl::StrCat("has tokens of ", bytes, " bytes", what, " in all; at most ",
+                                   kMaxBytes, " are supported: remove some, or shorten them"));
+}
+
 absl::StatusOr<AddedToken> ReadToken(const JsonPart& part) {
   AddedToken token;
   BH_RETURN_IF_ERROR(part.GetCount("id", kMaxTokenId).status());
@@ -64,6 +73,7 @@ absl::StatusOr<AddedTokens> AddedTokens::Read(
     bytes += token.content.size();
     read.push_back(std::move(token));
   }
+  BH_RETURN_IF_ERROR(CheckBytes(part, bytes, ""));
   EncodeBudget budget(bytes);                         // for all parts together
   absl::flat_hash_map<std::string, size_t> index_of;  // by content
   int32_t next_id = model_size;
@@ -92,11 +102,14 @@ absl::StatusOr<AddedTokens> AddedTokens::Read(
     }
   }
   std::vector<std::string> patterns[2];
+  bytes = 0;
   for (size_t i = 0; i < added.tokens_.size(); ++i) {
     const AddedToken& token = added.tokens_[i];
+    bytes += token.matched.size();
     added.matchers_[token.normalized].tokens.push_back(static_cast<int>(i));
     patterns[token.normalized].push_back(token.matched);
   }
+  BH_RETURN_IF_ERROR(CheckBytes(part, bytes, ", normalised,"));
   for (int stage = 0; stage < 2; ++stage) {
     added.matchers_[stage].automaton = std::make_shared<AhoCorasick>(patterns[stage]);
   }

@@ -1,8 +1,9 @@
-"""A rank is killed: every stream ends with UNAVAILABLE, the lost rank is named, no process is left.
-"""
+"""A rank is killed: every stream ends with UNAVAILABLE, the lost rank is named, no process is left. A rank that stops or is
+killed while the group ends in order is named, too."""
 import concurrent.futures
 import os
 import signal
+import subprocess
 import sys
 import time
 import unittest
@@ -10,6 +11,10 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import group  # noqa: E402
 from group import grpc, long_request  # noqa: E402
+
+LAST = group.RANKS - 1
+# The promise is 3 s. A loaded machine is given more, and less than the minute in which MPI would be given up.
+NAMED_WITHIN_S = 40
 
 
 class LostRankTest(unittest.TestCase):
@@ -57,6 +62,44 @@ class LostRankTest(unittest.TestCase):
 
     def test_without_the_coordinator_the_connection_ends(self):
         self.kill(0)
+
+    def check_named(self, rank, how, code, lines, seconds):
+        log = "\n".join(lines)
+        self.assertEqual(code, 6, log[-2000:])
+        self.assertRegex(log, rf"(?m)^bulkhead: rank {rank} \(host \S+, pid \d+\) {how}")
+        self.assertNotIn("stopped by signal", log)
+        self.assertLess(seconds, NAMED_WITHIN_S)
+
+    def test_a_rank_that_stops_as_the_group_drains_is_named(self):
+        with group.Group() as g:
+            pids = g.rank_pids()
+            begin = time.monotonic()
+            os.kill(pids[LAST], signal.SIGSTOP)
+            os.kill(pids[0], signal.SIGUSR1)
+            self.check_named(LAST, "was silent for", g.exit_code(), g.lines, time.monotonic() - begin)
+
+    def end_of_batch(self, fault):
+        """Code, log and seconds of a batch whose last rank, or first one, has this fault at its end."""
+        begin = time.monotonic()
+        done = subprocess.run([*group.front(), os.environ["BULKHEAD_FAULTY"], fault, "--model", group.MODEL, "--prompts",
+                               "/dev/null", "--max-num-seqs", "4", "--max-model-len", "256", "--device-memory", "80MiB"],
+                              capture_output=True, encoding="utf-8", timeout=group.LIMIT_S, env=group.ENVIRONMENT,
+                              check=False)
+        return done.returncode, done.stderr.splitlines(), time.monotonic() - begin
+
+    def test_a_rank_that_stops_at_the_end_of_a_batch_is_named(self):
+        self.check_named(LAST, "was silent for", *self.end_of_batch("stops-at-the-end"))
+
+    def test_a_coordinator_that_stops_at_the_end_of_a_batch_is_named(self):
+        self.check_named(0, "was silent for", *self.end_of_batch("first-stops-at-the-end"))
+
+    def test_a_rank_that_stops_while_it_leaves_is_named(self):
+        self.check_named(LAST, "was silent for", *self.end_of_batch("stops-leaving"))
+
+    def test_a_rank_that_is_killed_while_it_leaves_is_named_instead_of_the_launchers_signal(self):
+        code, lines, seconds = self.end_of_batch("dies-leaving")
+        self.assertEqual(code, 137, lines)
+        self.check_named(LAST, "ended", 6, lines, seconds)
 
 
 if __name__ == "__main__":

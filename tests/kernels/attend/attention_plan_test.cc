@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace bulkhead {
@@ -51,6 +52,24 @@ TEST(AttentionPlan, UnitsOfAnyStepHaveRoom) {
           }
         }
       }
+    }
+  }
+}
+
+TEST(AttentionPlan, ATileHasAsManyTokensAsTheLargestPartOfHeadsAllows) {
+  for (const int num_heads : {1, 6, 64, 300}) {
+    for (const int num_kv_heads : {1, 2, 3, 64, 300}) {
+      if (num_kv_heads > num_heads) continue;
+      SCOPED_TRACE(testing::Message() << num_heads << " heads, " << num_kv_heads << " KV heads");
+      std::vector<int32_t> head_to_kv;
+      for (int i = 0; i < num_heads; ++i) head_to_kv.push_back(i * num_kv_heads / num_heads);
+      const HeadLayout heads{num_heads, num_kv_heads, 128, head_to_kv.data()};
+      int largest = 0;
+      for (int i = 0; i < NumHeadParts(heads); ++i) {
+        largest = std::max(largest, HeadPartOf(heads, i).count);
+      }
+      const AttentionSizes sizes({.max_num_batched_tokens = 512, .max_num_seqs = 16}, heads);
+      EXPECT_EQ(sizes.tile_tokens, std::max(1, kAttentionRows / largest));
     }
   }
 }

@@ -1,6 +1,10 @@
 // A rank whose coordinator schedules for a larger group than the sealed one:
 //   faulty_coordinator blocks|sequences|tokens RUN-FLAGS...
-// Every rank must refuse the plan before it touches its arenas.
+// Every rank must refuse the plan before it touches its arenas. And a group whose last (or first)
+// rank stops behind its last step, or stops or is killed while it leaves:
+//   faulty_coordinator [first-]stops-at-the-end|[first-]stops-leaving|dies-leaving RUN-FLAGS...
+// The others must name it.
+#include <csignal>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -8,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/status.h"
 #include "launcher/exit_status.h"
 #include "launcher/flags/options.h"
@@ -18,6 +23,8 @@
 
 namespace bulkhead {
 namespace {
+
+int g_signal_leaving = 0;  // to itself, in MPI_Finalize
 
 class NoSink final : public RequestSink {
  public:
@@ -52,11 +59,24 @@ absl::Status Live(const std::string& about, const EngineOptions& options, RankPr
     coordinator->BeginDrain(absl::InfiniteDuration());
   }
   process.RunSteps(*engine->runner, coordinator.get());
+  absl::string_view fault = about;
+  const int victim = absl::ConsumePrefix(&fault, "first-") ? 0 : engine->topology.size - 1;
+  if (engine->topology.rank != victim) return absl::OkStatus();
+  if (fault == "stops-at-the-end") raise(SIGSTOP);
+  if (fault == "stops-leaving") g_signal_leaving = SIGSTOP;
+  if (fault == "dies-leaving") g_signal_leaving = SIGKILL;
   return absl::OkStatus();
 }
 
 }  // namespace
 }  // namespace bulkhead
+
+// In front of the library's own, as MPI lets a program do.
+extern "C" int PMPI_Finalize();
+extern "C" int MPI_Finalize() {
+  if (bulkhead::g_signal_leaving != 0) raise(bulkhead::g_signal_leaving);
+  return PMPI_Finalize();
+}
 
 int main(int argc, char** argv) {
   bulkhead::SetProcessEnvironment();

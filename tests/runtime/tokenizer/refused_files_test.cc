@@ -193,6 +193,22 @@ TEST(RefusedFiles, AddedTokensThatLieAreRefused) {
   ExpectInvalid({{"added_tokens", 3}}, "added_tokens");
 }
 
+// Each of their bytes would take a hundred of memory.
+TEST(RefusedFiles, AddedTokensOfTooManyBytesAreRefused) {
+  constexpr size_t kMost = size_t{4} << 20;
+  const std::string half(kMost / 2, 'x');
+  ExpectInvalid({{"added_tokens", {AddedTokenJson(std::string(kMost + 1, 'x'), true)}}},
+                "added_tokens has tokens of 4194305 bytes in all; at most 4194304 are supported");
+  ExpectInvalid({{"added_tokens", {AddedTokenJson(half, true), AddedTokenJson(half + "y", true)}}},
+                "tokens of 4194305 bytes in all");
+  json normalised = AddedTokenJson(std::string(300'000, 'x'), false);
+  normalised["normalized"] = true;
+  const json long_ones = {
+      {"type", "Replace"}, {"pattern", {{"String", "x"}}}, {"content", std::string(20, 'y')}};
+  ExpectInvalid({{"normalizer", long_ones}, {"added_tokens", {normalised}}},
+                "tokens of 6000000 bytes, normalised, in all");
+}
+
 TEST(RefusedFiles, TemplatesThatLieAreRefused) {
   const auto with = [](const json& ids) -> json {
     return {{"post_processor",
