@@ -107,6 +107,29 @@ TEST(CompletionRequest, EveryFieldHasItsPlace) {
   EXPECT_EQ(message.priority(), -4) << "lower is earlier here, higher there";
 }
 
+TEST(CompletionRequest, ASeedHas64BitsWithASignOrWithout) {
+  for (const uint64_t seed : {uint64_t{5}, uint64_t{16678420505050645400U}, ~uint64_t{0}}) {
+    const auto read = Completion(absl::StrCat(R"("prompt": "a", "seed": )", seed));
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->prompts[0].sampling().seed(), seed) << "as one that is drawn";
+  }
+  ExpectRefused(Completion(R"("prompt": "a", "seed": 18446744073709551616)").status(), "seed",
+                reason::kInvalidValue);
+}
+
+TEST(CompletionRequest, FieldsOfOtherServersSayWhichIsOurs) {
+  for (const auto& [theirs, ours] : {std::pair("repeat_penalty", "write repetition_penalty"),
+                                     {"n_predict", "write max_tokens"},
+                                     {"cache_prompt", "leave it out"},
+                                     {"mirostat", "top_k and min_p are"},
+                                     {"ebnf", "structured_outputs are"},
+                                     {"guided_decoding_backend", "one backend"}}) {
+    const auto read = Completion(absl::StrCat("\"prompt\": \"a\", \"", theirs, "\": 1"));
+    ExpectRefused(read.status(), theirs, reason::kUnsupportedParameter);
+    EXPECT_THAT(std::string(read.status().message()), testing::HasSubstr(ours));
+  }
+}
+
 TEST(CompletionRequest, WhatIsMissingIsTheServersDefault) {
   const auto read = Completion(R"("prompt": "a", "temperature": null, "stop": null, "top_k": -1)");
   ASSERT_TRUE(read.ok()) << read.status();
