@@ -61,7 +61,7 @@ SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
 LINE_BUDGETS = {"base": 2375, "memory": 5135, "comm": 7112, "kernels": 26683, "shard": 5982, "runtime": 48314, "launcher": 21259,
-                "proto": 974, "tools": 2450}
+                "proto": 974, "tools": 2453}
 
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 70
