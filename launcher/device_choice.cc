@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -14,6 +15,7 @@
 #include "bulkhead/internal/startup.pb.h"
 #include "comm/nccl/nccl_communicator.h"
 #include "launcher/gather_messages.h"
+#include "memory/nvidia_driver.h"
 
 namespace bulkhead {
 namespace {
@@ -96,7 +98,9 @@ class Choice {
     const std::string why =
         absl::StrCat(RankText(without, topology_), " has no GPU: ", ranks_[without].no_cuda());
     if (options_.device == DeviceOption::kCuda) {
-      return Refusal(ExitCode::kUsage, absl::StrCat("--device cuda: ", why, "; use --device cpu"));
+      const bool told = absl::StrContains(why, "--device cpu");
+      return Refusal(ExitCode::kUsage,
+                     absl::StrCat("--device cuda: ", why, told ? "" : "; use --device cpu"));
     }
     // A machine with a GPU is not meant to serve from the CPU.
     const auto idle = std::find_if(ranks_.begin(), ranks_.end(),
@@ -187,12 +191,14 @@ absl::StatusOr<RankDevice> ChooseDevice(const EngineOptions& options, GroupExcha
   const RankTopology& topology = exchange.topology();
   const absl::Status not_asked = absl::UnavailableError("--device cpu");
   RankDevice mine;
-  const RankDevices devices = DevicesOf(
-      topology, options.device == DeviceOption::kCpu ? DevicesFound{not_asked, not_asked} : found(),
-      mine);
+  const bool asked = options.device == DeviceOption::kCpu;
+  const DevicesFound all = asked ? DevicesFound{not_asked, not_asked} : found();
+  const RankDevices devices = DevicesOf(topology, all, mine);
   BH_ASSIGN_OR_RETURN(std::vector<RankDevices> ranks, GatherMessages(exchange, devices, timeout));
   const absl::Status made = Choice(options, topology, std::move(ranks)).Make(mine);
   if (!made.ok()) return MarkAgreed(made);  // equal inputs: the same on every rank
+  mine.cpu_is_news = !mine.cuda && !asked &&
+                     (!absl::IsUnimplemented(all.cuda.status()) || !NvidiaDriverVersion().empty());
   if (options.all_reduce_dtype != DType::kF32) mine.rounded_sums = RoundedSums(mine, topology);
   return mine;
 }

@@ -32,6 +32,8 @@ struct RankDevice {
   bool gemm_library = false;  // used for large products: only if every rank has it
   std::string products;       // which library, on a GPU, and why
   std::string rounded_sums;   // which ones, where --all-reduce-dtype is not f32
+  bool cpu_is_news = false;   // no GPU was found where one was looked for, by a build with CUDA or
+                              // on a machine with NVIDIA's driver
   std::string text;           // the decision and the reason, equal on all ranks except for the GPU
 };
 

@@ -105,7 +105,9 @@ absl::StatusOr<ThreadConfig> PlaceAndCountThreads(const EngineOptions& options, 
                     choice.num_threads <= static_cast<int>(cores[topology.local_rank].size());
   if (choice.num_threads > choice.cores_allowed) {
     BH_LOG(kWarning) << choice.num_threads << " threads may run on " << choice.cores_allowed
-                     << " cores only; start with mpirun --bind-to none, or lower --threads";
+                     << " cores only; "
+                     << (topology.size > 1 ? "start with mpirun --bind-to none, or lower --threads"
+                                           : "lower --threads");
   }
   return choice;
 }

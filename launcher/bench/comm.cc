@@ -337,8 +337,8 @@ absl::Status CheckGroup(const CommOptions& options, const RankTopology& topology
   absl::Status refusal;
   if (topology.size == 1) {
     refusal = absl::FailedPreconditionError(
-        "bench comm measures between ranks and this group has one; start it with 'mpirun "
-        "--bind-to none -n 2 bulkhead bench comm', or with srun -n 2 --mpi=pmix");
+        "bench comm measures between ranks and this group has one; start it with 'mpirun -n 2 "
+        "bulkhead bench comm', or with srun -n 2 --mpi=pmix");
   } else if (options.pairs && !topology.one_host()) {
     refusal = absl::UnimplementedError(
         "--pairs measures through shared memory, and this group spans several hosts; leave it "

@@ -140,11 +140,6 @@ class Chat {
   std::string finish_reason_;
 };
 
-std::string Described(const absl::Status& status) {
-  return EscapeControls(
-      absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message()));
-}
-
 // A message of one line, or of several that end with a backslash.
 LineEditor::End ReadMessage(LineEditor* editor, std::string* message) {
   message->clear();
@@ -174,7 +169,7 @@ void AnswerInTerminal(Chat* chat, const std::string& message) {
   if (absl::IsCancelled(status)) {
     std::cout << "[stopped]\n";
   } else if (!status.ok()) {
-    std::cout << Described(status)
+    std::cout << EscapeControls(status.message())
               << (IsTooLong(status) ? "; /reset begins a new conversation" : "") << "\n";
   } else if (chat->finish_reason() == "length") {
     std::cout << "[the answer has reached its limit of tokens]\n";

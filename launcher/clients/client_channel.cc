@@ -68,7 +68,8 @@ absl::Status NoServer(const std::string& target, bool is_tls) {
                                       "no TLS, its certificate is of another authority or host, "
                                       "or it wants a client's (--ssl-certfile, --ssl-keyfile)"
                                     : " does not speak gRPC (over plain HTTP/2): it is not a "
-                                      "Bulkhead server, or has TLS, which needs --ssl-ca-certs; "
+                                      "Bulkhead server, it is still starting, or has TLS, which "
+                                      "needs --ssl-ca-certs; "
                                       "give the address behind grpc= in the server's line READY "
                                       "with --target (http= is for 'bulkhead chat')")
           : !unresolved.empty()

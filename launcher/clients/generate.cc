@@ -137,6 +137,8 @@ absl::Status RunGenerate(const GenerateOptions& options) {
       options.json ? GenerateOutput::Format::kJson : GenerateOutput::Format::kText,
       HeadersOf(prompts), &std::cout, &std::cerr, isatty(STDOUT_FILENO) != 0);
   const auto channel = Connect(options.target, options.credentials, kConnectLimit);
+  // Credentials that cannot be sent are no prompt's failure.
+  if (ExitCodeOf(channel.status()) == ExitCode::kUsage) return channel.status();
   connected = true;
   const absl::Time begin = absl::Now();
   PromptSender(options, prompts, &calls, &output).SendAll(channel);

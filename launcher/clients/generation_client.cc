@@ -1,6 +1,7 @@
 #include "launcher/clients/generation_client.h"
 
 #include <algorithm>
+#include <iostream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,8 @@ namespace bulkhead {
 namespace {
 
 constexpr absl::Duration kLongestQueueWait = absl::Minutes(2);
+// A wait that is not worth a line.
+constexpr absl::Duration kQuietWait = absl::Seconds(2);
 constexpr absl::Duration kShortestRetryDelay = absl::Milliseconds(50);
 constexpr absl::Duration kLongestRetryDelay = absl::Seconds(10);
 
@@ -88,13 +91,25 @@ grpc::Status GenerationClient::Stream(
   return status;
 }
 
+void GenerationClient::TellOfWait(const absl::Status& refusal) {
+  std::call_once(told_of_wait_, [&] {
+    const absl::Duration limit = timeout_.value_or(kLongestQueueWait);
+    std::cerr << absl::StrCat("waiting, since the server refused: ", refusal.message(),
+                              "; each prompt is sent again for up to ", absl::FormatDuration(limit),
+                              timeout_.has_value() ? "" : " (--timeout sets another limit)",
+                              ", or until Ctrl-C\n")
+              << std::flush;
+  });
+}
+
 GenerationResult GenerationClient::Run(int64_t index, const v1::GenerateRequest& request,
                                        const std::function<void(absl::string_view)>& on_text,
                                        ClientTimes* times) {
   GenerationResult result;
   result.index = index;
   result.wants_logprobs = request.output().has_logprobs();
-  const absl::Time deadline = absl::Now() + timeout_.value_or(kLongestQueueWait);
+  const absl::Time sent = absl::Now();
+  const absl::Time deadline = sent + timeout_.value_or(kLongestQueueWait);
   while (true) {
     const absl::Time begin = absl::Now();
     EventReader events(&result, on_text);
@@ -108,6 +123,7 @@ GenerationResult GenerationClient::Run(int64_t index, const v1::GenerateRequest&
     if (!hint.has_value() || events.accepted()) return result;
     const absl::Duration delay = std::clamp(*hint, kShortestRetryDelay, kLongestRetryDelay);
     if (absl::Now() + delay > deadline) return result;
+    if (absl::Now() + delay > sent + kQuietWait) TellOfWait(result.status);
     if (calls_->SleepUnlessCancelled(delay)) {
       result.status = absl::CancelledError("cancelled while it waited to be sent again");
       return result;

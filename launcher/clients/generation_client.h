@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -27,8 +28,9 @@ class GenerationClient {
                    CallsInFlight* calls, std::optional<absl::Duration> timeout);
 
   // Calls `on_text` with each piece as it arrives. A refusal because a bound was reached (full
-  // queue: RetryDelayOf) is retried, for at most two minutes if there is no timeout. Errors are in
-  // the result's status, with the output so far.
+  // queue: RetryDelayOf) is retried, for at most two minutes if there is no timeout; the first wait
+  // of more than two seconds is told on standard error. Errors are in the result's status, with the
+  // output so far.
   GenerationResult Run(int64_t index, const v1::GenerateRequest& request,
                        const std::function<void(absl::string_view)>& on_text, ClientTimes* times);
 
@@ -36,6 +38,9 @@ class GenerationClient {
   grpc::Status Stream(const v1::GenerateRequest& request, absl::Time deadline,
                       const std::function<void(const v1::GenerateEvent&)>& on_event);
 
+  void TellOfWait(const absl::Status& refusal);
+
+  std::once_flag told_of_wait_;
   std::unique_ptr<v1::Generation::Stub> stub_;
   const std::string target_;
   CallsInFlight* calls_;

@@ -19,6 +19,9 @@ using CommandParser = absl::StatusOr<Command> (*)(CommandArgs);
 nlohmann::ordered_json HelpPage(const std::string& command, const char* summary,
                                 CommandParser parse);
 
+// Whether the help of any command has `name` ("--max-num-seqs").
+bool IsFlagOfAnyCommand(const std::string& name);
+
 absl::StatusOr<Command> ParseServe(CommandArgs args);
 absl::StatusOr<Command> ParseRun(CommandArgs args);
 absl::StatusOr<Command> ParseScore(CommandArgs args);

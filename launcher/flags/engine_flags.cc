@@ -18,16 +18,6 @@ constexpr int kMaxInt = std::numeric_limits<int>::max();
 constexpr int kMaxSeqs = 65536;
 constexpr int kMaxBatchedTokens = 1 << 20;
 
-Flags::Apply ModelValue(std::string* model) {
-  return [=](const std::string& text) -> absl::Status {
-    if (!model->empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the model was given twice: '", *model, "' and '", text, "'"));
-    }
-    return TextValue(model)(text);
-  };
-}
-
 }  // namespace
 
 void AddModelFlags(RawEngineFlags* raw, Flags* flags) {

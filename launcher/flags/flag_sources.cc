@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "base/status.h"
+#include "launcher/flags/command_flags.h"
 #include "launcher/flags/config_file.h"
 #include "launcher/flags/flags.h"
 #include "launcher/flags/foreign_flags.h"
@@ -38,7 +39,7 @@ void Flags::AddEnvironment() {
   if (!follows_rank0()) WarnOfMisspeltEnvironment(Names());
 }
 
-absl::Status Flags::AddFile(const std::string& path, const CLI::App& app,
+absl::Status Flags::AddFile(const std::string& path, bool of_environment, const CLI::App& app,
                             const std::vector<CLI::Option*>& options) {
   // mpirun gives every rank the same arguments, but not the file.
   if (follows_rank0() && !std::filesystem::exists(path)) return absl::OkStatus();
@@ -48,6 +49,8 @@ absl::Status Flags::AddFile(const std::string& path, const CLI::App& app,
     const CLI::Option* const option = app.get_option_no_throw(entry.flag);
     const auto flag = std::find(options.begin(), options.end(), option);
     if (flag == options.end()) {
+      // The file of the environment is that of all commands.
+      if (of_environment && IsFlagOfAnyCommand(entry.flag)) continue;
       const std::vector<std::string> names = LongNames();
       if (absl::c_linear_search(names, entry.flag)) {
         return absl::InvalidArgumentError(

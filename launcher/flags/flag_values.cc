@@ -201,6 +201,16 @@ Flags::Apply TextListValue(std::vector<std::string>* out) {
   };
 }
 
+Flags::Apply ModelValue(std::string* model, const std::string& hint) {
+  return [=](const std::string& text) -> absl::Status {
+    if (!model->empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("the model was given twice: '", *model,
+                                                     "' and '", text, "'; give one", hint));
+    }
+    return TextValue(model)(text);
+  };
+}
+
 absl::Status NotOneOf(const std::string& text, const std::vector<std::string>& names) {
   return absl::InvalidArgumentError(
       absl::StrCat("'", text, "' is not one of ", absl::StrJoin(names, ", ")));

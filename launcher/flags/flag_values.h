@@ -125,6 +125,8 @@ template <typename Out>
 Flags::Apply TextValue(Out* out) {
   return ParsedValue(out, &ParseText);
 }
+// A model, once. `hint` follows the refusal of a second one.
+Flags::Apply ModelValue(std::string* model, const std::string& hint = "");
 // Appends to a list.
 Flags::Apply TextListValue(std::vector<std::string>* out);
 

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/status.h"
 #include "launcher/exit_status.h"
 #include "launcher/flags/config_file.h"
@@ -39,6 +40,20 @@ std::string Normalized(const std::string& arg) {
 bool LooksLikeFlag(absl::string_view arg) {
   if (arg.size() < 2 || arg[0] != '-') return false;
   return arg[1] == '-' ? arg.find('=') <= arg.find(' ') : absl::ascii_isalpha(arg[1]);
+}
+
+// A name without its dashes, and without what switches on or off.
+struct Switch {
+  absl::string_view letters;
+  bool off = false;
+};
+
+Switch SwitchOf(absl::string_view name) {
+  while (absl::ConsumePrefix(&name, "-")) {
+  }
+  const bool off = absl::ConsumePrefix(&name, "no-") || absl::ConsumePrefix(&name, "disable-");
+  absl::ConsumePrefix(&name, "enable-");
+  return {name, off};
 }
 
 // Appends `text` wrapped at kHelpColumn; the first line's indentation is already there.
@@ -67,10 +82,15 @@ std::vector<std::string> Flags::Flag::Names() const {
 std::string Flags::Flag::Name() const { return names.substr(0, names.find(',')); }
 
 std::string Nearest(absl::string_view word, const std::vector<std::string>& candidates) {
+  const Switch meant = SwitchOf(word);
+  const size_t letters = meant.letters.size();
   std::string best;
-  size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
+  // Of a short word each letter tells it from another: --dp is not --tp.
+  size_t best_distance = (letters < 4 ? 0 : letters < 6 ? 1 : std::max<size_t>(2, letters / 4)) + 1;
   for (const std::string& candidate : candidates) {
-    const size_t distance = EditDistance(word, candidate);
+    const Switch other = SwitchOf(candidate);
+    if (candidate == "--help" || meant.off != other.off) continue;
+    const size_t distance = EditDistance(meant.letters, other.letters);
     if (distance < best_distance) {
       best = candidate;
       best_distance = distance;
@@ -145,6 +165,21 @@ std::vector<std::string> Flags::LongNames() const {
   return names;
 }
 
+std::string Flags::NegationOf(absl::string_view name) const {
+  const Switch meant = SwitchOf(name);
+  std::string negation;
+  for (const Flag& flag : flags_) {
+    if (!flag.value_name.empty()) continue;
+    for (const std::string& one : flag.Names()) {
+      const Switch other = SwitchOf(one);
+      if (meant.letters != other.letters) continue;
+      if (meant.off == other.off) return one;
+      negation = absl::StrCat(one, "=false");
+    }
+  }
+  return negation;
+}
+
 absl::Status Flags::CheckNames(absl::Span<const std::string> args) const {
   const std::vector<std::string> names = Names();
   std::vector<std::string> with_value = {"--config"};
@@ -175,8 +210,8 @@ absl::Status Flags::CheckNames(absl::Span<const std::string> args) const {
       return absl::InvalidArgumentError(
           absl::StrCat("unknown flag ", name, " of 'bulkhead ", command_, "': ", hint));
     }
-    // A letter is near any other.
-    const std::string nearest = name.size() > 2 ? Nearest(name, LongNames()) : "";
+    const std::string negation = NegationOf(name);
+    const std::string nearest = negation.empty() ? Nearest(name, LongNames()) : negation;
     return absl::InvalidArgumentError(
         absl::StrCat("unknown flag ", name, " of 'bulkhead ", command_, "'; ",
                      nearest.empty() ? absl::StrCat("see 'bulkhead ", command_, " --help'")
@@ -230,8 +265,11 @@ absl::StatusOr<bool> Flags::Parse(absl::Span<const std::string> args) {
   if (!resolved) {
     AddEnvironment();
     const char* path = std::getenv("BULKHEAD_CONFIG");
-    if (config_path.empty() && path != nullptr) config_path = path;
-    if (!config_path.empty()) BH_RETURN_IF_ERROR(AddFile(config_path, app, options));
+    const bool of_environment = config_path.empty() && path != nullptr;
+    if (of_environment) config_path = path;
+    if (!config_path.empty()) {
+      BH_RETURN_IF_ERROR(AddFile(config_path, of_environment, app, options));
+    }
   }
   BH_RETURN_IF_ERROR(ApplyAll());
   if (print_config->count() > 0) {

@@ -92,11 +92,15 @@ class Flags {
   // Fill given_; `options` are CLI11's of flags_.
   absl::Status AddPositionals(const std::vector<std::string>& rest);
   void AddEnvironment();
-  absl::Status AddFile(const std::string& path, const CLI::App& app,
+  // `of_environment`: BULKHEAD_CONFIG, whose keys that other commands have are passed over.
+  absl::Status AddFile(const std::string& path, bool of_environment, const CLI::App& app,
                        const std::vector<CLI::Option*>& options);
   absl::Status ApplyAll() const;
   absl::StatusOr<std::string> ConfigText() const;
   absl::Status CheckNames(absl::Span<const std::string> args) const;
+  // What does to a switch what `name`, "--no-", "--disable-" or "--enable-" with its letters, says;
+  // empty if there is none of these letters.
+  std::string NegationOf(absl::string_view name) const;
   std::vector<std::string> Names() const;
   std::vector<std::string> LongNames() const;  // those with two dashes
   std::vector<Flag> ListedFlags() const;       // what the help shows
@@ -113,7 +117,8 @@ class Flags {
   bool of_group_ = false;
 };
 
-// The candidate most similar to `word`; empty if none is near.
+// The candidate most similar to `word`; empty if none is near. Never --help, nor what switches on
+// for what switches off.
 std::string Nearest(absl::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace bulkhead

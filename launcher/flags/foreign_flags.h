@@ -1,4 +1,5 @@
-// Flags of `vllm serve`, llama.cpp's `llama-server` and SGLang that are not ours.
+// Flags of `vllm serve` and `vllm bench serve`, llama.cpp's `llama-server` and SGLang that are not
+// ours.
 #pragma once
 
 #include <string>

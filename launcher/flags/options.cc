@@ -3,6 +3,7 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/types/span.h"
@@ -52,7 +53,7 @@ constexpr std::pair<const char*, const char*> kExitCodes[] = {
 };
 
 // For scripts/help_files.py.
-std::string HelpJson() {
+nlohmann::ordered_json AllHelp() {
   nlohmann::ordered_json help = {{"about", kAbout}, {"commands", nlohmann::ordered_json::array()}};
   for (const CommandEntry& command : kCommands) {
     nlohmann::ordered_json page = HelpPage(command.name, command.summary, command.parse);
@@ -62,17 +63,16 @@ std::string HelpJson() {
          {"pages", page.is_array() ? page : nlohmann::ordered_json::array({page})}});
   }
   for (const auto& [code, meaning] : kExitCodes) help["exit_codes"].push_back({code, meaning});
-  return help.dump() + "\n";
+  return help;
 }
 
 std::string TopHelp() {
-  std::string out =
-      absl::StrCat(kAbout,
-                   "\n\n"
-                   "Usage: bulkhead COMMAND [FLAGS]\n"
-                   "       mpirun -n RANKS --bind-to none bulkhead serve --model DIR\n"
-                   "\n"
-                   "Commands:\n");
+  std::string out = absl::StrCat(kAbout,
+                                 "\n\n"
+                                 "Usage: bulkhead COMMAND [FLAGS]\n"
+                                 "       mpirun -n RANKS bulkhead serve --model DIR\n"
+                                 "\n"
+                                 "Commands:\n");
   for (const CommandEntry& command : kCommands) {
     const std::string name = command.name;
     absl::StrAppend(&out, "  ", name, std::string(12 - name.size(), ' '), command.summary, "\n");
@@ -97,7 +97,8 @@ absl::StatusOr<Command> Parse(const std::vector<std::string>& args) {
                      ExitCode::kUsage)};
   }
   const std::string& name = args[0];
-  if (name == "help" && args.size() == 2 && args[1] == "--json") return PrintText{HelpJson()};
+  if (name == "help" && args.size() == 2 && args[1] == "--json")
+    return PrintText{AllHelp().dump() + "\n"};
   if (name == "help" && args.size() > 1) {
     std::vector<std::string> asked(args.begin() + 1, args.end());
     asked.emplace_back("--help");
@@ -127,6 +128,18 @@ nlohmann::ordered_json HelpPage(const std::string& command, const char* summary,
     if (!page.is_discarded()) return page;
   }
   return {{"command", command}, {"summary", summary}};
+}
+
+bool IsFlagOfAnyCommand(const std::string& name) {
+  const nlohmann::ordered_json help = AllHelp();
+  for (const auto& command : help["commands"]) {
+    for (const auto& page : command["pages"]) {
+      for (const auto& flag : page.value("flags", nlohmann::ordered_json::array())) {
+        if (absl::c_linear_search(flag["names"], name)) return true;
+      }
+    }
+  }
+  return false;
 }
 
 absl::StatusOr<Command> ParseCommandLine(const std::vector<std::string>& args) {

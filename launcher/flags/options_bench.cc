@@ -23,7 +23,7 @@ absl::StatusOr<Command> ParseThroughput(CommandArgs args) {
       "mpirun. Prompts are random ids; the first run of every case is not counted.",
       "bulkhead bench throughput --model DIR --batch-size 1,8,16 --input-len 128 --output-len "
       "64\n"
-      "mpirun --bind-to none -n 2 bulkhead bench throughput --model DIR --json > result.json");
+      "mpirun -n 2 bulkhead bench throughput --model DIR --json > result.json");
   ThroughputOptions options;
   RawEngineFlags raw;
   flags.Group("Measurement");

@@ -127,8 +127,8 @@ absl::StatusOr<Command> ParseComm(CommandArgs args) {
       "nccl-tests' formulas.\n"
       "Every answer is checked. Between two ranks of one host a bare loop of two processes is "
       "measured beside it.",
-      "mpirun --bind-to none -n 2 bulkhead bench comm --model DIR\n"
-      "mpirun --bind-to none -n 4 bulkhead bench comm --collective all_reduce --pairs");
+      "mpirun -n 2 bulkhead bench comm --model DIR\n"
+      "mpirun -n 4 bulkhead bench comm --collective all_reduce --pairs");
   CommOptions options;
   std::vector<std::pair<std::string, Collective>> collectives;
   for (size_t i = 0; i < std::size(kCollectiveNames); ++i) {

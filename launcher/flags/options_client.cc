@@ -16,14 +16,19 @@ namespace {
 
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 constexpr int kMaxConcurrency = 1024;
-constexpr double kMaxReal = std::numeric_limits<float>::max();
-constexpr int64_t kMaxSchemaBytes = 64 << 10;  // of a request
+constexpr double kMaxRequestTemperature = 100;  // of a server
+constexpr int64_t kMaxSchemaBytes = 64 << 10;   // of a request
 
 // HOST:PORT, [IPv6]:PORT.
 Flags::Apply TargetValue(std::string* out) {
   return [=](const std::string& text) -> absl::Status {
     const size_t colon = text.rfind(':');
     int port = 0;
+    if (const size_t end = text.find("://"); end != std::string::npos) {
+      return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not HOST:PORT; leave out ",
+                                                     text.substr(0, end + 3),
+                                                     " and what follows the port"));
+    }
     if (colon == std::string::npos || colon == 0 ||
         !PortValue(&port)(text.substr(colon + 1)).ok() || port < 1) {
       return absl::InvalidArgumentError(
@@ -59,7 +64,7 @@ Flags::Apply LogitBiasValue(std::vector<std::pair<uint32_t, float>>* out) {
 
 void AddSamplingFlags(RequestOptions* options, Flags* flags) {
   flags->Add("--temperature", "X", "0 is greedy",
-             RealValue(&options->temperature, 0, kMaxReal, Border::kIncluded));
+             RealValue(&options->temperature, 0, kMaxRequestTemperature, Border::kIncluded));
   flags->Add("--top-p", "X", "keep the most likely tokens with this total probability, (0, 1]",
              RealValue(&options->top_p, 0, 1, Border::kExcluded));
   flags->Add("--top-k", "N", "keep the N most likely tokens; 0 is off",
@@ -163,7 +168,7 @@ void AddRequestFlags(RequestOptions* options, Flags* flags) {
   flags->Add("--logprobs", "N", "log probabilities of the sampled token and the top N, 0 to 20",
              IntegerValue(&options->logprobs, 0, 20));
   flags->Add("--prompt-logprobs", "N",
-             "the same for the prompt's tokens, with --json; --max-tokens may be 0 then",
+             "the same for the prompt's tokens; --max-tokens may be 0 then",
              IntegerValue(&options->prompt_logprobs, 0, 20));
   flags->Add("--truncate-prompt-tokens", "N", "keep the last N tokens of a longer prompt",
              IntegerValue(&options->truncate_prompt_tokens, 1, kMaxInt32));
@@ -185,8 +190,11 @@ absl::StatusOr<Command> ParseGenerate(CommandArgs args) {
               "bulkhead generate --prompts prompts.jsonl --concurrency 16 --json > answers.jsonl");
   GenerateOptions options;
   AddServerFlags(&options.target, &options.credentials, &flags);
-  flags.Add("--timeout", "TIME", "of each request, in seconds or as 90s, 2m (default: none)",
-            DurationValue(&options.timeout));
+  flags.Add(
+      "--timeout", "TIME",
+      "of each request, in seconds or as 90s, 2m (default: none, but a request that the server "
+      "refuses since its queue is full is sent again for 2 minutes)",
+      DurationValue(&options.timeout));
   flags.Group("Prompts and answers");
   flags.Add("--prompts", "FILE",
             "JSON lines: {\"prompt\": \"text\"} or {\"prompt_token_ids\": [1, 2]}, and max_tokens, "
@@ -256,7 +264,7 @@ absl::StatusOr<Command> ParseTokenize(CommandArgs args) {
   flags.Group("Model");
   flags.Add("--model", "DIR",
             "a folder with tokenizer.json, or org/name in the local Hugging Face cache",
-            TextValue(&options.model));
+            ModelValue(&options.model, ", and the texts on standard input"));
   flags.AddPositional("--model", 1);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};

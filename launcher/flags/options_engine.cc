@@ -117,8 +117,8 @@ void AddServeFlags(RawEngineFlags* raw, ServeOptions* options, Flags* flags) {
   flags->Add(
       "--max-num-queued-reqs", "N",
       "waiting requests in addition to max-num-seqs running ones, and N x max-model-len waiting "
-      "tokens; more are refused with a retry delay (default auto: 1024, or what fits)",
-      IntegerValue(&options->max_num_queued_reqs, 1, kMaxQueuedReqs));
+      "tokens, 0 for no queue; more are refused with a retry delay (default auto: 1024, or fewer)",
+      IntegerValue(&options->max_num_queued_reqs, 0, kMaxQueuedReqs));
   flags->Add("--host-memory", "SIZE",
              "what rank 0's host may hold for clients beside the arenas: their connections, "
              "requests and answers (default auto: serve measures what is left; plan shows the "
@@ -166,8 +166,7 @@ absl::StatusOr<Command> ParseServe(CommandArgs args) {
       "serve", "[--model] DIR [FLAGS]",
       "Serves a model over gRPC. Prints READY grpc=HOST:PORT on standard output when ready.",
       "bulkhead serve --model ~/models/Llama-3.2-1B\n"
-      "mpirun -n 4 --bind-to none bulkhead serve --model ~/models/Llama-3.2-1B --max-model-len "
-      "32K");
+      "mpirun -n 4 bulkhead serve --model ~/models/Llama-3.2-1B --max-model-len 32K");
   ServeOptions options;
   RawEngineFlags raw;
   AddServeFlags(&raw, &options, &flags);

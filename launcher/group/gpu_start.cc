@@ -83,7 +83,8 @@ absl::Status OpenRankDevice(const EngineOptions& options, Group& group, RankEngi
   GroupExchange& exchange = group.exchange();
   const absl::Duration timeout = options.startup_timeout;
   BH_ASSIGN_OR_RETURN(engine.choice, ChooseDevice(options, exchange, &FindDevices, timeout));
-  BH_LOG(kVerbose) << "device: " << engine.choice.text;
+  LogLine(engine.choice.cpu_is_news ? LogLevel::kInfo : LogLevel::kVerbose)
+      << "device: " << engine.choice.text;
   if (!engine.choice.rounded_sums.empty()) {
     BH_LOG(kInfo) << "sums rounded to " << DTypeName(options.all_reduce_dtype) << ": "
                   << engine.choice.rounded_sums;

@@ -373,7 +373,8 @@ AllChanges ChangesOf(const Trials& trials, const EngineOptions& options, const M
   const std::optional<Command> command = trials.Parse({});
   const ServeOptions* const server = command.has_value() ? ServerOf(*command) : nullptr;
   if (group.host.has_value() && server != nullptr && server->max_num_queued_reqs.has_value()) {
-    limit("--max-num-queued-reqs", server->max_num_queued_reqs, *server->max_num_queued_reqs, 1);
+    limit("--max-num-queued-reqs", server->max_num_queued_reqs, *server->max_num_queued_reqs,
+          std::min(1, *server->max_num_queued_reqs));
   }
   choose(all.usual, SmallerKvFormats(trials, formats));
   choose(all.usual, SmallerWeightFormats(formats));

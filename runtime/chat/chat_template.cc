@@ -127,11 +127,10 @@ std::string Names(const Texts& texts) {
 }
 
 absl::Status NoTemplate(const std::string& dir) {
-  return absl::NotFoundError(absl::StrCat(
-      dir,
-      " has no chat template (no chat_template.jinja, and no chat_template in "
-      "tokenizer_config.json): it may be a base model. Pass --chat-template FILE, or use "
-      "completions with a prompt that is rendered already"));
+  return absl::NotFoundError(
+      absl::StrCat(dir,
+                   " has no chat template (no chat_template.jinja, and no chat_template in "
+                   "tokenizer_config.json): it may be a base model"));
 }
 
 // The texts of DIR, those of files before those of tokenizer_config.json.

@@ -7,11 +7,13 @@
 #include "comm/local/local_group.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "memory/nvidia_driver.h"
 #include "tests/support/run_ranks.h"
 
 namespace bulkhead {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 const absl::Status kNoDriver = absl::UnavailableError("there is no CUDA driver");
@@ -129,6 +131,29 @@ TEST(DeviceOptionTest, WhereOneRankHasNoGpuAutoIsTheCpuForAllAndCudaIsRefused) {
   const absl::Status refused = RefusalOf(ChooseAll(cuda, 3, found));
   EXPECT_EQ(ExitCodeOf(refused), ExitCode::kUsage);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("use --device cpu"));
+}
+
+TEST(DeviceOptionTest, TheCpuIsNewsToABuildThatLookedForAGpu) {
+  const auto news = [](const EngineOptions& options, const DevicesFound& found) {
+    return ChooseAll(options, 1, [&](int) { return found; })[0]->cpu_is_news;
+  };
+  EngineOptions cpu;
+  cpu.device = DeviceOption::kCpu;
+  EXPECT_TRUE(news({}, {kNoDriver, kNoDriver}));
+  EXPECT_FALSE(news({}, Gpus(1)));
+  EXPECT_FALSE(news(cpu, {kNoDriver, kNoDriver}));
+  const absl::Status no_cuda = absl::UnimplementedError("this build has no CUDA");
+  EXPECT_EQ(news({}, {no_cuda, no_cuda}), !NvidiaDriverVersion().empty());
+}
+
+TEST(DeviceOptionTest, ARemedyThatTheReasonNamesIsNotRepeated) {
+  EngineOptions cuda;
+  cuda.device = DeviceOption::kCuda;
+  const absl::Status none = absl::UnimplementedError("build it with CUDA, or use --device cpu");
+  const absl::Status refused = RefusalOf(ChooseAll(cuda, 1, [&](int) {
+    return DevicesFound{none, none};
+  }));
+  EXPECT_THAT(std::string(refused.message()), EndsWith("with CUDA, or use --device cpu"));
 }
 
 TEST(DeviceOptionTest, TheCpuThatIsAskedForLooksForNoGpu) {

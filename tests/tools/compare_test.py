@@ -205,6 +205,8 @@ class SweepTest(unittest.TestCase):
         points = [self.point(*figures) for figures in ((100, 50), (300, 30), (250, 30), (300, 10))]
         self.assertEqual(self.frontier(points), [True, True, False, False])
         self.assertIn("concurrency 3", sweep.sweep_table(points))
+        points[1]["result"]["x_bulkhead"]["why_invalid"] = ["the client was late"]
+        self.assertIn("\nconcurrency 3 is invalid: the client was late\n", sweep.sweep_table(points))
         page = sweep.sweep_page(points)
         self.assertIn("Pareto frontier", page)
         self.assertEqual(page.count("<svg"), 2)

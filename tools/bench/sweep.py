@@ -122,8 +122,12 @@ def _rows(points):
     return rows
 
 
+def _doubts(points):
+    return [f"{point['name']} is invalid: {why}" for point in points for why in point["result"]["x_bulkhead"]["why_invalid"]]
+
+
 def sweep_table(points):
-    return table(_rows(points))
+    return "".join([table(_rows(points)), *(doubt + "\n" for doubt in _doubts(points))])
 
 
 def sweep_page(points):
@@ -139,8 +143,7 @@ def sweep_page(points):
     for point, x, y in zip(points, *_ttft_against_load(points)):
         load_axes.annotate(point["name"], (x, y))
         axes.annotate(point["name"], (point["tokens_per_s_per_user"], point["tokens_per_s"]))
-    invalid = "".join(f"<p class=\"bad\">{html.escape(point['name'])} is invalid: {html.escape(why)}</p>\n"
-                      for point in points for why in point["result"]["x_bulkhead"]["why_invalid"])
+    invalid = "".join(f"<p class=\"bad\">{html.escape(doubt)}</p>\n" for doubt in _doubts(points))
     return charts.page("bench sweep: " + (points[0]["result"]["model_id"] if points else ""),
                        "<div class=\"charts\">\n" + charts.svg(frontier) + charts.svg(load_curve)
                        + "</div>\n<h2>Points</h2>\n" + charts.html_table(_rows(points)) + invalid)

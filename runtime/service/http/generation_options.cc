@@ -41,6 +41,11 @@ absl::Status ReadSampling(JsonFields& fields, v1::Sampling* sampling) {
     }
     sampling->set_top_k(static_cast<uint32_t>(std::max<int64_t>(*top_k, 0)));
   }
+  const Json* given = fields.Find("seed");
+  if (given != nullptr && given->is_number_unsigned()) {  // above 2^63, too, as a drawn one may be
+    sampling->set_seed(given->get<uint64_t>());
+    return absl::OkStatus();
+  }
   BH_RETURN_IF_ERROR(fields.Read("seed", &seed));
   if (seed.has_value()) sampling->set_seed(static_cast<uint64_t>(*seed));
   return absl::OkStatus();

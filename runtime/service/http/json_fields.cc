@@ -9,6 +9,23 @@
 #include "runtime/service/refusal.h"
 
 namespace bulkhead {
+namespace {
+
+// Fields of llama.cpp's and SGLang's servers.
+constexpr std::pair<absl::string_view, absl::string_view> kRenamed[] = {
+    {"max_new_tokens", "max_tokens"},
+    {"n_predict", "max_tokens"},
+    {"repeat_penalty", "repetition_penalty"},
+};
+constexpr std::pair<absl::string_view, absl::string_view> kForeign[] = {
+    {"cache_prompt", "every prompt is cached, if the server has a prefix cache; leave it out"},
+    {"ebnf", "grammars are not supported; response_format and structured_outputs are"},
+    {"grammar", "grammars are not supported; response_format and structured_outputs are"},
+    {"guided_decoding_backend", "there is one backend; leave it out"},
+    {"mirostat", "not supported; temperature, top_p, top_k and min_p are"},
+};
+
+}  // namespace
 
 absl::StatusOr<Json> ParseBody(absl::string_view body) {
   absl::StatusOr<Json> parsed = ParseOrderedJsonObject(body, "the body");
@@ -110,11 +127,21 @@ void JsonFields::Ignore(std::initializer_list<const char*> names) {
   for (const char* name : names) known_.insert(name);
 }
 
+std::string JsonFields::HintOf(absl::string_view name) const {
+  for (const auto& [theirs, ours] : kRenamed) {
+    if (name == theirs && known_.contains(ours))
+      return absl::StrCat("this server does not know it; write ", ours);
+  }
+  for (const auto& [theirs, hint] : kForeign) {
+    if (name == theirs && path_.empty()) return std::string(hint);
+  }
+  return "this server does not know it; leave it out";
+}
+
 absl::Status JsonFields::Finish() const {
   for (const auto& [name, value] : object_.items()) {
     if (known_.contains(name) || value.is_null()) continue;
-    return InvalidField(Path(Quoted(name).substr(1, Quoted(name).size() - 2)),
-                        "this server does not know it; leave it out",
+    return InvalidField(Path(Quoted(name).substr(1, Quoted(name).size() - 2)), HintOf(name),
                         reason::kUnsupportedParameter);
   }
   return absl::OkStatus();

@@ -42,6 +42,9 @@ class JsonFields {
   std::string Path(absl::string_view name) const;
 
  private:
+  // What to do about a field that was not read.
+  std::string HintOf(absl::string_view name) const;
+
   const Json& object_;
   const std::string path_;
   std::set<std::string, std::less<>> known_;

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -96,13 +97,15 @@ void Routes::Serve(HttpRequest request, const ExchangePointer& exchange) {
     return route.serve(context_, std::move(request), exchange);
   }
   if (others.empty()) {
-    return AnswerError(
-        context_, exchange,
-        WithReason(absl::NotFoundError(absl::StrCat("there is no ", Quoted(request.path),
-                                                    set_ == RouteSet::kAll
-                                                        ? "; docs/http.md lists what there is"
-                                                        : " on this port; it has only /metrics")),
-                   reason::kInvalidValue));
+    const std::string v1 = absl::StrCat("/v1", request.path);
+    const bool meant = absl::c_any_of(kRoutes, [&](const Route& one) { return one.path == v1; });
+    return AnswerError(context_, exchange,
+                       WithReason(absl::NotFoundError(absl::StrCat(
+                                      "there is no ", Quoted(request.path),
+                                      set_ != RouteSet::kAll ? " on this port; it has only /metrics"
+                                      : meant ? absl::StrCat("; did you mean ", v1, "?")
+                                              : "; docs/http.md lists what there is")),
+                                  reason::kInvalidValue));
   }
   HttpAnswer answer =
       ErrorAnswer(WithReason(absl::InvalidArgumentError(

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <functional>
 #include <thread>
 
@@ -25,6 +26,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using Writer = grpc::ServerWriter<v1::GenerateEvent>;
 
 class FakeGeneration : public v1::Generation::Service {
@@ -102,6 +104,19 @@ class GenerationClientTest : public ::testing::Test {
     ClientTimes times;
     return client.Run(
         5, request, [this](absl::string_view piece) { pieces_.emplace_back(piece); }, &times);
+  }
+
+  // What standard error has of a request that a full queue refuses once.
+  std::string ToldWithHint(absl::Duration hint) {
+    generation_.answer = [this, hint](grpc::ServerContext*, const v1::GenerateRequest&,
+                                      Writer* writer) {
+      if (generation_.calls == 1) return QueueFull(hint);
+      writer->Write(FinishedEvent(v1::FINISH_REASON_EOS));
+      return grpc::Status::OK;
+    };
+    ::testing::internal::CaptureStderr();
+    EXPECT_TRUE(Run().status.ok());
+    return ::testing::internal::GetCapturedStderr();
   }
 
   FakeGeneration generation_;
@@ -259,6 +274,15 @@ TEST_F(GenerationClientTest, CancellingEndsTheWaitForAFullQueue) {
   EXPECT_EQ(Run().status.code(), absl::StatusCode::kCancelled);
 }
 
+TEST_F(GenerationClientTest, AWaitOfMoreThanTwoSecondsIsTold) {
+  EXPECT_THAT(ToldWithHint(absl::Milliseconds(2100)),
+              AllOf(HasSubstr("refused: refused"), HasSubstr("for up to 2m (--timeout")));
+}
+
+TEST_F(GenerationClientTest, AShortWaitIsNotTold) {
+  EXPECT_EQ(ToldWithHint(absl::Milliseconds(1)), "");
+}
+
 TEST(ConnectTest, WhatAnswersButIsNoGrpcServerIsToldFromNobody) {
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = {};
@@ -280,11 +304,22 @@ TEST(ConnectTest, WhatAnswersButIsNoGrpcServerIsToldFromNobody) {
   const std::string target = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
   const absl::Status status = Connect(target, {}, absl::Seconds(5)).status();
   EXPECT_EQ(ExitCodeOf(status), ExitCode::kClientError);
-  EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr(target), HasSubstr("does not speak gRPC")));
+  EXPECT_THAT(
+      std::string(status.message()),
+      AllOf(HasSubstr(target), HasSubstr("does not speak gRPC"), HasSubstr("still starting")));
   shutdown(listener, SHUT_RDWR);
   server.join();
   close(listener);
+}
+
+TEST(ConnectTest, AKeyThatCannotBeSentIsOfTheCommandLineAndNotOfAPrompt) {
+  setenv("BULKHEAD_API_KEY", "short", 1);
+  GenerateOptions options;
+  options.prompts = {"hello"};
+  const absl::Status status = RunGenerate(options);
+  unsetenv("BULKHEAD_API_KEY");
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kUsage);
+  EXPECT_THAT(std::string(status.message()), StartsWith("BULKHEAD_API_KEY: the API key has 5"));
 }
 
 TEST(ConnectTest, NobodyAtTheTargetIsNamed) {

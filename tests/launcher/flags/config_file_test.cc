@@ -126,6 +126,17 @@ TEST_F(ConfigFileTest, TheCommandLineWinsOverTheEnvironmentAndThatOverTheFile) {
   EXPECT_THAT(hosts_, ElementsAre("file", "file"));
 }
 
+TEST_F(ConfigFileTest, KeysOfOtherCommandsArePassedOverInTheEnvironmentsFile) {
+  const std::string path = File("max-num-seqs = 4\ntarget = \"a:1\"\nsession_len = 5\n");
+  EXPECT_THAT(Parse({"--config", path}).status().message(), HasSubstr(":2: unknown key target"));
+  setenv("BULKHEAD_CONFIG", path.c_str(), 1);
+  EXPECT_TRUE(Parse({}).ok());
+  EXPECT_EQ(seqs_, 4);
+  File("max-num-seqz = 4\n");
+  EXPECT_THAT(Parse({}).status().message(), HasSubstr("did you mean max-num-seqs?"));
+  unsetenv("BULKHEAD_CONFIG");
+}
+
 TEST_F(ConfigFileTest, PrintConfigTellsEachValueAndItsOriginAsAFileThatReadsBack) {
   const std::string path = File("\nhost = \"a \\\"b\\\"\"\n");
   setenv("BULKHEAD_MAX_NUM_SEQS", "5", 1);

@@ -260,27 +260,6 @@ TEST(OptionsTest, LoopbackNeedsNoConsent) {
   }
 }
 
-TEST(OptionsTest, AnUnknownNameSuggestsTheNearest) {
-  EXPECT_THAT(Refusal(Serve({"--max-num-seq", "4"})),
-              AllOf(HasSubstr("--max-num-seq "), HasSubstr("did you mean --max-num-seqs?")));
-  EXPECT_THAT(Refusal(Serve({"--max_num_sqes=4"})), HasSubstr("did you mean --max-num-seqs?"));
-  EXPECT_THAT(Refusal({"sevre"}), HasSubstr("did you mean serve?"));
-  EXPECT_THAT(Refusal({"generate", "--temprature", "1"}), HasSubstr("--temperature"));
-  EXPECT_THAT(Refusal({"--verison"}), HasSubstr("--version"));
-  EXPECT_THAT(Refusal({"frobnicate"}), HasSubstr("--help"));
-}
-
-TEST(OptionsTest, AHintOfAForeignFlagNamesAFlagOfThisCommand) {
-  EXPECT_THAT(Refusal({"generate", "-n", "5", "a"}), HasSubstr("-n of 'bulkhead generate': write "
-                                                               "--max-tokens"));
-  for (const auto& [command, theirs] :
-       {std::pair("tokenize", "-t"), {"drain", "-np"}, {"drain", "-a"}}) {
-    EXPECT_THAT(Refusal({command, theirs, "1"}),
-                HasSubstr(absl::StrCat("unknown flag ", theirs, " of 'bulkhead ", command,
-                                       "'; see 'bulkhead ", command, " --help'")));
-  }
-}
-
 TEST(OptionsTest, RunTakesEngineAndRequestFlags) {
   const auto options = Parsed<RunOptions>(
       {"run", "--model", "m", "--prompts", "p", "--out", "o", "--logits", "l", "--device", "cpu",
@@ -316,6 +295,7 @@ TEST(OptionsTest, GenerateTakesPromptsAndRequestFlags) {
 TEST(OptionsTest, GenerateRefusesWhatNoRequestCanBe) {
   const std::vector<BadValue> cases = {
       {{"--temperature", "-1"}, {"--temperature", "-1", "at least 0"}},
+      {{"--temperature", "101"}, {"--temperature", "101", "at most 100"}},
       {{"--temperature", "nan"}, {"--temperature", "nan"}},
       {{"--temperature", "inf"}, {"--temperature", "inf"}},
       {{"--top-p", "0"}, {"--top-p", "more than 0"}},
@@ -337,6 +317,7 @@ TEST(OptionsTest, GenerateRefusesWhatNoRequestCanBe) {
       {{"--logit-bias", "7=101"}, {"--logit-bias", "at most 100"}},
       {{"--stop", ""}, {"--stop", "empty"}},
       {{"--target", "nowhere"}, {"--target", "'nowhere'", "HOST:PORT"}},
+      {{"--target", "http://a:1"}, {"--target", "'http://a:1'", "leave out http://"}},
       {{"--target", ":1"}, {"--target", "':1'"}},
       {{"--target", "a:0"}, {"--target", "'a:0'"}},
       {{"--concurrency", "0"}, {"--concurrency", "at least 1"}},
@@ -359,6 +340,8 @@ TEST(OptionsTest, DrainAndTokenize) {
   EXPECT_FALSE(drain.wait);
   EXPECT_TRUE(Parsed<DrainOptions>({"drain"}).wait);
   EXPECT_EQ(Parsed<TokenizeOptions>({"tokenize", "--model", "m"}).model, "m");
+  EXPECT_THAT(Refusal({"tokenize", "--model", "m", "hello"}),
+              HasSubstr("'m' and 'hello'; give one, and the texts on standard input"));
   EXPECT_THAT(Refusal({"drain", "now"}), HasSubstr("'now'"));
 }
 

@@ -87,6 +87,11 @@ TEST(ServeOptionsTest, AnAnswersDefaultLengthIsWithinTheLimit) {
   Parsed<ServeOptions>(Serve({"--max-model-len", "200"}));
 }
 
+TEST(ServeOptionsTest, AServerMayHaveNoQueue) {
+  EXPECT_EQ(Parsed<ServeOptions>(Serve({"--max-num-queued-reqs", "0"})).max_num_queued_reqs, 0);
+  EXPECT_THAT(Refusal(Serve({"--max-num-queued-reqs", "-1"})), HasSubstr("at least 0"));
+}
+
 TEST(ServeOptionsTest, HostMemoryThatCannotBeIsRefusedWithItsLimits) {
   const std::pair<const char*, const char*> refused[] = {
       {"8EiB", "'8EiB' is no such number of bytes: "},

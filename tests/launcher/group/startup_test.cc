@@ -16,5 +16,13 @@ TEST(StartUpTest, CommunicatorsThatDoNotConnectSaySoBeforeTheStartIsOver) {
   EXPECT_EQ(ConnectTimeout(whole, absl::Seconds(700)), absl::ZeroDuration());
 }
 
+TEST(StartUpTest, WithoutAQueueWhatStartsAtTheNextStepMayWait) {
+  Limits limits;
+  limits.max_num_seqs = 4;
+  limits.max_model_len = 100;
+  EXPECT_EQ(QueuedTokens(3, limits), 300);
+  EXPECT_EQ(QueuedTokens(0, limits), 400);
+}
+
 }  // namespace
 }  // namespace bulkhead

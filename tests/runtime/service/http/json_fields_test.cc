@@ -1,0 +1,49 @@
+// Fields of bodies: numbers of 64 bits, and those of other servers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/service/http/completion_request.h"
+#include "runtime/service/http/openai_error.h"
+#include "runtime/service/refusal.h"
+
+namespace bulkhead {
+namespace {
+
+absl::StatusOr<CompletionRequest> CompletionWith(const std::string& field) {
+  absl::StatusOr<Json> body = ParseBody(absl::StrCat(R"({"prompt": "a", )", field, "}"));
+  if (!body.ok()) return body.status();
+  RequestRules rules;
+  rules.max_model_len = 64;
+  return ReadCompletion(*body, rules);
+}
+
+TEST(JsonFields, ASeedHas64BitsWithASignOrWithout) {
+  for (const uint64_t seed : {uint64_t{5}, uint64_t{16678420505050645400U}, ~uint64_t{0}}) {
+    const auto read = CompletionWith(absl::StrCat(R"("seed": )", seed));
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->prompts[0].sampling().seed(), seed) << "as one that is drawn";
+  }
+  const absl::Status larger = CompletionWith(R"("seed": 18446744073709551616)").status();
+  EXPECT_EQ(ReasonOf(larger), reason::kInvalidValue) << larger;
+}
+
+TEST(JsonFields, ThoseOfOtherServersSayWhichIsOurs) {
+  for (const auto& [theirs, ours] : {std::pair("repeat_penalty", "write repetition_penalty"),
+                                     {"n_predict", "write max_tokens"},
+                                     {"cache_prompt", "leave it out"},
+                                     {"mirostat", "top_k and min_p are"},
+                                     {"ebnf", "structured_outputs are"},
+                                     {"guided_decoding_backend", "one backend"}}) {
+    const absl::Status refused = CompletionWith(absl::StrCat("\"", theirs, "\": 1")).status();
+    EXPECT_EQ(ReasonOf(refused), reason::kUnsupportedParameter) << refused;
+    EXPECT_THAT(std::string(refused.message()), testing::HasSubstr(ours));
+  }
+}
+
+}  // namespace
+}  // namespace bulkhead
