@@ -60,7 +60,7 @@ SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
-LINE_BUDGETS = {"base": 2375, "memory": 5135, "comm": 7112, "kernels": 26683, "shard": 5982, "runtime": 48277, "launcher": 21131,
+LINE_BUDGETS = {"base": 2375, "memory": 5135, "comm": 7112, "kernels": 26683, "shard": 5982, "runtime": 48498, "launcher": 21131,
                 "proto": 974, "tools": 2450}
 
 LONGEST_FILE = 400
