@@ -8,8 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "runtime/engine/coordinator.h"
+#include "runtime/engine/refusal.h"
 #include "runtime/tokenizer/text_stream.h"
 
 namespace bulkhead {
@@ -58,6 +61,7 @@ struct Coordinator::Active {
                        .include_stop_in_output = request.stopping.include_stop_in_output,
                        .stop = std::exchange(request.stopping.stop, {})},
         wants_text(request.wants_text),
+        wants_embedding(request.last_hidden_state != nullptr),
         include_stop_in_output(request.stopping.include_stop_in_output),
         min_tokens(request.stopping.min_tokens),
         text_bytes_to_skip(request.text_bytes_sent) {
@@ -78,6 +82,16 @@ struct Coordinator::Active {
     if (!wants_text) text.clear();
   }
 
+  // The status at the time limit.
+  absl::Status EndOfTime() const {
+    if (!wants_embedding) return absl::OkStatus();
+    return WithReason(absl::DeadlineExceededError(absl::StrCat(
+                          "the embedding was not computed within the time_limit_ms of ",
+                          (*time_limit_ns - live->submitted_ns) / 1'000'000,
+                          "; give it more time, or try again when fewer requests are waiting")),
+                      reason::kDeadline);
+  }
+
   // What is held back, when nothing follows.
   std::string TakeText() {
     std::string taken = std::exchange(text, {});
@@ -92,6 +106,7 @@ struct Coordinator::Active {
   TextStream::Options stream_options;
   std::optional<TextStream> stream;
   const bool wants_text;
+  const bool wants_embedding;
   const bool include_stop_in_output;
   const int min_tokens;
   std::optional<uint64_t> time_limit_ns;  // when it passes

@@ -24,7 +24,7 @@ absl::StatusOr<Step> Coordinator::NextStep() {
     std::optional<Step> step = scheduler_.PlanStep();
     RecordAdmitted();
     std::vector<Emission> followed = scheduler_.TakeFollowed();
-    const bool advances = step.has_value() || !followed.empty();
+    const bool advances = step.has_value() || !followed.empty() || scheduler_.works_on_forms();
     DeliverEmissions(std::move(followed));
     Publish();
     if (!step.has_value()) {
@@ -232,7 +232,8 @@ void Coordinator::Drop(SequenceId id) {
   active_.erase(found);
 }
 
-// Ends requests whose time limit has passed, with the tokens that they have.
+// Ends requests whose time limit has passed, with the tokens that they have; there is no part of an
+// embedding.
 void Coordinator::EndOverdue() {
   if (time_limits_.empty()) return;
   const uint64_t now = options_.now_ns();
@@ -242,7 +243,7 @@ void Coordinator::EndOverdue() {
     OutputDelta delta;
     delta.position = active.num_generated;
     delta.text = active.TakeText();
-    Delivery delivery = EndOf(active.live, absl::OkStatus());
+    Delivery delivery = EndOf(active.live, active.EndOfTime());
     delivery.end->reason = FinishReason::kTimeLimit;
     if (!delta.text.empty()) delivery.delta = std::move(delta);
     deliveries.push_back(std::move(delivery));

@@ -46,6 +46,7 @@ absl::string_view EndKindName(EndKind kind) {
 }
 
 EndKind EndKindOf(const absl::Status& status, FinishReason reason) {
+  if (reason == FinishReason::kTimeLimit) return EndKind::kTimeLimit;
   if (absl::IsCancelled(status) || absl::IsDeadlineExceeded(status) || absl::IsAborted(status)) {
     return EndKind::kAbort;
   }

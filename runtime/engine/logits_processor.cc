@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/check.h"
 #include "base/status.h"
 #include "runtime/engine/logits_row.h"
@@ -18,16 +21,20 @@ constexpr float kExcluded = -std::numeric_limits<float>::infinity();
 
 // Of all tokens that a request has emitted, in units of structured::Automaton::kMaxWork.
 constexpr int64_t kFollowWork = 64'000'000;
-// What is kept for it, one request at a time, beside the part of the forms: as much as a token of
-// kMaxWork can take.
+// What is kept for it, one request at a time, beside the part of the forms.
 constexpr size_t kFollowBytes = size_t{8} << 20;
 
-// Whatever a matcher cannot do follows from the grammar that the client sent.
+constexpr absl::Duration kRetry = absl::Seconds(5);
+
+// What a matcher cannot do follows from the grammar that the client sent, unless it lacks memory.
 absl::Status FormError(const absl::Status& status) {
   if (status.ok()) return status;
-  return WithReason(
-      absl::InvalidArgumentError(absl::StrCat("structured output: ", status.message())),
-      reason::kStructuredOutput);
+  const std::string why = absl::StrCat("structured output: ", status.message());
+  if (!absl::IsUnavailable(status)) {
+    return WithReason(absl::InvalidArgumentError(why), reason::kStructuredOutput);
+  }
+  return WithRetryAfter(WithReason(absl::ResourceExhaustedError(why), reason::kStructuredOutput),
+                        kRetry);
 }
 
 }  // namespace
@@ -37,8 +44,14 @@ void FollowForm(absl::Span<const TokenId> emitted, LogitsParams& params) {
   structured::Matcher matcher(params.form->Another(kFollowBytes), {});
   int64_t work = 0;
   for (size_t i = 0; i < emitted.size() && params.complete_after == 0; ++i) {
-    const int64_t most = std::min(structured::Automaton::kMaxWork, kFollowWork - work);
-    params.reached_status = FormError(matcher.Accept(emitted[i], most, &work));
+    const absl::StatusOr<bool> accepted = matcher.Accept(emitted[i], kFollowWork - work, &work);
+    params.reached_status = FormError(accepted.status());
+    if (accepted.ok() && (!*accepted || work > kFollowWork)) {
+      params.reached_status = FormError(absl::ResourceExhaustedError(absl::StrCat(
+          "the emitted tokens up to number ", i + 1, " need more than ", kFollowWork / 1'000'000,
+          " million units of work; simplify the grammar's "
+          "repetitions, or send the answer so far as part of the prompt")));
+    }
     if (!params.reached_status.ok()) break;
     if (matcher.is_finished() && matcher.is_complete()) params.complete_after = i + 1;
   }
@@ -66,10 +79,10 @@ int64_t LogitsProcessor::MaxBytes(const LogitsParams& params, int64_t max_total_
     longest = std::max(longest, word.size());
   }
   bytes += longest * sizeof(TokenId);
-  if (params.form != nullptr) {  // with masks that no other request may have any longer
+  if (params.form != nullptr) {  // with masks in work, or that no other request has any longer
     const size_t mask_bytes = static_cast<size_t>(params.form->trie().vocab_size()) / 4;
     bytes += 2 * sizeof(structured::Matcher) +
-             (1 + static_cast<size_t>(max_drafted)) * (sizeof(Ahead) + mask_bytes);
+             (2 + static_cast<size_t>(max_drafted)) * (sizeof(Ahead) + mask_bytes);
   }
   if (params.penalises()) bytes += static_cast<size_t>(max_total_tokens) * sizeof(IdCount);
   return static_cast<int64_t>(bytes);
@@ -109,22 +122,20 @@ absl::Status LogitsProcessor::Add(TokenId generated, int64_t* work_left) {
   if (matcher_ == nullptr || !status_.ok()) return status_;
   const int64_t most = kFreeTokenWork + std::max<int64_t>(0, *work_left);
   token_work_ = 0;
-  const absl::Status status = matcher_->Accept(generated, most, &token_work_);
+  const absl::StatusOr<bool> accepted = matcher_->Accept(generated, most, &token_work_);
   *work_left -= std::max<int64_t>(0, token_work_ - kFreeTokenWork);
-  if (absl::IsResourceExhausted(status)) {
-    unfollowed_ = generated;
-  } else {
-    status_ = FormError(status);
-  }
-  return status_;
+  if (accepted.ok() && !*accepted) unfollowed_ = generated;
+  return status_ = FormError(accepted.status());
 }
 
 absl::Status LogitsProcessor::Follow(int64_t* work_left) {
-  token_work_ = 0;
-  const TokenId token = *std::exchange(unfollowed_, std::nullopt);
-  status_ = FormError(matcher_->Accept(token, structured::Automaton::kMaxWork, &token_work_));
-  *work_left -= token_work_;
-  return status_;
+  constexpr int64_t kMost = structured::Automaton::kMaxWork;
+  int64_t work = 0;
+  const absl::StatusOr<bool> accepted = matcher_->Accept(*unfollowed_, kMost, &work);
+  token_work_ = std::min(kMost, token_work_ + work);
+  *work_left -= work;
+  if (!accepted.ok() || *accepted) unfollowed_.reset();
+  return status_ = FormError(accepted.status());
 }
 
 // For penalties and bad words.
@@ -166,14 +177,23 @@ bool LogitsProcessor::Prepare(absl::Span<const TokenId> drafted, int64_t* work_l
   return true;
 }
 
+// A draft that is more work than a token may take without waiting is not worth it.
+absl::Status LogitsProcessor::AcceptDraft(Ahead& ahead, int64_t* work) {
+  const absl::StatusOr<bool> accepted = ahead.matcher.Accept(ahead.token, kFreeTokenWork, work);
+  if (!accepted.ok() || *accepted) return accepted.status();
+  return absl::ResourceExhaustedError("the draft is too much work");
+}
+
+// Behind drafts, which are no more than guesses, what is not made at once begins anew.
 bool LogitsProcessor::PrepareNext(absl::Span<const TokenId> drafted, int64_t* work_left) {
   const size_t behind = ahead_.size();
   int64_t work = 0;
+  bool is_made = true;
   Ahead next{.matcher = behind == 0 ? *matcher_ : ahead_.back().matcher};
   if (behind > 0) {
     next.token = drafted[behind - 1];
     next.status = ahead_.back().status;
-    if (next.status.ok()) next.status = next.matcher.Accept(next.token, kFreeTokenWork, &work);
+    if (next.status.ok()) next.status = AcceptDraft(next, &work);
   } else if (token_work_ > kFreeTokenWork) {
     // The next token is likely to take as much.
     if (*work_left <= 0) return false;
@@ -181,9 +201,15 @@ bool LogitsProcessor::PrepareNext(absl::Span<const TokenId> drafted, int64_t* wo
   }
   if (next.status.ok() && !next.matcher.FindMasks(&next.masks)) {
     if (*work_left <= 0) return false;
-    next.status = next.matcher.MakeMasks(&next.masks, &work);
+    // By the matcher that is there in later steps, too.
+    structured::Matcher& matcher = behind == 0 ? *matcher_ : next.matcher;
+    const absl::StatusOr<bool> made = matcher.MakeMasks(&next.masks, &work);
+    next.status = made.status();
+    is_made = made.ok() && *made;
   }
   *work_left -= work;
+  if (!is_made && next.status.ok()) return false;
+  if (behind > 0 && !next.status.ok()) return false;  // no draft
   ahead_.push_back(std::move(next));
   return true;
 }
@@ -193,9 +219,7 @@ int LogitsProcessor::NumAllowed(absl::Span<const TokenId> drafted, int64_t* work
   if (!Prepare({}, work_left)) return 0;
   for (size_t i = 0; i < drafted.size(); ++i) {
     if (ahead_[i].matcher.is_finished()) return static_cast<int>(i);
-    if (!Prepare(drafted.first(i + 1), work_left) || !ahead_[i + 1].status.ok()) {
-      return static_cast<int>(i);
-    }
+    if (!Prepare(drafted.first(i + 1), work_left)) return static_cast<int>(i);
   }
   return static_cast<int>(drafted.size());
 }

@@ -43,14 +43,16 @@ class LogitsProcessor {
   // the token is not followed along the form yet: that is Follow's, before anything else.
   absl::Status Add(TokenId generated, int64_t* work_left);
   bool awaits_follow() const { return unfollowed_.has_value(); }
-  // Takes all of its work from `work_left`, which may be less.
+  // Takes its work, up to kMaxWork, from `work_left`, which may be less; what needs more still
+  // awaits it.
   absl::Status Follow(int64_t* work_left);
   absl::Status Add(TokenId generated) {
     int64_t work_left = structured::Automaton::kMaxWork;
     return Add(generated, &work_left);
   }
   // Before Apply with the same tokens: finds what the form allows there. That may be work, which is
-  // begun where `work_left` is positive, and taken from it; false: not now.
+  // begun where `work_left` is positive, and taken from it, up to kMaxWork; false: not now, and a
+  // later call goes on. Only beyond kMaxMaskWork is it an error, of Apply.
   bool Prepare(absl::Span<const TokenId> drafted, int64_t* work_left);
   // How many of `drafted`, from the first on, the form allows, up to its end, and are prepared now;
   // all without a form.
@@ -62,7 +64,9 @@ class LogitsProcessor {
   // The row from which the next token is sampled, [V], without NaN and +inf, in place; -inf
   // excludes an id. Results beyond the largest float become it. The row is as if `drafted`, which
   // are prepared, had been added, which they are not. Errors of Add, and INVALID_ARGUMENT
-  // (STRUCTURED_OUTPUT) where no token goes on with the form. Rows may be in several threads.
+  // (STRUCTURED_OUTPUT) where no token goes on with the form, or that is too much work;
+  // RESOURCE_EXHAUSTED (the same) with a retry hint where it is for lack of memory. Rows may be in
+  // several threads.
   absl::Status Apply(absl::Span<float> logits, absl::Span<const TokenId> drafted = {}) const;
 
   // Units of structured::Automaton::kMaxWork: any token of a form may take as much.
@@ -81,6 +85,7 @@ class LogitsProcessor {
     int32_t generated = 0;  // how often; 0: in the prompt alone
   };
   void Count(TokenId generated);
+  static absl::Status AcceptDraft(Ahead& ahead, int64_t* work);
   bool PrepareNext(absl::Span<const TokenId> drafted, int64_t* work_left);
   absl::Status KeepForm(absl::Span<float> logits, absl::Span<const TokenId> drafted) const;
   void KeepAllowed(absl::Span<float> logits) const;

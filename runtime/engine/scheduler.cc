@@ -200,9 +200,11 @@ void Scheduler::CommitRow(const PlannedRow& row, const absl::Status& wanted_rows
       if (ends || emission.token.has_value()) emissions.push_back(std::move(emission));
     } while (!ends && !samples.empty() && committed <= accepted && !sequence.held_token);
     if (!samples.empty()) {
+      // Right drafts behind a held token or the end were not used, which does not make them wrong.
       const auto drafted = static_cast<int>(sequence.drafts.size());
-      draft_totals_.Count(drafted, accepted);
-      sequence.acceptance.Record(drafted, accepted, committed);
+      const int used = std::min(accepted, committed);
+      draft_totals_.Count(drafted, used);
+      sequence.acceptance.Record(committed > accepted ? drafted : used, used, committed);
     }
   } else if (!samples.empty() && !samples[0].ok()) {
     sequence.failed = true;

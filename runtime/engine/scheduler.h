@@ -152,9 +152,10 @@ class Scheduler {
   // continue.
   void SetMaxNumSeqs(int max_num_seqs);
 
-  // The next step, or nothing if a commit is needed first, or tokens were followed. At most `depth`
-  // steps may be planned and uncommitted.
+  // The next step, or nothing if a commit is needed first, tokens were followed, or work on forms
+  // goes on in the next call. At most `depth` steps may be planned and uncommitted.
   std::optional<Step> PlanStep();
+  bool works_on_forms() const { return works_on_forms_; }  // in the last call, alone
   // The final plan: every rank leaves its loop. Nothing may be in flight.
   Step PlanStop();
   // Not a step: every rank collects the oldest step in flight.
@@ -325,6 +326,7 @@ class Scheduler {
   int64_t form_work_left_ = kFormWorkOfStep;
   int64_t token_work_left_ = 0;  // of the commit's
   std::vector<Emission> followed_;
+  bool works_on_forms_ = false;
 
   DecodeCost decode_cost_;
   DecodeCost draft_cost_;  // of the draft model's steps

@@ -221,7 +221,8 @@ int Scheduler::AddDraftRow(Sequence& sequence, int left, int& unseen_left, Step&
   const bool is_unseen = known + drafted - begin > 2;
   if (is_unseen) end = std::min(end, begin + unseen_left);
   const bool samples = end == known + drafted && FormIsReady(sequence, sequence.drafts);
-  const bool has_row = end > begin && MayWrite(sequence, begin, end);
+  // Drafts alone are nothing to compute where none follows.
+  const bool has_row = end > begin && (samples || begin < known) && MayWrite(sequence, begin, end);
   if (!samples || !has_row) sequence.drafts_wanted = 0;  // not before the next step
   if (!has_row) return 0;
   const auto tokens = static_cast<int>(end - begin);

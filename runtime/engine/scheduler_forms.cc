@@ -39,7 +39,7 @@ void Scheduler::PrepareForms() {
   }
 }
 
-// Emits the token; false: the sequence has ended with it.
+// Emits the token, unless that needs more work in later steps; false: the sequence has ended.
 bool Scheduler::FollowHeld(Sequence& sequence) {
   Emission emission;
   emission.id = sequence.id;
@@ -47,6 +47,7 @@ bool Scheduler::FollowHeld(Sequence& sequence) {
   const int64_t before = form_work_left_;
   emission.status = sequence.logits->Follow(&form_work_left_);
   sequence.form_work += before - form_work_left_;
+  if (sequence.logits->awaits_follow()) return true;
   GeneratedToken token = *std::exchange(sequence.held_token, std::nullopt);
   if (emission.status.ok()) EmitToken(sequence, std::move(token), emission);
   const bool ends = !emission.status.ok() || emission.finish.has_value();
@@ -78,8 +79,9 @@ bool Scheduler::FormIsReady(Sequence& sequence, absl::Span<const TokenId> drafte
 }
 
 // Where a step has nothing to compute and none is in flight, no other sequence waits for the work.
+// As much as a step's, once: requests may have come.
 bool Scheduler::PrepareMoreForms() {
-  if (!in_flight_.empty()) return false;
+  if (!in_flight_.empty() || works_on_forms_) return false;
   // One that was preempted may have come back.
   const bool holds = std::any_of(running_.begin(), running_.end(), [](const Sequence* sequence) {
     return sequence->held_token.has_value();
@@ -87,7 +89,7 @@ bool Scheduler::PrepareMoreForms() {
   if (form_work_left_ > 0 && !holds) return false;
   form_work_left_ = kFormWorkOfStep;
   PrepareForms();
-  return true;
+  return works_on_forms_ = true;
 }
 
 void Scheduler::KeepDraftsOfForm(Sequence& sequence) {

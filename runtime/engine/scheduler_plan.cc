@@ -63,6 +63,7 @@ struct Scheduler::PrefillBudget {
 
 std::optional<Step> Scheduler::PlanStep() {
   newly_admitted_.clear();
+  works_on_forms_ = false;
   if (num_in_flight() >= limits_.depth || sequences_.empty()) return std::nullopt;
   if (!in_flight_.empty() && (in_flight_.back().must_be_committed || AwaitsDrafts())) {
     return std::nullopt;

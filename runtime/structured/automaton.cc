@@ -49,12 +49,24 @@ void Automaton::Reset() {
   after_return_ = {};
   masks_.clear();
   local_masks_.clear();
-  bytes_ = 0;
+  bytes_ = making_bytes_;
   for (int32_t end = 0; end < kNumEnds; ++end) InternNode({-1, 0, -1, end});
   InternConfiguration({});
   Copies copies;
   for (int32_t& place : places_) {
     if (place >= 0) place = CopyConfiguration(old_nodes, old[place].threads, copies);
+  }
+  const auto copy = [&](int32_t& id) {
+    if (id >= 0) id = CopyConfiguration(old_nodes, old[id].threads, copies);
+  };
+  for (const auto& [place, making] : makings_) {
+    making->dropped = true;
+    if (!making->in_work.has_value()) continue;
+    InWork& in_work = *making->in_work;
+    for (int32_t& group : in_work.groups) copy(group);
+    for (int32_t& id : in_work.way) copy(id);
+    copy(in_work.local);
+    copy(in_work.after);
   }
 }
 
@@ -128,16 +140,6 @@ void Automaton::StartWork(int64_t max_work) {
 void Automaton::EndWork(int64_t* work) {
   *work += work_done_;
   total_work_ += work_done_;
-}
-
-absl::Status Automaton::Overflow() const {
-  if (too_many_threads_) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the grammar is too ambiguous: more than ", kMaxThreads,
-                     " states at once; make alternatives and repetitions differ earlier"));
-  }
-  return absl::ResourceExhaustedError(
-      "the grammar needs too much work for one token; simplify its repetitions");
 }
 
 int32_t Automaton::InternNode(const Node& node) {
@@ -235,6 +237,7 @@ void Automaton::EnterRepeat(int32_t id, int32_t count, int32_t parent, int32_t d
   work_.push_back({rule.start, InternNode({id, count, parent, depth}), depth + rule.nests});
 }
 
+// kDead where there are too many threads: the configuration of some of them must not be kept.
 int32_t Automaton::Step(int32_t configuration, uint8_t byte) {
   Threads threads;
   seen_.clear();
@@ -251,16 +254,18 @@ int32_t Automaton::Step(int32_t configuration, uint8_t byte) {
       }
     }
   }
+  if (too_many_threads_) return kDead;
   return InternConfiguration(std::move(threads));
 }
 
 int32_t Automaton::StepAndKeep(int32_t configuration, uint8_t byte) {
+  const int32_t next = Step(configuration, byte);
+  if (too_many_threads_) return kDead;
   if (configurations_[configuration].row == nullptr) {
     configurations_[configuration].row = std::make_unique<Row>();
     configurations_[configuration].row->fill(-1);
     bytes_ += sizeof(Row);
   }
-  const int32_t next = Step(configuration, byte);
   return (*configurations_[configuration].row)[byte] = next;
 }
 
@@ -296,28 +301,41 @@ int32_t Automaton::CopyPlace(const Automaton& another, int32_t place) {
 
 void Automaton::DropPlace(int32_t place) {
   const absl::MutexLock lock(&mutex_);
+  DropMaking(place);
   places_[place] = -1;
   free_places_.push_back(place);
 }
 
-absl::Status Automaton::Advance(int32_t place, absl::string_view bytes, int64_t max_work,
-                                int64_t* work) {
+absl::StatusOr<size_t> Automaton::Advance(int32_t place, absl::string_view bytes, int64_t max_work,
+                                          int64_t* work) {
   const absl::MutexLock lock(&mutex_);
   StartWork(max_work);
   const absl::Cleanup end = [&] { EndWork(work); };
   int32_t at = places_[place];
-  for (const char c : bytes) {
-    const uint8_t byte = static_cast<uint8_t>(c);
+  size_t done = 0;
+  while (done < bytes.size() && (done == 0 || !is_too_much())) {
+    const uint8_t byte = static_cast<uint8_t>(bytes[done++]);
     const Row* const row = configurations_[at].row.get();
     at = row != nullptr && (*row)[byte] >= 0 ? (*row)[byte] : Step(at, byte);
+    if (too_many_threads_) return TooManyThreads();
     if (is_full()) KeepOnly(absl::MakeSpan(&at, 1));
-    if (is_too_much()) return Overflow();
     if (at == kDead) {
       return absl::InvalidArgumentError(
           absl::StrCat("the grammar does not allow \"", absl::CHexEscape(bytes), "\" here"));
     }
   }
+  DropMaking(place);
   places_[place] = at;
+  return done;
+}
+
+absl::Status Automaton::Advance(int32_t place, absl::string_view bytes) {
+  int64_t work = 0;
+  while (!bytes.empty()) {
+    absl::StatusOr<size_t> done = Advance(place, bytes, kMaxWork, &work);
+    if (!done.ok()) return done.status();
+    bytes.remove_prefix(*done);
+  }
   return absl::OkStatus();
 }
 
@@ -343,18 +361,6 @@ bool Automaton::FindMasks(int32_t place, Masks* masks) {
     (*masks)[part] = masks_[id];
   }
   return true;
-}
-
-absl::Status Automaton::MakeMasks(int32_t place, Masks* masks, int64_t* work) {
-  const absl::MutexLock lock(&mutex_);
-  StartWork(kMaxWork);
-  const absl::Cleanup end = [&] { EndWork(work); };
-  for (int part = 0; part < 2; ++part) {
-    const int32_t id = MaskAt(place, part);
-    if (id < 0) return Overflow();
-    (*masks)[part] = masks_[id];
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace bulkhead::structured

@@ -11,11 +11,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "runtime/structured/grammar.h"
@@ -27,15 +29,19 @@ class Automaton {
  public:
   // Stacks of one configuration. Beyond: RESOURCE_EXHAUSTED.
   static constexpr int kMaxThreads = 4096;
-  // Work of one mask or token, in visited nodes of the trie, about 10 ns each; a step of a stack
-  // counts as kStepCost. Beyond: RESOURCE_EXHAUSTED. Without memory a mask begins anew, twice.
+  // Work of one call, in visited nodes of the trie, about 10 ns each; a step of a stack counts as
+  // kStepCost. What needs more goes on in later calls from where it is.
   static constexpr int64_t kMaxWork = 8'000'000;
   static constexpr int64_t kStepCost = 10;
+  // Of the masks of one place, in all calls. Beyond: RESOURCE_EXHAUSTED, which is kept as the masks
+  // are; UNAVAILABLE where something was dropped on the way, so that less may do with more memory.
+  static constexpr int64_t kMaxMaskWork = 32 * kMaxWork;
 
   // `trie` must outlive it. What it keeps is dropped when it is more than `max_bytes`, and twice as
   // much as the places in answers were the last time; in the midst of a token or mask when it is
-  // twice that. So less memory is more work, but no other result. The way to one token may need
-  // more, for as long as its mask is made: as much as kMaxWork can take.
+  // twice that. Less memory is more work, but no other mask. RESOURCE_EXHAUSTED depends neither on
+  // it nor on what others have left, where it is for kMaxThreads; for the work a place has it only
+  // if its masks need more than kMaxMaskWork with nothing kept, and may be spared it by what is.
   Automaton(std::shared_ptr<const Grammar> grammar, const TokenTrie* trie, size_t max_bytes);
 
   // In any thread. Drops what is more than may be in the midst of a mask; returns what is kept.
@@ -55,17 +61,16 @@ class Automaton {
   int32_t CopyPlace(const Automaton& another, int32_t place);
   void DropPlace(int32_t place);
 
-  // Moves on by the token's bytes. INVALID_ARGUMENT, and no move, if the grammar does not allow
-  // them. Adds the work to `work`, and that of dropping what is kept, which `max_work` is not for.
-  absl::Status Advance(int32_t place, absl::string_view bytes, int64_t max_work, int64_t* work);
-  absl::Status Advance(int32_t place, absl::string_view bytes) {
-    int64_t work = 0;
-    return Advance(place, bytes, kMaxWork, &work);
-  }
+  // Moves on by some of the token's bytes, at least one, and returns how many: all, unless that is
+  // more than `max_work`. INVALID_ARGUMENT, and no move, if the grammar does not allow them. Adds
+  // the work to `work`, and that of dropping what is kept, which `max_work` is not for.
+  absl::StatusOr<size_t> Advance(int32_t place, absl::string_view bytes, int64_t max_work,
+                                 int64_t* work);
+  absl::Status Advance(int32_t place, absl::string_view bytes);  // by all of them
   // Without work worth counting; false: they must be made.
   bool FindMasks(int32_t place, Masks* masks);
-  // Adds the work to `work`.
-  absl::Status MakeMasks(int32_t place, Masks* masks, int64_t* work);
+  // Up to kMaxWork of it, added to `work`; false: the next call for the place goes on.
+  absl::StatusOr<bool> MakeMasks(int32_t place, Masks* masks, int64_t* work);
   bool is_complete(int32_t place) const;  // the answer may end here
   bool may_go_on(int32_t place) const;    // a byte may follow
 
@@ -104,12 +109,36 @@ class Automaton {
     Threads threads;
     std::unique_ptr<Row> row;  // -1: not known
     std::array<int32_t, 2> saturated = {-1, -1};
-    std::array<int32_t, 2> mask = {-1, -1};   // in masks_, of the part of the trie
+    std::array<int32_t, 2> mask = {-1, -1};   // in masks_, of the part of the trie; or kRefused
     std::array<int32_t, 2> local = {-1, -1};  // in local_masks_
   };
   struct LocalMask {
     std::vector<uint32_t> bits;
     std::vector<uint32_t> leaving;  // nodes of the trie at which the rule ends, inside a token
+  };
+
+  // A mask while it is made. Of what is kept it needs the configurations named here alone, so that
+  // each call gets further, whatever is dropped in between.
+  struct InWork {
+    int part = 0;  // of the trie
+    Mask bits;
+    std::vector<int32_t> groups;  // of threads with the same bottom; the last one is begun or next
+    bool has_group = false;       // it is begun
+    int32_t local = -1;  // configurations: of its rule; -1: its stacks are walked as a whole
+    int32_t after = -1;  // behind the rule; -1: nothing follows
+    std::shared_ptr<LocalMask> mask;  // of the rule
+    bool has_mask = false;            // to its end
+    size_t next_leaving = 0;
+    std::vector<int32_t>
+        way;  // configurations, from the begin of a walk on to `node`, which is next
+    uint32_t node = 0;
+  };
+  struct Making {  // of a place
+    Masks masks;
+    std::optional<InWork> in_work;
+    int64_t work = 0;
+    size_t bytes = 0;
+    bool dropped = false;  // something was that it may have used
   };
 
   int32_t TakePlace(int32_t configuration);
@@ -131,14 +160,18 @@ class Automaton {
   int32_t BottomOf(int32_t thread) const;
   int32_t WithoutBottom(int32_t thread, int32_t bottom, int32_t depth);
   int32_t AfterReturnTo(int32_t bottom);
-  int32_t MaskOf(int32_t configuration, int part);
-  void AddGroup(const Threads& threads, int32_t bottom, int part, uint32_t* bits);
-  int32_t LocalMaskOf(int32_t configuration, int part);
-  int32_t MaskAt(int32_t place, int part);
-  int32_t DirectMaskAt(int32_t place, int part);
-  int32_t KeepMask(int32_t configuration, int part, Mask bits);
-  void Walk(int32_t configuration, int part, uint32_t begin, uint32_t end, int depth,
+  // These return false where it is too much for this call.
+  bool MakeMask(int32_t place, int part, Making& making);
+  bool AddGroup(InWork& in_work);
+  bool MakeLocalMask(InWork& in_work);
+  bool Walk(InWork& in_work, int32_t configuration, uint32_t begin, uint32_t end, int depth,
             uint32_t* bits, std::vector<uint32_t>* leaving);
+  void BeginMask(int32_t configuration, InWork& in_work);
+  void BeginGroup(InWork& in_work);
+  int32_t KeepMask(int32_t configuration, int part, Mask bits);
+  void CountBytes(Making& making);
+  void DropMaking(int32_t place);
+  static absl::Status TooManyThreads();
   void SetTokens(const TokenTrie::Part& part, uint32_t node, uint32_t* bits) const;
 
   void Reset();
@@ -146,9 +179,7 @@ class Automaton {
   void StartWork(int64_t max_work);
   void EndWork(int64_t* work);
   bool is_full() const { return bytes_ > 2 * work_bytes_; }
-  bool is_too_much() const { return too_many_threads_ || work_done_ > max_work_; }
-  bool overflow() const { return is_too_much() || (is_full() && !drops_); }
-  absl::Status Overflow() const;
+  bool is_too_much() const { return work_done_ > max_work_; }
 
   mutable absl::Mutex mutex_;  // of all below that is not const or atomic
   const std::shared_ptr<const Grammar> grammar_;
@@ -163,13 +194,14 @@ class Automaton {
   absl::flat_hash_map<Threads, int32_t> configuration_ids_;
   absl::flat_hash_map<int32_t, int32_t> after_return_;  // configurations by frame
   std::vector<std::shared_ptr<const Mask>> masks_;
-  std::vector<LocalMask> local_masks_;
-  std::vector<int32_t> places_;  // configurations; -1: free
+  std::vector<std::shared_ptr<LocalMask>> local_masks_;
+  absl::flat_hash_map<int32_t, std::unique_ptr<Making>> makings_;  // by place
+  std::vector<int32_t> places_;                                    // configurations; -1: free
   std::vector<int32_t> free_places_;
   size_t bytes_ = 0;
+  size_t making_bytes_ = 0;  // of bytes_
   size_t places_bytes_ = 0;  // what was left when all else was dropped
   size_t work_bytes_ = 0;    // that may be kept during the work
-  bool drops_ = false;       // a walk drops what is kept when it is full
   int64_t work_done_ = 0, max_work_ = kMaxWork, num_masks_made_ = 0;
   std::atomic<int64_t> total_work_ = 0;
   int32_t start_ = -1;  // a place

@@ -2,7 +2,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/check.h"
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
 #include "runtime/structured/automaton.h"
 
 namespace bulkhead::structured {
@@ -11,6 +12,20 @@ namespace {
 constexpr int32_t kLeft = 1;
 constexpr int32_t kNumEnds = 2;
 constexpr int32_t kDead = 0;
+constexpr int32_t kRefused = -2;  // a mask that needs too much work
+
+absl::Status TooMuchWork(bool for_lack_of_memory) {
+  const int64_t millions = Automaton::kMaxMaskWork / 1'000'000;
+  if (for_lack_of_memory) {
+    return absl::UnavailableError(
+        absl::StrCat("one token of the grammar has taken more than ", millions,
+                     " million units of work, as memory ended on the way; try again when there are "
+                     "fewer other grammars, or simplify its repetitions"));
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrCat("one token of the grammar needs more than ", millions,
+                   " million units of work; simplify its repetitions"));
+}
 
 }  // namespace
 
@@ -70,33 +85,105 @@ int32_t Automaton::AfterReturnTo(int32_t bottom) {
   const Node frame = nodes_[bottom];
   seen_.clear();
   Close({grammar_->state(frame.state).next, frame.parent, frame.depth}, &threads);
+  if (too_many_threads_) return kDead;  // not of some of them
   const int32_t configuration = InternConfiguration(std::move(threads));
   after_return_[bottom] = configuration;
   return configuration;
 }
 
-// -1 if it is too much. The result does not depend on the memory: where that ends, what others have
-// left is dropped first, and then masks of rules are not kept either.
-int32_t Automaton::MaskAt(int32_t place, int part) {
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    const int32_t id = MaskOf(Saturated(places_[place], part), part);
-    if (id >= 0 || is_too_much()) return id;
-    KeepOnly({});
-    max_work_ = work_done_ + kMaxWork;
-  }
-  return DirectMaskAt(place, part);
+absl::Status Automaton::TooManyThreads() {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the grammar is too ambiguous: more than ", kMaxThreads,
+                   " states at once; make alternatives and repetitions differ earlier"));
 }
 
-// The same in one walk, which keeps the configurations on its way alone where memory ends.
-int32_t Automaton::DirectMaskAt(int32_t place, int part) {
-  Mask bits(mask_words_, 0);
-  drops_ = true;
-  Walk(places_[place], part, 0, static_cast<uint32_t>(trie_->parts()[part].byte.size()), 0,
-       bits.data(), nullptr);
-  drops_ = false;
-  KeepOnly({});
-  if (is_too_much()) return -1;
-  return KeepMask(Saturated(places_[place], part), part, std::move(bits));
+absl::StatusOr<bool> Automaton::MakeMasks(int32_t place, Masks* masks, int64_t* work) {
+  const absl::MutexLock lock(&mutex_);
+  StartWork(kMaxWork);
+  const absl::Cleanup end = [&] { EndWork(work); };
+  if (too_many_threads_) return TooManyThreads();
+  std::unique_ptr<Making>& entry = makings_[place];
+  if (entry == nullptr) entry = std::make_unique<Making>();
+  Making& making = *entry;
+  int part = 0;
+  while (part < 2 && MakeMask(place, part, making)) ++part;
+  making.work += kMaxWork - (max_work_ - work_done_);  // without that of dropping
+  absl::StatusOr<bool> made = part == 2;
+  if (*made) {
+    *masks = making.masks;
+  } else if (too_many_threads_) {
+    made = TooManyThreads();
+  } else if (making.work > kMaxMaskWork || !making.in_work.has_value()) {
+    int32_t& mask = configurations_[Saturated(places_[place], part)].mask[part];
+    if (!making.dropped) mask = kRefused;
+    made = TooMuchWork(mask != kRefused);
+  }
+  CountBytes(making);
+  if (!made.ok() || *made) DropMaking(place);
+  return made;
+}
+
+// Of the memory that the making has.
+void Automaton::CountBytes(Making& making) {
+  size_t bytes = sizeof(Making);
+  if (making.in_work.has_value()) {
+    const InWork& in_work = *making.in_work;
+    bytes += (in_work.bits.size() + in_work.groups.capacity() + in_work.way.capacity()) *
+             sizeof(int32_t);
+    if (in_work.mask != nullptr) {
+      bytes += (mask_words_ + in_work.mask->leaving.capacity()) * sizeof(int32_t);
+    }
+  }
+  bytes_ += bytes - making.bytes;
+  making_bytes_ += bytes - making.bytes;
+  making.bytes = bytes;
+}
+
+void Automaton::DropMaking(int32_t place) {
+  const auto found = makings_.find(place);
+  if (found == makings_.end()) return;
+  bytes_ -= found->second->bytes;
+  making_bytes_ -= found->second->bytes;
+  makings_.erase(found);
+}
+
+// Of one part; false without anything in work: it was refused before.
+bool Automaton::MakeMask(int32_t place, int part, Making& making) {
+  if (making.masks[part] != nullptr) return true;
+  const int32_t configuration = Saturated(places_[place], part);
+  int32_t mask = configurations_[configuration].mask[part];
+  if (mask == kRefused) {
+    making.in_work.reset();
+    return false;
+  }
+  if (mask < 0) {
+    if (!making.in_work.has_value()) {
+      making.in_work.emplace().part = part;
+      BeginMask(configuration, *making.in_work);
+    }
+    InWork& in_work = *making.in_work;
+    while (!in_work.groups.empty()) {
+      if (!AddGroup(in_work)) return false;
+      if (is_too_much() && !in_work.groups.empty()) return false;
+    }
+    mask = KeepMask(Saturated(places_[place], part), part, std::move(in_work.bits));
+  }
+  making.in_work.reset();  // also where another place has had it made
+  making.masks[part] = masks_[mask];
+  return true;
+}
+
+void Automaton::BeginMask(int32_t configuration, InWork& in_work) {
+  ++num_masks_made_;
+  in_work.bits.resize(mask_words_);
+  absl::flat_hash_map<int32_t, Threads> groups;  // by bottom
+  for (const int32_t thread : configurations_[configuration].threads) {
+    if (thread >= kNumEnds) groups[BottomOf(thread)].push_back(thread);
+  }
+  for (auto& [bottom, threads] : groups) {
+    work_done_ += kStepCost * static_cast<int64_t>(threads.size());
+    in_work.groups.push_back(InternConfiguration(std::move(threads)));
+  }
 }
 
 int32_t Automaton::KeepMask(int32_t configuration, int part, Mask bits) {
@@ -107,63 +194,72 @@ int32_t Automaton::KeepMask(int32_t configuration, int part, Mask bits) {
   return id;
 }
 
-// -1 on overflow.
-int32_t Automaton::MaskOf(int32_t configuration, int part) {
-  if (configurations_[configuration].mask[part] >= 0)
-    return configurations_[configuration].mask[part];
-  ++num_masks_made_;
-  Mask bits(mask_words_, 0);
-  absl::flat_hash_map<int32_t, Threads> groups;  // by bottom
-  for (const int32_t thread : configurations_[configuration].threads) {
-    if (thread >= kNumEnds) groups[BottomOf(thread)].push_back(thread);
-  }
-  for (const auto& [bottom, threads] : groups) {
-    AddGroup(threads, bottom, part, bits.data());
-    if (overflow()) return -1;
-  }
-  return KeepMask(configuration, part, std::move(bits));
-}
-
-// Adds the tokens that threads with the same bottom allow.
-void Automaton::AddGroup(const Threads& threads, int32_t bottom, int part, uint32_t* bits) {
-  const TokenTrie::Part& trie = trie_->parts()[part];
+// Of the last one.
+void Automaton::BeginGroup(InWork& in_work) {
+  in_work.has_group = true;
+  const Threads threads = configurations_[in_work.groups.back()].threads;
   work_done_ += kStepCost * static_cast<int64_t>(threads.size() + mask_words_ / 64);
-  const uint32_t num_nodes = static_cast<uint32_t>(trie.byte.size());
   int deepest = 0;
   for (const int32_t thread : threads) deepest = std::max(deepest, nodes_[thread].depth);
   // Near the limit of depth what a rule allows depends on the depth.
-  if (deepest + trie.max_opens + grammar_->max_height() > kMaxDepth) {
-    Walk(InternConfiguration(threads), part, 0, num_nodes, 0, bits, nullptr);
-    return;
-  }
-  Threads local;
+  const int max_opens = trie_->parts()[in_work.part].max_opens;
+  if (deepest + max_opens + grammar_->max_height() > kMaxDepth) return;
+  const int32_t bottom = BottomOf(threads[0]);
   const int32_t depth = bottom < kNumEnds ? 0 : nodes_[bottom].depth;
+  Threads local;
   for (const int32_t thread : threads) local.push_back(WithoutBottom(thread, bottom, depth));
-  const int32_t id = LocalMaskOf(InternConfiguration(std::move(local)), part);
-  if (id < 0) return;
-  for (size_t i = 0; i < mask_words_; ++i) bits[i] |= local_masks_[id].bits[i];
-  if (bottom < kNumEnds) return;  // nothing follows
-  const int32_t after = AfterReturnTo(bottom);
-  for (const uint32_t node : local_masks_[id].leaving) {
-    Walk(after, part, node + 1, trie.skip[node], trie.depth[node], bits, nullptr);
-  }
+  in_work.local = InternConfiguration(std::move(local));
+  if (bottom >= kNumEnds) in_work.after = AfterReturnTo(bottom);
 }
 
-// -1 on overflow.
-int32_t Automaton::LocalMaskOf(int32_t configuration, int part) {
-  if (configurations_[configuration].local[part] >= 0) {
-    return configurations_[configuration].local[part];
+// Adds the tokens that the last group allows, and drops it.
+bool Automaton::AddGroup(InWork& in_work) {
+  if (!in_work.has_group) BeginGroup(in_work);
+  if (too_many_threads_) return false;
+  const TokenTrie::Part& trie = trie_->parts()[in_work.part];
+  const auto num_nodes = static_cast<uint32_t>(trie.byte.size());
+  uint32_t* const bits = in_work.bits.data();
+  if (in_work.local < 0) {
+    if (!Walk(in_work, in_work.groups.back(), 0, num_nodes, 0, bits, nullptr)) return false;
+  } else {
+    if (!MakeLocalMask(in_work)) return false;
+    const std::vector<uint32_t>& leaving = in_work.mask->leaving;
+    for (size_t& next = in_work.next_leaving; in_work.after >= 0 && next < leaving.size(); ++next) {
+      const uint32_t node = leaving[next];
+      if (!Walk(in_work, in_work.after, node + 1, trie.skip[node], trie.depth[node], bits, nullptr))
+        return false;
+    }
   }
-  LocalMask mask;
-  mask.bits.resize(mask_words_);
-  Walk(configuration, part, 0, static_cast<uint32_t>(trie_->parts()[part].byte.size()), 0,
-       mask.bits.data(), &mask.leaving);
-  if (overflow()) return -1;
-  const int32_t id = static_cast<int32_t>(local_masks_.size());
-  bytes_ += sizeof(LocalMask) + (mask_words_ + mask.leaving.capacity()) * sizeof(uint32_t);
-  local_masks_.push_back(std::move(mask));
-  configurations_[configuration].local[part] = id;
-  return id;
+  in_work.groups.pop_back();
+  in_work.has_group = in_work.has_mask = false;
+  in_work.local = in_work.after = -1;
+  in_work.mask = nullptr;
+  in_work.next_leaving = 0;
+  return true;
+}
+
+// Of the last group's rule, and adds its tokens.
+bool Automaton::MakeLocalMask(InWork& in_work) {
+  if (in_work.has_mask) return true;
+  const int part = in_work.part;
+  if (const int32_t known = configurations_[in_work.local].local[part]; known >= 0) {
+    in_work.way.clear();  // of a walk that another place has ended
+    in_work.mask = local_masks_[known];
+  } else {
+    if (in_work.mask == nullptr) {
+      in_work.mask = std::make_shared<LocalMask>();
+      in_work.mask->bits.resize(mask_words_);
+    }
+    LocalMask& mask = *in_work.mask;
+    const auto num_nodes = static_cast<uint32_t>(trie_->parts()[part].byte.size());
+    if (!Walk(in_work, in_work.local, 0, num_nodes, 0, mask.bits.data(), &mask.leaving))
+      return false;
+    configurations_[in_work.local].local[part] = static_cast<int32_t>(local_masks_.size());
+    bytes_ += sizeof(LocalMask) + (mask_words_ + mask.leaving.capacity()) * sizeof(uint32_t);
+    local_masks_.push_back(in_work.mask);
+  }
+  for (size_t i = 0; i < mask_words_; ++i) in_work.bits[i] |= in_work.mask->bits[i];
+  return in_work.has_mask = true;
 }
 
 void Automaton::SetTokens(const TokenTrie::Part& part, uint32_t node, uint32_t* bits) const {
@@ -174,49 +270,64 @@ void Automaton::SetTokens(const TokenTrie::Part& part, uint32_t node, uint32_t* 
 }
 
 // Adds the tokens of the nodes [begin, end), which are below one of `depth` bytes after which
-// `configuration` holds.
-void Automaton::Walk(int32_t configuration, int part_index, uint32_t begin, uint32_t end, int depth,
-                     uint32_t* bits, std::vector<uint32_t>* leaving) {
-  const TokenTrie::Part& part = trie_->parts()[part_index];
+// `configuration` holds; goes on where there is a way.
+bool Automaton::Walk(InWork& in_work, int32_t configuration, uint32_t begin, uint32_t end,
+                     int depth, uint32_t* bits, std::vector<uint32_t>* leaving) {
+  const TokenTrie::Part& part = trie_->parts()[in_work.part];
   std::array<int32_t, TokenTrie::kMaxTokenBytes + 1> at;
   std::array<const int32_t*, TokenTrie::kMaxTokenBytes + 1> rows;
   const auto enter = [&](int level, int32_t id) {
     at[level] = id;
     rows[level] = configurations_[id].row == nullptr ? nullptr : configurations_[id].row->data();
   };
-  if (overflow()) return;
-  enter(depth, configuration);
-  for (uint32_t i = begin; i < end;) {
+  const auto keep_way = [&](int level) {
+    in_work.way.assign(at.begin() + depth, at.begin() + level + 1);
+  };
+  const auto take_way = [&] {
+    for (size_t i = 0; i < in_work.way.size(); ++i) {
+      enter(depth + static_cast<int>(i), in_work.way[i]);
+    }
+  };
+  if (in_work.way.empty()) {
+    in_work.way = {configuration};
+    in_work.node = begin;
+  }
+  take_way();
+  for (uint32_t i = in_work.node; i < end;) {
     ++work_done_;
     const int level = part.depth[i] - 1;
     const uint8_t byte = part.byte[i];
     int32_t next = rows[level] == nullptr ? -1 : rows[level][byte];
     if (next < 0) {
       next = StepAndKeep(at[level], byte);
-      if (overflow()) return;
+      if (too_many_threads_) return false;
+      enter(level, at[level]);
       if (is_full()) {
         at[level + 1] = next;
-        KeepOnly(absl::MakeSpan(at).subspan(depth, level + 2 - depth));
+        keep_way(level + 1);
+        KeepOnly({});
+        take_way();
         next = at[level + 1];
-        for (int above = depth; above < level; ++above) enter(above, at[above]);
       }
-      enter(level, at[level]);
     }
-    if (next == kDead) {
-      i = part.skip[i];
-      continue;
-    }
-    SetTokens(part, i, bits);
-    const Threads& threads = configurations_[next].threads;
     const bool has_children = part.skip[i] > i + 1;
-    if (leaving != nullptr && has_children && threads[0] == kLeft) leaving->push_back(i);
-    if (!has_children || threads.back() < kNumEnds) {
-      i = part.skip[i];
-      continue;
+    bool enters = false;
+    if (next != kDead) {
+      SetTokens(part, i, bits);
+      const Threads& threads = configurations_[next].threads;
+      if (leaving != nullptr && has_children && threads[0] == kLeft) leaving->push_back(i);
+      enters = has_children && threads.back() >= kNumEnds;
     }
-    enter(level + 1, next);
-    ++i;
+    if (enters) enter(level + 1, next);
+    i = enters ? i + 1 : part.skip[i];
+    if (is_too_much() && i < end) {
+      in_work.node = i;
+      keep_way(part.depth[i] - 1);
+      return false;
+    }
   }
+  in_work.way.clear();
+  return true;
 }
 
 }  // namespace bulkhead::structured

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status.h"
 
 namespace bulkhead::structured {
 
@@ -19,12 +20,14 @@ Matcher::Matcher(const Matcher& other, absl::Span<const int32_t> end_ids)
     : automaton_(other.automaton_),
       end_ids_(end_ids.begin(), end_ids.end()),
       place_(automaton_->CopyPlace(other.place_)),
+      followed_(other.followed_),
       finished_(other.finished_) {}
 
 Matcher::Matcher(std::shared_ptr<Automaton> automaton, const Matcher& other)
     : automaton_(std::move(automaton)),
       end_ids_(other.end_ids_),
       place_(automaton_->CopyPlace(*other.automaton_, other.place_)),
+      followed_(other.followed_),
       finished_(other.finished_) {}
 
 bool Matcher::IsEnd(int32_t token) const {
@@ -34,7 +37,9 @@ bool Matcher::IsEnd(int32_t token) const {
 absl::Status Matcher::FillMask(absl::Span<uint32_t> mask) {
   Automaton::Masks masks;
   int64_t work = 0;
-  if (absl::Status made = MakeMasks(&masks, &work); !made.ok()) return made;
+  for (bool made = false; !made;) {
+    BH_ASSIGN_OR_RETURN(made, MakeMasks(&masks, &work));
+  }
   return FillMask(masks, mask);
 }
 
@@ -42,8 +47,9 @@ bool Matcher::FindMasks(Automaton::Masks* masks) {
   return finished_ || automaton_->FindMasks(place_, masks);
 }
 
-absl::Status Matcher::MakeMasks(Automaton::Masks* masks, int64_t* work) {
-  return finished_ ? absl::OkStatus() : automaton_->MakeMasks(place_, masks, work);
+absl::StatusOr<bool> Matcher::MakeMasks(Automaton::Masks* masks, int64_t* work) {
+  if (finished_) return true;
+  return automaton_->MakeMasks(place_, masks, work);
 }
 
 absl::Status Matcher::FillMask(const Automaton::Masks& masks, absl::Span<uint32_t> mask) const {
@@ -67,20 +73,31 @@ absl::Status Matcher::FillMask(const Automaton::Masks& masks, absl::Span<uint32_
   return absl::OkStatus();
 }
 
-absl::Status Matcher::Accept(int32_t token, int64_t max_work, int64_t* work) {
+absl::Status Matcher::Accept(int32_t token) {
+  int64_t work = 0;
+  for (bool accepted = false; !accepted;) {
+    BH_ASSIGN_OR_RETURN(accepted, Accept(token, Automaton::kMaxWork, &work));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Matcher::Accept(int32_t token, int64_t max_work, int64_t* work) {
   if (IsEnd(token)) {
     if (!finished_ && !is_complete()) {
       return absl::InvalidArgumentError("the answer ended before the grammar does");
     }
     finished_ = true;
-    return absl::OkStatus();
+    return true;
   }
   if (finished_ || token < 0 || token >= automaton_->trie().vocab_size() ||
       automaton_->trie().token(token).empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("token ", token, " is not allowed by the grammar"));
   }
-  return automaton_->Advance(place_, automaton_->trie().token(token), max_work, work);
+  const absl::string_view bytes = automaton_->trie().token(token).substr(followed_);
+  BH_ASSIGN_OR_RETURN(const size_t followed, automaton_->Advance(place_, bytes, max_work, work));
+  followed_ = followed < bytes.size() ? followed_ + followed : 0;
+  return followed_ == 0;
 }
 
 }  // namespace bulkhead::structured

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -188,6 +189,49 @@ TEST(HeldTokenTest, WhatIsMoreWorkThanACommitHasIsEmittedByLaterSteps) {
     EXPECT_EQ(emission.finish->reason, want);
   }
   EXPECT_EQ(scheduler.load().generation_tokens_total, 34);
+}
+
+// Of tokens and alternatives that each have a set of counts of their own.
+std::shared_ptr<Automaton> NewCostlyForm() {
+  static const auto* const trie = [] {
+    std::vector<std::string> tokens(kToyVocab);
+    std::minstd_rand random(7);
+    for (TokenId id = 1; id < kToyVocab; ++id) {
+      for (int i = 0; i < 40; ++i) tokens[id] += random() / 64 % 2 == 0 ? 'a' : 'b';
+    }
+    return new structured::TokenTrie(tokens);
+  }();
+  std::string pattern = "[ab]*a[ab]{44}x";
+  for (int i = 0; i < 30; ++i) absl::StrAppend(&pattern, "|[ab]*a[ab]{44}", i);
+  return std::make_shared<Automaton>(*structured::Grammar::Regex(pattern), trie, size_t{64} << 20);
+}
+
+TEST(CostlyMaskTest, AMaskOfMoreThanAStepsWorkIsMadeInSeveralStepsAndOthersGoOn) {
+  SchedulerLimits limits = ToyLimits();
+  limits.max_model_len = 128;
+  limits.num_kv_blocks = 200;
+  for (const bool has_others : {true, false}) {
+    ToyLoop loop(limits);
+    Request request = ToyRequest(3, 1);
+    request.logits.form = NewCostlyForm();
+    const SequenceId costly = *loop.Submit(request);
+    const SequenceId plain = has_others ? *loop.Submit(ToyRequest(3, 100, 1)) : 0;
+    size_t steps = 0;
+    for (; loop.EndOf(costly) == nullptr; ++steps) {
+      const int64_t before = request.logits.form->total_work();
+      loop.Step();
+      ASSERT_LT(steps, 90);
+      const int64_t work = request.logits.form->total_work() - before;
+      if (has_others) {
+        EXPECT_LE(work, kFormWorkOfStep + Automaton::kMaxWork + kTokenWorkOfStep);
+        EXPECT_EQ(loop.TokensOf(plain).size(), steps + 1);
+      }
+    }
+    EXPECT_TRUE(loop.EndOf(costly)->status.ok()) << loop.EndOf(costly)->status;
+    EXPECT_EQ(loop.TokensOf(costly).size(), 1);
+    EXPECT_GT(request.logits.form->total_work(), Automaton::kMaxWork);
+    EXPECT_GT(steps, 1);
+  }
 }
 
 TEST(HeldTokenTest, AnswersAreThoseOfEachRequestAlone) {

@@ -1,7 +1,9 @@
 // A request's time limit in the coordinator.
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "runtime/engine/refusal.h"
 #include "tests/runtime/engine/coordinator_fixture.h"
 
 namespace bulkhead {
@@ -65,6 +67,28 @@ TEST_F(TimeLimitTest, ATimeLimitPassesInTheQueueToo) {
   metrics = coordinator_->Metrics();
   EXPECT_EQ(metrics.prompt_tokens, 5);
   EXPECT_EQ(metrics.request_computed_prompt_tokens.sum(), 5);
+}
+
+TEST_F(TimeLimitTest, AnEmbeddingThatIsNotThereAtItsTimeLimitIsAnError) {
+  SchedulerLimits limits = ToyLimits();
+  limits.max_num_seqs = 1;
+  Begin(limits);
+  coordinator_->SetServing();
+  const auto runs = Submit(ToyRequest(5, 20));
+  std::vector<float> state;
+  Request request = ToyRequest(5, 0, 1);
+  request.last_hidden_state = &state;
+  request.time_limit_ms = 7;
+  const auto waits = Submit(request);
+  runner_->Allow(1);
+  runs->WaitForTokens(1);
+  now_ns_ += 7'000'000;
+  runner_->Allow(kAll);
+  const RequestEnd end = waits->WaitForEnd();
+  EXPECT_EQ(end.status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(ReasonOf(end.status), reason::kDeadline);
+  EXPECT_THAT(end.status.message(), testing::HasSubstr("time_limit_ms of 7;"));
+  EXPECT_TRUE(runs->WaitForEnd().status.ok());
 }
 
 }  // namespace

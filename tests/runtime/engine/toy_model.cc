@@ -325,7 +325,7 @@ void ToyLoop::PlanAndRun() {
   while (scheduler_.num_in_flight() < limits_.depth) {
     std::optional<bulkhead::Step> step = scheduler_.PlanStep();
     const std::vector<Emission> followed = scheduler_.TakeFollowed();
-    follows |= !followed.empty();
+    follows |= !followed.empty() || scheduler_.works_on_forms();
     Record(followed);
     if (!step.has_value()) break;
     plan_ = step->plan;
