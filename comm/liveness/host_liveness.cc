@@ -313,7 +313,7 @@ absl::Status HostLiveness::Silent(const Peer& peer, int64_t now_ns, absl::Durati
   int ranks = 0;
   int silent = 0;
   for (const std::unique_ptr<Peer>& other : peers_) {
-    if (other->node != peer.node || other->heard_ns == 0) continue;
+    if (other->node != peer.node || other->heard_ns == 0 || other->ending) continue;
     ++ranks;
     if (now_ns - other->heard_ns <= absl::ToInt64Nanoseconds(silence) / 2) continue;
     ++silent;

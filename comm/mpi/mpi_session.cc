@@ -196,7 +196,7 @@ absl::Status MpiSession::Gather(Pending& pending, absl::string_view mine, int64_
 
 void MpiSession::Finalize(const LaunchEnvironment& launch) {
   // All ranks have agreed just before. One that is silent is found in 3 s where a watchdog runs.
-  constexpr absl::Duration kLimit = absl::Seconds(15);
+  constexpr absl::Duration kLimit = absl::Seconds(30);
   const CallLimit limit(
       "MPI_Finalize", kLimit, ExitCode::kRankLost,
       [&launch] { return FindMissingRanks(launch, kInMpiFinalize); }, kInMpiFinalize);

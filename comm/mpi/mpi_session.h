@@ -31,7 +31,7 @@ class MpiSession final : public GroupExchange {
                                                      absl::Duration timeout) override;
   // Collective: the exchange of this node's ranks only, valid during the session.
   absl::StatusOr<std::unique_ptr<MpiSession>> SplitByNode(absl::Duration timeout) const;
-  // Collective, for an orderly shutdown. After 15 s this process exits with ExitCode::kRankLost and
+  // Collective, for an orderly shutdown. After 30 s this process exits with ExitCode::kRankLost and
   // names who of this host is missing.
   void Finalize(const LaunchEnvironment& launch);
   // Ends all ranks at once; the launcher's exit code is `code`.

@@ -28,7 +28,7 @@ inline constexpr int64_t kScratchFloatsPerRow =
 struct Product {
   const float* x;  // [rows, inputs]; of few rows in bf16: their pairs, as RoundRows leaves them
   int64_t x_stride;
-  // Where each row is in x, for MultiplyMany and RoundRowToTiles; null: in this order.
+  // Where each row is in x, for MultiplyMany, RoundRows and RoundRowToTiles; null: in this order.
   const int32_t* x_rows;
   const void* weight;  // packed; of a float format
   PanelFormat format;

@@ -49,14 +49,14 @@ absl::Status Flags::AddFile(const std::string& path, bool of_environment, const 
     const CLI::Option* const option = app.get_option_no_throw(entry.flag);
     const auto flag = std::find(options.begin(), options.end(), option);
     if (flag == options.end()) {
-      // The file of the environment is that of all commands.
-      if (of_environment && IsFlagOfAnyCommand(entry.flag)) continue;
       const std::vector<std::string> names = LongNames();
       if (absl::c_linear_search(names, entry.flag)) {
         return absl::InvalidArgumentError(
             absl::StrCat(path, ":", entry.line, ": '", entry.flag.substr(2),
                          "' is for the command line alone; leave it out"));
       }
+      // The file of the environment is that of all commands.
+      if (of_environment && IsFlagOfAnyCommand(entry.flag)) continue;
       const absl::string_view hint = HintOfForeignFlag(entry.flag, names);
       const std::string nearest = Nearest(entry.flag, names);
       return absl::InvalidArgumentError(absl::StrCat(

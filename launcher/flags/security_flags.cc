@@ -33,10 +33,9 @@ bool IsOrigin(absl::string_view text) {
                          absl::c_all_of(text, [](char c) { return c > 0x20 && c < 0x7F; }));
 }
 
-// A,B or ["A", "B"]: origins have no commas and quotes.
-absl::StatusOr<std::vector<std::string>> ParseOrigins(absl::string_view text) {
+// A,B or ["A", "B"], behind those that are there: origins have no commas and quotes.
+absl::Status AddOrigins(absl::string_view text, std::vector<std::string>* origins) {
   if (absl::ConsumePrefix(&text, "[")) absl::ConsumeSuffix(&text, "]");
-  std::vector<std::string> origins;
   for (absl::string_view one : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
     one = absl::StripAsciiWhitespace(one);
     if (absl::ConsumePrefix(&one, "\"")) absl::ConsumeSuffix(&one, "\"");
@@ -46,10 +45,10 @@ absl::StatusOr<std::vector<std::string>> ParseOrigins(absl::string_view text) {
                        "' is not * or SCHEME://HOST[:PORT]", ", at most ", kMaxOriginBytes,
                        " bytes without a path; write it as https://example.org"));
     }
-    origins.push_back(absl::AsciiStrToLower(one));
+    origins->push_back(absl::AsciiStrToLower(one));
   }
-  if (origins.size() <= kMaxOrigins) return origins;
-  return absl::InvalidArgumentError(absl::StrCat(origins.size(), " origins are more than ",
+  if (origins->size() <= kMaxOrigins) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(origins->size(), " origins are more than ",
                                                  kMaxOrigins, "; give fewer, or * for any"));
 }
 
@@ -77,7 +76,9 @@ void AddSecurityFlags(SecurityOptions* options, Flags* flags) {
   flags->Add("--allowed-origins", "LIST",
              "web pages of these origins may call the HTTP API (CORS): SCHEME://HOST[:PORT], "
              "separated by commas, or a JSON list as vLLM's; * is any (default: none)",
-             ParsedValue(&options->allowed_origins, ParseOrigins));
+             [origins = &options->allowed_origins](const std::string& text) {
+               return AddOrigins(text, origins);
+             });
 }
 
 bool HasEnvironmentKey() {

@@ -163,6 +163,10 @@ TEST(FamilyDefaultsTest, ASilentMinistral3HasYarnAndScalesQInEitherCheckpoint) {
     EXPECT_EQ(config.q_scale_context, 16384);
     EXPECT_EQ(config.WindowOf(0), 0);
   }
+  json with_theta = Silent("ministral3");
+  with_theta["rope_theta"] = 1e5;
+  EXPECT_EQ(ParseOk(with_theta).rope.theta, 1e5);
+  EXPECT_EQ(ParseOk(with_theta).rope.factor, 16);
 }
 
 TEST(FamilyDefaultsTest, ASilentDeepseekV3RoutesAsV3) {

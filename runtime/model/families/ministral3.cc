@@ -14,10 +14,10 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
   ReadActivation(fields, {Activation::kSilu}, config);
   ReadWindow(fields, {}, config);
   if (!fields.Has("rope_scaling") && fields.IsNullOrMissing("rope_parameters")) {
+    if (!fields.Has("rope_theta")) fields.SetDefault("rope_theta", 1e6);
     fields.SetDefault("rope_parameters", nlohmann::json::parse(R"({"rope_type": "yarn",
-        "rope_theta": 1e6, "factor": 16, "beta_fast": 32, "beta_slow": 1, "mscale": 1,
-        "mscale_all_dim": 1, "llama_4_scaling_beta": 0.1,
-        "original_max_position_embeddings": 16384})"));
+        "factor": 16, "beta_fast": 32, "beta_slow": 1, "mscale": 1, "mscale_all_dim": 1,
+        "llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 16384})"));
   }
 }
 

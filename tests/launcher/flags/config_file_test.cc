@@ -134,6 +134,8 @@ TEST_F(ConfigFileTest, KeysOfOtherCommandsArePassedOverInTheEnvironmentsFile) {
   EXPECT_EQ(seqs_, 4);
   File("max-num-seqz = 4\n");
   EXPECT_THAT(Parse({}).status().message(), HasSubstr("did you mean max-num-seqs?"));
+  File("config = \"other.toml\"\n");
+  EXPECT_THAT(Parse({}).status().message(), HasSubstr("is for the command line alone"));
   unsetenv("BULKHEAD_CONFIG");
 }
 

@@ -63,6 +63,10 @@ TEST(ServeOptionsTest, OriginsAreAListOrAJsonList) {
   EXPECT_THAT(origins(R"(["https://a.example"])"), ElementsAre("https://a.example"));
   EXPECT_THAT(origins(R"(["*"])"), ElementsAre("*"));
   EXPECT_THAT(origins("*"), ElementsAre("*"));
+  const char* const b = "https://b.example";
+  EXPECT_THAT(Parsed<ServeOptions>(Serve({"--allowed-origins", "*", "--allowed-origins", b}))
+                  .security.allowed_origins,
+              ElementsAre("*", b));
   EXPECT_TRUE(Parsed<ServeOptions>(Serve({})).security.allowed_origins.empty());
   for (const char* wrong : {"a.example", "https://", "https://a/", "https://a b", "null",
                             "https://*.a", "[1]", "https://a\r\nX: y"}) {
