@@ -124,6 +124,7 @@ absl::Status LogitsProcessor::Add(TokenId generated, int64_t* work_left) {
   token_work_ = 0;
   const absl::StatusOr<bool> accepted = matcher_->Accept(generated, most, &token_work_);
   *work_left -= std::max<int64_t>(0, token_work_ - kFreeTokenWork);
+  token_work_ = std::min(structured::Automaton::kMaxWork, token_work_);
   if (accepted.ok() && !*accepted) unfollowed_ = generated;
   return status_ = FormError(accepted.status());
 }

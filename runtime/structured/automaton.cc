@@ -53,12 +53,13 @@ void Automaton::Reset() {
   for (int32_t end = 0; end < kNumEnds; ++end) InternNode({-1, 0, -1, end});
   InternConfiguration({});
   Copies copies;
-  for (int32_t& place : places_) {
-    if (place >= 0) place = CopyConfiguration(old_nodes, old[place].threads, copies);
-  }
+  std::vector<int32_t> copied(old.size(), -1);  // many places may have the same
   const auto copy = [&](int32_t& id) {
-    if (id >= 0) id = CopyConfiguration(old_nodes, old[id].threads, copies);
+    if (id < 0) return;
+    if (copied[id] < 0) copied[id] = CopyConfiguration(old_nodes, old[id].threads, copies);
+    id = copied[id];
   };
+  for (int32_t& place : places_) copy(place);
   for (const auto& [place, making] : makings_) {
     making->dropped = true;
     if (!making->in_work.has_value()) continue;
@@ -108,15 +109,15 @@ void Automaton::KeepOnly(absl::Span<int32_t> configurations) {
   std::copy(places_.begin() + static_cast<int64_t>(num_places), places_.end(),
             configurations.begin());
   places_.resize(num_places);
-  work_bytes_ = std::max(work_bytes_, bytes_);
+  work_bytes_ = std::max(work_bytes_, kept_bytes());
 }
 
 size_t Automaton::SetMaxBytes(size_t max_bytes) {
   const absl::MutexLock lock(&mutex_);
   max_bytes_ = max_bytes;
-  if (bytes_ > 2 * std::max(max_bytes_, 2 * places_bytes_)) {
+  if (kept_bytes() > 2 * std::max(max_bytes_, 2 * places_bytes_)) {
     Reset();
-    places_bytes_ = bytes_;
+    places_bytes_ = kept_bytes();
   }
   return bytes_;
 }
@@ -129,9 +130,9 @@ size_t Automaton::bytes() const {
 void Automaton::StartWork(int64_t max_work) {
   work_done_ = 0;
   too_many_threads_ = start_overflow_;
-  if (bytes_ > std::max(max_bytes_, 2 * places_bytes_)) {
+  if (kept_bytes() > std::max(max_bytes_, 2 * places_bytes_)) {
     Reset();
-    places_bytes_ = bytes_;
+    places_bytes_ = kept_bytes();
   }
   work_bytes_ = std::max(max_bytes_, 2 * places_bytes_);
   max_work_ = work_done_ + max_work;

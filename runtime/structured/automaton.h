@@ -178,7 +178,8 @@ class Automaton {
   void KeepOnly(absl::Span<int32_t> configurations);
   void StartWork(int64_t max_work);
   void EndWork(int64_t* work);
-  bool is_full() const { return bytes_ > 2 * work_bytes_; }
+  size_t kept_bytes() const { return bytes_ - making_bytes_; }
+  bool is_full() const { return kept_bytes() > 2 * work_bytes_; }
   bool is_too_much() const { return work_done_ > max_work_; }
 
   mutable absl::Mutex mutex_;  // of all below that is not const or atomic
