@@ -158,7 +158,8 @@ bool Automaton::MakeMask(int32_t place, int part, Making& making) {
   }
   if (mask < 0) {
     if (!making.in_work.has_value()) {
-      making.in_work.emplace().part = part;
+      making.in_work = InWork();  // clang knows no constructor of it for emplace()
+      making.in_work->part = part;
       BeginMask(configuration, *making.in_work);
     }
     InWork& in_work = *making.in_work;

@@ -88,7 +88,7 @@ TEST_F(ChatTemplateTest, ChoosesAmongNamedTemplates) {
 
 TEST_F(ChatTemplateTest, SaysWhereATemplateIsMissingOrWrong) {
   EXPECT_THAT(Rendered(LoadChatTemplate(dir_), Hello()),
-              AllOf(HasSubstr("NOT_FOUND"), HasSubstr("--chat-template FILE")));
+              AllOf(HasSubstr("NOT_FOUND"), HasSubstr("it may be a base model")));
   Write("tokenizer_config.json", R"({"chat_template": 3})");
   EXPECT_THAT(Rendered(LoadChatTemplate(dir_), Hello()), HasSubstr("neither a text nor a list"));
   Write("chat_template.jinja", "a\n{% if %}");
