@@ -65,7 +65,8 @@ class CostlySink final : public RecordingSink {
  public:
   struct Group {
     std::vector<const RecordingSink*> sinks;
-    std::atomic<int> most_open = 0;
+    std::mutex mutex;  // one sink at a time changes while all are counted
+    int most_open = 0;
   };
   CostlySink(Group& group, int64_t host_bytes, int64_t rows, int64_t cols)
       : RecordingSink(rows, cols), group_(group), host_bytes_(host_bytes) {
@@ -73,13 +74,12 @@ class CostlySink final : public RecordingSink {
   }
   int64_t HostBytes() const override { return host_bytes_; }
   void PutRows(int64_t row_begin, ConstMatrixView rows) override {
+    const std::lock_guard<std::mutex> lock(group_.mutex);
     RecordingSink::PutRows(row_begin, rows);
     const auto open = static_cast<int>(std::count_if(
         group_.sinks.begin(), group_.sinks.end(),
         [](const RecordingSink* sink) { return sink->is_begun() && !sink->is_complete(); }));
-    int most = group_.most_open;
-    while (open > most && !group_.most_open.compare_exchange_weak(most, open)) {
-    }
+    group_.most_open = std::max(group_.most_open, open);
   }
 
  private:
