@@ -15,22 +15,13 @@
 #include "shard/decoder_fields.h"
 #include "shard/model_config.h"
 #include "shard/tensor_row.h"
+#include "tests/shard/strict_config.h"
 
 namespace bulkhead {
 namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
-
-absl::StatusOr<ParsedConfig> Parse(const json& config) {
-  return ParseModelConfig(config.dump(), "", UnknownFields::kRefuse, AllFamilySpecs());
-}
-
-ModelConfig ParseOk(const json& config) {
-  auto parsed = Parse(config);
-  EXPECT_TRUE(parsed.ok()) << parsed.status();
-  return parsed.ok() ? parsed->model : ModelConfig();
-}
 
 json Of(const char* architecture, const char* model_type, const char* more) {
   json config = json::parse(R"({"hidden_size": 4096, "intermediate_size": 14336,
@@ -86,7 +77,8 @@ TEST(FamilyConfigTest, AMultimodalMistral3HoldsItsTextUnderAPrefix) {
 TEST(FamilyConfigTest, AFirstGemmaMeansTheTanhFormByGelu) {
   const char* fields = R"({"hidden_act": "gelu", "hidden_activation": null})";
   EXPECT_EQ(ParseOk(Of("GemmaForCausalLM", "gemma", fields)).activation, Activation::kGeluTanh);
-  const auto refused = Parse(Of("GemmaForCausalLM", "gemma", R"({"hidden_activation": "gelu"})"));
+  const auto refused =
+      ParseStrictly(Of("GemmaForCausalLM", "gemma", R"({"hidden_activation": "gelu"})"));
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("hidden_activation"));
 }
 
@@ -102,7 +94,7 @@ TEST(FamilyConfigTest, AnExaonePatternMayBeLettersWhereLayerTypesSayIt) {
   EXPECT_EQ(exaone.WindowOf(7), 0);
   EXPECT_FALSE(exaone.UsesRope(7));
   config.erase("layer_types");
-  EXPECT_FALSE(Parse(config).ok());
+  EXPECT_FALSE(ParseStrictly(config).ok());
 }
 
 TEST(FamilyConfigTest, WithoutAWindowEveryLayerOfExaoneHasPositions) {
@@ -131,7 +123,8 @@ TEST(FamilyConfigTest, LongRopesListsHaveANumberForEachTurnedPair) {
   EXPECT_EQ(RopeInverseFrequencies(rope, 96, 4096)[0], 1.0F);
   EXPECT_EQ(RopeInverseFrequencies(rope, 96, 4097)[0], 0.5F);
   config["rope_scaling"]["long_factor"] = std::vector<double>(64, 2.0);
-  EXPECT_THAT(std::string(Parse(config).status().message()), HasSubstr("they must have 48"));
+  EXPECT_THAT(std::string(ParseStrictly(config).status().message()),
+              HasSubstr("they must have 48"));
 }
 
 // transformers: above the one border frequencies are divided, below it they stay.
@@ -161,10 +154,11 @@ TEST(FamilyConfigTest, HunyuansAlphaScalesTheta) {
 
 TEST(FamilyConfigTest, AnAlphaIsReadOfHunyuanAlone) {
   const char* fields = R"({"rope_scaling": {"alpha": 1000.0, "factor": 1.0, "type": "dynamic"}})";
-  EXPECT_TRUE(Parse(Of("HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense", fields)).ok());
-  EXPECT_THAT(std::string(Parse(Of("LlamaForCausalLM", "llama", fields)).status().message()),
-              HasSubstr("rope_scaling.type is \"dynamic\", which is not supported; alpha is of "
-                        "Hunyuan's checkpoints alone; supported are default, linear"));
+  EXPECT_TRUE(ParseStrictly(Of("HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense", fields)).ok());
+  EXPECT_THAT(
+      std::string(ParseStrictly(Of("LlamaForCausalLM", "llama", fields)).status().message()),
+      HasSubstr("rope_scaling.type is \"dynamic\", which is not supported; alpha is of "
+                "Hunyuan's checkpoints alone; supported are default, linear"));
 }
 
 // Llama 4: log1p(floor((position + 1) / floor_scale)) * attn_scale + 1.
@@ -221,7 +215,8 @@ TEST(FamilyConfigTest, YarnIsThatOfOlmo3sFullLayersAlone) {
 }
 
 TEST(FamilyConfigTest, YarnWithAThetaOf1IsRefused) {
-  const auto parsed = Parse(Of("LlamaForCausalLM", "llama", R"({"rope_theta": 1, "rope_scaling": {
+  const auto parsed =
+      ParseStrictly(Of("LlamaForCausalLM", "llama", R"({"rope_theta": 1, "rope_scaling": {
       "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}})"));
   EXPECT_THAT(std::string(parsed.status().message()), HasSubstr("rope_theta is 1; with yarn"));
 }
@@ -295,7 +290,7 @@ TEST(FamilyConfigTest, DeepseekV2ChoosesOfAllExpertsOrOfTheBestGroups) {
   EXPECT_EQ(router.num_groups, 8);
   EXPECT_EQ(router.experts_per_group_score, 1);
   v2["topk_method"] = "noaux_tc";
-  EXPECT_THAT(std::string(Parse(v2).status().message()), HasSubstr("topk_method"));
+  EXPECT_THAT(std::string(ParseStrictly(v2).status().message()), HasSubstr("topk_method"));
 }
 
 TEST(FamilyConfigTest, HostileSizesOfLatentsAreRefusedByName) {
@@ -327,7 +322,7 @@ TEST(FamilyConfigTest, HostileSizesOfLatentsAreRefusedByName) {
   for (const auto& [field, value] : cases) {
     json config = DeepseekV3();
     config[field] = json::parse(value);
-    const auto parsed = Parse(config);
+    const auto parsed = ParseStrictly(config);
     ASSERT_FALSE(parsed.ok()) << field << " " << value;
     EXPECT_THAT(std::string(parsed.status().message()), HasSubstr(field)) << value;
   }
@@ -339,7 +334,7 @@ TEST(FamilyConfigTest, HeadsOfLatentAttentionAreHeldInNumbers) {
   config["quantization_config"] =
       json::parse(R"({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]})");
   for (const bool converted : {true, false}) {
-    const auto parsed = Parse(config);
+    const auto parsed = ParseStrictly(config);
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     int heads = 0;
     for (const TensorRow& row : LayerTensors(parsed->model, 0)) {

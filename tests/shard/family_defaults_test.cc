@@ -10,22 +10,13 @@
 #include "runtime/model/family.h"
 #include "shard/family_spec.h"
 #include "shard/model_config.h"
+#include "tests/shard/strict_config.h"
 
 namespace bulkhead {
 namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
-
-absl::StatusOr<ParsedConfig> Parse(const json& config) {
-  return ParseModelConfig(config.dump(), "", UnknownFields::kRefuse, AllFamilySpecs());
-}
-
-ModelConfig ParseOk(const json& config) {
-  auto parsed = Parse(config);
-  EXPECT_TRUE(parsed.ok()) << config["model_type"] << ": " << parsed.status();
-  return parsed.ok() ? parsed->model : ModelConfig();
-}
 
 constexpr char kMla[] = R"({"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
     "v_head_dim": 128, "n_routed_experts": 64, "num_experts_per_tok": 6,
@@ -114,7 +105,7 @@ TEST(FamilyDefaultsTest, ASilentConfigMeansWhatTransformersMeansByIt) {
   for (const Defaults& defaults : kDefaults) {
     SCOPED_TRACE(defaults.model_type);
     types.insert(defaults.model_type);
-    const auto parsed = Parse(Silent(defaults.model_type, defaults.more));
+    const auto parsed = ParseStrictly(Silent(defaults.model_type, defaults.more));
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     const ModelConfig& config = parsed->model;
     EXPECT_EQ(config.rope.theta, defaults.theta);
@@ -227,7 +218,7 @@ TEST(FamilyDefaultsTest, Qwen3MoesWindowIsThatOfAllLayers) {
   config["layer_types"] = std::vector<std::string>(8, "sliding_attention");
   EXPECT_EQ(ParseOk(config).WindowOf(0), 4096);
   config["layer_types"][0] = "full_attention";
-  EXPECT_THAT(std::string(Parse(config).status().message()),
+  EXPECT_THAT(std::string(ParseStrictly(config).status().message()),
               HasSubstr("with use_sliding_window all must be sliding_attention"));
 }
 

@@ -12,6 +12,7 @@
 #include "shard/model_config.h"
 #include "shard/shard_plan.h"
 #include "shard/tensor_row.h"
+#include "tests/shard/strict_config.h"
 
 namespace bulkhead {
 namespace {
@@ -19,16 +20,6 @@ namespace {
 using nlohmann::json;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-absl::StatusOr<ParsedConfig> Parse(const json& config) {
-  return ParseModelConfig(config.dump(), "", UnknownFields::kRefuse, AllFamilySpecs());
-}
-
-ModelConfig ParseOk(const json& config) {
-  auto parsed = Parse(config);
-  EXPECT_TRUE(parsed.ok()) << parsed.status();
-  return parsed.ok() ? parsed->model : ModelConfig();
-}
 
 // Sizes of a small one, in the spelling of the first configs; the rest is what they leave out.
 json Text() {
@@ -91,9 +82,9 @@ TEST(Gemma4ConfigTest, ExpertsAreBesideTheMlpOfEveryLayer) {
   EXPECT_GT(config.intermediate_size, 0);
   EXPECT_TRUE(config.UsesExperts(0) && config.UsesExperts(11));
   text["top_k_experts"] = 129;
-  EXPECT_THAT(std::string(Parse(experts).status().message()), HasSubstr("top_k_experts"));
+  EXPECT_THAT(std::string(ParseStrictly(experts).status().message()), HasSubstr("top_k_experts"));
   text["top_k_experts"] = nullptr;
-  EXPECT_THAT(std::string(Parse(experts).status().message()), HasSubstr("top_k_experts"));
+  EXPECT_THAT(std::string(ParseStrictly(experts).status().message()), HasSubstr("top_k_experts"));
 }
 
 // The first frequencies of a head that is turned whole: theta^(-2i / 512), for 64 pairs.
@@ -158,10 +149,12 @@ TEST(Gemma4ConfigTest, TheNewerSpellingNamesLayers) {
   EXPECT_EQ(read.KvHeadsOf(11), 4);
   EXPECT_EQ(read.KvHeadsOf(10), 2);
   text["per_layer_config"]["11"]["head_dim"] = 512;
-  EXPECT_THAT(std::string(Parse(config).status().message()), HasSubstr("layer 5 must have"));
+  EXPECT_THAT(std::string(ParseStrictly(config).status().message()),
+              HasSubstr("layer 5 must have"));
   text["per_layer_config"]["11"]["head_dim"] = 384;
   text["per_layer_config"]["2"] = {{"head_dim", 128}};
-  EXPECT_THAT(std::string(Parse(config).status().message()), HasSubstr("layer 2 must have"));
+  EXPECT_THAT(std::string(ParseStrictly(config).status().message()),
+              HasSubstr("layer 2 must have"));
   text["per_layer_config"] = nullptr;
   EXPECT_EQ(ParseOk(config).HeadDimOf(5), 256);
 }
@@ -203,7 +196,7 @@ TEST(Gemma4ConfigTest, HostileValuesAreRefusedByName) {
   for (const auto& [field, value] : cases) {
     json config = Multimodal();
     config["text_config"][field] = json::parse(value);
-    const auto parsed = Parse(config);
+    const auto parsed = ParseStrictly(config);
     ASSERT_FALSE(parsed.ok()) << field << " " << value;
     EXPECT_THAT(std::string(parsed.status().message()), HasSubstr(field)) << value;
   }
@@ -213,18 +206,20 @@ TEST(Gemma4ConfigTest, RopeThatIsNotItsOwnIsRefused) {
   json config = Multimodal();
   json& rope = config["text_config"]["rope_parameters"];
   rope["full_attention"]["rope_type"] = "default";
-  EXPECT_THAT(std::string(Parse(config).status().message()), HasSubstr("partial_rotary_factor"));
+  EXPECT_THAT(std::string(ParseStrictly(config).status().message()),
+              HasSubstr("partial_rotary_factor"));
   rope["full_attention"]["rope_type"] = "proportional";
   rope["full_attention"]["partial_rotary_factor"] = 1e-3;
-  EXPECT_THAT(std::string(Parse(config).status().message()), HasSubstr("partial_rotary_factor"));
+  EXPECT_THAT(std::string(ParseStrictly(config).status().message()),
+              HasSubstr("partial_rotary_factor"));
   rope["full_attention"]["partial_rotary_factor"] = 0.25;
   rope["sliding_attention"]["rope_type"] = "proportional";
-  EXPECT_THAT(std::string(Parse(config).status().message()), HasSubstr("rope_type"));
+  EXPECT_THAT(std::string(ParseStrictly(config).status().message()), HasSubstr("rope_type"));
   json gemma3 = json::parse(R"({"architectures": ["Gemma3ForCausalLM"],
       "model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240,
       "num_hidden_layers": 6})");
   gemma3["rope_parameters"] = Text()["rope_parameters"];
-  EXPECT_THAT(std::string(Parse(gemma3).status().message()), HasSubstr("rope_type"));
+  EXPECT_THAT(std::string(ParseStrictly(gemma3).status().message()), HasSubstr("rope_type"));
 }
 
 TEST(Gemma4ConfigTest, TheLastLayerHasNoWindow) {
@@ -234,7 +229,7 @@ TEST(Gemma4ConfigTest, TheLastLayerHasNoWindow) {
   text["num_kv_shared_layers"] = 0;
   EXPECT_EQ(ParseOk(config).WindowOf(7), 0);  // though it is not the sixth
   text["layer_types"] = std::vector<std::string>(8, "sliding_attention");
-  EXPECT_THAT(std::string(Parse(config).status().message()), HasSubstr("layer_types"));
+  EXPECT_THAT(std::string(ParseStrictly(config).status().message()), HasSubstr("layer_types"));
 }
 
 }  // namespace

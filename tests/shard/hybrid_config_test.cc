@@ -9,16 +9,13 @@
 #include "shard/model_config.h"
 #include "shard/shard_plan.h"
 #include "shard/tensor_row.h"
+#include "tests/shard/strict_config.h"
 
 namespace bulkhead {
 namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
-
-absl::StatusOr<ParsedConfig> Parse(const json& config) {
-  return ParseModelConfig(config.dump(), "", UnknownFields::kRefuse, AllFamilySpecs());
-}
 
 json Next() {
   return json::parse(R"({"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next",
@@ -33,7 +30,7 @@ json Next() {
 }
 
 TEST(HybridConfigTest, ThreeLayersOfFourKeepStates) {
-  const auto parsed = Parse(Next());
+  const auto parsed = ParseStrictly(Next());
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   const ModelConfig& config = parsed->model;
   EXPECT_TRUE(config.UsesDelta(0) && config.UsesDelta(2) && config.UsesDelta(46));
@@ -47,7 +44,7 @@ TEST(HybridConfigTest, LayerTypesSayItLayerByLayer) {
   json config = Next();
   config["num_hidden_layers"] = 3;
   config["layer_types"] = {"full_attention", "linear_attention", "full_attention"};
-  const auto parsed = Parse(config);
+  const auto parsed = ParseStrictly(config);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->model.delta.layer_uses_delta, (std::vector<bool>{false, true, false}));
 }
@@ -71,7 +68,7 @@ TEST(HybridConfigTest, ImpossibleFieldsAreRefusedByName) {
                         {"layer_types", json(std::vector<std::string>(48, "sliding_attention"))}}) {
     json config = Next();
     config[c.field] = c.value;
-    const absl::Status status = Parse(config).status();
+    const absl::Status status = ParseStrictly(config).status();
     EXPECT_THAT(status.message(), HasSubstr(c.field)) << c.value;
     EXPECT_EQ(ExitCodeOf(status), ExitCode::kModelRefused);
   }
@@ -84,9 +81,9 @@ TEST(HybridConfigTest, HeadsTimesTheirDimTimesTapsAreBounded) {
     config["linear_num_key_heads"] = config["linear_num_value_heads"] = 512;
     config[absl::StrCat("linear_", kind, "_head_dim")] = 256;
     config["linear_conv_kernel_dim"] = 8;
-    EXPECT_TRUE(Parse(config).ok()) << Parse(config).status();
+    EXPECT_TRUE(ParseStrictly(config).ok()) << ParseStrictly(config).status();
     config["linear_conv_kernel_dim"] = 9;
-    EXPECT_THAT(Parse(config).status().message(),
+    EXPECT_THAT(ParseStrictly(config).status().message(),
                 HasSubstr(absl::StrCat("linear_num_", kind,
                                        "_heads is 512; it must be at most 455 "
                                        "for heads of 256 and linear_conv_kernel_dim 9")));
@@ -98,9 +95,9 @@ TEST(HybridConfigTest, HeadsOfAllLayersAreBounded) {
   json config = Next();
   config["num_hidden_layers"] = 64;
   config["linear_num_value_heads"] = 1024;
-  EXPECT_TRUE(Parse(config).ok()) << Parse(config).status();
+  EXPECT_TRUE(ParseStrictly(config).ok()) << ParseStrictly(config).status();
   config["num_hidden_layers"] = 65;
-  EXPECT_THAT(Parse(config).status().message(),
+  EXPECT_THAT(ParseStrictly(config).status().message(),
               HasSubstr("linear_num_value_heads is 1024; over all 65 layers there may be 65536"));
 }
 
@@ -109,7 +106,7 @@ TEST(HybridConfigTest, RanksDivideTheValueHeads) {
   json json_config = Next();
   json_config["linear_num_key_heads"] = 2;
   json_config["linear_num_value_heads"] = 6;
-  const auto parsed = Parse(json_config);
+  const auto parsed = ParseStrictly(json_config);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   for (const int size : {1, 2, 3, 4, 8}) {
     SCOPED_TRACE(size);
@@ -132,7 +129,7 @@ TEST(HybridConfigTest, RanksDivideTheValueHeads) {
 
 // Of the fused projections of Qwen3-Next every row is taken once, by whoever has its head.
 TEST(HybridConfigTest, FusedProjectionsAreTakenWholeByAllRanks) {
-  const auto parsed = Parse(Next());
+  const auto parsed = ParseStrictly(Next());
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   for (const int size : {1, 4, 16}) {
     const auto plan = ShardPlan::Create(parsed->model, size);
@@ -159,9 +156,9 @@ TEST(HybridConfigTest, ExpertsShareTensorsInAMultimodalCheckpoint) {
                              {"mrope_section", {11, 11, 10}},
                              {"rope_theta", 10000000},
                              {"rope_type", "default"}};
-  const auto parsed = Parse({{"architectures", {"Qwen3_5MoeForConditionalGeneration"}},
-                             {"model_type", "qwen3_5_moe"},
-                             {"text_config", text}});
+  const auto parsed = ParseStrictly({{"architectures", {"Qwen3_5MoeForConditionalGeneration"}},
+                                     {"model_type", "qwen3_5_moe"},
+                                     {"text_config", text}});
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   std::vector<std::string> names;
   for (const TensorRow& row : LayerTensors(parsed->model, 3)) names.push_back(row.Name());

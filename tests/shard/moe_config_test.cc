@@ -6,6 +6,7 @@
 #include "runtime/model/family.h"
 #include "shard/model_config.h"
 #include "tests/shard/checkpoint_files.h"
+#include "tests/shard/strict_config.h"
 
 namespace bulkhead {
 namespace {
@@ -13,15 +14,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-absl::StatusOr<ParsedConfig> Parse(const json& config) {
-  return ParseModelConfig(config.dump(), "", UnknownFields::kRefuse, AllFamilySpecs());
-}
-
-ModelConfig ParseOk(const char* text) {
-  auto parsed = Parse(json::parse(text));
-  EXPECT_TRUE(parsed.ok()) << parsed.status();
-  return parsed.ok() ? parsed->model : ModelConfig();
-}
+ModelConfig ParseOk(const char* text) { return bulkhead::ParseOk(json::parse(text)); }
 
 constexpr char kQwen3[] = R"({"architectures": ["Qwen3MoeForCausalLM"], "attention_bias": false,
     "decoder_sparse_step": 1, "head_dim": 128, "hidden_act": "silu", "hidden_size": 2048,
@@ -48,7 +41,7 @@ TEST(MoeConfigTest, SomeLayersMayBeDense) {
   json config = json::parse(kQwen3);
   config["decoder_sparse_step"] = 2;
   config["mlp_only_layers"] = {3};
-  const auto parsed = Parse(config);
+  const auto parsed = ParseStrictly(config);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->model.intermediate_size, 6144);
   EXPECT_FALSE(parsed->model.UsesExperts(0));
@@ -83,7 +76,7 @@ TEST(MoeConfigTest, SharedExpertsTogetherAreNoWiderThanAnMlp) {
     config["moe_intermediate_size"] = 32768;
     EXPECT_EQ(ParseOk(config.dump().c_str()).moe.shared_intermediate_size, 1 << 20);
     config["moe_intermediate_size"] = 32769;
-    EXPECT_THAT(std::string(Parse(config).status().message()),
+    EXPECT_THAT(std::string(ParseStrictly(config).status().message()),
                 HasSubstr("moe_intermediate_size is 32769; it must be at most 32768 with 32 shared "
                           "experts"));
   }
@@ -147,7 +140,7 @@ TEST(MoeConfigTest, NumbersThatCannotBeAreRefused) {
   const auto refusal = [](const char* name, const json& value) {
     json config = json::parse(kQwen3);
     config[name] = value;
-    return std::string(Parse(config).status().message());
+    return std::string(ParseStrictly(config).status().message());
   };
   EXPECT_THAT(refusal("num_experts", 0), HasSubstr("num_experts is 0"));
   EXPECT_THAT(refusal("num_experts", 1 << 20), HasSubstr("num_experts is 1048576"));
@@ -162,9 +155,9 @@ TEST(MoeConfigTest, ActOrderIsRefused) {
   json config = json::parse(kQwen3);
   config["quantization_config"] = {
       {"quant_method", "gptq"}, {"bits", 4}, {"group_size", 128}, {"desc_act", false}};
-  EXPECT_TRUE(Parse(config).ok()) << Parse(config).status();
+  EXPECT_TRUE(ParseStrictly(config).ok()) << ParseStrictly(config).status();
   config["quantization_config"]["desc_act"] = true;
-  const absl::Status refused = Parse(config).status();
+  const absl::Status refused = ParseStrictly(config).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("desc_act"));
 }
@@ -181,7 +174,7 @@ TEST(MoeConfigTest, ExpertsOfALayerAreAllQuantisedOrNone) {
            {{"targets", {"Linear"}},
             {"weights",
              {{"num_bits", 4}, {"type", "int"}, {"strategy", "group"}, {"group_size", 128}}}}}}}};
-    return Parse(config).status();
+    return ParseStrictly(config).status();
   };
   EXPECT_TRUE(parse({"lm_head", "re:.*mlp[.]gate$"}).ok()) << parse({"lm_head"});
   EXPECT_TRUE(parse({"re:.*layers[.]3[.]mlp[.]experts.*"}).ok());
@@ -197,9 +190,9 @@ TEST(MoeConfigTest, ExpertsOfALayerAreAllQuantisedOrNone) {
 TEST(MoeConfigTest, TheExpertsOfAllLayersTogetherAreBounded) {
   json config = json::parse(kQwen3);
   config["num_hidden_layers"] = 512;
-  EXPECT_TRUE(Parse(config).ok());  // 65,536
+  EXPECT_TRUE(ParseStrictly(config).ok());  // 65,536
   config["num_hidden_layers"] = 513;
-  EXPECT_THAT(std::string(Parse(config).status().message()),
+  EXPECT_THAT(std::string(ParseStrictly(config).status().message()),
               HasSubstr("num_experts is 128; over all 513 layers there may be 65536 experts"));
 }
 
@@ -211,7 +204,7 @@ TEST(MoeConfigTest, GroupsMustDivideTheExpertsAndHoldThoseThatAreChosen) {
         "num_experts_per_tok": 6, "num_hidden_layers": 2, "vocab_size": 256})");
     config["n_group"] = num_groups;
     config["topk_group"] = num_chosen;
-    return std::string(Parse(config).status().message());
+    return std::string(ParseStrictly(config).status().message());
   };
   EXPECT_EQ(refusal(4, 2), "");
   EXPECT_THAT(refusal(3, 1), HasSubstr("it must divide the number of experts, 16"));
