@@ -4,7 +4,6 @@
 #include <map>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -98,9 +97,7 @@ class Choice {
     const std::string why =
         absl::StrCat(RankText(without, topology_), " has no GPU: ", ranks_[without].no_cuda());
     if (options_.device == DeviceOption::kCuda) {
-      const bool told = absl::StrContains(why, "--device cpu");
-      return Refusal(ExitCode::kUsage,
-                     absl::StrCat("--device cuda: ", why, told ? "" : "; use --device cpu"));
+      return Refusal(ExitCode::kUsage, absl::StrCat("--device cuda: ", why, "; use --device cpu"));
     }
     // A machine with a GPU is not meant to serve from the CPU.
     const auto idle = std::find_if(ranks_.begin(), ranks_.end(),

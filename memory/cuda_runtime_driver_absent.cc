@@ -4,8 +4,7 @@ namespace bulkhead {
 
 absl::StatusOr<std::vector<CudaDeviceIdentity>> ListCudaDevices() {
   return absl::UnimplementedError(
-      "this build has no CUDA: build it where nvcc is installed (-DBH_CUDA=ON insists), or use "
-      "--device cpu");
+      "this build has no CUDA: build it where nvcc is installed (-DBH_CUDA=ON insists)");
 }
 
 absl::StatusOr<std::unique_ptr<CudaDriver>> NewCudaRuntimeDriver(int) {

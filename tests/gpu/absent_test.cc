@@ -17,8 +17,8 @@ void ExpectAbsent(const absl::Status& status, const char* what, const char* reme
 }
 
 TEST(WithoutCuda, DevicesAreRefusedWithTheRemedy) {
-  ExpectAbsent(ListCudaDevices().status(), "no CUDA", "--device cpu");
-  ExpectAbsent(NewCudaRuntimeDriver(0).status(), "no CUDA", "--device cpu");
+  ExpectAbsent(ListCudaDevices().status(), "no CUDA", "nvcc");
+  ExpectAbsent(NewCudaRuntimeDriver(0).status(), "no CUDA", "nvcc");
 }
 
 TEST(WithoutCuda, NcclIsRefusedWithTheRemedy) {

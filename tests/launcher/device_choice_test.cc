@@ -13,7 +13,6 @@
 namespace bulkhead {
 namespace {
 
-using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 const absl::Status kNoDriver = absl::UnavailableError("there is no CUDA driver");
@@ -144,16 +143,6 @@ TEST(DeviceOptionTest, TheCpuIsNewsToABuildThatLookedForAGpu) {
   EXPECT_FALSE(news(cpu, {kNoDriver, kNoDriver}));
   const absl::Status no_cuda = absl::UnimplementedError("this build has no CUDA");
   EXPECT_EQ(news({}, {no_cuda, no_cuda}), !NvidiaDriverVersion().empty());
-}
-
-TEST(DeviceOptionTest, ARemedyThatTheReasonNamesIsNotRepeated) {
-  EngineOptions cuda;
-  cuda.device = DeviceOption::kCuda;
-  const absl::Status none = absl::UnimplementedError("build it with CUDA, or use --device cpu");
-  const absl::Status refused = RefusalOf(ChooseAll(cuda, 1, [&](int) {
-    return DevicesFound{none, none};
-  }));
-  EXPECT_THAT(std::string(refused.message()), EndsWith("with CUDA, or use --device cpu"));
 }
 
 TEST(DeviceOptionTest, TheCpuThatIsAskedForLooksForNoGpu) {
