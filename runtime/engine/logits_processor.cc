@@ -80,7 +80,9 @@ int64_t LogitsProcessor::MaxBytes(const LogitsParams& params, int64_t max_total_
   }
   bytes += longest * sizeof(TokenId);
   if (params.form != nullptr) {  // with masks in work, or that no other request has any longer
-    const size_t mask_bytes = static_cast<size_t>(params.form->trie().vocab_size()) / 4;
+    const structured::TokenTrie& trie = params.form->trie();
+    const size_t mask_bytes = static_cast<size_t>(trie.vocab_size()) / 4;
+    for (const auto& part : trie.parts()) bytes += part.byte.size() / 8;  // of a rule, in work
     bytes += 2 * sizeof(structured::Matcher) +
              (2 + static_cast<size_t>(max_drafted)) * (sizeof(Ahead) + mask_bytes);
   }

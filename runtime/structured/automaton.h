@@ -114,7 +114,7 @@ class Automaton {
   };
   struct LocalMask {
     std::vector<uint32_t> bits;
-    std::vector<uint32_t> leaving;  // nodes of the trie at which the rule ends, inside a token
+    std::vector<uint32_t> leaving;  // bits of the trie's nodes: the rule ends there, inside a token
   };
 
   // A mask while it is made. Of what is kept it needs the configurations named here alone, so that
@@ -128,7 +128,7 @@ class Automaton {
     int32_t after = -1;  // behind the rule; -1: nothing follows
     std::shared_ptr<LocalMask> mask;  // of the rule
     bool has_mask = false;            // to its end
-    size_t next_leaving = 0;
+    uint32_t next_leaving = 0;        // a node
     std::vector<int32_t>
         way;  // configurations, from the begin of a walk on to `node`, which is next
     uint32_t node = 0;
@@ -165,7 +165,7 @@ class Automaton {
   bool AddGroup(InWork& in_work);
   bool MakeLocalMask(InWork& in_work);
   bool Walk(InWork& in_work, int32_t configuration, uint32_t begin, uint32_t end, int depth,
-            uint32_t* bits, std::vector<uint32_t>* leaving);
+            uint32_t* bits, uint32_t* leaving);
   void BeginMask(int32_t configuration, InWork& in_work);
   void BeginGroup(InWork& in_work);
   int32_t KeepMask(int32_t configuration, int part, Mask bits);

@@ -225,8 +225,10 @@ bool Automaton::AddGroup(InWork& in_work) {
   } else {
     if (!MakeLocalMask(in_work)) return false;
     const std::vector<uint32_t>& leaving = in_work.mask->leaving;
-    for (size_t& next = in_work.next_leaving; in_work.after >= 0 && next < leaving.size(); ++next) {
-      const uint32_t node = leaving[next];
+    for (uint32_t& node = in_work.next_leaving; in_work.after >= 0 && node < num_nodes; ++node) {
+      const uint32_t rest = leaving[node / 32] >> (node % 32);
+      if (rest == 0) node |= 31;  // the last one of the word
+      if ((rest & 1) == 0) continue;
       if (!Walk(in_work, in_work.after, node + 1, trie.skip[node], trie.depth[node], bits, nullptr))
         return false;
     }
@@ -250,10 +252,11 @@ bool Automaton::MakeLocalMask(InWork& in_work) {
     if (in_work.mask == nullptr) {
       in_work.mask = std::make_shared<LocalMask>();
       in_work.mask->bits.resize(mask_words_);
+      in_work.mask->leaving.resize(trie_->parts()[part].byte.size() / 32 + 1);
     }
     LocalMask& mask = *in_work.mask;
     const auto num_nodes = static_cast<uint32_t>(trie_->parts()[part].byte.size());
-    if (!Walk(in_work, in_work.local, 0, num_nodes, 0, mask.bits.data(), &mask.leaving))
+    if (!Walk(in_work, in_work.local, 0, num_nodes, 0, mask.bits.data(), mask.leaving.data()))
       return false;
     configurations_[in_work.local].local[part] = static_cast<int32_t>(local_masks_.size());
     bytes_ += sizeof(LocalMask) + (mask_words_ + mask.leaving.capacity()) * sizeof(uint32_t);
@@ -273,7 +276,7 @@ void Automaton::SetTokens(const TokenTrie::Part& part, uint32_t node, uint32_t* 
 // Adds the tokens of the nodes [begin, end), which are below one of `depth` bytes after which
 // `configuration` holds; goes on where there is a way.
 bool Automaton::Walk(InWork& in_work, int32_t configuration, uint32_t begin, uint32_t end,
-                     int depth, uint32_t* bits, std::vector<uint32_t>* leaving) {
+                     int depth, uint32_t* bits, uint32_t* leaving) {
   const TokenTrie::Part& part = trie_->parts()[in_work.part];
   std::array<int32_t, TokenTrie::kMaxTokenBytes + 1> at;
   std::array<const int32_t*, TokenTrie::kMaxTokenBytes + 1> rows;
@@ -316,7 +319,8 @@ bool Automaton::Walk(InWork& in_work, int32_t configuration, uint32_t begin, uin
     if (next != kDead) {
       SetTokens(part, i, bits);
       const Threads& threads = configurations_[next].threads;
-      if (leaving != nullptr && has_children && threads[0] == kLeft) leaving->push_back(i);
+      if (leaving != nullptr && has_children && threads[0] == kLeft)
+        leaving[i / 32] |= uint32_t{1} << (i % 32);
       enters = has_children && threads.back() >= kNumEnds;
     }
     if (enters) enter(level + 1, next);
