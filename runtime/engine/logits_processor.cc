@@ -56,6 +56,11 @@ void FollowForm(absl::Span<const TokenId> emitted, LogitsParams& params) {
     if (matcher.is_finished() && matcher.is_complete()) params.complete_after = i + 1;
   }
   params.reached = std::make_shared<structured::Matcher>(params.form, matcher);
+  if (!params.reached_status.ok()) return;
+  params.reached_status = FormError(params.form->CheckPlaces());
+  if (!params.reached_status.ok()) {
+    params.reached = std::make_shared<structured::Matcher>(params.form, std::vector<TokenId>{});
+  }
 }
 
 LogitsProcessor::LogitsProcessor(LogitsParams params, std::vector<TokenId> end_ids)
@@ -84,7 +89,8 @@ int64_t LogitsProcessor::MaxBytes(const LogitsParams& params, int64_t max_total_
     const size_t mask_bytes = static_cast<size_t>(trie.vocab_size()) / 4;
     for (const auto& part : trie.parts()) bytes += part.byte.size() / 8;  // of a rule, in work
     bytes += 2 * sizeof(structured::Matcher) +
-             (2 + static_cast<size_t>(max_drafted)) * (sizeof(Ahead) + mask_bytes);
+             (2 + static_cast<size_t>(max_drafted)) *
+                 (sizeof(Ahead) + mask_bytes + structured::Automaton::kPlaceBytes);
   }
   if (params.penalises()) bytes += static_cast<size_t>(max_total_tokens) * sizeof(IdCount);
   return static_cast<int64_t>(bytes);

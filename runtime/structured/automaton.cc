@@ -6,6 +6,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/bytes.h"
 #include "base/check.h"
 
 namespace bulkhead::structured {
@@ -15,27 +16,33 @@ constexpr int32_t kComplete = 0;  // nodes: the end of the answer,
 constexpr int32_t kLeft = 1;      // and the end of the rule that a local mask is about
 constexpr int32_t kNumEnds = 2;
 constexpr int32_t kDead = 0;  // the configuration without threads
-constexpr size_t kFewThreads = 64;
 
 }  // namespace
 
 Automaton::Automaton(std::shared_ptr<const Grammar> grammar, const TokenTrie* trie,
-                     size_t max_bytes)
+                     size_t max_bytes, std::shared_ptr<Pool> pool)
     : grammar_(std::move(grammar)),
       trie_(trie),
       mask_words_((trie->vocab_size() + 31) / 32),
+      pool_(std::move(pool)),
       max_bytes_(max_bytes),
-      work_bytes_(max_bytes) {
+      work_bytes_(2 * max_bytes) {
   Reset();
   Threads threads;
   const Rule& root = grammar_->rule(grammar_->root());
   Close({root.start, kComplete, root.nests}, &threads);
   start_overflow_ = too_many_threads_;
   start_ = TakePlace(InternConfiguration(std::move(threads)));
+  own_bytes_ = max_bytes + 3 * bytes_;
+}
+
+Automaton::~Automaton() {
+  if (pool_ != nullptr) *pool_ += reserved_bytes_;
 }
 
 std::shared_ptr<Automaton> Automaton::Another(size_t max_bytes) const {
-  return std::make_shared<Automaton>(grammar_, trie_, max_bytes);
+  return std::make_shared<Automaton>(grammar_, trie_, max_bytes,
+                                     std::make_shared<Pool>(static_cast<int64_t>(max_bytes)));
 }
 
 void Automaton::Reset() {
@@ -98,6 +105,39 @@ int32_t Automaton::CopyConfiguration(const std::vector<Node>& nodes, const Threa
   return InternConfiguration(std::move(copied));
 }
 
+void Automaton::DropKept() {
+  Reset();
+  places_bytes_ = kept_bytes();
+  ReservePlaces();
+}
+
+// When nothing but places is kept, with those on the way of a mask.
+void Automaton::ReservePlaces() {
+  if (pool_ == nullptr) return;
+  const size_t num_places = places_.size() - free_places_.size();
+  const int64_t own = static_cast<int64_t>(own_bytes_ + num_places * kPlaceBytes);
+  const int64_t more =
+      std::max<int64_t>(0, 3 * static_cast<int64_t>(kept_bytes()) - own) - reserved_bytes_;
+  lacks_places_ = pool_->fetch_sub(more) < more && more > 0;
+  if (lacks_places_) {
+    *pool_ += more;
+  } else {
+    reserved_bytes_ += more;
+  }
+}
+
+absl::Status Automaton::NoPlaces() const {
+  return absl::UnavailableError(
+      absl::StrCat("the grammar's states take ", FormatBytes(static_cast<int64_t>(kept_bytes())),
+                   ", more than other grammars have left; try again when there are fewer, or make "
+                   "alternatives and repetitions differ earlier"));
+}
+
+absl::Status Automaton::CheckPlaces() {
+  const absl::MutexLock lock(&mutex_);
+  return StartWork(0);
+}
+
 // All that is kept but the places and these configurations, which get other ids, is dropped. The
 // work of it is not the grammar's.
 void Automaton::KeepOnly(absl::Span<int32_t> configurations) {
@@ -109,16 +149,14 @@ void Automaton::KeepOnly(absl::Span<int32_t> configurations) {
   std::copy(places_.begin() + static_cast<int64_t>(num_places), places_.end(),
             configurations.begin());
   places_.resize(num_places);
-  work_bytes_ = std::max(work_bytes_, kept_bytes());
+  ReservePlaces();
+  work_bytes_ = std::max(work_bytes_, 2 * kept_bytes());
 }
 
 size_t Automaton::SetMaxBytes(size_t max_bytes) {
   const absl::MutexLock lock(&mutex_);
   max_bytes_ = max_bytes;
-  if (kept_bytes() > 2 * std::max(max_bytes_, 2 * places_bytes_)) {
-    Reset();
-    places_bytes_ = kept_bytes();
-  }
+  if (kept_bytes() > std::max(2 * max_bytes_, 3 * places_bytes_)) DropKept();
   return bytes_;
 }
 
@@ -127,15 +165,13 @@ size_t Automaton::bytes() const {
   return bytes_;
 }
 
-void Automaton::StartWork(int64_t max_work) {
+absl::Status Automaton::StartWork(int64_t max_work) {
   work_done_ = 0;
   too_many_threads_ = start_overflow_;
-  if (kept_bytes() > std::max(max_bytes_, 2 * places_bytes_)) {
-    Reset();
-    places_bytes_ = kept_bytes();
-  }
-  work_bytes_ = std::max(max_bytes_, 2 * places_bytes_);
+  if (lacks_places_ || kept_bytes() > std::max(max_bytes_, 2 * places_bytes_)) DropKept();
+  work_bytes_ = std::max(2 * max_bytes_, 3 * places_bytes_);
   max_work_ = work_done_ + max_work;
+  return lacks_places_ ? NoPlaces() : absl::OkStatus();
 }
 
 void Automaton::EndWork(int64_t* work) {
@@ -305,13 +341,15 @@ void Automaton::DropPlace(int32_t place) {
   DropMaking(place);
   places_[place] = -1;
   free_places_.push_back(place);
+  if (reserved_bytes_ > 0 || lacks_places_) DropKept();
 }
 
 absl::StatusOr<size_t> Automaton::Advance(int32_t place, absl::string_view bytes, int64_t max_work,
                                           int64_t* work) {
   const absl::MutexLock lock(&mutex_);
-  StartWork(max_work);
+  const absl::Status started = StartWork(max_work);
   const absl::Cleanup end = [&] { EndWork(work); };
+  if (!started.ok()) return started;
   int32_t at = places_[place];
   size_t done = 0;
   while (done < bytes.size() && (done == 0 || !is_too_much())) {
@@ -320,6 +358,7 @@ absl::StatusOr<size_t> Automaton::Advance(int32_t place, absl::string_view bytes
     at = row != nullptr && (*row)[byte] >= 0 ? (*row)[byte] : Step(at, byte);
     if (too_many_threads_) return TooManyThreads();
     if (is_full()) KeepOnly(absl::MakeSpan(&at, 1));
+    if (lacks_places_) return NoPlaces();
     if (at == kDead) {
       return absl::InvalidArgumentError(
           absl::StrCat("the grammar does not allow \"", absl::CHexEscape(bytes), "\" here"));
@@ -350,18 +389,6 @@ bool Automaton::may_go_on(int32_t place) const {
   const absl::MutexLock lock(&mutex_);
   const Threads& threads = configurations_[places_[place]].threads;
   return !threads.empty() && threads.back() >= kNumEnds;
-}
-
-bool Automaton::FindMasks(int32_t place, Masks* masks) {
-  const absl::MutexLock lock(&mutex_);
-  for (int part = 0; part < 2; ++part) {
-    const Configuration& at = configurations_[places_[place]];
-    if (at.saturated[part] < 0 && at.threads.size() > kFewThreads) return false;
-    const int32_t id = configurations_[Saturated(places_[place], part)].mask[part];
-    if (id < 0) return false;
-    (*masks)[part] = masks_[id];
-  }
-  return true;
 }
 
 }  // namespace bulkhead::structured

@@ -36,13 +36,22 @@ class Automaton {
   // Of the masks of one place, in all calls. Beyond: RESOURCE_EXHAUSTED, which is kept as the masks
   // are; UNAVAILABLE where something was dropped on the way, so that less may do with more memory.
   static constexpr int64_t kMaxMaskWork = 32 * kMaxWork;
+  // What a place may have of memory. Its answer is charged for it.
+  static constexpr int64_t kPlaceBytes = 16 << 10;
+  // Bytes for the places of several automata that need more: what is left.
+  using Pool = std::atomic<int64_t>;
 
   // `trie` must outlive it. What it keeps is dropped when it is more than `max_bytes`, and twice as
   // much as the places in answers were the last time; in the midst of a token or mask when it is
-  // twice that. Less memory is more work, but no other mask. RESOURCE_EXHAUSTED depends neither on
-  // it nor on what others have left, where it is for kMaxThreads; for the work a place has it only
-  // if its masks need more than kMaxMaskWork with nothing kept, and may be spared it by what is.
-  Automaton(std::shared_ptr<const Grammar> grammar, const TokenTrie* trie, size_t max_bytes);
+  // twice or three times that. Less memory is more work, but no other mask. RESOURCE_EXHAUSTED
+  // depends neither on it nor on what others have left, where it is for kMaxThreads; for the work a
+  // place has it only if its masks need more than kMaxMaskWork with nothing kept, and may be spared
+  // it by what is. Places, and where a mask in work is, are not dropped: three times their bytes
+  // are in own_bytes(), kPlaceBytes for each place and what is taken of `pool` (null: as
+  // much as needed). UNAVAILABLE, of a token or mask, where the pool has less.
+  Automaton(std::shared_ptr<const Grammar> grammar, const TokenTrie* trie, size_t max_bytes,
+            std::shared_ptr<Pool> pool = nullptr);
+  ~Automaton();
 
   // In any thread. Drops what is more than may be in the midst of a mask; returns what is kept.
   size_t SetMaxBytes(size_t max_bytes);
@@ -52,7 +61,8 @@ class Automaton {
   using Mask = std::vector<uint32_t>;
   using Masks = std::array<std::shared_ptr<const Mask>, 2>;
 
-  // Of the same grammar and trie, which both must outlive it, with nothing kept.
+  // Of the same grammar and trie, which both must outlive it, with nothing kept and a pool of its
+  // own of as many bytes.
   std::shared_ptr<Automaton> Another(size_t max_bytes) const;
 
   // A place in an answer, kept for one matcher until Drop.
@@ -60,6 +70,8 @@ class Automaton {
   int32_t CopyPlace(int32_t place);
   int32_t CopyPlace(const Automaton& another, int32_t place);
   void DropPlace(int32_t place);
+  // UNAVAILABLE as of a token: behind a copy of another automaton's place.
+  absl::Status CheckPlaces();
 
   // Moves on by some of the token's bytes, at least one, and returns how many: all, unless that is
   // more than `max_work`. INVALID_ARGUMENT, and no move, if the grammar does not allow them. Adds
@@ -76,6 +88,8 @@ class Automaton {
 
   const TokenTrie& trie() const { return *trie_; }
   size_t bytes() const;  // of memory, without the grammar
+  // The first `max_bytes`, and those that the begin of answers has, three times.
+  size_t own_bytes() const { return own_bytes_; }
   int64_t num_masks_made() const { return num_masks_made_; }
   int64_t total_work() const { return total_work_; }  // so far
 
@@ -175,17 +189,22 @@ class Automaton {
   void SetTokens(const TokenTrie::Part& part, uint32_t node, uint32_t* bits) const;
 
   void Reset();
+  void DropKept();
+  void ReservePlaces();
+  absl::Status NoPlaces() const;
   void KeepOnly(absl::Span<int32_t> configurations);
-  void StartWork(int64_t max_work);
+  absl::Status StartWork(int64_t max_work);
   void EndWork(int64_t* work);
   size_t kept_bytes() const { return bytes_ - making_bytes_; }
-  bool is_full() const { return kept_bytes() > 2 * work_bytes_; }
+  bool is_full() const { return kept_bytes() > work_bytes_; }
   bool is_too_much() const { return work_done_ > max_work_; }
 
   mutable absl::Mutex mutex_;  // of all below that is not const or atomic
   const std::shared_ptr<const Grammar> grammar_;
   const TokenTrie* const trie_;
   const size_t mask_words_;
+  const std::shared_ptr<Pool> pool_;
+  size_t own_bytes_ = 0;
   size_t max_bytes_;
 
   std::vector<Node> nodes_;
@@ -200,9 +219,11 @@ class Automaton {
   std::vector<int32_t> places_;                                    // configurations; -1: free
   std::vector<int32_t> free_places_;
   size_t bytes_ = 0;
-  size_t making_bytes_ = 0;  // of bytes_
-  size_t places_bytes_ = 0;  // what was left when all else was dropped
-  size_t work_bytes_ = 0;    // that may be kept during the work
+  size_t making_bytes_ = 0;     // of bytes_
+  size_t places_bytes_ = 0;     // what was left when all else was dropped
+  size_t work_bytes_ = 0;       // that may be kept during the work
+  int64_t reserved_bytes_ = 0;  // of the pool
+  bool lacks_places_ = false;   // the pool has too little
   int64_t work_done_ = 0, max_work_ = kMaxWork, num_masks_made_ = 0;
   std::atomic<int64_t> total_work_ = 0;
   int32_t start_ = -1;  // a place

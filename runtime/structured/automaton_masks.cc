@@ -13,6 +13,7 @@ constexpr int32_t kLeft = 1;
 constexpr int32_t kNumEnds = 2;
 constexpr int32_t kDead = 0;
 constexpr int32_t kRefused = -2;  // a mask that needs too much work
+constexpr size_t kFewThreads = 64;
 
 absl::Status TooMuchWork(bool for_lack_of_memory) {
   const int64_t millions = Automaton::kMaxMaskWork / 1'000'000;
@@ -97,10 +98,23 @@ absl::Status Automaton::TooManyThreads() {
                    " states at once; make alternatives and repetitions differ earlier"));
 }
 
+bool Automaton::FindMasks(int32_t place, Masks* masks) {
+  const absl::MutexLock lock(&mutex_);
+  for (int part = 0; part < 2; ++part) {
+    const Configuration& at = configurations_[places_[place]];
+    if (at.saturated[part] < 0 && at.threads.size() > kFewThreads) return false;
+    const int32_t id = configurations_[Saturated(places_[place], part)].mask[part];
+    if (id < 0) return false;
+    (*masks)[part] = masks_[id];
+  }
+  return true;
+}
+
 absl::StatusOr<bool> Automaton::MakeMasks(int32_t place, Masks* masks, int64_t* work) {
   const absl::MutexLock lock(&mutex_);
-  StartWork(kMaxWork);
+  const absl::Status started = StartWork(kMaxWork);
   const absl::Cleanup end = [&] { EndWork(work); };
+  if (!started.ok()) return started;
   if (too_many_threads_) return TooManyThreads();
   std::unique_ptr<Making>& entry = makings_[place];
   if (entry == nullptr) entry = std::make_unique<Making>();
@@ -113,6 +127,8 @@ absl::StatusOr<bool> Automaton::MakeMasks(int32_t place, Masks* masks, int64_t* 
     *masks = making.masks;
   } else if (too_many_threads_) {
     made = TooManyThreads();
+  } else if (lacks_places_) {
+    made = NoPlaces();
   } else if (making.work > kMaxMaskWork || !making.in_work.has_value()) {
     int32_t& mask = configurations_[Saturated(places_[place], part)].mask[part];
     if (!making.dropped) mask = kRefused;
@@ -310,6 +326,7 @@ bool Automaton::Walk(InWork& in_work, int32_t configuration, uint32_t begin, uin
         at[level + 1] = next;
         keep_way(level + 1);
         KeepOnly({});
+        if (lacks_places_) return false;
         take_way();
         next = at[level + 1];
       }

@@ -175,7 +175,8 @@ TEST(LogitsProcessorTest, BytesAreOfParametersAndOfATokenCountForEachToken) {
 }
 
 // Tokens a, b, ab, c and the end, id 4, in a vocabulary of 40 ids.
-LogitsParams FormOf(const char* pattern) {
+LogitsParams FormOf(const std::string& pattern, size_t max_bytes = size_t{1} << 20,
+                    std::shared_ptr<structured::Automaton::Pool> pool = nullptr) {
   static const auto* const trie = [] {
     std::vector<std::string> tokens = {"a", "b", "ab", "c"};
     tokens.resize(40);
@@ -183,7 +184,7 @@ LogitsParams FormOf(const char* pattern) {
   }();
   LogitsParams params;
   params.form = std::make_shared<structured::Automaton>(*structured::Grammar::Regex(pattern), trie,
-                                                        size_t{1} << 20);
+                                                        max_bytes, std::move(pool));
   return params;
 }
 
@@ -221,6 +222,21 @@ TEST(LogitsProcessorTest, TokensBeforeThePlaceReachedInTheFormAreNotFollowedAgai
   ASSERT_TRUE(processor.Add(2).ok());
   EXPECT_TRUE(processor.is_complete());
   EXPECT_EQ(Kept(processor), std::vector<TokenId>{4});
+}
+
+TEST(LogitsProcessorTest, APlaceReachedThatNeedsMoreThanThePoolHasIsRefused) {
+  std::string pattern = "a+";
+  for (int i = 0; i < 200; ++i) absl::StrAppend(&pattern, "|(a|b){0,300}c", i);
+  LogitsParams params = FormOf(pattern, 1000, std::make_shared<structured::Automaton::Pool>(0));
+  FollowForm({0, 0}, params);
+  EXPECT_EQ(params.reached_status.code(), absl::StatusCode::kResourceExhausted);
+  LogitsProcessor processor(params, {4});
+  processor.Begin({7, 0, 0}, 1, 10);
+  std::vector<float> logits(40, 1.0F);
+  EXPECT_TRUE(processor.Prepare({}, &work_left));
+  EXPECT_EQ(processor.Apply(absl::MakeSpan(logits)), params.reached_status);
+  // The next one finds what it takes.
+  EXPECT_TRUE(params.form->CheckPlaces().ok());
 }
 
 TEST(LogitsProcessorTest, OnlyTokensOfTheFormAreLeftAndItsEndWhereItIsComplete) {

@@ -216,5 +216,88 @@ TEST(MaskWorkTest, ATokenThatIsMoreThanACallsWorkIsAcceptedInSeveral) {
   EXPECT_EQ(MaskOf(in_parts, &masks), MaskOf(at_once, &masks));
 }
 
+// Arrays in which each level doubles the states, `levels` deep, and others behind them.
+std::string NestedAlternatives(int levels) {
+  std::string schema = R"({"$ref":"#/$defs/L0","$defs":{)";
+  for (int i = 0; i < levels; ++i) {
+    absl::StrAppend(&schema, "\"L", i, R"(":{"anyOf":[)");
+    for (const int most : {2, 3}) {
+      absl::StrAppend(&schema, most > 2 ? "," : "", R"({"type":"array","items":{"$ref":"#/$defs/L)",
+                      i + 1, R"("},"minItems":1,"maxItems":)", most, "}");
+    }
+    absl::StrAppend(&schema, "]},");
+  }
+  const std::string last = absl::StrCat("L", levels);
+  return absl::StrCat(schema, "\"", last, R"(":{"anyOf":[{"type":"null"},{"type":"array","items":)",
+                      R"({"$ref":"#/$defs/)", last, R"("}}]}}})");
+}
+
+TEST(MaskWorkTest, PlacesOfManyStatesEndWhereThePoolDoes) {
+  const auto grammar = Grammar::JsonSchema(NestedAlternatives(10));
+  ASSERT_TRUE(grammar.ok()) << grammar.status();
+  constexpr int64_t kPoolBytes = int64_t{64} << 20;
+  constexpr size_t kMost = size_t{1} << 20;
+  const auto pool = std::make_shared<Automaton::Pool>(kPoolBytes);
+  const int32_t open = '[' - ' ';
+  std::vector<std::unique_ptr<Matcher>> matchers;
+  absl::Status refused;
+  int64_t accepted = 0;
+  // Each of another automaton, as grammars differ; held where they are.
+  while (refused.ok() && matchers.size() < 64) {
+    matchers.push_back(std::make_unique<Matcher>(
+        std::make_shared<Automaton>(*grammar, &Trie(), kMost, pool), absl::Span<const int32_t>()));
+    for (int i = 0; i < 40 && refused.ok(); ++i) refused = matchers.back()->Accept(open);
+    accepted += refused.ok() ? 1 : 0;
+    EXPECT_GE(pool->load(), 0);
+  }
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << refused;
+  EXPECT_THAT(refused.message(), HasSubstr("try again when there are fewer"));
+  EXPECT_GE(accepted, 1);
+  // A place of few states needs nothing of it.
+  Matcher plain(std::make_shared<Automaton>(*Grammar::JsonObject(), &Trie(), kMost, pool), {});
+  int calls = 0;
+  EXPECT_TRUE(MaskOf(plain, &calls).ok());
+  EXPECT_TRUE(plain.Accept('{' - ' ').ok());
+  // What one has is another's when it ends.
+  matchers.erase(matchers.begin());
+  matchers.pop_back();
+  Matcher next(std::make_shared<Automaton>(*grammar, &Trie(), kMost, pool), {});
+  for (int i = 0; i < 40; ++i) ASSERT_TRUE(next.Accept(open).ok()) << i;
+  matchers.clear();
+  EXPECT_LT(pool->load(), kPoolBytes);
+  EXPECT_EQ(Matcher(next, {}).is_complete(), false);
+}
+
+TEST(MaskWorkTest, PlacesOfManyStatesOfManyGrammarsStayInTheBudget) {
+  constexpr size_t kBytes = size_t{32} << 20;
+  GrammarCache cache(Tokens, Trie().vocab_size(), kBytes);
+  std::vector<std::shared_ptr<Automaton>> automata;
+  std::vector<std::unique_ptr<Matcher>> matchers;
+  int refused = 0;
+  for (int i = 0; i < 24; ++i) {
+    const auto automaton = cache.Get({.form = GrammarSpec::Form::kJsonSchema,
+                                      .texts = {NestedAlternatives(9)},
+                                      .prefix = absl::StrCat(i)});
+    ASSERT_TRUE(automaton.ok()) << automaton.status();
+    automata.push_back(*automaton);
+    matchers.push_back(std::make_unique<Matcher>(*automaton, absl::Span<const int32_t>()));
+    for (const char digit : absl::StrCat(i)) ASSERT_TRUE(matchers.back()->Accept(digit - ' ').ok());
+    absl::Status status;
+    for (int level = 0; level < 40 && status.ok(); ++level) {
+      status = matchers.back()->Accept('[' - ' ');
+    }
+    if (!status.ok()) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+      ++refused;
+      matchers.pop_back();  // as the answer ends
+    }
+    size_t bytes = cache.charged_bytes();
+    for (const auto& one : automata) bytes += one->bytes();
+    EXPECT_LE(bytes, kBytes) << i;
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_GT(matchers.size(), 0);
+}
+
 }  // namespace
 }  // namespace bulkhead::structured
