@@ -108,7 +108,9 @@ struct SliceBlocks {
 SliceBlocks BlocksOf(const Product& product, int slice) {
   const int64_t begin = product.k_borders[slice];
   const int64_t inputs = product.k_borders[slice + 1] - begin;
-  const int64_t block_inputs = product.num_slices == 1 ? kLongBlockInputs : kBlockInputs;
+  int64_t block_inputs = product.num_slices == 1 ? kLongBlockInputs : kBlockInputs;
+  // Words of pairs take half of the room.
+  if (product.in_bf16 && kWordsPerPair == 1) block_inputs = 2 * kBlockInputs;
   SliceBlocks blocks{begin, inputs, inputs == 0 ? 1 : CeilDiv(inputs, block_inputs), nullptr};
   static_assert(kBlockInputs % 2 == 0 && kLongBlockInputs % 2 == 0);
   if (product.quantized == nullptr || inputs == 0) return blocks;

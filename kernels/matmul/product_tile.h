@@ -115,6 +115,15 @@ BH_INLINE void StoreSums(const Tile& tile, const Sums<kRows, kVectors>& sums) {
   }
 }
 
+// What is stored when the tile is done: rows of `dest` may lie pages apart.
+template <int kRows, int kFirst, int kVectors>
+BH_INLINE void PrefetchDest(const Tile& tile) {
+  const float* row = tile.dest + kFirst * kLanes;
+  for (int r = 0; r < kRows; ++r, row += tile.dest_stride) {
+    for (int v = 0; v < kVectors; ++v) Prefetch(row + v * kLanes);
+  }
+}
+
 // Few rows read on at once, into the first cache; many come to the next panel much later.
 template <int64_t kBytes, bool kIsForLater>
 BH_INLINE void PrefetchStep(const char* p) {
@@ -150,6 +159,7 @@ template <bool kPackedX, int kRows, int kFirst, int kVectors>
 void RunPairs(const Tile& tile, Ahead ahead) {
   Sums<kRows, kVectors> sums;
   StartSums<kRows, kFirst, kVectors>(tile, sums);
+  if constexpr (kPackedX) PrefetchDest<kRows, kFirst, kVectors>(tile);
   // Joins are in the mode of all other sums.
   InFlushMode(sums, [&]() { AddPairs<kPackedX, kRows, kFirst, kVectors>(tile, ahead, sums); });
   JoinSums<kRows, kFirst, kVectors>(tile, sums);
@@ -177,6 +187,7 @@ void RunTile(const Tile& tile, Ahead ahead) {
   constexpr int kNumbers = Panel::kNumbers;
   Sums<kRows, kVectors> sums;
   StartSums<kRows, kFirst, kVectors>(tile, sums);
+  if constexpr (kPackedX) PrefetchDest<kRows, kFirst, kVectors>(tile);
   const float* x = tile.x;
   const char* w = tile.weight;
   const int64_t row_stride = kPackedX ? 1 : tile.x_stride;
