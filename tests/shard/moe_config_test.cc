@@ -68,6 +68,22 @@ TEST(MoeConfigTest, Glm45AirHasAFirstDenseLayerAndASharedExpert) {
   EXPECT_EQ(config.rope.partial_rotary_factor, 0.5);
 }
 
+TEST(MoeConfigTest, MiniMaxTurnsAsManyColumnsAsItSaysElseWholeHeads) {
+  json config = json::parse(ReadFile(BH_TEST_DATA "/models/minimax_m2_bf16/config.json"));
+  config.erase("rope_parameters");
+  const auto turned = [&config] {
+    const ModelConfig model = ParseOk(config.dump().c_str());
+    return RotaryDim(model.rope, model.head_dim);
+  };
+  EXPECT_EQ(turned(), 16);   // in vLLM and transformers, too
+  config["rotary_dim"] = 8;  // published: 64 of 128
+  EXPECT_EQ(turned(), 8);
+  config["rotary_dim"] = 12;
+  EXPECT_EQ(turned(), 12);
+  config["rope_parameters"] = {{"partial_rotary_factor", 0.25}, {"rope_type", "default"}};
+  EXPECT_EQ(turned(), 4);
+}
+
 TEST(MoeConfigTest, SharedExpertsTogetherAreNoWiderThanAnMlp) {
   for (const char* family : {"deepseek_v2_bf16", "glm4_moe_bf16"}) {
     json config =
