@@ -100,6 +100,15 @@ void AddEosTokenIds(ConfigFields& fields, ModelConfig& config) {
   }
 }
 
+// Whose field counts, the nested or the outer one, differs between transformers' versions: either
+// may say so, and an lm_head of the checkpoint's own overrules both.
+void ReadTies(ConfigFields& outer, ConfigFields& fields, ModelConfig& config) {
+  const std::optional<bool> of_whole = outer.Bool("tie_word_embeddings");
+  const std::optional<bool> of_text = fields.Bool("tie_word_embeddings");
+  if (!of_whole.has_value() && !of_text.has_value()) return;
+  config.tie_word_embeddings = of_whole.value_or(false) || of_text.value_or(false);
+}
+
 // A warning per unknown field, or the refusal of the first.
 absl::Status TakeUnknownNames(absl::string_view source, const std::vector<std::string>& names,
                               UnknownFields unknown_fields, std::vector<std::string>& warnings) {
@@ -175,10 +184,7 @@ absl::Status ParseModel(const nlohmann::json& object, absl::string_view source,
   ReadDType(fields, config);
   if (nested.has_value()) ReadDType(outer, config);
   config.family->read_config(fields, config);
-  for (ConfigFields* stated : {&outer, &fields}) {  // the nested one wins
-    config.tie_word_embeddings =
-        stated->Bool("tie_word_embeddings").value_or(config.tie_word_embeddings);
-  }
+  ReadTies(outer, fields, config);
   AddEosTokenIds(fields, config);
   if (nested.has_value()) {
     parsed.warnings.push_back(absl::StrCat(source, ": of ", config.architecture,

@@ -40,7 +40,6 @@ void ReadYarn(ConfigFields& nested, ConfigFields& fields, RopeConfig& rope) {
           ? YarnMscale(rope.factor, mscale) / YarnMscale(rope.factor, mscale_all_dim)
           : YarnMscale(rope.factor, 1);
   rope.attention_factor = nested.Number("attention_factor", 1e-6, kMaxFactor).value_or(by_default);
-  rope.llama_4_scaling_beta = nested.Number("llama_4_scaling_beta", 0, kMaxFactor).value_or(0);
 }
 
 void ReadLongRope(ConfigFields& nested, ConfigFields& fields, RopeConfig& rope) {
@@ -114,6 +113,10 @@ RopeConfig ReadObject(const nlohmann::json& object, ConfigFields& fields, const 
   const bool may_be_proportional = outer.scaling == RopeScaling::kProportional;
   if (may_be_proportional) rope.partial_rotary_factor = 1;
   ReadScaling(nested, fields, newer, may_be_proportional, defaults.reads_alpha, rope);
+  rope.llama_4_scaling_beta = nested.Number("llama_4_scaling_beta", 0, kMaxFactor).value_or(0);
+  if (rope.llama_4_scaling_beta != 0) {  // q is scaled by it whatever the type
+    rope.original_max_position_embeddings = OriginalContext(nested, fields);
+  }
   const std::optional<double> theta = nested.Number("rope_theta", kMinTheta, kMaxTheta);
   if (theta.has_value()) {
     if (!fields.IsNullOrMissing("rope_theta") && *theta != outer.theta) {

@@ -8,8 +8,10 @@
 #include <set>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/digest.h"
 #include "base/json.h"
 #include "base/status.h"
@@ -233,6 +235,21 @@ std::map<int, LocatedTensor> TensorIndex::Tables(const ModelConfig& config) cons
     if (row.held_as == HeldAs::kTable && found != tensors_.end()) tables[row.slot] = found->second;
   }
   return tables;
+}
+
+const FamilySpec* TensorIndex::FamilyOfNames(const ModelConfig& config,
+                                             FamilySpecs families) const {
+  const auto has_its_names = [&](const FamilySpec* family) {
+    ModelConfig named = config;
+    named.family = family;
+    return Tables(named).contains(kEmbedding);
+  };
+  if (has_its_names(config.family)) return config.family;
+  for (const FamilySpec* whole : families) {
+    const std::vector<std::string> texts = absl::StrSplit(whole->text_model_types, ',');
+    if (absl::c_linear_search(texts, config.model_type) && has_its_names(whole)) return whole;
+  }
+  return config.family;
 }
 
 bool TensorIndex::HasLmHead(const ModelConfig& config) const {

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "shard/family_spec.h"
 #include "shard/model_config.h"
 #include "shard/safetensors.h"
 #include "shard/tensor_row.h"
@@ -36,6 +37,7 @@ class TensorIndex {
   // With any shape and format; null where there is none. Lives as long as the index.
   const LocatedTensor* FindAny(absl::string_view name) const;
   absl::Status CheckAgainst(const ModelConfig& config) const;
+  const FamilySpec* FamilyOfNames(const ModelConfig& config, FamilySpecs families) const;
   bool HasLmHead(const ModelConfig& config) const;
   absl::StatusOr<bool> HasOwnLmHead(const ModelConfig& config) const;
   uint64_t Fingerprint() const;

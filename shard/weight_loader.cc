@@ -146,6 +146,10 @@ class SafetensorsCheckpoint : public Checkpoint {
     return RefuseModel(index_.CheckAgainst(config));
   }
 
+  const FamilySpec* FamilyOfNames(const ModelConfig& config, FamilySpecs families) const override {
+    return index_.FamilyOfNames(config, families);
+  }
+
   bool HasLmHead(const ModelConfig& config) const override { return index_.HasLmHead(config); }
 
   absl::StatusOr<bool> HasOwnLmHead(const ModelConfig& config) const override {

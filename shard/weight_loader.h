@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "memory/linear.h"
+#include "shard/family_spec.h"
 #include "shard/model_config.h"
 #include "shard/shard_plan.h"
 #include "shard/tensor_row.h"
@@ -44,6 +45,11 @@ class Checkpoint {
   // is there that the config has no place for. NOT_FOUND, INVALID_ARGUMENT or UNIMPLEMENTED (number
   // format) with exit code 3, naming file and tensor.
   virtual absl::Status CheckAgainst(const ModelConfig& config) const = 0;
+
+  // The family whose names the tensors have: the config's, or the multimodal one whose text part it
+  // is, since transformers saves that part, as a model of its own, under the names it had.
+  virtual const FamilySpec* FamilyOfNames(const ModelConfig& config,
+                                          FamilySpecs families) const = 0;
 
   // Whether there is an lm_head.
   virtual bool HasLmHead(const ModelConfig& config) const = 0;

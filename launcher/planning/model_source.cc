@@ -235,6 +235,8 @@ absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weight
   absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = Checkpoint::Open(source.dir);
   if (checkpoint.ok()) {
     source.checkpoint = *std::move(checkpoint);
+    ModelConfig& model = source.config.model;
+    model.family = source.checkpoint->FamilyOfNames(model, AllFamilySpecs());
     DoWithoutLmHead(source);
     BH_RETURN_IF_ERROR(UntieDifferentLmHead(source));
     BH_RETURN_IF_ERROR(source.checkpoint->CheckAgainst(source.config.model));

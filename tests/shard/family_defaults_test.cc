@@ -140,6 +140,20 @@ TEST(FamilyDefaultsTest, ASilentGptOssHasYarn) {
   EXPECT_EQ(ParseOk(config).rope.scaling, RopeScaling::kNone);
 }
 
+TEST(FamilyDefaultsTest, Ministral3ScalesQWhateverTheTypeOfItsRope) {
+  json config = Silent("ministral3");
+  config["rope_parameters"] = json::parse(R"({"rope_type": "default", "rope_theta": 1e6,
+      "llama_4_scaling_beta": 0.2, "original_max_position_embeddings": 64})");
+  const auto parsed = ParseStrictly(config);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->model.rope.scaling, RopeScaling::kNone);
+  EXPECT_EQ(parsed->model.q_scale_beta, 0.2);
+  EXPECT_EQ(parsed->model.q_scale_context, 64);
+  config["rope_parameters"].erase("original_max_position_embeddings");
+  EXPECT_THAT(std::string(ParseStrictly(config).status().message()),
+              HasSubstr("rope_parameters.original_max_position_embeddings"));
+}
+
 TEST(FamilyDefaultsTest, ASilentMinistral3HasYarnAndScalesQInEitherCheckpoint) {
   json multimodal = Silent("mistral3");
   multimodal["text_config"]["model_type"] = "ministral3";

@@ -68,6 +68,36 @@ TEST(MoeConfigTest, Glm45AirHasAFirstDenseLayerAndASharedExpert) {
   EXPECT_EQ(config.rope.partial_rotary_factor, 0.5);
 }
 
+TEST(MoeConfigTest, MiniMaxTurnsAsManyColumnsAsItSaysElseWholeHeads) {
+  json config = json::parse(ReadFile(BH_TEST_DATA "/models/minimax_m2_bf16/config.json"));
+  config.erase("rope_parameters");
+  const auto turned = [&config] {
+    const ModelConfig model = ParseOk(config.dump().c_str());
+    return RotaryDim(model.rope, model.head_dim);
+  };
+  EXPECT_EQ(turned(), 16);   // in vLLM and transformers, too
+  config["rotary_dim"] = 8;  // published: 64 of 128
+  EXPECT_EQ(turned(), 8);
+  config["rotary_dim"] = 12;
+  EXPECT_EQ(turned(), 12);
+  config["rope_parameters"] = {{"partial_rotary_factor", 0.25}, {"rope_type", "default"}};
+  EXPECT_EQ(turned(), 4);
+}
+
+TEST(MoeConfigTest, AWindowOfQwen2MoeIsInEverySecondOneOfTheLowerLayers) {
+  json config = json::parse(ReadFile(BH_TEST_DATA "/models/qwen2_moe_bf16/config.json"));
+  config.erase("layer_types");
+  config["num_hidden_layers"] = 6;
+  config["use_sliding_window"] = true;
+  config["sliding_window"] = 24;
+  config["max_window_layers"] = 3;
+  const ModelConfig model = ParseOk(config.dump().c_str());
+  EXPECT_THAT(model.layer_uses_window,
+              testing::ElementsAre(true, false, true, false, false, false));
+  config["use_sliding_window"] = false;
+  EXPECT_EQ(ParseOk(config.dump().c_str()).WindowOf(0), 0);
+}
+
 TEST(MoeConfigTest, SharedExpertsTogetherAreNoWiderThanAnMlp) {
   for (const char* family : {"deepseek_v2_bf16", "glm4_moe_bf16"}) {
     json config =

@@ -8,6 +8,8 @@
 
 #include "base/exit_code.h"
 #include "nlohmann/json.hpp"
+#include "runtime/model/family.h"
+#include "shard/family_spec.h"
 #include "shard/weight_loader.h"
 #include "tests/shard/checkpoint_files.h"
 
@@ -206,6 +208,21 @@ TEST(TensorIndexTest, KnownSurplusIsPassedOver) {
   EXPECT_TRUE(Check(tensors, config).ok());
   config.tie_word_embeddings = true;
   EXPECT_TRUE(Check(tensors, config).ok()) << "lm_head is there, and tied";
+}
+
+TEST(TensorIndexTest, ATextPartMayHaveTheNamesThatItHadInAMultimodalCheckpoint) {
+  const ModelConfig config = FixtureConfig(BH_TEST_DATA "/models/qwen3_5_moe_bf16");
+  const auto architecture = [&config](const char* tensor) -> std::string {
+    const TemporaryFolder folder;
+    WriteFile(folder.File("model.safetensors"), SafetensorsBytes({{tensor, "F32", {1}, "wxyz"}}));
+    const auto checkpoint = Checkpoint::Open(folder.path());
+    EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
+    return (*checkpoint)->FamilyOfNames(config, AllFamilySpecs())->architecture;
+  };
+  EXPECT_EQ(architecture("model.embed_tokens.weight"), "Qwen3_5MoeForCausalLM");
+  EXPECT_EQ(architecture("model.language_model.embed_tokens.weight"),
+            "Qwen3_5MoeForConditionalGeneration");
+  EXPECT_EQ(architecture("model.norm.weight"), "Qwen3_5MoeForCausalLM");
 }
 
 TEST(TensorIndexTest, AnLmHeadIsItsOwnWhereAnyOfItsBytesIsNotTheEmbeddings) {

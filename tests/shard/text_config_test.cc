@@ -87,7 +87,7 @@ TEST(TextConfigTest, ATextOfAnotherFamilyIsRefused) {
   EXPECT_TRUE(Parse(silent, UnknownFields::kWarn).ok());
 }
 
-TEST(TextConfigTest, EmbeddingsAreTiedAsItSaysElseAsTheOuterFieldDoes) {
+TEST(TextConfigTest, EmbeddingsAreTiedWhereItOrTheOuterFieldSaysSo) {
   const auto is_tied = [](const json& config) {
     const auto parsed = Parse(config, UnknownFields::kRefuse);
     EXPECT_TRUE(parsed.ok()) << parsed.status();
@@ -98,8 +98,12 @@ TEST(TextConfigTest, EmbeddingsAreTiedAsItSaysElseAsTheOuterFieldDoes) {
   EXPECT_TRUE(is_tied(config));
   config["text_config"]["tie_word_embeddings"] = nullptr;
   EXPECT_TRUE(is_tied(config));
-  config["text_config"]["tie_word_embeddings"] = false;
+  config["text_config"]["tie_word_embeddings"] = false;  // as transformers 5 writes it
+  EXPECT_TRUE(is_tied(config));
+  config["tie_word_embeddings"] = false;
   EXPECT_FALSE(is_tied(config));
+  config["text_config"]["tie_word_embeddings"] = true;
+  EXPECT_TRUE(is_tied(config));
   const json gemma = Multimodal("Gemma3ForConditionalGeneration", "gemma3", "gemma3_text",
                                 R"({"tie_word_embeddings": false})");
   EXPECT_FALSE(is_tied(gemma));

@@ -5,16 +5,15 @@
 namespace bulkhead::families {
 namespace {
 
-constexpr double kRotatedPart = 0.5;
-
 void ReadConfig(ConfigFields& fields, ModelConfig& config) {
   ReadSizes(fields, {.num_key_value_heads = 8, .head_dim = 128, .max_position_embeddings = 196608},
             config);
   config.qk_norm = fields.Bool("use_qk_norm").value_or(true);
   config.qk_norm_of_all_heads = true;
   const std::optional<int> rotary_dim = fields.Int("rotary_dim", 2, config.head_dim);
-  if (rotary_dim.has_value() && *rotary_dim != kRotatedPart * config.head_dim) {
-    fields.Unsupported("rotary_dim", "supported is half of head_dim");
+  if (rotary_dim.has_value() && fields.IsNullOrMissing("partial_rotary_factor")) {
+    fields.SetDefault("partial_rotary_factor",
+                      static_cast<double>(*rotary_dim) / std::max(1, config.head_dim));
   }
   ReadActivation(fields, {Activation::kSilu}, config);
   ReadWindow(fields, {.has_window = false}, config);
@@ -53,24 +52,23 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
 }  // namespace
 
 Family minimax_m2() {
-  return {
-      .spec = {.architecture = "MiniMaxM2ForCausalLM",
-               .model_type = "minimax_m2",
-               .read_config = ReadConfig,
-               .model_tensors = ModelTensors,
-               .layer_tensors =
-                   [](const ModelConfig& c, int, TensorTable& t) {
-                     LayerTensors(
-                         {.moe = {.router = "block_sparse_moe.gate",
-                                  .correction_bias = "block_sparse_moe.e_score_correction_bias",
-                                  .gate = "block_sparse_moe.experts.$0.w1",
-                                  .up = "block_sparse_moe.experts.$0.w3",
-                                  .down = "block_sparse_moe.experts.$0.w2"}},
-                         c, t);
-                   },
-               .rope = {.theta = 5e6, .is_partial = true, .partial_rotary_factor = kRotatedPart}},
-      .buffers = LayerBuffers,
-      .forward = SequentialLayer};
+  return {.spec = {.architecture = "MiniMaxM2ForCausalLM",
+                   .model_type = "minimax_m2",
+                   .read_config = ReadConfig,
+                   .model_tensors = ModelTensors,
+                   .layer_tensors =
+                       [](const ModelConfig& c, int, TensorTable& t) {
+                         LayerTensors(
+                             {.moe = {.router = "block_sparse_moe.gate",
+                                      .correction_bias = "block_sparse_moe.e_score_correction_bias",
+                                      .gate = "block_sparse_moe.experts.$0.w1",
+                                      .up = "block_sparse_moe.experts.$0.w3",
+                                      .down = "block_sparse_moe.experts.$0.w2"}},
+                             c, t);
+                       },
+                   .rope = {.theta = 5e6, .is_partial = true}},
+          .buffers = LayerBuffers,
+          .forward = SequentialLayer};
 }
 
 }  // namespace bulkhead::families

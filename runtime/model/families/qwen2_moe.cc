@@ -14,6 +14,13 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
                    .attention_bias = AttentionBias::kQkvAlways},
                   config);
   config.qkv_bias = qkv_bias;
+  if (config.sliding_window > 0 && fields.IsNullOrMissing("layer_types")) {
+    // Not as in Qwen2: transformers gives every second one of the lower layers the window.
+    const int end = fields.Int("max_window_layers", 0, 1 << 20).value_or(28);
+    for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
+      config.layer_uses_window[layer] = layer % 2 == 0 && layer < end;
+    }
+  }
   ReadQwenMoe(fields, config);
   config.moe.shared_intermediate_size =
       fields.RequiredInt("shared_expert_intermediate_size", 1, kMaxIntermediateSize);
