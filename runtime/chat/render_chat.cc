@@ -82,12 +82,25 @@ absl::Status OpenArguments(ordered_json* calls, size_t index) {
   return absl::OkStatus();
 }
 
+// Reasoning under the names of vLLM, the present one and the earlier: templates read either.
+void NameReasoning(ordered_json* message) {
+  const char* const kNames[] = {"reasoning", "reasoning_content"};
+  for (int i = 0; i < 2; ++i) {
+    const auto given = message->find(kNames[i]);
+    if (given == message->end() || !given->is_string()) continue;
+    const ordered_json text = *given;  // the next line may move it
+    ordered_json& other = (*message)[kNames[1 - i]];
+    if (other.is_null()) other = text;
+  }
+}
+
 absl::StatusOr<ordered_json> Prepared(const ordered_json& message, size_t index, bool keep_parts) {
   if (!message.is_object()) return Wrong(index, "is not an object");
   if (!message.contains("role") || !message["role"].is_string()) {
     return Wrong(index, "needs a string 'role'");
   }
   ordered_json result = message;
+  NameReasoning(&result);
   if (!result.contains("content") || result["content"].is_null()) {
     result["content"] = "";
   } else if (result["content"].is_array()) {

@@ -16,10 +16,11 @@ std::string CallHead(int index, const std::string& id, const std::string& name) 
                       ",\"arguments\":\"");
 }
 
-void AddString(std::string text, BodyParts* out) {
-  auto owned = std::make_shared<const std::string>(std::move(text));
+using Owned = std::shared_ptr<const std::string>;
+
+void AddString(const Owned& text, BodyParts* out) {
   out->Add("\"");
-  out->AddEscaped(*owned, owned);
+  out->AddEscaped(*text, text);
   out->Add("\"");
 }
 
@@ -74,10 +75,11 @@ std::string ChatFormat::NextDelta(std::deque<ParsedDelta>* deltas) {
     json += "\"}}]";
     delta.call_name.clear();
   } else {
-    const bool is_content = delta.kind == ParsedDelta::Kind::kContent;
-    json = is_content ? "\"content\":\"" : "\"reasoning_content\":\"";
-    AppendEscaped(slice, &json);
-    json += '"';
+    std::string text;
+    AppendEscaped(slice, &text);
+    json = delta.kind == ParsedDelta::Kind::kContent
+               ? absl::StrCat("\"content\":\"", text, "\"")
+               : absl::StrCat("\"reasoning\":\"", text, "\",\"reasoning_content\":\"", text, "\"");
   }
   if (slice.size() == delta.text.size()) {
     deltas->pop_front();
@@ -182,11 +184,15 @@ void ChatFormat::AddMessage(int choice, const PackedMessage& response, BodyParts
     if (parsed.content.empty() && has_calls) {
       out->Add("null");
     } else {
-      AddString(std::move(parsed.content), out);
+      AddString(std::make_shared<const std::string>(std::move(parsed.content)), out);
     }
     if (!parsed.reasoning.empty() && output_.includes_reasoning) {
+      // The name of vLLM and of what OpenAI advises for gpt-oss, and vLLM's earlier one.
+      const auto reasoning = std::make_shared<const std::string>(std::move(parsed.reasoning));
+      out->Add(",\"reasoning\":");
+      AddString(reasoning, out);
       out->Add(",\"reasoning_content\":");
-      AddString(std::move(parsed.reasoning), out);
+      AddString(reasoning, out);
     }
     const bool drops_calls = !output_.several_tool_calls && parsed.tool_calls.size() > 1;
     if (drops_calls) parsed.tool_calls.resize(1);

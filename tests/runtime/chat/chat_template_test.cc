@@ -157,6 +157,17 @@ TEST_F(ChatTemplateTest, PassesKwargsAndKeepsItsOwnVariables) {
   EXPECT_THAT(Rendered(parsed, request), HasSubstr("cannot set 'messages'"));
 }
 
+TEST_F(ChatTemplateTest, ReadsReasoningUnderEitherName) {
+  const auto parsed = ChatTemplate::Parse(
+      "{% for m in messages %}{{ m.reasoning }}|{{ m.reasoning_content }};{% endfor %}", "t");
+  ChatRequest request;
+  request.messages = ordered_json::parse(R"([{"role": "assistant", "reasoning": "new"},
+      {"role": "assistant", "reasoning_content": "old", "reasoning": null},
+      {"role": "assistant", "reasoning": "a", "reasoning_content": "b"},
+      {"role": "assistant"}])");
+  EXPECT_EQ(Rendered(parsed, request), "new|new;old|old;a|b;|;");
+}
+
 TEST_F(ChatTemplateTest, LeavesTheLastMessageOpen) {
   const auto parsed = ChatTemplate::Parse(
       "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</>{% endfor %}{% if "

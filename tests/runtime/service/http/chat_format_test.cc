@@ -94,6 +94,28 @@ TEST(ChatFormatTest, ACallThatIsLeftOutCannotBeTheOneThatWasCutOff) {
   EXPECT_EQ(EndOf(kCutOff, Stopped(), /*several=*/false), "stop");
 }
 
+TEST(ChatFormatTest, ReasoningHasBothOfItsNames) {
+  const auto thinks = [] {
+    ChatOutputOptions output;
+    output.parser.emplace();
+    output.parser->format.reasoning = ReasoningFormat::kThinkTags;
+    return output;
+  };
+  const AnswerFrame frame("id", "object", 0, "letters", {});
+  const std::string text = "<think>a \"b\"</think>c";
+  ChatFormat whole(frame, frame, {}, thinks(), nullptr, 1);
+  const json message = json::parse(
+      Made(whole.Whole({Packed(WholeOf(text, Stopped()))}, {})))["choices"][0]["message"];
+  EXPECT_EQ(message["reasoning"], "a \"b\"");
+  EXPECT_EQ(message["reasoning_content"], "a \"b\"");
+  ChatFormat streamed(frame, frame, {}, thinks(), nullptr, 1);
+  v1::Delta delta;
+  delta.set_text(text);
+  const std::string events = Made(*streamed.Delta(0, Packed(delta), {}));
+  EXPECT_TRUE(absl::StrContains(events, R"("reasoning":"a \"b\"","reasoning_content":"a \"b\"")"))
+      << events;
+}
+
 TEST(ChatFormatTest, AResponseSaysWhichCallIsIncomplete) {
   ResponsesFormat format("id", R"("id":"id",)", {}, {}, Hermes(true), nullptr);
   const json answer = json::parse(
