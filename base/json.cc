@@ -31,7 +31,8 @@ std::string Excerpt(absl::string_view text) {
 template <typename Json>
 class BoundedTreeBuilder : public nlohmann::json_sax<Json> {
  public:
-  explicit BoundedTreeBuilder(const JsonLimits& limits) : limits_(limits) {}
+  BoundedTreeBuilder(const JsonLimits& limits, bool last_key_counts)
+      : limits_(limits), last_key_counts_(last_key_counts) {}
 
   bool null() override { return Add(Json(nullptr)) != nullptr; }
   bool boolean(bool value) override { return Add(Json(value)) != nullptr; }
@@ -43,13 +44,17 @@ class BoundedTreeBuilder : public nlohmann::json_sax<Json> {
   bool string(std::string& value) override { return Add(Json(std::move(value))) != nullptr; }
   bool binary(typename Json::binary_t& /*value*/) override { return Fail("holds binary data"); }
   bool start_object(size_t /*elements*/) override { return Open(Json::object()); }
-  bool end_object() override { return Close(); }
+  bool end_object() override {
+    if (has_twice_) KeepLast(&open_.back()->template get_ref<typename Json::object_t&>());
+    return Close();
+  }
   bool start_array(size_t /*elements*/) override { return Open(Json::array()); }
   bool end_array() override { return Close(); }
 
   bool key(std::string& name) override {
     key_ = name;
     if (keys_.back().insert(name).second) return true;
+    if (last_key_counts_) return has_twice_ = true;
     return Fail(absl::StrCat("has the key '", Excerpt(name), "' twice in one object"));
   }
 
@@ -111,27 +116,47 @@ class BoundedTreeBuilder : public nlohmann::json_sax<Json> {
     return true;
   }
 
+  // Where keys are in order, those that are there twice are, too.
+  static void KeepLast(typename Json::object_t* fields) {
+    if constexpr (std::is_same_v<Json, ordered_json>) {
+      absl::flat_hash_set<std::string> seen;
+      typename Json::object_t kept;
+      for (auto field = fields->rbegin(); field != fields->rend(); ++field) {
+        if (!seen.insert(field->first).second) continue;
+        kept.std::template vector<typename Json::object_t::value_type>::emplace_back(
+            field->first, std::move(field->second));
+      }
+      fields->clear();
+      for (auto field = kept.rbegin(); field != kept.rend(); ++field) {
+        fields->std::template vector<typename Json::object_t::value_type>::emplace_back(
+            field->first, std::move(field->second));
+      }
+    }
+  }
+
   bool Close() {
     open_.pop_back();
     keys_.pop_back();
     return true;
   }
 
-  JsonLimits limits_;
+  const JsonLimits limits_;
+  const bool last_key_counts_;
   Json root_;
   std::vector<Json*> open_;
   std::vector<absl::flat_hash_set<std::string>> keys_;  // of each of open_
   std::string key_;                                     // the last key read
   int64_t num_values_ = 0;
+  bool has_twice_ = false;  // any object so far
   std::string failure_;
 };
 
 template <typename Json>
 absl::StatusOr<Json> ParseObject(absl::string_view text, absl::string_view source,
-                                 const JsonLimits& limits) {
+                                 const JsonLimits& limits, bool last_key_counts = false) {
   const std::string wrong = WrongFileText(text, static_cast<int64_t>(text.size()));
   if (!wrong.empty()) return absl::InvalidArgumentError(absl::StrCat(source, " ", wrong));
-  BoundedTreeBuilder<Json> builder(limits);
+  BoundedTreeBuilder<Json> builder(limits, last_key_counts);
   if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
     return absl::InvalidArgumentError(absl::StrCat(source, ": ", builder.failure()));
   }
@@ -151,8 +176,9 @@ absl::StatusOr<json> ParseJsonObject(absl::string_view text, absl::string_view s
 
 absl::StatusOr<ordered_json> ParseOrderedJsonObject(absl::string_view text,
                                                     absl::string_view source,
-                                                    const JsonLimits& limits) {
-  return ParseObject<ordered_json>(text, source, limits);
+                                                    const JsonLimits& limits,
+                                                    bool last_key_counts) {
+  return ParseObject<ordered_json>(text, source, limits, last_key_counts);
 }
 
 std::string JsonExcerpt(const json& value) {

@@ -54,7 +54,14 @@ std::string Joined(const ordered_json& texts) {
   return text;
 }
 
-// Arguments that are the text of a JSON object become that object.
+// Arguments that are the text of a JSON object become that object; where a key is there twice, as
+// an open schema allows, the last one counts. Those of an answer that was cut off stay a text.
+ordered_json Opened(const std::string& text) {
+  if (text.empty() || text == "null") return ordered_json::object();
+  const auto opened = ParseOrderedJsonObject(text, "arguments", {}, /*last_key_counts=*/true);
+  return opened.ok() ? *opened : ordered_json(text);
+}
+
 absl::Status OpenArguments(ordered_json* calls, size_t index) {
   if (!calls->is_array()) return Wrong(index, "tool_calls is not a list");
   for (ordered_json& call : *calls) {
@@ -68,16 +75,9 @@ absl::Status OpenArguments(ordered_json* calls, size_t index) {
     }
     ordered_json& arguments = function["arguments"];
     if (arguments.is_object()) continue;
-    if (arguments.is_null() ||
-        (arguments.is_string() && arguments.get_ref<const std::string&>().empty())) {
-      arguments = ordered_json::object();
-      continue;
-    }
+    if (arguments.is_null()) arguments = "";
     if (!arguments.is_string()) return Wrong(index, "arguments of a tool call are a string");
-    absl::StatusOr<ordered_json> opened =
-        ParseOrderedJsonObject(arguments.get_ref<const std::string&>(), "arguments");
-    if (!opened.ok()) return Wrong(index, opened.status().message());
-    arguments = *std::move(opened);
+    arguments = Opened(arguments.get<std::string>());
   }
   return absl::OkStatus();
 }
@@ -113,6 +113,9 @@ absl::StatusOr<ordered_json> Prepared(const ordered_json& message, size_t index,
   } else if (!result["content"].is_string()) {
     return Wrong(index, absl::StrCat("content is ", JsonExcerpt(nlohmann::json(result["content"])),
                                      ", neither a string nor a list of parts"));
+  }
+  if (const ordered_json call = result.value("function_call", ordered_json()); !call.is_null()) {
+    return Wrong(index, "function_call is not supported; write the call as one of tool_calls");
   }
   if (result.contains("tool_calls")) {
     if (result["tool_calls"].is_null()) {

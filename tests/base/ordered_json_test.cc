@@ -20,6 +20,13 @@ TEST(OrderedJson, RefusesAKeyTwiceInOneObjectAlone) {
   EXPECT_NE(twice.status().message().find("'a' twice"), std::string::npos) << twice.status();
 }
 
+TEST(OrderedJson, TakesTheLastOfAKeyThatIsThereTwiceWhereAsked) {
+  const auto read = ParseOrderedJsonObject(R"({"a":{"x":1},"b":{"c":1,"c":[2]},"a":3,"d":{"a":4}})",
+                                           "request", {}, /*last_key_counts=*/true);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->dump(), R"({"b":{"c":[2]},"a":3,"d":{"a":4}})");
+}
+
 TEST(OrderedJson, ReadsAnObjectOfManyKeysInTheTimeOfItsText) {
   std::string text = "{";
   for (int i = 0; i < 200'000; ++i) absl::StrAppend(&text, i > 0 ? "," : "", "\"k", i, "\":", i);

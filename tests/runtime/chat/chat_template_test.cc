@@ -132,8 +132,10 @@ TEST_F(ChatTemplateTest, RefusesWrongMessagesByIndexAndImagesByName) {
   EXPECT_THAT(refusal(R"([{"role": "user", "content": 5}])"), HasSubstr("content is 5"));
   EXPECT_THAT(
       refusal(
-          R"([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{x"}}]}])"),
+          R"([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": 5}}]}])"),
       HasSubstr("arguments"));
+  EXPECT_THAT(refusal(R"([{"role": "assistant", "function_call": {"name": "f"}}])"),
+              HasSubstr("messages[0]: function_call is not supported; write the call as one of"));
 }
 
 TEST_F(ChatTemplateTest, GivesArgumentsOfCallsAsObjects) {
@@ -145,6 +147,23 @@ TEST_F(ChatTemplateTest, GivesArgumentsOfCallsAsObjects) {
                                          "t"),
                      request),
             "[]{\"b\": 1, \"a\": 2}");
+}
+
+TEST_F(ChatTemplateTest, TakesBackTheCallsOfItsOwnAnswers) {
+  const auto parsed =
+      ChatTemplate::Parse("{{ messages[0].tool_calls[0].function.arguments | tojson }}", "t");
+  const auto arguments = [&](const ordered_json& text) {
+    ChatRequest request;
+    request.messages = {{{"role", "assistant"},
+                         {"function_call", nullptr},
+                         {"tool_calls", {{{"function", {{"name", "f"}, {"arguments", text}}}}}}}};
+    return Rendered(parsed, request);
+  };
+  EXPECT_EQ(arguments(R"({"a": "tex)"), R"("{\"a\": \"tex")") << "cut off by max_tokens";
+  EXPECT_EQ(arguments(R"({"a": 1, "b": {"c": 1, "c": 2}, "a": 3})"), R"({"b": {"c": 2}, "a": 3})");
+  EXPECT_EQ(arguments("null"), "{}");
+  EXPECT_EQ(arguments(nullptr), "{}");
+  EXPECT_EQ(arguments("[1]"), R"("[1]")");
 }
 
 TEST_F(ChatTemplateTest, PassesKwargsAndKeepsItsOwnVariables) {
