@@ -165,7 +165,7 @@ ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
                  .vocab_size = model.vocab_size,
                  .max_model_len = limits.max_model_len,
                  .default_max_tokens = options.engine.default_max_tokens,
-                 .max_logprobs = 20,
+                 .has_priorities = options.engine.scheduling_policy == SchedulingPolicy::kPriority,
                  .defaults = engine.source.config.generation,
                  .embedding = engine.source.embedding,
                  .grammars = GrammarsOf(engine)};

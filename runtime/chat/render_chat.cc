@@ -183,11 +183,11 @@ absl::StatusOr<RenderedChat> RenderChat(const ChatTemplate& chat_template,
   BH_RETURN_IF_ERROR(CheckList(request.tools, "tools"));
   BH_RETURN_IF_ERROR(CheckList(request.documents, "documents"));
   if (!request.template_kwargs.is_null() && !request.template_kwargs.is_object()) {
-    return absl::InvalidArgumentError("chat_template_kwargs is not an object");
+    return absl::InvalidArgumentError("chat_template_kwargs: is not an object");
   }
   constexpr size_t kMaxKwargs = 256;
   if (request.template_kwargs.size() > kMaxKwargs) {
-    return absl::InvalidArgumentError(absl::StrCat("chat_template_kwargs has ",
+    return absl::InvalidArgumentError(absl::StrCat("chat_template_kwargs: has ",
                                                    request.template_kwargs.size(),
                                                    " fields; at most ", kMaxKwargs));
   }
@@ -216,7 +216,7 @@ absl::StatusOr<RenderedChat> RenderChat(const ChatTemplate& chat_template,
                                                  "tokenize"};
       if (kOwn.contains(name)) {
         return absl::InvalidArgumentError(
-            absl::StrCat("chat_template_kwargs cannot set '", name, "'"));
+            absl::StrCat("chat_template_kwargs: cannot set '", name, "'"));
       }
       context[name] = value;
     }

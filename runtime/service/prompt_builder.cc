@@ -181,7 +181,7 @@ absl::StatusOr<std::vector<TokenId>> BuildPrompt(const v1::GenerateRequest& requ
     prompt.shrink_to_fit();
   }
   if (prompt.empty()) {
-    return InvalidField(field, "is empty: there is nothing to continue; send at least one token");
+    return InvalidField(field, "is empty; send at least one token");
   }
   if (static_cast<int64_t>(prompt.size()) > most) {
     return PromptTooLong(field, static_cast<int64_t>(prompt.size()), rules, reserved_tokens);

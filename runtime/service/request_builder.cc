@@ -75,8 +75,9 @@ absl::StatusOr<StoppingParams> BuildStopping(const v1::Stopping& asked, const Re
   if (asked.min_tokens() > most) {
     return InvalidField(
         "stopping.min_tokens",
-        absl::StrCat(asked.min_tokens(), " is more than max_tokens ", most,
-                     asked.has_max_tokens() ? "" : " (the default)", "; raise max_tokens"),
+        absl::StrCat(
+            asked.min_tokens(), " is more than the ", most, " tokens that the answer may have",
+            asked.has_max_tokens() ? "" : " by default", "; lower it, or allow more tokens"),
         reason::kInvalidValue,
         {{"value", absl::StrCat(asked.min_tokens())}, {"limit", absl::StrCat(most)}});
   }

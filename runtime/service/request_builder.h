@@ -42,6 +42,7 @@ struct RequestRules {
   int num_speculative_tokens = 0;
   int default_max_tokens = 512;
   int max_logprobs = 20;
+  bool has_priorities = false;  // of SchedulingPolicy::kPriority
   GenerationDefaults defaults;
   EmbeddingRules embedding;
   std::shared_ptr<structured::GrammarCache> grammars = nullptr;  // null: no structured output

@@ -185,9 +185,8 @@ absl::StatusOr<RegexNode> RegexParser::ParseQuantifiers(RegexNode atom) {
   Take("?");  // lazy: the same texts
   if (!at_end() && text_[position_] == '+') return Unsupported("a possessive repetition");
   if (max > kMaxEmptyRepeats && MayBeEmpty(atom)) {
-    return Unsupported(absl::StrCat("a repetition of up to ", max,
-                                    " times of what may be empty; the limit is ",
-                                    kMaxEmptyRepeats));
+    return Unsupported(absl::StrCat("a repetition of what may be empty, up to ", max,
+                                    " times (more than ", kMaxEmptyRepeats, "),"));
   }
   RegexNode node = {.kind = RegexNode::Kind::kRepeat, .min = min, .max = max};
   if (min > 0 && MayBeEmpty(atom)) node.min = 0;  // the same texts, with fewer states

@@ -56,12 +56,15 @@ absl::StatusOr<std::string> RenderedPrompt(const ChatParts& parts, ChatRequest& 
   MakeDevelopersSystem(parts, chat);
   absl::StatusOr<RenderedChat> rendered = RenderChat(parts.chat_template, chat, limits);
   if (rendered.ok()) return std::move(rendered->text);
-  absl::string_view why = rendered.status().message();
+  const absl::string_view why = rendered.status().message();
   const size_t colon = why.find(": ");
-  if (!absl::StartsWith(why, "messages[") || colon == absl::string_view::npos) {
-    return InvalidField("messages", why);
+  for (const absl::string_view field :
+       {"messages[", "chat_template_kwargs: ", "continue_final_message: "}) {
+    if (absl::StartsWith(why, field) && colon != absl::string_view::npos) {
+      return InvalidField(why.substr(0, colon), why.substr(colon + 2));
+    }
   }
-  return InvalidField(why.substr(0, colon), why.substr(colon + 2));
+  return InvalidField("messages", why);
 }
 
 }  // namespace bulkhead

@@ -193,10 +193,10 @@ absl::Status ReadConversation(JsonFields& fields, ChatRequest* chat) {
 absl::StatusOr<ChatCompletionRequest> ReadChat(Json body, const RequestRules& rules) {
   ChatCompletionRequest out;
   JsonFields fields(body);
-  BH_RETURN_IF_ERROR(ReadGenerationOptions(fields, &out.options, &out.common));
-  BH_RETURN_IF_ERROR(ReadMaxTokens(fields, "max_tokens", rules.max_model_len, &out.common));
-  BH_RETURN_IF_ERROR(
-      ReadMaxTokens(fields, "max_completion_tokens", rules.max_model_len, &out.common));
+  BH_RETURN_IF_ERROR(ReadGenerationOptions(fields, rules, &out.options, &out.common));
+  for (const char* const name : {"max_tokens", "max_completion_tokens"}) {
+    BH_RETURN_IF_ERROR(ReadMaxTokens(fields, name, 1, rules.max_model_len, &out.common));
+  }
   BH_RETURN_IF_ERROR(ReadLogprobs(fields, rules, &out));
   BH_RETURN_IF_ERROR(ReadConversation(fields, &out.chat));
   BH_RETURN_IF_ERROR(ReadToolChoice(fields, &out));

@@ -57,10 +57,10 @@ absl::StatusOr<CompletionRequest> ReadCompletion(const Json& body, const Request
   CompletionRequest out;
   v1::GenerateRequest common;
   JsonFields fields(body);
-  BH_RETURN_IF_ERROR(ReadGenerationOptions(fields, &out.options, &common));
+  BH_RETURN_IF_ERROR(ReadGenerationOptions(fields, rules, &out.options, &common));
   BH_RETURN_IF_ERROR(CheckNames(common, rules));  // before it is copied for each prompt
   common.mutable_stopping()->set_max_tokens(kDefaultMaxTokens);
-  BH_RETURN_IF_ERROR(ReadMaxTokens(fields, "max_tokens", rules.max_model_len, &common));
+  BH_RETURN_IF_ERROR(ReadMaxTokens(fields, "max_tokens", 0, rules.max_model_len, &common));
   BH_ASSIGN_OR_RETURN(const std::optional<uint32_t> logprobs,
                       ReadCount(fields, "logprobs", rules.max_logprobs));
   if (logprobs.has_value()) {

@@ -27,8 +27,7 @@ absl::Status ReadFormat(JsonFields& fields, const EmbeddingRules& rules,
   options->base64 = format == "base64";
   options->normalizes = rules.normalizes;
   BH_ASSIGN_OR_RETURN(const std::optional<uint32_t> dimensions,
-                      ReadCount(fields, "dimensions", rules.size));
-  if (dimensions == 0) return WrongValue("dimensions", Json(0), "a number from 1 on");
+                      ReadCount(fields, "dimensions", rules.size, /*least=*/1));
   if (dimensions.has_value()) options->dimensions = static_cast<int>(*dimensions);
   return absl::OkStatus();
 }
@@ -54,7 +53,7 @@ absl::StatusOr<GenerationJob> ReadJob(const Json& body, const RequestRules& rule
   BH_RETURN_IF_ERROR(ReadTruncation(fields, rules.max_model_len, &common));
   BH_RETURN_IF_ERROR(fields.Read("cache_salt", &salt));
   if (salt.has_value()) common.set_cache_salt(*salt);
-  fields.Ignore({"user"});
+  IgnoreLabels(fields);
   BH_RETURN_IF_ERROR(ReadFormat(fields, rules.embedding, options));
   common.mutable_output()->set_embedding(true);
   common.mutable_output()->set_text(false);

@@ -148,13 +148,19 @@ absl::Status ReadStreaming(JsonFields& fields, GenerationOptions* options) {
 }
 
 // Of vLLM: lower goes first. Of our API: higher is more urgent.
-absl::Status ReadPriority(JsonFields& fields, v1::GenerateRequest* request) {
+absl::Status ReadPriority(JsonFields& fields, const RequestRules& rules,
+                          v1::GenerateRequest* request) {
   std::optional<int64_t> priority;
   BH_RETURN_IF_ERROR(fields.Read("priority", &priority));
   if (!priority.has_value()) return absl::OkStatus();
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   if (*priority < -kMost || *priority > kMost) {
     return WrongValue("priority", Json(*priority), "a number of 32 bits");
+  }
+  if (*priority != 0 && !rules.has_priorities) {
+    return NotSupported("priority",
+                        "requests go first come, first served; leave it out, or start the server "
+                        "with --scheduling-policy priority");
   }
   request->set_priority(static_cast<int32_t>(-*priority));
   return absl::OkStatus();
@@ -183,12 +189,12 @@ absl::Status RefuseOthers(JsonFields& fields) {
 }  // namespace
 
 absl::StatusOr<std::optional<uint32_t>> ReadCount(JsonFields& fields, const std::string& field,
-                                                  int64_t most) {
+                                                  int64_t most, int64_t least) {
   std::optional<int64_t> value;
   BH_RETURN_IF_ERROR(fields.Read(field, &value));
   if (!value.has_value()) return std::optional<uint32_t>();
-  if (*value < 0 || *value > most) {
-    return InvalidField(field, absl::StrCat(*value, " is outside 0 to ", most),
+  if (*value < least || *value > most) {
+    return InvalidField(field, absl::StrCat(*value, " is outside ", least, " to ", most),
                         reason::kInvalidValue,
                         {{"value", absl::StrCat(*value)}, {"limit", absl::StrCat(most)}});
   }
@@ -207,8 +213,8 @@ absl::Status ReadTruncation(JsonFields& fields, int64_t most, v1::GenerateReques
   return absl::OkStatus();
 }
 
-absl::Status ReadMaxTokens(JsonFields& fields, const std::string& name, int max_model_len,
-                           v1::GenerateRequest* request) {
+absl::Status ReadMaxTokens(JsonFields& fields, const std::string& name, int least,
+                           int max_model_len, v1::GenerateRequest* request) {
   std::optional<int64_t> value;
   BH_RETURN_IF_ERROR(fields.Read(name, &value));
   if (!value.has_value()) return absl::OkStatus();
@@ -220,16 +226,13 @@ absl::Status ReadMaxTokens(JsonFields& fields, const std::string& name, int max_
         reason::kInvalidValue,
         {{"value", absl::StrCat(*value)}, {"limit", absl::StrCat(max_model_len)}});
   }
-  // 0: "max_tokens" alone, where only the prompt is asked about.
-  if (*value < 0 || (*value == 0 && name != "max_tokens")) {
-    return WrongValue(name, Json(*value), "at least 1");
-  }
+  if (*value < least) return WrongValue(name, Json(*value), absl::StrCat("at least ", least));
   request->mutable_stopping()->set_max_tokens(static_cast<uint32_t>(*value));
   return absl::OkStatus();
 }
 
-absl::Status ReadGenerationOptions(JsonFields& fields, GenerationOptions* options,
-                                   v1::GenerateRequest* request) {
+absl::Status ReadGenerationOptions(JsonFields& fields, const RequestRules& rules,
+                                   GenerationOptions* options, v1::GenerateRequest* request) {
   std::optional<std::string> model, salt;
   BH_RETURN_IF_ERROR(fields.Read("model", &model));
   options->model = model.value_or("");
@@ -251,7 +254,7 @@ absl::Status ReadGenerationOptions(JsonFields& fields, GenerationOptions* option
   BH_RETURN_IF_ERROR(ReadPenalties(fields, request->mutable_sampling()));
   BH_RETURN_IF_ERROR(ReadStopping(fields, request));
   BH_RETURN_IF_ERROR(ReadTruncation(fields, std::numeric_limits<int32_t>::max(), request));
-  BH_RETURN_IF_ERROR(ReadPriority(fields, request));
+  BH_RETURN_IF_ERROR(ReadPriority(fields, rules, request));
   BH_RETURN_IF_ERROR(ReadStructured(fields, request, &options->form_field));
   std::optional<bool> skip_special, as_ids;
   BH_RETURN_IF_ERROR(fields.Read("skip_special_tokens", &skip_special));
@@ -259,10 +262,14 @@ absl::Status ReadGenerationOptions(JsonFields& fields, GenerationOptions* option
   request->mutable_output()->set_skip_special_tokens(options->skip_special_tokens);
   BH_RETURN_IF_ERROR(fields.Read("return_tokens_as_token_ids", &as_ids));
   options->tokens_as_ids = as_ids.value_or(false);
-  fields.Ignore({"user", "metadata", "store", "service_tier", "safety_identifier",
-                 "prompt_cache_key", "prompt_cache_retention", "spaces_between_special_tokens",
-                 "request_id"});
+  IgnoreLabels(fields);
+  fields.Ignore({"spaces_between_special_tokens"});
   return RefuseOthers(fields);
+}
+
+void IgnoreLabels(JsonFields& fields) {
+  fields.Ignore({"user", "metadata", "store", "service_tier", "safety_identifier",
+                 "prompt_cache_key", "prompt_cache_retention", "request_id"});
 }
 
 }  // namespace bulkhead

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "bulkhead/v1/generation.pb.h"
 #include "runtime/service/http/json_fields.h"
+#include "runtime/service/request_builder.h"
 
 namespace bulkhead {
 
@@ -29,15 +30,17 @@ struct GenerationOptions {
 
 // Reads everything but prompt, messages, log probabilities and limits of tokens. `request` gets
 // what all choices share.
-absl::Status ReadGenerationOptions(JsonFields& fields, GenerationOptions* options,
-                                   v1::GenerateRequest* request);
-// INVALID_ARGUMENT for more than `max_model_len`: it could never be.
-absl::Status ReadMaxTokens(JsonFields& fields, const std::string& name, int max_model_len,
-                           v1::GenerateRequest* request);
+absl::Status ReadGenerationOptions(JsonFields& fields, const RequestRules& rules,
+                                   GenerationOptions* options, v1::GenerateRequest* request);
+// Fields that every route takes, and that have no effect.
+void IgnoreLabels(JsonFields& fields);
+// From `least` on. INVALID_ARGUMENT for more than `max_model_len`: it could never be.
+absl::Status ReadMaxTokens(JsonFields& fields, const std::string& name, int least,
+                           int max_model_len, v1::GenerateRequest* request);
 // truncate_prompt_tokens: at most `most`, or -1 for what fits.
 absl::Status ReadTruncation(JsonFields& fields, int64_t most, v1::GenerateRequest* request);
-// `field` of the body has a number from 0 to `most`.
+// `field` of the body has a number from `least` to `most`.
 absl::StatusOr<std::optional<uint32_t>> ReadCount(JsonFields& fields, const std::string& field,
-                                                  int64_t most);
+                                                  int64_t most, int64_t least = 0);
 
 }  // namespace bulkhead

@@ -50,7 +50,8 @@ class OneCall final : public CallTransport, public std::enable_shared_from_this<
       if (status.ok()) {
         answer.body = self->to_json_(message);
       } else {
-        answer = ErrorAnswer(status);
+        answer =
+            ErrorAnswer(WithFieldsRenamed(status, {{"token_ids", "tokens"}, {"text", "prompt"}}));
       }
       self->exchange_->Answer(std::move(answer), [self](bool) { self->Close(); });
     });
@@ -98,6 +99,7 @@ void AddTokenIds(const std::shared_ptr<const std::string>& message, int field, B
 absl::Status CheckModel(const ServingParts& parts, JsonFields& fields) {
   std::optional<std::string> model;
   BH_RETURN_IF_ERROR(fields.Read("model", &model));
+  IgnoreLabels(fields);
   v1::GenerateRequest named;
   named.set_model(model.value_or(""));
   return CheckNames(named, parts.rules);
@@ -208,6 +210,13 @@ absl::Status Scored(const HttpContext& context, const ExchangePointer& exchange,
   std::optional<std::string> model;
   BH_RETURN_IF_ERROR(fields.Read("model", &model));
   message.set_model(model.value_or(""));
+  IgnoreLabels(fields);
+  for (const char* const name : {"text_1", "queries", "data_1"}) {
+    if (fields.Find(name) == nullptr) continue;
+    return NotSupported(name,
+                        "pairs are not scored, as vLLM's /v1/score does; this one takes prompt, "
+                        "and gives the log probabilities of its tokens");
+  }
   const Json* prompt = fields.Find("prompt");
   if (prompt == nullptr) return InvalidField("prompt", "is missing; send a text or token ids");
   if (prompt->is_string()) {

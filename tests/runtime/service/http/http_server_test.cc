@@ -195,7 +195,7 @@ TEST_F(HttpServerTest, TextsAndIdsAreConvertedBothWays) {
   const json plain = Ask("/tokenize", R"({"prompt": "ab", "add_special_tokens": false})").second;
   EXPECT_EQ(plain["count"], 2);
   EXPECT_EQ(Ask("/detokenize", R"({"tokens": [97, 98]})").second["prompt"], "ab");
-  EXPECT_EQ(Ask("/detokenize", R"({"tokens": [97, 999]})").first, 400);
+  EXPECT_EQ(Ask("/detokenize", R"({"tokens": [97, 999]})").second["error"]["param"], "tokens[1]");
   EXPECT_EQ(Ask("/detokenize", R"({"tokens": 5})").first, 400);
   // On the text worker:
   const auto client = Connect();
@@ -226,6 +226,22 @@ TEST_F(HttpServerTest, ScoresATextsTokens) {
   const auto [status, answer] = Ask("/v1/score", R"({"prompt": "ab"})");
   EXPECT_EQ(status, 500);
   EXPECT_EQ(answer["error"]["code"], "INTERNAL");
+}
+
+TEST_F(HttpServerTest, PairsToScoreAreRefusedByTheirName) {
+  const auto [status, answer] = Ask("/v1/score", R"({"text_1": "a", "text_2": "b"})");
+  EXPECT_EQ(status, 400);
+  EXPECT_EQ(answer["error"]["param"], "text_1");
+  EXPECT_THAT(answer["error"]["message"].get<std::string>(), HasSubstr("pairs are not scored"));
+}
+
+TEST_F(HttpServerTest, LabelsOfARequestAreTakenOnEveryRoute) {
+  const std::string labels = R"(, "user": "u", "request_id": "r", "metadata": {}})";
+  EXPECT_EQ(Ask("/tokenize", R"({"prompt": "ab")" + labels).first, 200);
+  EXPECT_EQ(Ask("/detokenize", R"({"tokens": [97])" + labels).first, 200);
+  engine_.AnswerWith(
+      [](const Submitted& submitted) { submitted.Fail(absl::InternalError("no model here")); });
+  EXPECT_EQ(Ask("/v1/score", R"({"prompt": "ab")" + labels).first, 500) << "the engine's";
 }
 
 TEST_F(HttpServerTest, TheStopReasonIsNullAtTheModelsOwnEnd) {

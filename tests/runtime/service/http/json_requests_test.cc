@@ -22,6 +22,7 @@ RequestRules Rules() {
   RequestRules rules;
   rules.max_model_len = 64;
   rules.max_logprobs = 20;
+  rules.has_priorities = true;
   return rules;
 }
 
@@ -175,6 +176,19 @@ TEST(CompletionRequest, WrongValuesAreNamed) {
     ExpectRefused(Completion(absl::StrCat("\"prompt\": \"a\", \"", name, "\": ", value)).status(),
                   name, reason::kInvalidValue);
   }
+}
+
+TEST(CompletionRequest, APriorityNeedsTheSchedulingPolicy) {
+  const auto with = [](const char* fields) {
+    RequestRules rules = Rules();
+    rules.has_priorities = false;
+    return ReadCompletion(*ParseBody(absl::StrCat(R"({"prompt": "a", )", fields, "}")), rules)
+        .status();
+  };
+  ExpectRefused(with(R"("priority": 5)"), "priority", reason::kUnsupportedParameter);
+  EXPECT_THAT(std::string(with(R"("priority": 5)").message()),
+              HasSubstr("--scheduling-policy priority"));
+  EXPECT_TRUE(with(R"("priority": 0)").ok());
 }
 
 TEST(CompletionRequest, WhatIsNotSupportedIsRefusedByNameUnlessItHasNoEffect) {
