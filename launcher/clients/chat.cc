@@ -157,7 +157,7 @@ LineEditor::End ReadMessage(LineEditor* editor, std::string* message) {
 }
 
 bool IsTooLong(const absl::Status& status) {
-  for (const char* const code : {"PROMPT_TOO_LONG:", "KV_BUDGET:", "MESSAGE_TOO_LARGE:"}) {
+  for (const char* const code : {"context_length_exceeded:", "KV_BUDGET:", "MESSAGE_TOO_LARGE:"}) {
     if (absl::StartsWith(status.message(), code)) return true;
   }
   return false;

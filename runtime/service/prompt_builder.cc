@@ -16,7 +16,8 @@
 namespace bulkhead {
 namespace {
 
-// `known`: precision of `tokens`, if not exact.
+// In words by which clients of the OpenAI API know it. `known`: precision of `tokens`, if not
+// exact.
 absl::Status PromptTooLong(absl::string_view field, int64_t tokens, const RequestRules& rules,
                            int reserved_tokens, absl::string_view known = "") {
   const int started = std::max(rules.started_max_model_len, rules.max_model_len);
@@ -27,9 +28,10 @@ absl::Status PromptTooLong(absl::string_view field, int64_t tokens, const Reques
                                   "model takes more";
   return InvalidField(
       field,
-      absl::StrCat(known, tokens, " tokens are more than the ",
-                   rules.max_model_len - reserved_tokens, " that max_model_len ",
-                   rules.max_model_len, " leaves for a prompt; shorten it, ", raise),
+      absl::StrCat("the prompt is too long: ", known, tokens,
+                   " tokens; this model's maximum context length is ", rules.max_model_len,
+                   " tokens, and max_model_len ", rules.max_model_len, " leaves ",
+                   rules.max_model_len - reserved_tokens, " for a prompt; shorten it, ", raise),
       reason::kPromptTooLong,
       {{"prompt_tokens", absl::StrCat(tokens)},
        {"max_model_len", absl::StrCat(rules.max_model_len)}});

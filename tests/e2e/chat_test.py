@@ -205,8 +205,8 @@ class ChatTest(unittest.TestCase):
             terminal.until(r"\n> $")
             words = "word " * 400
             terminal.type((words + "\\\r") * 8)
-            self.assertRegex(terminal.say("end"), r"PROMPT_TOO_LONG: .*; /reset begins a new conversation")
-            self.assertNotIn("PROMPT_TOO_LONG", terminal.say("Hello"))  # it was taken back
+            self.assertRegex(terminal.say("end"), r"context_length_exceeded: .*; /reset begins a new conversation")
+            self.assertNotIn("context_length_exceeded", terminal.say("Hello"))  # it was taken back
             self.assertEqual(terminal.end(CTRL_D), 0)
 
     def test_a_ctrl_d_during_an_answer_quotes_no_later_key(self):

@@ -175,7 +175,7 @@ class HttpTest(unittest.TestCase):
                 ("/v1/completions", completion(model="other"), 404, None, "MODEL_NOT_FOUND"),
                 ("/v1/completions", completion(max_tokens=10**9), 400, "max_tokens", "INVALID_VALUE"),
                 ("/v1/completions", completion(temperature=-1), 400, "temperature", "INVALID_VALUE"),
-                ("/v1/completions", completion(prompt=[1] * 2048), 400, "prompt", "PROMPT_TOO_LONG"),
+                ("/v1/completions", completion(prompt=[1] * 2048), 400, "prompt", "context_length_exceeded"),
                 ("/v1/completions", completion(tempreature=1), 400, "tempreature", "UNSUPPORTED_PARAMETER"),
                 ("/v1/completions", '{"prompt": ', 400, None, "MALFORMED_REQUEST"),
                 ("/v1/completions", '{"prompt": ' + "[" * 5000, 400, None, "MALFORMED_REQUEST"),

@@ -75,6 +75,7 @@ absl::StatusOr<ChatJob> MakeChatJob(const HttpContext& context, absl::string_vie
       RenderedPrompt(*chats, request.chat, context.core->quotas, parsed.on_text_worker));
   ChatJob made;
   GenerationJob& job = made.job;
+  job.prompt_field = "messages";
   job.id = absl::StrCat(id_prefix, context.core->NewRequestId());
   const OutputFormat& format = request.parses_tool_calls ? chats->format_with_tools : chats->format;
   ChatOutputOptions& chat = made.output;

@@ -333,7 +333,7 @@ absl::Status CheckChoices(const SchedulerLimits& limits, const GenerationJob& jo
   const int64_t most = int64_t{limits.max_num_seqs} + limits.max_num_queued_reqs;
   if (job.num_choices() <= most) return absl::OkStatus();
   return InvalidField(
-      job.options.n > 1 ? "n" : "prompt",
+      job.options.n > 1 ? "n" : job.prompt_field,
       absl::StrCat(job.num_choices(), " answers are more than may run (max_num_seqs ",
                    limits.max_num_seqs, ") and wait (max_num_queued_reqs ",
                    limits.max_num_queued_reqs, "); ask for fewer at once"),

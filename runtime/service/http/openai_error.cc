@@ -120,17 +120,23 @@ int HttpStatusOf(const absl::Status& status) {
   }
 }
 
+std::string CodeOf(const absl::Status& status) {
+  const std::string code = ReasonOf(status);
+  if (code == reason::kPromptTooLong) return "context_length_exceeded";
+  return code.empty() ? reason::kInternal : code;
+}
+
 std::string ErrorJson(const absl::Status& status, int http_status) {
   const std::string field = FieldOf(status);
   const std::string param = ParamOf(field);
   // Truncated, and UTF-8.
   std::string message = ToRpcStatus(status).message();
   if (!field.empty() && absl::StartsWith(message, field)) message.replace(0, field.size(), param);
-  const std::string code = ReasonOf(status);
+  const std::string code = CodeOf(status);
   return absl::StrCat("{\"error\":{\"message\":", JsonString(message), ",\"type\":\"",
                       TypeOf(http_status),
                       "\",\"param\":", param.empty() ? "null" : JsonString(param),
-                      ",\"code\":", JsonString(code.empty() ? reason::kInternal : code), "}}");
+                      ",\"code\":", JsonString(code), "}}");
 }
 
 HttpAnswer ErrorAnswer(const absl::Status& status, int http_status) {

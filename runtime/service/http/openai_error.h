@@ -16,6 +16,8 @@ namespace bulkhead {
 // "Not Found"
 absl::string_view HttpReason(int http_status);
 int HttpStatusOf(const absl::Status& status);
+// The reason of a refusal, in the word of OpenAI where clients look for it.
+std::string CodeOf(const absl::Status& status);
 // The object of the error, one line.
 std::string ErrorJson(const absl::Status& status, int http_status);
 // With Retry-After where a retry can help. `http_status` 0: that of HttpStatusOf.

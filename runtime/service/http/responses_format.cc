@@ -296,11 +296,10 @@ BodyParts ResponsesFormat::Failure(const absl::Status& status) {
   BodyParts parts;
   if (is_open_) items_.back()->is_complete = false;
   is_open_ = false;
-  const std::string code = ReasonOf(status);
   BeginEvent("response.failed", &parts);
   parts.Add("\"response\":");
   AddResponse("failed", "null",
-              absl::StrCat("{\"code\":", JsonString(code.empty() ? reason::kInternal : code),
+              absl::StrCat("{\"code\":", JsonString(CodeOf(status)),
                            ",\"message\":", JsonString(ToRpcStatus(status).message()), "}"),
               "null", &parts);
   parts.Add("}\n\n");

@@ -26,6 +26,7 @@ absl::Status Respond(const HttpContext& context, const ExchangePointer& exchange
   if (!made.ok()) return echo.empty() ? made.status() : InResponsesFields(made.status());
   ChatJob& chat = *made;
   GenerationJob& job = chat.job;
+  job.prompt_field = "input";
   std::string head = absl::StrCat("\"id\":", JsonString(job.id),
                                   ",\"object\":\"response\",\"created_at\":", chat.now_unix_s,
                                   ",\"model\":", JsonString(chat.model), ",", echo);

@@ -85,7 +85,8 @@ TEST(ChatRefusalTest, SaysReasonAndRemedy) {
     return RefusalOf(status, std::string(R"({"error":{"message":"why","code":")") + code + R"("}})",
                      "h:1");
   };
-  EXPECT_EQ(refusal(400, "PROMPT_TOO_LONG"), absl::InvalidArgumentError("PROMPT_TOO_LONG: why"));
+  EXPECT_EQ(refusal(400, "context_length_exceeded"),
+            absl::InvalidArgumentError("context_length_exceeded: why"));
   EXPECT_EQ(refusal(503, "STARTING"), absl::UnavailableError("STARTING: why"));
   EXPECT_TRUE(absl::IsResourceExhausted(refusal(429, "QUEUE_FULL")));
   EXPECT_THAT(std::string(refusal(401, "UNAUTHENTICATED").message()),

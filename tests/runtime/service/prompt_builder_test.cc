@@ -41,7 +41,7 @@ TEST(PromptBuilderTest, ATextWhoseLengthSaysThatItIsTooLongIsNotTokenised) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(ReasonOf(refused), reason::kPromptTooLong);
   EXPECT_THAT(std::string(refused.message()),
-              StartsWith("prompt.text: at least 11 tokens are more than the 10"));
+              StartsWith("prompt.text: the prompt is too long: at least 11 tokens"));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("--max-model-len"));
   EXPECT_TRUE(BuildPrompt(request, rules, /*reserved_tokens=*/0).ok());
 }

@@ -218,7 +218,7 @@ TEST_F(HttpServerTest, ALongPromptOfSeveralChoicesIsTokenisedByTheTextWorker) {
   release->Notify();
   const auto [status, answer] = Answered(*client);
   EXPECT_EQ(status, 400);
-  EXPECT_EQ(answer["error"]["code"], "PROMPT_TOO_LONG");
+  EXPECT_EQ(answer["error"]["code"], "context_length_exceeded");
 }
 
 TEST_F(HttpServerTest, ALossEndsAStreamWithItsRank) {

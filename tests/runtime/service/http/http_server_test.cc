@@ -207,7 +207,7 @@ TEST_F(HttpServerTest, LongPromptsAreRefusedOrServedOnTheTextWorker) {
   const auto [status, answer] =
       Ask("/v1/completions", absl::StrCat(R"({"prompt": ")", std::string(50'000, 'a'), R"("})"));
   EXPECT_EQ(status, 400);
-  EXPECT_EQ(answer["error"]["code"], "PROMPT_TOO_LONG");
+  EXPECT_EQ(answer["error"]["code"], "context_length_exceeded");
   EXPECT_EQ(answer["error"]["param"], "prompt");
   const auto client = Connect();
   client->Post("/v1/completions",

@@ -344,6 +344,27 @@ TEST_F(ResponsesTest, ARefusalIsAnErrorOfTheClientsField) {
   EXPECT_EQ(answer["error"]["param"], "background");
 }
 
+TEST_F(ResponsesTest, AnInputThatIsTooLongIsNamedInTheWordsOfOpenAI) {
+  const auto [status, answer] = Ask(
+      "/v1/responses", absl::StrCat(R"({"input": ")", std::string(kTestModelLen, 'a'), R"("})"));
+  EXPECT_EQ(status, 400);
+  EXPECT_EQ(answer["error"]["param"], "input");
+  EXPECT_EQ(answer["error"]["code"], "context_length_exceeded");
+  const std::string message = answer["error"]["message"];
+  EXPECT_THAT(message, testing::StartsWith("input: the prompt is too long: "));
+  EXPECT_THAT(message, HasSubstr(absl::StrCat("tokens; this model's maximum context length is ",
+                                              kTestModelLen, " tokens")));
+}
+
+TEST_F(ResponsesTest, ALimitOfTheAnswerIsNamedInNoOtherRoutesWords) {
+  const auto [status, answer] =
+      Ask("/v1/responses", R"({"input": "a", "max_output_tokens": 4, "min_tokens": 9})");
+  EXPECT_EQ(status, 400);
+  EXPECT_EQ(answer["error"]["message"],
+            "min_tokens: 9 is more than the 4 tokens that the answer may have; lower it, or allow "
+            "more tokens");
+}
+
 TEST_F(ResponsesTest, ToolsThatTheTemplateDoesNotTakeAreRefused) {
   BeginWith("{{ messages[0].content }}");
   const auto [status, answer] =
