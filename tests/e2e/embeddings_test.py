@@ -144,7 +144,14 @@ class EmbeddingsTest(unittest.TestCase):
         answer = self.embed(input=[7] * 2048)
         self.assertEqual(answer["usage"]["total_tokens"], 2048)
         status, answer = ask(self.group.http_target, input=[7] * 2049)
-        self.assertEqual((status, answer["error"]["code"]), (400, "PROMPT_TOO_LONG"), answer)
+        self.assertEqual((status, answer["error"]["code"]), (400, "context_length_exceeded"), answer)
+
+    def test_as_many_inputs_as_langchain_sends_are_embedded_at_once(self):
+        answer = self.embed(input=[IDS] * 1000)
+        self.assertEqual(len(answer["data"]), 1000)
+        self.assertEqual(answer["data"][999]["embedding"], answer["data"][0]["embedding"])
+        status, answer = ask(self.group.http_target, input=[IDS] * 2049)
+        self.assertEqual((status, answer["error"]["param"]), (400, "input"), answer)
 
     def test_a_refused_input_is_named_by_its_place(self):
         for wrong, name in [([5, 99999], "input[1]"), ([[5], [6, 99999]], "input[1][1]"), ([[5], [7] * 2049], "input[1]")]:

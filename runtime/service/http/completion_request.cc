@@ -30,7 +30,7 @@ absl::Status SetPrompt(const Json& prompt, const std::string& field, v1::Generat
 }  // namespace
 
 absl::Status ReadPrompts(JsonFields& fields, const std::string& name,
-                         const v1::GenerateRequest& common, int n,
+                         const v1::GenerateRequest& common, int n, int most,
                          std::vector<v1::GenerateRequest>* out) {
   const Json* prompt = fields.Find(name);
   if (prompt == nullptr) return InvalidField(name, "is missing; send a text or token ids");
@@ -39,10 +39,10 @@ absl::Status ReadPrompts(JsonFields& fields, const std::string& name,
     out->push_back(common);
     return SetPrompt(*prompt, name, &out->back());
   }
-  if (static_cast<int64_t>(prompt->size()) * n > kMaxChoices) {
+  if (static_cast<int64_t>(prompt->size()) * n > most) {
     return InvalidField(
-        name, absl::StrCat(prompt->size(), " prompts with n = ", n, " are more than the limit of ",
-                           kMaxChoices, " choices; send several requests"));
+        name, absl::StrCat(prompt->size(), n > 1 ? absl::StrCat(" with n = ", n) : "",
+                           " are more than the limit of ", most, "; send several requests"));
   }
   out->reserve(prompt->size());
   for (const Json& one : *prompt) {
@@ -83,7 +83,8 @@ absl::StatusOr<CompletionRequest> ReadCompletion(const Json& body, const Request
   if (suffix.has_value() && !suffix->empty()) {
     return NotSupported("suffix", "text cannot be inserted; leave it out");
   }
-  BH_RETURN_IF_ERROR(ReadPrompts(fields, "prompt", common, out.options.n, &out.prompts));
+  BH_RETURN_IF_ERROR(
+      ReadPrompts(fields, "prompt", common, out.options.n, kMaxChoices, &out.prompts));
   BH_RETURN_IF_ERROR(fields.Finish());
   return out;
 }

@@ -18,9 +18,9 @@ struct CompletionRequest {
 };
 
 // "text", ["text", ...], [1, 2, ...] or [[1, 2], ...] in `name` of the body: a copy of `common` for
-// each. `n`: choices of each.
+// each. `n`: choices of each; `most`: of all.
 absl::Status ReadPrompts(JsonFields& fields, const std::string& name,
-                         const v1::GenerateRequest& common, int n,
+                         const v1::GenerateRequest& common, int n, int most,
                          std::vector<v1::GenerateRequest>* out);
 
 // INVALID_ARGUMENT naming a field of the body; further checks are BuildRequest's.

@@ -17,6 +17,8 @@
 namespace bulkhead {
 namespace {
 
+constexpr int kMaxInputs = 2048;  // OpenAI's
+
 absl::Status ReadFormat(JsonFields& fields, const EmbeddingRules& rules,
                         EmbeddingOptions* options) {
   std::optional<std::string> format;
@@ -57,7 +59,7 @@ absl::StatusOr<GenerationJob> ReadJob(const Json& body, const RequestRules& rule
   BH_RETURN_IF_ERROR(ReadFormat(fields, rules.embedding, options));
   common.mutable_output()->set_embedding(true);
   common.mutable_output()->set_text(false);
-  BH_RETURN_IF_ERROR(ReadPrompts(fields, job.prompt_field, common, 1, &job.prompts));
+  BH_RETURN_IF_ERROR(ReadPrompts(fields, job.prompt_field, common, 1, kMaxInputs, &job.prompts));
   BH_RETURN_IF_ERROR(fields.Finish());
   return job;
 }
@@ -70,6 +72,7 @@ absl::Status Embed(const HttpContext& context, const ExchangePointer& exchange,
   EmbeddingOptions options;
   BH_ASSIGN_OR_RETURN(GenerationJob job, ReadJob(parsed.body, rules, &options));
   parsed.body = Json();
+  BH_RETURN_IF_ERROR(CheckChoices(parts->control->Limits(), job));
   job.claim = std::move(parsed.claim);
   job.id = absl::StrCat("embd-", context.core->NewRequestId());
   const std::string model =
