@@ -132,11 +132,17 @@ absl::StatusOr<const Json*> JsonSchemaCompiler::Resolve(const Place& place,
 }
 
 absl::StatusOr<int32_t> JsonSchemaCompiler::RefRule(const Place& place) {
-  BH_RETURN_IF_ERROR(CheckAlone(place.schema, place.path, "$ref"));
+  BH_RETURN_IF_ERROR(CheckAlone(place.schema, place.path, "$ref", {"type"}));
   const Json& ref = place.schema["$ref"];
   if (!ref.is_string()) return InvalidSchema(place.path, "\"$ref\" must be a string");
   const std::string& pointer = ref.get_ref<const std::string&>();
   BH_ASSIGN_OR_RETURN(const Json* const target, Resolve(place, pointer));
+  if (place.schema.contains("type")) {
+    BH_ASSIGN_OR_RETURN(const std::vector<std::string> types, TypesOf(place.schema, place.path));
+    const bool same = target->is_object() && target->contains("type") &&
+                      TypesOf(*target, pointer).value_or(types) == types;
+    if (!same) return UnsupportedSchema(place.path, "\"type\" beside \"$ref\" to another one");
+  }
   const auto found = refs_.find(target);
   if (found != refs_.end()) return found->second;
   const int32_t rule = builder_.DeclareRule(false);
@@ -167,7 +173,7 @@ absl::StatusOr<bool> JsonSchemaCompiler::LacksType(const Place& place, const Jso
 
 absl::StatusOr<int32_t> JsonSchemaCompiler::AlternativesRule(const Place& place,
                                                              absl::string_view keyword) {
-  BH_RETURN_IF_ERROR(CheckAlone(place.schema, place.path, keyword, "type"));
+  BH_RETURN_IF_ERROR(CheckAlone(place.schema, place.path, keyword, {"type"}));
   const Json& list = place.schema[std::string(keyword)];
   if (!list.is_array() || list.empty()) {
     return InvalidSchema(place.path, absl::StrCat("\"", keyword, "\" must be a list of schemas"));
@@ -198,25 +204,22 @@ absl::StatusOr<int32_t> JsonSchemaCompiler::AlternativesRule(const Place& place,
 
 absl::StatusOr<int32_t> JsonSchemaCompiler::LiteralsRule(const Place& place) {
   const bool is_const = place.schema.contains("const");
-  const char* const keyword = is_const ? "const" : "enum";
-  BH_RETURN_IF_ERROR(CheckAlone(place.schema, place.path, keyword, "type"));
+  BH_RETURN_IF_ERROR(
+      CheckAlone(place.schema, place.path, is_const ? "const" : "enum", {"enum", "type"}));
   BH_ASSIGN_OR_RETURN(const std::vector<std::string> types, TypesOf(place.schema, place.path));
-  const Json& field = place.schema[keyword];
-  if (!is_const && !field.is_array()) return InvalidSchema(place.path, "\"enum\" must be a list");
+  const Json one = is_const ? Json::array({place.schema["const"]}) : Json();
+  const Json& values = place.schema.contains("enum") ? place.schema["enum"] : one;
+  if (!values.is_array()) return InvalidSchema(place.path, "\"enum\" must be a list");
   std::vector<std::string> texts;
-  const auto add = [&](const Json& value) {
+  for (const Json& value : values) {
     const bool typed = std::any_of(types.begin(), types.end(), [&value](const std::string& type) {
       return HasType(value, type);
     });
     builder_.Count(kValueWork);
-    if (!types.empty() && !typed) return;
+    if (!types.empty() && !typed) continue;
+    if (is_const && value != place.schema["const"]) continue;
     texts.push_back(Written(value));
     builder_.Count(kByteWork * texts.back().size());
-  };
-  if (is_const) {
-    add(field);
-  } else {
-    for (const Json& value : field) add(value);
   }
   return builder_.AddRule(false,
                           [&](int32_t next) { return builder_.AnyOf(std::move(texts), next); });
@@ -233,17 +236,18 @@ absl::StatusOr<int32_t> JsonSchemaCompiler::StringRule(const Place& place) {
   const Json& schema = place.schema;
   BH_ASSIGN_OR_RETURN(const int min, CountOf(schema, place.path, "minLength", 0));
   BH_ASSIGN_OR_RETURN(const int max, CountOf(schema, place.path, "maxLength", -1));
-  const bool has_pattern = schema.contains("pattern"), has_format = schema.contains("format");
+  const bool has_pattern = schema.contains("pattern");
+  // Beside a pattern it only names what this describes.
+  const bool has_format =
+      !has_pattern && schema.contains("format") &&
+      !(schema["format"].is_string() && IsMeaning(schema["format"].get_ref<const std::string&>()));
   if (!has_pattern && !has_format) {
     if (min == 0 && max < 0) return json_.String();
     if (max >= 0 && min > max) return InvalidSchema(place.path, "minLength > maxLength");
     return builder_.AddRule(false, [&](int32_t next) { return json_.StringOf(min, max, next); });
   }
   const char* const keyword = has_pattern ? "pattern" : "format";
-  if (has_pattern && has_format) {
-    return UnsupportedSchema(place.path, "\"format\" beside \"pattern\"");
-  }
-  if (min > 0 || max >= 0) {
+  if (min > (has_format ? 1 : 0) || max >= 0) {
     return UnsupportedSchema(
         place.path, absl::StrCat("\"minLength\" or \"maxLength\" beside \"", keyword, "\""));
   }
@@ -277,20 +281,22 @@ absl::StatusOr<int32_t> JsonSchemaCompiler::NumberRule(const Place& place, bool 
       return InvalidSchema(place.path,
                            absl::StrCat("\"", keyword, "\" ", decimal.status().message()));
     }
-    if (bound->has_value()) {
-      return UnsupportedSchema(place.path, absl::StrCat("\"", keyword,
-                                                        "\" beside another bound "
-                                                        "of the same side"));
-    }
     *bound = *std::move(decimal);
     return absl::OkStatus();
   };
   BH_RETURN_IF_ERROR(read("minimum", &range.min));
   BH_RETURN_IF_ERROR(read("maximum", &range.max));
-  range.exclusive_min = place.schema.contains("exclusiveMinimum");
-  range.exclusive_max = place.schema.contains("exclusiveMaximum");
-  BH_RETURN_IF_ERROR(read("exclusiveMinimum", &range.min));
-  BH_RETURN_IF_ERROR(read("exclusiveMaximum", &range.max));
+  std::optional<Decimal> above, below;
+  BH_RETURN_IF_ERROR(read("exclusiveMinimum", &above));
+  BH_RETURN_IF_ERROR(read("exclusiveMaximum", &below));
+  // Of two bounds of a side the narrower counts.
+  const Json& schema = place.schema;
+  range.exclusive_min = above.has_value() &&
+                        (!range.min.has_value() || schema["minimum"] <= schema["exclusiveMinimum"]);
+  range.exclusive_max = below.has_value() &&
+                        (!range.max.has_value() || schema["maximum"] >= schema["exclusiveMaximum"]);
+  if (range.exclusive_min) range.min = std::move(above);
+  if (range.exclusive_max) range.max = std::move(below);
   if (!range.min.has_value() && !range.max.has_value()) {
     return integer ? json_.Integer() : json_.Number();
   }

@@ -1,10 +1,10 @@
 // JsonSchemaCompiler: a JSON schema as rules of a grammar. Supported: true and false; type (also a
 // list), enum, const; properties, required, additionalProperties; items, prefixItems, minItems,
-// maxItems; minLength, maxLength, pattern (regex.h), format (date, time, date-time, uuid, ipv4);
+// maxItems; minLength, maxLength, pattern (regex.h), format (of FormatPattern; not beside pattern);
 // minimum, maximum, exclusiveMinimum, exclusiveMaximum; anyOf, oneOf (as anyOf: that only one holds
 // is not checked), allOf with one schema, each beside type where it has the same types; $ref within
-// the schema, also recursive. Annotations (title, description, default, examples ...) have no
-// effect. Anything else is UNIMPLEMENTED by name, with its path.
+// the schema, also recursive. Annotations (title, description, default, examples ...) and values
+// that forbid nothing have no effect. Anything else is UNIMPLEMENTED by name, with its path.
 //
 // Objects are written in the order of properties. Narrower than the schema's meaning, as XGrammar
 // does: without additionalProperties, an object with properties has no others, and an array with

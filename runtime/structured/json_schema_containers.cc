@@ -112,7 +112,7 @@ absl::StatusOr<int32_t> JsonSchemaCompiler::ArrayRule(const Place& place) {
   BH_ASSIGN_OR_RETURN(const int max, CountOf(schema, place.path, "maxItems", -1));
   if (max >= 0 && min > max) return InvalidSchema(place.path, "minItems > maxItems");
   if (schema.contains("items") && schema["items"].is_array()) {
-    return UnsupportedSchema(place.path, "\"items\" as a list (use \"prefixItems\"); it");
+    return UnsupportedSchema(place.path, "\"items\" as a list, in place of \"prefixItems\",");
   }
   std::vector<int32_t> prefix;
   if (schema.contains("prefixItems")) {

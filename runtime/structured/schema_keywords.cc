@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace bulkhead::structured {
@@ -12,9 +14,15 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr absl::string_view kAnnotations[] = {
-    "title",      "description",   "default",  "examples", "example",
-    "$schema",    "$id",           "$comment", "$defs",    "definitions",
-    "deprecated", "discriminator", "readOnly", "writeOnly"};
+    "title",        "description", "default", "examples",    "example",         "$schema",
+    "$id",          "$comment",    "$defs",   "definitions", "deprecated",      "discriminator",
+    "readOnly",     "writeOnly",   "$anchor", "$vocabulary", "contentEncoding", "contentMediaType",
+    "contentSchema"};
+
+// Formats that say how a value is meant, not how it is written.
+constexpr absl::string_view kMeanings[] = {"password",  "binary",         "byte",  "path",
+                                           "file-path", "directory-path", "int32", "int64",
+                                           "float",     "double"};
 
 constexpr absl::string_view kGeneral[] = {"type",  "enum",  "const", "anyOf",
                                           "oneOf", "allOf", "$ref"};
@@ -27,9 +35,29 @@ constexpr std::pair<absl::string_view, absl::string_view> kTyped[] = {
     {"pattern", "string"},    {"format", "string"},           {"minimum", "number"},
     {"maximum", "number"},    {"exclusiveMinimum", "number"}, {"exclusiveMaximum", "number"}};
 
-bool IsAnnotation(absl::string_view keyword) {
+// Values with which a keyword that is not supported allows all that it could forbid.
+bool AllowsAll(absl::string_view keyword, const Json& value) {
+  static const auto* const kNeutral = new std::vector<std::pair<absl::string_view, Json>>{
+      {"uniqueItems", false},
+      {"minProperties", 0},
+      {"nullable", false},
+      {"minContains", 0},
+      {"dependentRequired", Json::object()},
+      {"dependentSchemas", Json::object()},
+      {"patternProperties", Json::object()},
+      {"propertyNames", true},
+      {"propertyNames", Json::object()},
+      {"propertyNames", Json::object({{"type", "string"}})}};
+  return std::any_of(kNeutral->begin(), kNeutral->end(), [&](const auto& neutral) {
+    return neutral.first == keyword && neutral.second == value;
+  });
+}
+
+// Of no effect on an answer.
+bool IsAnnotation(absl::string_view keyword, const Json& value) {
   return std::find(std::begin(kAnnotations), std::end(kAnnotations), keyword) !=
-         std::end(kAnnotations);
+             std::end(kAnnotations) ||
+         absl::StartsWith(keyword, "x-") || AllowsAll(keyword, value);
 }
 
 absl::string_view TypeOfKeyword(absl::string_view keyword) {
@@ -47,12 +75,13 @@ absl::Status InvalidSchema(absl::string_view path, absl::string_view what) {
 
 absl::Status UnsupportedSchema(absl::string_view path, absl::string_view what) {
   return absl::UnimplementedError(
-      absl::StrCat("JSON schema, ", path, ": ", what, " is not supported"));
+      absl::StrCat("JSON schema, ", path, ": ", what,
+                   " is not supported; leave it out, and check it in the answer"));
 }
 
 absl::Status CheckKeywords(const Json& schema, absl::string_view path) {
   for (const auto& [keyword, value] : schema.items()) {
-    if (IsAnnotation(keyword) || !TypeOfKeyword(keyword).empty()) continue;
+    if (IsAnnotation(keyword, value) || !TypeOfKeyword(keyword).empty()) continue;
     if (std::find(std::begin(kGeneral), std::end(kGeneral), keyword) != std::end(kGeneral)) {
       continue;
     }
@@ -62,9 +91,10 @@ absl::Status CheckKeywords(const Json& schema, absl::string_view path) {
 }
 
 absl::Status CheckAlone(const Json& schema, absl::string_view path, absl::string_view keyword,
-                        absl::string_view also) {
+                        std::initializer_list<absl::string_view> also) {
   for (const auto& [other, value] : schema.items()) {
-    if (other == keyword || other == also || IsAnnotation(other)) continue;
+    if (other == keyword || IsAnnotation(other, value)) continue;
+    if (std::find(also.begin(), also.end(), other) != also.end()) continue;
     return UnsupportedSchema(path, absl::StrCat("\"", other, "\" beside \"", keyword, "\""));
   }
   return absl::OkStatus();
@@ -116,7 +146,9 @@ absl::StatusOr<int> CountOf(const Json& schema, absl::string_view path, const ch
   constexpr int kMost = 1 << 30;
   const auto field = schema.find(keyword);
   if (field == schema.end()) return absent;
-  const bool valid = field->is_number_integer() && *field >= 0 && *field <= kMost;
+  // A float without a fraction is an integer of JSON schema's.
+  const bool valid = field->is_number() && *field >= 0 && *field <= kMost &&
+                     std::trunc(field->get<double>()) == field->get<double>();
   if (!valid) {
     return InvalidSchema(path,
                          absl::StrCat("\"", keyword, "\" must be an integer of 0 to ", kMost));
@@ -124,15 +156,30 @@ absl::StatusOr<int> CountOf(const Json& schema, absl::string_view path, const ch
   return field->get<int>();
 }
 
+bool IsMeaning(absl::string_view format) {
+  return std::find(std::begin(kMeanings), std::end(kMeanings), format) != std::end(kMeanings);
+}
+
 absl::StatusOr<absl::string_view> FormatPattern(absl::string_view path, absl::string_view format) {
-  // Days up to 28, so that every date exists; seconds without the leap second.
+  // Part of what the format allows: days up to 28, so that every date exists; seconds without the
+  // leap second; local parts of addresses without quotes; URIs without brackets.
   static constexpr std::pair<absl::string_view, absl::string_view> kFormats[] = {
       {"date", R"(^[1-9]\d{3}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])$)"},
       {"time", R"(^([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$)"},
       {"date-time",
        R"(^[1-9]\d{3}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$)"},
       {"uuid", R"(^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$)"},
-      {"ipv4", R"(^((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)\.){3}(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)$)"}};
+      {"ipv4", R"(^((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)\.){3}(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)$)"},
+      {"ipv6",
+       R"(^(([0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|([0-9a-f]{1,4}:){1,7}:|([0-9a-f]{1,4}:){1,6}:[0-9a-f]{1,4}|([0-9a-f]{1,4}:){1,5}(:[0-9a-f]{1,4}){2}|([0-9a-f]{1,4}:){1,4}(:[0-9a-f]{1,4}){3}|([0-9a-f]{1,4}:){1,3}(:[0-9a-f]{1,4}){4}|([0-9a-f]{1,4}:){1,2}(:[0-9a-f]{1,4}){5}|:(:[0-9a-f]{1,4}){1,7}|::)$)"},
+      {"hostname",
+       R"(^[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(\.[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?){0,2}$)"},
+      {"email",
+       R"(^[a-zA-Z0-9_+-]+(\.[a-zA-Z0-9_+-]+)*@([a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?\.)+[a-zA-Z]{2,63}$)"},
+      {"duration",
+       R"(^P(\d+W|(\d+Y(\d+M(\d+D)?)?|\d+M(\d+D)?|\d+D)(T(\d+H(\d+M(\d+S)?)?|\d+M(\d+S)?|\d+S))?|T(\d+H(\d+M(\d+S)?)?|\d+M(\d+S)?|\d+S))$)"},
+      {"uri",
+       R"(^[a-zA-Z][a-zA-Z0-9+.-]*:([a-zA-Z0-9._~:/?@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+(#([a-zA-Z0-9._~:/?@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)?$)"}};
   for (const auto& [name, pattern] : kFormats) {
     if (name == format) return pattern;
   }

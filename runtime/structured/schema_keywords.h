@@ -1,6 +1,7 @@
 // Which keywords of a JSON schema are known, and checked access to their values.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,16 +18,19 @@ absl::Status UnsupportedSchema(absl::string_view path, absl::string_view what);
 
 // UNIMPLEMENTED for a keyword that is not supported.
 absl::Status CheckKeywords(const nlohmann::ordered_json& schema, absl::string_view path);
-// UNIMPLEMENTED if there is any keyword beside `keyword`, `also` and annotations.
+// UNIMPLEMENTED if there is any keyword beside `keyword`, those of `also` and annotations.
 absl::Status CheckAlone(const nlohmann::ordered_json& schema, absl::string_view path,
-                        absl::string_view keyword, absl::string_view also = "");
+                        absl::string_view keyword,
+                        std::initializer_list<absl::string_view> also = {});
 // The types that `schema` has, or those its keywords imply; empty: any value.
 absl::StatusOr<std::vector<std::string>> TypesOf(const nlohmann::ordered_json& schema,
                                                  absl::string_view path);
 // A count of at most 2^30, or `absent`.
 absl::StatusOr<int> CountOf(const nlohmann::ordered_json& schema, absl::string_view path,
                             const char* keyword, int absent);
-// The regular expression of a "format".
+// A "format" that says nothing of how a string is written: an annotation.
+bool IsMeaning(absl::string_view format);
+// The regular expression of a "format"; no text of it is empty.
 absl::StatusOr<absl::string_view> FormatPattern(absl::string_view path, absl::string_view format);
 
 }  // namespace bulkhead::structured

@@ -193,7 +193,7 @@ class StructuredOutputTest(unittest.TestCase):
 
     def test_what_is_outside_is_refused_by_name(self):
         for form, named in ((structured(regex="a(?=b)"), "byte 4"), (structured(regex=r"(a)\1"), "structured.regex"),
-                            (structured(json_schema={"type": "object", "patternProperties": {}}), "patternProperties"),
+                            (structured(json_schema={"type": "object", "patternProperties": {"a": {}}}), "patternProperties"),
                             (structured(json_schema={"properties": {"a": {"not": {}}}}), "#/properties/a"),
                             (structured(choice=[]), "structured.choice"), (pb.StructuredOutput(), "no form"),
                             (structured(regex="a" * 70000), "65536")):

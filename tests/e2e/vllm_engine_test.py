@@ -104,7 +104,7 @@ class VllmEngineTest(unittest.TestCase):
         invalid = grpc.StatusCode.INVALID_ARGUMENT
         for params, named in (({"grammar": "root ::= 1"}, "sampling_params.grammar"), ({"regex": "(?=a)"}, "regex"),
                               ({"structural_tag": "{}"}, "structural_tag"), ({"choice": vllm.ChoiceConstraint()}, "choice"),
-                              ({"json_schema": '{"type": "object", "patternProperties": {}}'}, "patternProperties"),
+                              ({"json_schema": '{"type": "object", "patternProperties": {"a": {}}}'}, "patternProperties"),
                               ({"n": 1000}, "n: 1000"), ({"top_p": 7}, "top_p"), ({"temperature": -1}, "temperature"),
                               ({"logprobs": -1}, "logprobs"), ({"logprobs": 1000}, "1000"),
                               ({"prompt_logprobs": 1}, "prompt_logprobs"), ({"stop": [""]}, "stop[0]"),

@@ -24,7 +24,7 @@ SEED = int(os.environ.get("STRUCTURED_SEED", "1"))
 
 
 def format_checker():
-    checker = jsonschema.FormatChecker(("date", "uuid", "ipv4"))
+    checker = jsonschema.FormatChecker(("date", "uuid", "ipv4", "ipv6", "email"))
     # Those of python3-jsonschema are an older draft's, or need further packages.
     for name, parse in (("time", datetime.time.fromisoformat), ("date-time", datetime.datetime.fromisoformat)):
         checker.checkers[name] = (lambda value, parse=parse: not isinstance(value, str) or parse(value) is not None, ValueError)
@@ -124,7 +124,7 @@ class Schemas:
         elif choice < 0.6:
             schema["pattern"] = rng.choice(self.PATTERNS)
         elif choice < 0.7:
-            schema["format"] = rng.choice(["date", "time", "date-time", "uuid", "ipv4"])
+            schema["format"] = rng.choice(["date", "time", "date-time", "uuid", "ipv4", "ipv6", "email"])
         return schema
 
     def bounds(self, make):
