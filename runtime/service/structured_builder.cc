@@ -53,6 +53,7 @@ absl::StatusOr<GrammarSpec> SpecOf(const v1::StructuredOutput& asked, std::strin
   BH_RETURN_IF_ERROR(add("prefix", asked.prefix(), &spec.prefix));
   BH_RETURN_IF_ERROR(add("suffix", asked.suffix(), &spec.suffix));
   BH_RETURN_IF_ERROR(add("free_until", asked.free_until(), &spec.free_until));
+  BH_RETURN_IF_ERROR(add("free_from", asked.free_from(), &spec.free_from));
   for (const std::string& text : spec.texts) {
     if (!IsValidUtf8(text)) return InvalidField(*field, "is not valid UTF-8");
   }

@@ -11,7 +11,7 @@
 
 namespace bulkhead {
 
-inline constexpr size_t kMaxFormTextBytes = 256;  // of prefix, suffix, free_until
+inline constexpr size_t kMaxFormTextBytes = 256;  // of prefix, suffix, free_until, free_from
 
 // Null where `request` asks for no form. Compiling may take some tenths of a second.
 absl::StatusOr<std::shared_ptr<structured::Automaton>> BuildForm(const v1::GenerateRequest& request,

@@ -86,7 +86,10 @@ absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Of(const GrammarSpec& sp
     root = builder.AddRule(false, [&](int32_t next) {
       next = builder.Literal(spec.suffix, next);
       next = builder.Literal(spec.prefix, builder.Call(root, next));
-      return spec.free_until.empty() ? next : builder.Until(spec.free_until, next);
+      if (spec.free_until.empty()) return next;
+      const int32_t free = builder.Until(spec.free_until, next);
+      if (spec.free_from.empty()) return free;
+      return builder.Split({builder.Literal(spec.free_from, free), next});
     });
   }
   absl::StatusOr<std::shared_ptr<const Grammar>> grammar = builder.Finish(root);

@@ -20,7 +20,7 @@ struct GrammarSpec {
   Form form = Form::kJsonObject;
   std::vector<std::string> texts = {};  // choices; else one: the pattern, the schema, or none
   // Texts before the form and behind it, and one up to which, it included, the answer is free.
-  std::string prefix = {}, suffix = {}, free_until = {};
+  std::string prefix = {}, suffix = {}, free_until = {}, free_from = {};
 };
 
 // Limits on what is compiled. Beyond: INVALID_ARGUMENT with the limit.

@@ -100,10 +100,13 @@ absl::Status AddForm(const OutputFormat& format, absl::string_view prompt,
                         "structured output is not supported with the channels of gpt-oss; leave it "
                         "out, and ask for the form in a message");
   }
-  if (format.reasoning == ReasoningFormat::kThinkTags &&
-      StartAfterPrompt(prompt, format.starts_in_reasoning) ==
-          ReasoningParser::Start::kInReasoning) {
-    request->common.mutable_structured()->set_free_until("</think>");
+  if (format.reasoning != ReasoningFormat::kThinkTags) return absl::OkStatus();
+  const auto start = StartAfterPrompt(prompt, format.starts_in_reasoning);
+  if (start == ReasoningParser::Start::kContent) return absl::OkStatus();
+  request->common.mutable_structured()->set_free_until("</think>");
+  // The model may think first, or not.
+  if (start == ReasoningParser::Start::kUnknown) {
+    request->common.mutable_structured()->set_free_from("<think>");
   }
   return absl::OkStatus();
 }

@@ -164,6 +164,19 @@ TEST(GrammarTest, RefusesRegularExpressionsByWhatTheyAsk) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST(GrammarTest, AnAnswerIsFreeWhereItBeginsWithTheTextForThat) {
+  const auto grammar = Grammar::Of({.form = GrammarSpec::Form::kChoice,
+                                    .texts = {"yes"},
+                                    .free_until = "</t>",
+                                    .free_from = "<t>"});
+  for (const char* text : {"yes", "<t></t>yes", "<t>no no</t>yes"}) {
+    EXPECT_TRUE(IsWholeAnswer(grammar, text)) << text;
+  }
+  for (const char* text : {"no", "no</t>yes", "<t>no", "<t>yes", "<t></t>no"}) {
+    EXPECT_FALSE(IsWholeAnswer(grammar, text)) << text;
+  }
+}
+
 TEST(GrammarTest, RefusesChoicesThatAreNone) {
   EXPECT_EQ(Grammar::Choice({}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Grammar::Choice({"a", ""}).status().code(), absl::StatusCode::kInvalidArgument);

@@ -41,7 +41,8 @@ structured::GrammarSpec SpecOf(const v1::StructuredOutput& form) {
           .texts = {form.json_schema()},
           .prefix = form.prefix(),
           .suffix = form.suffix(),
-          .free_until = form.free_until()};
+          .free_until = form.free_until(),
+          .free_from = form.free_from()};
 }
 
 TEST(ChatFormTest, ASchemaThatIsRefusedIsThatOfItsTool) {
@@ -116,16 +117,17 @@ TEST(ChatFormTest, FormatsWithoutAFormAreRefusedByName) {
   EXPECT_EQ(ReasonOf(status), reason::kUnsupportedParameter);
 }
 
-TEST(ChatFormTest, AFormBeginsBehindReasoningThatThePromptOpened) {
+TEST(ChatFormTest, AFormBeginsBehindReasoningThatThePromptOrTheModelOpens) {
   const OutputFormat thinks = {.reasoning = ReasoningFormat::kThinkTags};
   const auto free_until = [&](const OutputFormat& format, const char* prompt) {
     ChatCompletionRequest request = ChatWith(R"("response_format": {"type": "json_object"})");
     EXPECT_TRUE(AddForm(format, prompt, &request).ok());
-    return request.common.structured().free_until();
+    const v1::StructuredOutput& form = request.common.structured();
+    return absl::StrCat(form.free_from(), form.free_from().empty() ? "" : "...", form.free_until());
   };
   EXPECT_EQ(free_until(thinks, "<assistant><think>\n"), "</think>");
   EXPECT_EQ(free_until(thinks, "<assistant><think>\n\n</think>\n"), "");
-  EXPECT_EQ(free_until(thinks, "<assistant>"), "");
+  EXPECT_EQ(free_until(thinks, "<assistant>"), "<think>...</think>");
   OutputFormat inside = thinks;
   inside.starts_in_reasoning = true;
   EXPECT_EQ(free_until(inside, "<assistant>"), "</think>");

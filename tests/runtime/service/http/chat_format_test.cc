@@ -77,6 +77,8 @@ TEST(ChatFormatTest, ACallThatAStopStringCutsOffIsNoReasonToMakeCalls) {
   EXPECT_EQ(EndOf(kCutOff, Stopped()), "stop");
   EXPECT_EQ(EndOf(absl::StrCat(kCall, kCutOff), Stopped()), "stop");
   EXPECT_EQ(EndOf(kCall, Stopped()), "tool_calls");
+  EXPECT_EQ(EndOf(std::string(absl::StripSuffix(kCall, "</tool_call>")), Stopped()), "tool_calls")
+      << "whole";
   EXPECT_EQ(EndOf(absl::StrCat(kCall, "and te"), Stopped()), "tool_calls");
   // Behind the arguments nothing of a call is missing.
   for (const char* end : {"}", "}</tool_call>"}) {
