@@ -67,6 +67,7 @@ struct StoppingParams {
   int min_tokens = 0;  // end-of-sequence, stop tokens and stop strings are ignored before this many
                        // tokens
   std::vector<std::string> stop;
+  std::string forced;  // a beginning that the form gives the answer: `stop` is not looked for there
   std::vector<TokenId> stop_token_ids;
   bool ignore_eos = false;
   bool include_stop_in_output = false;

@@ -237,6 +237,10 @@ absl::StatusOr<Request> BuildRequest(const v1::GenerateRequest& request,
   BH_ASSIGN_OR_RETURN(out.stopping, BuildStopping(request.stopping(), rules, remaining, generates));
   if (request.has_structured()) {
     BH_ASSIGN_OR_RETURN(out.logits.form, BuildForm(request, rules));
+    const v1::StructuredOutput& form = request.structured();
+    if (form.free_until().empty() || !form.free_from().empty()) {
+      out.stopping.forced = form.prefix();
+    }
   }
   out.priority = request.priority();
   out.cache_salt = request.cache_salt();

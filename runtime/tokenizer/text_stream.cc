@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "runtime/tokenizer/stop_matcher.h"
 #include "runtime/tokenizer/unicode.h"
@@ -12,7 +13,11 @@ struct TextStream::State {
   explicit State(Options options)
       : skip_special_tokens(options.skip_special_tokens),
         include_stop_in_output(options.include_stop_in_output),
-        stops(std::move(options.stop)) {}
+        stops(std::move(options.stop)),
+        forced(std::move(options.forced)) {}
+
+  // How many bytes at the begin of `text` are still of `forced`, the generated text's beginning.
+  size_t TakeForced(absl::string_view text);
 
   // Removes the prompt's own part from `text`, which was decoded after the prompt.
   std::string WithoutPrompt(std::string text);
@@ -24,6 +29,7 @@ struct TextStream::State {
   // emitted again, possibly changed, before the generated text.
   std::string prompt_end;
   StopMatcher stops;
+  std::string forced;    // what may still come of it
   bool may_stop = true;  // of the last token
   bool stopped = false;
 };
@@ -44,6 +50,13 @@ std::string TextStream::State::WithoutPrompt(std::string text) {
   return text.substr(same);
 }
 
+size_t TextStream::State::TakeForced(absl::string_view text) {
+  size_t same = 0;
+  while (same < text.size() && same < forced.size() && text[same] == forced[same]) ++same;
+  forced.erase(0, same < text.size() ? forced.size() : same);
+  return same;
+}
+
 TextStream::TextStream(const Tokenizer* tokenizer, absl::Span<const int32_t> prompt,
                        Options options)
     : state_(std::make_unique<State>(std::move(options))) {
@@ -60,7 +73,10 @@ TextStream::Piece TextStream::Add(int32_t token, bool may_stop) {
   Piece piece;
   if (state_->decoder == nullptr) return piece;
   state_->may_stop = may_stop;
-  const std::string text = state_->WithoutPrompt(state_->decoder->Add(token));
+  std::string text = state_->WithoutPrompt(state_->decoder->Add(token));
+  const size_t forced = state_->TakeForced(text);
+  piece.text = text.substr(0, forced);
+  text.erase(0, forced);
   const std::string* const stop =
       state_->stops.Feed(text, {may_stop, state_->include_stop_in_output}, &piece.text);
   if (stop != nullptr) {

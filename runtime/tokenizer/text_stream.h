@@ -24,6 +24,7 @@ class TextStream {
     bool skip_special_tokens = true;
     bool include_stop_in_output = false;
     std::vector<std::string> stop;
+    std::string forced = {};  // a beginning in which they are not looked for
   };
   // `prompt` precedes the generated tokens; its end is decoded here (see
   // Tokenizer::NewTextDecoder). `tokenizer` may be null: then text stays empty; otherwise it must

@@ -38,32 +38,6 @@ TEST_F(TimeLimitTest, ATimeLimitEndsARequestAtAStepBorderWithWhatItHas) {
   EXPECT_EQ(free->WaitForEnd().reason, FinishReason::kMaxTokens);
 }
 
-TEST_F(TimeLimitTest, AnAnswerThatEndedWithinACharacterGoesOnWithAllOfIt) {
-  tokenizer_.SetHalves();
-  Begin();
-  coordinator_->SetServing();
-  Request request = ToyRequest(5, 8);
-  const std::vector<TokenId> want = Want(request).tokens;
-  request.time_limit_ms = 100;
-  const auto limited = Submit(request);
-  runner_->Allow(3);
-  limited->WaitForTokens(3);
-  now_ns_ += 100'000'000;
-  runner_->Allow(1);
-  EXPECT_EQ(limited->WaitForEnd().reason, FinishReason::kTimeLimit);
-  runner_->Allow(kAll);
-  std::string text = limited->text();
-  const std::vector<TokenId> got = limited->tokens();
-  EXPECT_EQ(text.size(), got.size() / 2 * 2) << text;
-  request.time_limit_ms.reset();
-  request.emitted = got;
-  request.text_bytes_sent = text.size();
-  const auto resumed = Submit(request);
-  EXPECT_TRUE(resumed->WaitForEnd().status.ok());
-  text += resumed->text();
-  EXPECT_EQ(text, "\u00E9\u00E9\u00E9\u00E9");
-}
-
 TEST_F(TimeLimitTest, ATimeLimitPassesInTheQueueToo) {
   SchedulerLimits limits = ToyLimits();
   limits.max_num_seqs = 1;

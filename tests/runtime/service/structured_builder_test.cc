@@ -50,6 +50,17 @@ TEST(StructuredBuilderTest, EqualFormsShareAnAutomatonAndOthersHaveNone) {
   EXPECT_NE(Built(all, rules).logits.form, nullptr);
 }
 
+TEST(StructuredBuilderTest, StopStringsAreNotLookedForInThePrefixOfAForm) {
+  const RequestRules rules = FormRules();
+  v1::GenerateRequest request = WithRegex("a+");
+  request.mutable_structured()->set_prefix("<\n");
+  EXPECT_EQ(Built(request, rules).stopping.forced, "<\n");
+  request.mutable_structured()->set_free_until("b");
+  EXPECT_EQ(Built(request, rules).stopping.forced, "") << "what is free is the model's";
+  request.mutable_structured()->set_free_from("c");
+  EXPECT_EQ(Built(request, rules).stopping.forced, "<\n");
+}
+
 TEST(StructuredBuilderTest, EmittedTokensAreFollowedAlongTheFormBeforeTheRequestIsSubmitted) {
   const RequestRules rules = FormRules();
   v1::GenerateRequest request = WithRegex("ab?");

@@ -82,6 +82,20 @@ TEST(TextStream, NeverGivesOutHalfACharacter) {
   }
 }
 
+TEST(TextStream, StopStringsAreNotLookedForInAForcedBeginning) {
+  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("gpt2");
+  ASSERT_NE(tokenizer, nullptr);
+  const Ids ids = Encoded(*tokenizer, "<tool_call>\nab\nc");
+  TextStream::Options options;
+  options.stop = {"\n", ">\na"};
+  options.forced = "<tool_call>\n";
+  const Streamed streamed = Stream(tokenizer.get(), {}, ids, options);
+  EXPECT_EQ(streamed.text, "<tool_call>\nab");
+  EXPECT_EQ(streamed.stop, "\n");
+  const Ids others = Encoded(*tokenizer, "<think>a\nb");
+  EXPECT_EQ(Stream(tokenizer.get(), {}, others, options).text, "<think>a") << "it is not forced";
+}
+
 TEST(TextStream, APromptThatEndsInsideACharacterIsNotRepeated) {
   const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("gpt2");
   ASSERT_NE(tokenizer, nullptr);
