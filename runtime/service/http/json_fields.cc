@@ -11,7 +11,7 @@
 namespace bulkhead {
 namespace {
 
-// Fields of llama.cpp's and SGLang's servers.
+// Fields of llama.cpp's, SGLang's and vLLM's servers.
 constexpr std::pair<absl::string_view, absl::string_view> kRenamed[] = {
     {"max_new_tokens", "max_tokens"},
     {"n_predict", "max_tokens"},
@@ -21,6 +21,9 @@ constexpr std::pair<absl::string_view, absl::string_view> kForeign[] = {
     {"cache_prompt", "every prompt is cached, if the server has a prefix cache; leave it out"},
     {"ebnf", "grammars are not supported; response_format and structured_outputs are"},
     {"grammar", "grammars are not supported; response_format and structured_outputs are"},
+    {"guided_grammar", "grammars are not supported; guided_json, guided_regex and others are"},
+    {"structured_outputs.grammar", "grammars are not supported; json, regex and choice are"},
+    {"structured_outputs.structural_tag", "not supported; json, regex and choice are"},
     {"guided_decoding_backend", "there is one backend; leave it out"},
     {"mirostat", "not supported; temperature, top_p, top_k and min_p are"},
 };
@@ -133,7 +136,7 @@ std::string JsonFields::HintOf(absl::string_view name) const {
       return absl::StrCat("this server does not know it; write ", ours);
   }
   for (const auto& [theirs, hint] : kForeign) {
-    if (name == theirs && path_.empty()) return std::string(hint);
+    if (Path(name) == theirs) return std::string(hint);
   }
   return "this server does not know it; leave it out";
 }

@@ -38,10 +38,16 @@ TEST(JsonFields, ThoseOfOtherServersSayWhichIsOurs) {
                                      {"cache_prompt", "leave it out"},
                                      {"mirostat", "top_k and min_p are"},
                                      {"ebnf", "structured_outputs are"},
+                                     {"guided_grammar", "guided_json, guided_regex"},
                                      {"guided_decoding_backend", "one backend"}}) {
     const absl::Status refused = CompletionWith(absl::StrCat("\"", theirs, "\": 1")).status();
     EXPECT_EQ(ReasonOf(refused), reason::kUnsupportedParameter) << refused;
     EXPECT_THAT(std::string(refused.message()), testing::HasSubstr(ours));
+  }
+  for (const char* form : {"grammar", "structural_tag"}) {
+    const absl::Status refused =
+        CompletionWith(absl::StrCat(R"("structured_outputs": {")", form, R"(": "a"})")).status();
+    EXPECT_THAT(std::string(refused.message()), testing::HasSubstr("json, regex and choice are"));
   }
 }
 

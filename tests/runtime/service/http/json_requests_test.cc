@@ -225,6 +225,12 @@ TEST(CompletionRequest, FormsOfAnAnswerHaveTheNamesOfOpenAIAndOfVllm) {
   EXPECT_EQ(FormOf(R"("structured_outputs": {"regex": "a+"})").regex(), "a+");
   EXPECT_TRUE(FormOf(R"("structured_outputs": {"json_object": true})").json_object());
   EXPECT_EQ(FormOf(R"("structured_outputs": {"choice": ["a", "b"]})").choice().texts_size(), 2);
+  EXPECT_EQ(
+      FormOf(R"("structured_outputs": {"regex": "a", "grammar": null, "disable_fallback": false,
+                      "disable_any_whitespace": false, "disable_additional_properties": false})")
+          .regex(),
+      "a")
+      << "vLLM's defaults";
   EXPECT_EQ(FormOf(R"("guided_json": {"type": "null"})").json_schema(), R"({"type":"null"})");
   EXPECT_EQ(FormOf(R"("guided_regex": "a+")").regex(), "a+");
   EXPECT_EQ(FormOf(R"("guided_choice": ["a"])").choice().texts(0), "a");
