@@ -155,6 +155,12 @@ class HttpTest(unittest.TestCase):
         self.assertEqual(score["model"], self.ask("/v1/models")[1]["data"][0]["id"])
         for a, b in zip(echoed["logprobs"]["token_logprobs"][1:], score["token_logprobs"]):
             self.assertAlmostEqual(a, b, places=4)
+        asked = completion(prompt_logprobs=2, max_tokens=0)
+        listed = self.ask("/v1/completions", asked)[1]["choices"][0]["prompt_logprobs"]
+        self.assertIsNone(listed[0])
+        for token, one, logprob in zip(score["token_ids"][1:], listed[1:], score["token_logprobs"]):
+            self.assertAlmostEqual(one[str(token)]["logprob"], logprob, places=4)
+            self.assertLessEqual({1, 2}, {top["rank"] for top in one.values()})
 
     def test_penalties_and_biases_change_the_answer(self):
         plain = self.ask("/v1/completions", completion(logprobs=0))[1]["choices"][0]

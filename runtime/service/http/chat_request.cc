@@ -151,6 +151,11 @@ absl::Status RefuseOthers(JsonFields& fields) {
     if (value == nullptr || *value == one.neutral) continue;
     return NotSupported(one.name, "this server does not support it; leave it out");
   }
+  if (fields.Find("prompt_logprobs") != nullptr) {
+    return NotSupported("prompt_logprobs",
+                        "chats do not give them; send the tokens that /tokenize gives for messages "
+                        "to /v1/completions, with max_tokens 0");
+  }
   const Json* modalities = fields.Find("modalities");
   if (modalities != nullptr && *modalities != Json::array({"text"})) {
     return NotSupported("modalities", "only [\"text\"] is supported");

@@ -128,13 +128,17 @@ void CompletionFormat::AddLogprobs(const PackedMessage& response, BodyParts* out
     out->Add(kNames[list]);
     auto texts = std::make_shared<TokenTexts>(tokenizer_, options_);
     const int prompt_tokens =
-        CountOf(response.bytes, v1::GenerateResponse::kPromptLogprobsFieldNumber);
+        options_.prompt_logprobs
+            ? 0
+            : CountOf(response.bytes, v1::GenerateResponse::kPromptLogprobsFieldNumber);
     if (prompt_tokens > 0) texts->BeginPrompt();
     texts->BeginWhole(prompt_tokens +
                       CountOf(response.bytes, v1::GenerateResponse::kTokensFieldNumber));
     out->AddPart([list = kLists[list], texts, response, offset = size_t{0}, is_first = true,
                   tokens = PackedReader(response.bytes),
-                  field = static_cast<int>(v1::GenerateResponse::kPromptLogprobsFieldNumber)](
+                  field = static_cast<int>(prompt_tokens > 0
+                                               ? v1::GenerateResponse::kPromptLogprobsFieldNumber
+                                               : v1::GenerateResponse::kTokensFieldNumber)](
                      std::string* bytes) mutable {
       const size_t enough = bytes->size() + kPartBytes;
       v1::Token token;
@@ -154,6 +158,23 @@ void CompletionFormat::AddLogprobs(const PackedMessage& response, BodyParts* out
     });
   }
   out->Add("]}");
+}
+
+void CompletionFormat::AddPromptLogprobs(const PackedMessage& response, BodyParts* out) const {
+  out->Add(",\"prompt_logprobs\":[");
+  auto texts = std::make_shared<TokenTexts>(tokenizer_, options_);
+  out->AddPart([texts, owner = response.owner, is_first = true,
+                tokens = PackedReader(response.bytes)](std::string* bytes) mutable {
+    const size_t enough = bytes->size() + kPartBytes;
+    v1::Token token;
+    while (bytes->size() < enough) {
+      if (!tokens.NextToken(v1::GenerateResponse::kPromptLogprobsFieldNumber, &token)) return true;
+      if (!std::exchange(is_first, false)) *bytes += ',';
+      AppendPromptLogprob(token, *texts, bytes);
+    }
+    return false;
+  });
+  out->Add("]");
 }
 
 BodyParts CompletionFormat::Whole(const std::vector<PackedMessage>& responses,
@@ -183,6 +204,7 @@ BodyParts CompletionFormat::Whole(const std::vector<PackedMessage>& responses,
     } else {
       parts.Add("null");
     }
+    if (options_.prompt_logprobs) AddPromptLogprobs(response, &parts);
     parts.Add(absl::StrCat(",\"finish_reason\":", FinishReasonJson(finished),
                            ",\"stop_reason\":", StopReasonJson(finished), "}"));
   }

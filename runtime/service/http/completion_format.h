@@ -40,6 +40,7 @@ class CompletionFormat final : public AnswerFormat {
   BodyParts Events(int choice, absl::string_view text, PackedMessage tokens, int field,
                    const UsageCounts& usage);
   void AddLogprobs(const PackedMessage& response, BodyParts* out) const;
+  void AddPromptLogprobs(const PackedMessage& response, BodyParts* out) const;
 
   const AnswerFrame frame_;
   const GenerationOptions options_;

@@ -27,6 +27,33 @@ absl::Status SetPrompt(const Json& prompt, const std::string& field, v1::Generat
   return absl::OkStatus();
 }
 
+// Of prompt tokens: beside those of the answer where they are echoed, else in a list of their own.
+absl::Status ReadPromptLogprobs(JsonFields& fields, const RequestRules& rules,
+                                CompletionRequest* out, v1::GenerateRequest* common) {
+  BH_ASSIGN_OR_RETURN(const std::optional<uint32_t> asked,
+                      ReadCount(fields, "prompt_logprobs", rules.max_logprobs));
+  const std::optional<int> logprobs = out->options.logprobs;
+  if (asked.has_value()) {
+    if (out->options.stream) {
+      return InvalidField("prompt_logprobs",
+                          "excludes stream, as in vLLM; leave it out, or send echo with logprobs");
+    }
+    if (out->echo && logprobs.has_value()) {
+      return InvalidField("prompt_logprobs",
+                          "excludes echo with logprobs, which gives those of the prompt, too");
+    }
+    out->options.prompt_logprobs = true;
+    common->mutable_output()->set_prompt_logprobs(*asked);
+    return absl::OkStatus();
+  }
+  // Without an answer the prompt is computed for its log probabilities, whether or not it has any.
+  const bool is_prompt_alone = common->stopping().max_tokens() == 0;
+  if (out->echo && (logprobs.has_value() || is_prompt_alone)) {
+    common->mutable_output()->set_prompt_logprobs(static_cast<uint32_t>(logprobs.value_or(0)));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status ReadPrompts(JsonFields& fields, const std::string& name,
@@ -70,11 +97,7 @@ absl::StatusOr<CompletionRequest> ReadCompletion(const Json& body, const Request
   std::optional<bool> echo, add_special;
   BH_RETURN_IF_ERROR(fields.Read("echo", &echo));
   out.echo = echo.value_or(false);
-  // Without an answer the prompt is computed for its log probabilities, whether or not it has any.
-  const bool is_prompt_alone = common.stopping().max_tokens() == 0;
-  if (out.echo && (logprobs.has_value() || is_prompt_alone)) {
-    common.mutable_output()->set_prompt_logprobs(logprobs.value_or(0));
-  }
+  BH_RETURN_IF_ERROR(ReadPromptLogprobs(fields, rules, &out, &common));
   common.mutable_output()->set_prompt_token_ids(out.echo);
   BH_RETURN_IF_ERROR(fields.Read("add_special_tokens", &add_special));
   if (add_special.has_value()) common.set_add_special_tokens(*add_special);

@@ -173,10 +173,9 @@ absl::Status RefuseOthers(JsonFields& fields) {
     Json value;
   };
   static const auto* const kNeutral = new std::vector<Neutral>{
-      {"length_penalty", 1},           {"use_beam_search", false},  {"prompt_logprobs", nullptr},
-      {"return_token_ids", false},     {"guided_grammar", nullptr}, {"logits_processors", nullptr},
-      {"kv_transfer_params", nullptr}, {"prediction", nullptr},     {"detokenize", true},
-      {"vllm_xargs", Json::object()},
+      {"length_penalty", 1},          {"use_beam_search", false},      {"return_token_ids", false},
+      {"logits_processors", nullptr}, {"kv_transfer_params", nullptr}, {"prediction", nullptr},
+      {"detokenize", true},           {"vllm_xargs", Json::object()},
   };
   for (const Neutral& one : *kNeutral) {
     const Json* value = fields.Find(one.name);

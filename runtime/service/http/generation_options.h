@@ -23,7 +23,8 @@ struct GenerationOptions {
   bool continuous_usage = false;  // and the usage so far in each
   int n = 1;
   std::optional<int> logprobs;
-  bool tokens_as_ids = false;  // tokens of log probabilities as "token_id:5"
+  bool prompt_logprobs = false;  // the prompt's, in a list of their own
+  bool tokens_as_ids = false;    // tokens of log probabilities as "token_id:5"
   bool skip_special_tokens = true;
   std::string form_field;  // of the body: where the form of the answer is from; empty: it has none
 };

@@ -113,6 +113,24 @@ std::string CompletionLogprobs::Json() const {
                       "]}");
 }
 
+void AppendPromptLogprob(const v1::Token& token, const TokenTexts& texts, std::string* out) {
+  if (!token.has_logprob()) {
+    *out += "null";
+    return;
+  }
+  const auto add = [&](uint32_t id, float logprob, uint32_t rank) {
+    absl::StrAppend(out, out->back() == '{' ? "\"" : ",\"", id, "\":{\"logprob\":", Number(logprob),
+                    ",\"rank\":", rank, ",\"decoded_token\":", JsonString(texts.Alone(id)), "}");
+  };
+  *out += '{';
+  add(token.id(), token.logprob(), token.rank());
+  for (int i = 0; i < token.top_size(); ++i) {
+    if (token.top(i).id() == token.id()) continue;
+    add(token.top(i).id(), token.top(i).logprob(), static_cast<uint32_t>(i) + 1);
+  }
+  *out += '}';
+}
+
 void AppendChatLogprob(const v1::Token& token, TokenTexts& texts, std::string* out) {
   const auto one = [](const std::string& text, float logprob) {
     return absl::StrCat("{\"token\":", JsonString(text), ",\"logprob\":", Number(logprob),

@@ -57,6 +57,10 @@ struct CompletionLogprobs {
   std::string Json() const;
 };
 
+// One element of vLLM's list "prompt_logprobs": {"ID": {logprob, rank, decoded_token}}, the token's
+// own first; null of a prompt's first.
+void AppendPromptLogprob(const v1::Token& token, const TokenTexts& texts, std::string* out);
+
 // One element of the list "content" of a chat's log probabilities.
 void AppendChatLogprob(const v1::Token& token, TokenTexts& texts, std::string* out);
 

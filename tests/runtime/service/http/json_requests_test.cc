@@ -137,6 +137,22 @@ TEST(CompletionRequest, AnEchoAloneComputesThePromptAndShowsNoLogprobs) {
   EXPECT_FALSE(answers->prompts[0].output().has_prompt_logprobs()) << "the prefix cache is used";
 }
 
+TEST(CompletionRequest, LogprobsOfThePromptAreAListOfTheirOwn) {
+  const auto read = Completion(R"("prompt": "a", "prompt_logprobs": 3, "max_tokens": 0)");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_TRUE(read->options.prompt_logprobs);
+  EXPECT_EQ(read->prompts[0].output().prompt_logprobs(), 3U);
+  EXPECT_FALSE(
+      Completion(R"("prompt": "a", "echo": true, "logprobs": 1)")->options.prompt_logprobs);
+  for (const char* with : {R"("stream": true)", R"("echo": true, "logprobs": 1)"}) {
+    ExpectRefused(
+        Completion(absl::StrCat(R"("prompt": "a", "prompt_logprobs": 0, )", with)).status(),
+        "prompt_logprobs", reason::kInvalidValue);
+  }
+  ExpectRefused(Completion(R"("prompt": "a", "prompt_logprobs": -1)").status(), "prompt_logprobs",
+                reason::kInvalidValue);
+}
+
 TEST(CompletionRequest, PromptsAreTextsOrIdsOneOrSeveral) {
   EXPECT_EQ(Completion(R"("prompt": [1, 2])")->prompts.at(0).token_ids().ids(1), 2U);
   EXPECT_EQ(Completion(R"("prompt": ["a", "b"])")->prompts.at(1).text(), "b");

@@ -300,5 +300,32 @@ TEST(EchoedTokenTexts, OffsetsAreThoseOfTheTextWhereTokensAreShownAsIds) {
 
 INSTANTIATE_TEST_SUITE_P(Formats, TokenTextsTest, testing::Bool());
 
+TEST(PromptLogprobs, AreAListOfTheirOwnInVllmsFormat) {
+  const ByteTokenizer tokenizer;
+  GenerationOptions options;
+  options.logprobs = 0;
+  options.prompt_logprobs = true;
+  v1::GenerateResponse whole;
+  whole.add_prompt_logprobs()->set_id('a');
+  v1::Token& second = *whole.add_prompt_logprobs();
+  second = TokenOf('b');
+  second.set_logprob(-2.5F);
+  second.set_rank(3);
+  for (const char id : {'x', 'b'}) {
+    v1::TokenLogprob& top = *second.add_top();
+    top.set_id(static_cast<uint32_t>(id));
+    top.set_logprob(id == 'x' ? -0.5F : -2.5F);
+  }
+  *whole.add_tokens() = TokenOf('c');
+  whole.set_text("c");
+  const AnswerFrame frame("id", "object", 0, "letters", options);
+  CompletionFormat format(frame, options, &tokenizer, 1);
+  const json choice = json::parse(Made(format.Whole({Packed(whole)}, {})))["choices"][0];
+  EXPECT_EQ(choice["prompt_logprobs"],
+            json::parse(R"([null, {"98": {"logprob": -2.5, "rank": 3, "decoded_token": "b"},
+                                   "120": {"logprob": -0.5, "rank": 1, "decoded_token": "x"}}])"));
+  EXPECT_EQ(choice["logprobs"]["tokens"], json::array({"c"})) << "those of the answer alone";
+}
+
 }  // namespace
 }  // namespace bulkhead
