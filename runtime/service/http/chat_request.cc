@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "runtime/service/http/openai_error.h"
@@ -107,8 +108,13 @@ absl::Status ReadToolChoice(JsonFields& fields, ChatCompletionRequest* out) {
     return WrongValue("tool_choice", *choice, "auto, none, required, or an object with a function");
   }
   if (!has_tools) return InvalidField("tool_choice", "needs tools");
+  // As in vLLM: agents send the form of their last answer along. Other forms are for this one.
+  if (absl::StartsWith(out->options.form_field, "response_format")) {
+    out->common.clear_structured();
+  }
   if (out->common.has_structured()) {
-    return InvalidField("tool_choice", "required excludes response_format; send one of them");
+    return InvalidField("tool_choice", absl::StrCat("a call that is required excludes ",
+                                                    out->options.form_field, "; send one of them"));
   }
   out->wanted_tool.emplace();
   if (choice->is_object()) {
