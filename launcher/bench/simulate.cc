@@ -51,7 +51,6 @@ SchedulerLimits LimitsOf(const SimulateOptions& options, int max_num_seqs) {
   limits.block_tokens = kBlockTokens;
   limits.num_kv_blocks = max_num_seqs * ((longest + kBlockTokens - 1) / kBlockTokens);
   limits.max_num_queued_reqs = options.requests;
-  limits.max_num_queued_tokens = options.requests * longest;
   limits.prefix_caching = true;
   return limits;
 }

@@ -116,8 +116,8 @@ void AddServeFlags(RawEngineFlags* raw, ServeOptions* options, Flags* flags) {
   AddSchedulingFlags(raw, flags);
   flags->Add(
       "--max-num-queued-reqs", "N",
-      "waiting requests in addition to max-num-seqs running ones, and N x max-model-len waiting "
-      "tokens, 0 for no queue; more are refused with a retry delay (default auto: 1024, or fewer)",
+      "waiting requests in addition to max-num-seqs running ones, 0 for no queue; more are refused "
+      "with a retry delay (default auto: 1024, or fewer)",
       IntegerValue(&options->max_num_queued_reqs, 0, kMaxQueuedReqs));
   flags->Add("--host-memory", "SIZE",
              "what rank 0's host may hold for clients beside the arenas: their connections, "

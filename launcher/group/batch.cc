@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
-#include <limits>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -109,7 +108,6 @@ absl::Status RunOnCoordinator(RankProcess& process, RankEngine& engine, BatchJob
                               [&] { return job.Prepare(engine); }));
   SchedulerLimits limits =
       SchedulerLimitsOf(engine, options, static_cast<int>(std::max<size_t>(job.size(), 1)));
-  limits.max_num_queued_tokens = std::numeric_limits<int64_t>::max() / 2;
   Coordinator coordinator(CoordinatorOptions(engine, limits));
   coordinator.SetServing();
   const absl::Time begin = absl::Now();

@@ -175,9 +175,7 @@ ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
   server.set_max_num_seqs(limits.max_num_seqs);
   server.set_max_model_len(limits.max_model_len);
   server.set_max_num_batched_tokens(limits.max_num_batched_tokens);
-  const int queued = engine.host->max_num_queued_reqs;
-  server.set_max_num_queued_reqs(queued);
-  server.set_max_num_queued_tokens(QueuedTokens(queued, limits));
+  server.set_max_num_queued_reqs(engine.host->max_num_queued_reqs);
   server.set_block_size(limits.block_tokens);
   server.set_num_kv_blocks(limits.num_kv_blocks);
   server.set_kv_cache_dtype(std::string(KvFormatName(limits.kv_format)));

@@ -328,16 +328,10 @@ absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
   return engine;
 }
 
-int64_t QueuedTokens(int max_num_queued_reqs, const Limits& limits) {
-  const int waiting = max_num_queued_reqs > 0 ? max_num_queued_reqs : limits.max_num_seqs;
-  return int64_t{waiting} * limits.max_model_len;
-}
-
 SchedulerLimits SchedulerLimitsOf(const RankEngine& engine, const EngineOptions& options,
                                   int max_num_queued_reqs) {
   SchedulerLimits limits{engine.limits};
   limits.max_num_queued_reqs = max_num_queued_reqs;
-  limits.max_num_queued_tokens = QueuedTokens(max_num_queued_reqs, engine.limits);
   limits.admission = options.admission;
   limits.policy = options.scheduling_policy;
   limits.prefix_caching = options.enable_prefix_caching;

@@ -114,9 +114,6 @@ absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
     const EngineOptions& options, Group& group, const ServeOptions* server,
     const std::function<absl::Status(const RankEngine&)>& before_memory);
 
-// The prompt tokens that may wait. Without a queue: of the requests that wait for the next step.
-int64_t QueuedTokens(int max_num_queued_reqs, const Limits& limits);
-
 // The scheduler's limits for this engine; `max_num_queued_reqs` as given.
 SchedulerLimits SchedulerLimitsOf(const RankEngine& engine, const EngineOptions& options,
                                   int max_num_queued_reqs);

@@ -75,9 +75,8 @@ absl::Status Coordinator::Submit(Request request, std::shared_ptr<RequestSink> s
                                       static_cast<int64_t>(request.emitted.size()),
                                       request.stopping.max_tokens));
   const QueueLoad load = {.num_running = load_.num_running,
-                          .num_waiting = static_cast<int64_t>(live_.size()) - load_.num_running,
-                          .queued_tokens = load_.num_queued_tokens + inbox_tokens_};
-  BH_RETURN_IF_ERROR(CheckQueueHasRoom(limits, load, tokens));
+                          .num_waiting = static_cast<int64_t>(live_.size()) - load_.num_running};
+  BH_RETURN_IF_ERROR(CheckQueueHasRoom(limits, load));
   auto live = std::make_shared<Live>();
   live->request = std::move(request);
   live->request.max_model_len = limits.max_model_len;
@@ -183,7 +182,6 @@ CoordinatorLoad Coordinator::Load() const {
                        live_limits_, length_counts_, longest_tokens_};
   load.scheduler.num_waiting += static_cast<int>(inbox_.size());
   load.scheduler.num_waiting_tokens += inbox_tokens_;
-  load.scheduler.num_queued_tokens += inbox_tokens_;
   return load;
 }
 

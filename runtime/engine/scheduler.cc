@@ -70,9 +70,8 @@ absl::StatusOr<SequenceId> Scheduler::Submit(Request request) {
   }
   BH_RETURN_IF_ERROR(CheckRequestFits(limits, prompt_tokens, emitted_tokens, max_tokens));
   const QueueLoad load = {.num_running = NumRunning(),
-                          .num_waiting = static_cast<int64_t>(waiting_.size()),
-                          .queued_tokens = waiting_.tokens_never_ran()};
-  BH_RETURN_IF_ERROR(CheckQueueHasRoom(limits_, load, prompt_tokens + emitted_tokens));
+                          .num_waiting = static_cast<int64_t>(waiting_.size())};
+  BH_RETURN_IF_ERROR(CheckQueueHasRoom(limits_, load));
   const int64_t max_total_tokens = MaxTotalTokens(limits, prompt_tokens, max_tokens);
   if (emitted_tokens > 0 && prompt_tokens + emitted_tokens >= max_total_tokens) {
     return absl::InvalidArgumentError(
@@ -350,7 +349,6 @@ SchedulerLoad Scheduler::load() const {
   load.num_running = static_cast<int>(running_.size());
   load.num_waiting = waiting_.size();
   load.num_waiting_tokens = waiting_.tokens();
-  load.num_queued_tokens = waiting_.tokens_never_ran();
   load.num_blocks_used = NumBlocksUsed();
   load.num_blocks_cached = pool_.num_idle();
   load.prompt_tokens_total = prompt_tokens_total_;

@@ -107,7 +107,6 @@ struct SchedulerLoad {
   int num_running = 0;  // with a slot
   int num_waiting = 0;
   int64_t num_waiting_tokens = 0;  // of the waiting ones, cached or not
-  int64_t num_queued_tokens = 0;   // of those that have never run: bounded by max_num_queued_tokens
   int64_t num_blocks_used = 0;     // held or reserved
   int64_t num_blocks_cached = 0;   // idle and cached
   uint64_t prompt_tokens_total = 0;      // computed; recomputed ones count again

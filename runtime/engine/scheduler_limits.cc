@@ -57,7 +57,6 @@ absl::Status ValidateLimits(const SchedulerLimits& limits) {
   BH_RETURN_IF_ERROR(AtLeast("block_tokens", limits.block_tokens, 1));
   BH_RETURN_IF_ERROR(AtLeast("num_kv_blocks", limits.num_kv_blocks, 1));
   BH_RETURN_IF_ERROR(AtLeast("max_num_queued_reqs", limits.max_num_queued_reqs, 0));
-  BH_RETURN_IF_ERROR(AtLeast("max_num_queued_tokens", limits.max_num_queued_tokens, 0));
   BH_RETURN_IF_ERROR(AtLeast("depth", limits.depth, 1));
   return absl::OkStatus();
 }
@@ -105,31 +104,21 @@ absl::Status CheckRequestFits(const SchedulerLimits& limits, int64_t prompt_toke
                      {"block_size", absl::StrCat(limits.block_tokens)}});
 }
 
-absl::Status CheckQueueHasRoom(const SchedulerLimits& limits, const QueueLoad& load,
-                               int64_t new_tokens) {
+absl::Status CheckQueueHasRoom(const SchedulerLimits& limits, const QueueLoad& load) {
   const int64_t num_requests = load.num_running + load.num_waiting;
-  std::string why;
-  if (num_requests >= int64_t{limits.max_num_seqs} + limits.max_num_queued_reqs) {
-    why = absl::StrCat(num_requests, " requests run or wait; the limits are ", limits.max_num_seqs,
-                       " running (max_num_seqs) and ", limits.max_num_queued_reqs,
-                       " waiting (max_num_queued_reqs)");
-  } else if (load.queued_tokens > 0 &&
-             load.queued_tokens + new_tokens > limits.max_num_queued_tokens) {
-    why = absl::StrCat(FormatCount(load.queued_tokens), " prompt tokens wait and ",
-                       FormatCount(new_tokens), " more would exceed the limit of ",
-                       FormatCount(limits.max_num_queued_tokens));
-  } else {
+  if (num_requests < int64_t{limits.max_num_seqs} + limits.max_num_queued_reqs) {
     return absl::OkStatus();
   }
-  return WithRetryAfter(WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                                       "the queue is full: ", why, "; try again later")),
-                                   reason::kQueueFull,
-                                   {{"running", absl::StrCat(load.num_running)},
-                                    {"waiting", absl::StrCat(load.num_waiting)},
-                                    {"waiting_tokens", absl::StrCat(load.queued_tokens)},
-                                    {"limit", absl::StrCat(limits.max_num_queued_reqs)},
-                                    {"limit_tokens", absl::StrCat(limits.max_num_queued_tokens)}}),
-                        kQueueRetry);
+  return WithRetryAfter(
+      WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                     "the queue is full: ", num_requests, " requests run or wait; the limits are ",
+                     limits.max_num_seqs, " running (max_num_seqs) and ",
+                     limits.max_num_queued_reqs, " waiting (max_num_queued_reqs); try again later")),
+                 reason::kQueueFull,
+                 {{"running", absl::StrCat(load.num_running)},
+                  {"waiting", absl::StrCat(load.num_waiting)},
+                  {"limit", absl::StrCat(limits.max_num_queued_reqs)}}),
+      kQueueRetry);
 }
 
 }  // namespace bulkhead

@@ -26,8 +26,7 @@ enum class SchedulingPolicy {
 };
 
 struct SchedulerLimits : Limits {
-  int max_num_queued_reqs = 0;        // in addition to max_num_seqs running ones
-  int64_t max_num_queued_tokens = 0;  // prompt tokens of requests that have never run
+  int max_num_queued_reqs = 0;  // in addition to max_num_seqs running ones
   Admission admission = Admission::kReserve;
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
   bool prefix_caching = false;  // the block pool has a PrefixCache
@@ -63,12 +62,10 @@ absl::Status CheckRequestFits(const SchedulerLimits& limits, int64_t prompt_toke
 struct QueueLoad {
   int64_t num_running = 0;
   int64_t num_waiting = 0;
-  int64_t queued_tokens = 0;  // of requests that have never run
 };
 
-// Whether one more request may be queued; RESOURCE_EXHAUSTED (QUEUE_FULL) otherwise. With no queued
-// tokens any prompt that fits is accepted.
-absl::Status CheckQueueHasRoom(const SchedulerLimits& limits, const QueueLoad& load,
-                               int64_t new_tokens);
+// Whether one more request may be queued; RESOURCE_EXHAUSTED (QUEUE_FULL) otherwise. The requests'
+// number bounds their tokens: none has more than max_model_len.
+absl::Status CheckQueueHasRoom(const SchedulerLimits& limits, const QueueLoad& load);
 
 }  // namespace bulkhead

@@ -12,13 +12,11 @@ bool Precedes(const Sequence& a, const Sequence& b) {
 void WaitingQueues::Add(Sequence& sequence) {
   BH_CHECK((sequence.is_long ? long_ : short_).insert(&sequence).second);
   tokens_ += static_cast<int64_t>(sequence.tokens.size());
-  if (sequence.never_ran) tokens_never_ran_ += static_cast<int64_t>(sequence.tokens.size());
 }
 
 void WaitingQueues::Remove(Sequence& sequence) {
   BH_CHECK((sequence.is_long ? long_ : short_).erase(&sequence) == 1);
   tokens_ -= static_cast<int64_t>(sequence.tokens.size());
-  if (sequence.never_ran) tokens_never_ran_ -= static_cast<int64_t>(sequence.tokens.size());
 }
 
 bool WaitingQueues::LongGoesFirst() const {

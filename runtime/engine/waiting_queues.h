@@ -27,7 +27,6 @@ class WaitingQueues {
 
   int size() const { return static_cast<int>(short_.size() + long_.size()); }
   int64_t tokens() const { return tokens_; }
-  int64_t tokens_never_ran() const { return tokens_never_ran_; }
 
  private:
   struct Order {
@@ -37,7 +36,6 @@ class WaitingQueues {
   std::set<Sequence*, Order> short_;
   std::set<Sequence*, Order> long_;
   int64_t tokens_ = 0;
-  int64_t tokens_never_ran_ = 0;
 };
 
 }  // namespace bulkhead

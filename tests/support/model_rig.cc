@@ -372,7 +372,6 @@ std::vector<std::vector<TokenId>> RunRequests(const std::string& model_dir,
     SchedulerLimits& limits = coordinator_options.limits;
     limits.Limits::operator=(rig.limits);
     limits.max_num_queued_reqs = static_cast<int>(requests.size());
-    limits.max_num_queued_tokens = int64_t{limits.max_num_queued_reqs} * limits.max_model_len;
     limits.depth = depth;
     limits.prefix_caching = options.prefix_caching;
     limits.state_tokens = rig.state_tokens;

@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+
+#include "runtime/engine/coordinator.h"
+#include "runtime/engine/refusal.h"
+
 namespace bulkhead {
 namespace {
 
@@ -16,12 +21,33 @@ TEST(StartUpTest, CommunicatorsThatDoNotConnectSaySoBeforeTheStartIsOver) {
   EXPECT_EQ(ConnectTimeout(whole, absl::Seconds(700)), absl::ZeroDuration());
 }
 
-TEST(StartUpTest, WithoutAQueueWhatStartsAtTheNextStepMayWait) {
-  Limits limits;
-  limits.max_num_seqs = 4;
-  limits.max_model_len = 100;
-  EXPECT_EQ(QueuedTokens(3, limits), 300);
-  EXPECT_EQ(QueuedTokens(0, limits), 400);
+class DeafSink final : public RequestSink {
+  void OnDelta(OutputDelta /*delta*/) override {}
+  void OnEnd(RequestEnd /*end*/) override {}
+};
+
+TEST(StartUpTest, AnIdleGroupTakesAPromptOfFullLengthForEachPlaceThatRunsOrWaits) {
+  RankEngine engine;
+  engine.limits.max_num_seqs = 4;
+  engine.limits.max_model_len = 100;
+  engine.limits.max_num_batched_tokens = 100;
+  engine.limits.block_tokens = 10;
+  engine.limits.num_kv_blocks = 100;
+  for (const int queue : {0, 1, 3}) {
+    Coordinator::Options options;
+    options.limits = SchedulerLimitsOf(engine, EngineOptions{}, queue);
+    Coordinator coordinator(options);
+    coordinator.SetServing();
+    const auto submit = [&](int i) {
+      Request request;
+      request.request_id = std::to_string(i);
+      request.prompt.assign(99, 7);
+      request.stopping.max_tokens = 1;
+      return coordinator.Submit(std::move(request), std::make_shared<DeafSink>());
+    };
+    for (int i = 0; i < 4 + queue; ++i) EXPECT_TRUE(submit(i).ok()) << queue << " " << i;
+    EXPECT_EQ(ReasonOf(submit(4 + queue)), "QUEUE_FULL") << queue;
+  }
 }
 
 }  // namespace

@@ -215,7 +215,6 @@ TEST(SchedulerPrefixTest, APromptThatWaitsIsLookedForOnce) {
   SchedulerLimits limits = CachingLimits();
   limits.num_kv_blocks = 40;
   limits.max_model_len = 120;
-  limits.max_num_queued_tokens = 1000;
   ToyLoop loop(limits, CountingHash);
   ASSERT_TRUE(loop.Submit(ToyRequest(80, 1)).ok());
   loop.RunToEnd();

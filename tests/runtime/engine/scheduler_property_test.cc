@@ -56,7 +56,6 @@ class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
     limits.max_num_batched_tokens = blocks % 2 == 0 ? 5 : 24;
     limits.num_kv_blocks = blocks;
     limits.max_num_queued_reqs = 12;
-    limits.max_num_queued_tokens = 300;
     limits.admission = admission;
     limits.depth = depth;
     limits.policy = policy;

@@ -107,18 +107,6 @@ TEST(SchedulerTest, FullQueueRefusesUntilSomethingEnds) {
   loop.RunToEnd();
 }
 
-TEST(SchedulerTest, TokenBacklogRefusesOnlyWhenSomethingWaits) {
-  SchedulerLimits limits = ToyLimits();
-  limits.max_num_queued_tokens = 20;
-  ToyLoop loop(limits);
-  EXPECT_TRUE(loop.scheduler().Submit(ToyRequest(30, 2, 1)).ok());
-  EXPECT_EQ(loop.scheduler().Submit(ToyRequest(1, 2, 2)).status().code(),
-            absl::StatusCode::kResourceExhausted);
-  loop.Step();  // nothing waits now
-  EXPECT_TRUE(loop.scheduler().Submit(ToyRequest(1, 2, 3)).ok());
-  loop.RunToEnd();
-}
-
 TEST(SchedulerTest, FinishFreesSlotAndBlocksAtOnce) {
   ToyLoop loop(ToyLimits());
   const SequenceId running = *loop.scheduler().Submit(ToyRequest(4, 20, 1));

@@ -373,7 +373,6 @@ SchedulerLimits ToyLimits() {
   limits.block_tokens = 4;
   limits.num_kv_blocks = 64;
   limits.max_num_queued_reqs = 1000;
-  limits.max_num_queued_tokens = 1000000;
   return limits;
 }
 

@@ -114,7 +114,6 @@ inline DraftOutcome Generate(const std::string& model, const DraftSetting& setti
     Coordinator::Options options;
     options.limits.Limits::operator=(limits);
     options.limits.max_num_queued_reqs = 100;
-    options.limits.max_num_queued_tokens = 100000;
     options.limits.prefix_caching = true;
     options.limits.admission = setting.admission;
     options.limits.depth = steps.depth();

@@ -182,7 +182,7 @@ TEST_F(GenerationServiceTest, AFullQueueSaysWhenToComeBack) {
   SchedulerLimits limits;
   limits.max_num_seqs = 4;
   limits.max_num_queued_reqs = 7;
-  engine_.RefuseWith(CheckQueueHasRoom(limits, {.num_running = 4, .num_waiting = 7}, 1));
+  engine_.RefuseWith(CheckQueueHasRoom(limits, {.num_running = 4, .num_waiting = 7}));
   grpc::ClientContext context;
   v1::GenerateResponse response;
   const grpc::Status status = generation_->Generate(&context, TextRequestOf("r"), &response);
