@@ -50,6 +50,10 @@ absl::Status HostIsShortOfMemory() {
       absl::Seconds(1));
 }
 
+absl::Status IsStopping() {
+  return WithReason(absl::UnavailableError("the server is stopping"), reason::kStopping);
+}
+
 std::optional<std::string> RetryPushback(const absl::Status& status) {
   const std::optional<absl::Duration> delay = RetryAfter(status);
   if (delay.has_value()) return absl::StrCat(absl::ToInt64Milliseconds(*delay));

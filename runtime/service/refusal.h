@@ -23,6 +23,9 @@ absl::Status WhyTooLarge(size_t message_bytes, int64_t limit_bytes);
 // RESOURCE_EXHAUSTED (HOST_MEMORY).
 absl::Status HostIsShortOfMemory();
 
+// UNAVAILABLE (STOPPING).
+absl::Status IsStopping();
+
 // The trailer that tells gRPC clients when to retry, or not to; none leaves the choice to them.
 inline constexpr char kRetryPushbackKey[] = "grpc-retry-pushback-ms";
 std::optional<std::string> RetryPushback(const absl::Status& status);

@@ -23,7 +23,7 @@ void ServiceCore::Stop(absl::Duration grace) {
   state.SetDraining();
   calls.WaitUntilClosed(grace);
   state.SetStopping();
-  calls.EndAll(WithReason(absl::UnavailableError("the server is stopping"), reason::kStopping));
+  calls.EndAll(IsStopping());
 }
 
 std::string ServiceCore::NewRequestId() {

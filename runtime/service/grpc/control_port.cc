@@ -187,8 +187,9 @@ ControlPort::ControlPort(std::unique_ptr<GuardedPort> port, ServiceCore* core,
 }
 
 ControlPort::~ControlPort() {
-  port_->StopListening();
-  server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(500));
+  const auto deadline = std::chrono::system_clock::now() + std::chrono::milliseconds(500);
+  port_->EndCalls(absl::Milliseconds(500));
+  server_->Shutdown(deadline);
   server_->Wait();
   server_.reset();
   port_->Stop(absl::Milliseconds(100));

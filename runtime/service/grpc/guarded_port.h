@@ -34,8 +34,13 @@ class GuardedPort {
              const HostPressure* pressure, const AccessControl* access);
   // Waits until what the server has written is with the clients that read; false after `timeout`.
   bool Flush(absl::Duration timeout);
-  // No client is let in any more; what is connected goes on.
-  void StopListening() { listener_->StopListening(); }
+  // No client is let in any more, and no call of those that are connected; waits up to `timeout`
+  // for the calls that the server has. Before the server shuts down, as it would end what reaches
+  // it afterwards without a reason.
+  void EndCalls(absl::Duration timeout) {
+    listener_->StopListening();
+    guard_->EndCalls(timeout);
+  }
   // Once the server has shut down.
   void Stop(absl::Duration grace);
 

@@ -101,9 +101,10 @@ void GrpcServer::Shutdown(absl::Duration grace) {
   const absl::MutexLock lock(&parts_->shutdown_mutex);
   if (parts_->server == nullptr) return;
   parts_->core->Stop(grace);
-  parts_->port->StopListening();
-  // Unread answers are dropped now: nothing may wait for their clients.
-  parts_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(500));
+  // Unread answers are dropped then: nothing may wait for their clients.
+  const auto deadline = std::chrono::system_clock::now() + std::chrono::milliseconds(500);
+  parts_->port->EndCalls(absl::Milliseconds(500));
+  parts_->server->Shutdown(deadline);
   parts_->server->Wait();
   parts_->server.reset();
   parts_->port->Stop(absl::Milliseconds(500));

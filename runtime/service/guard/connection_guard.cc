@@ -129,6 +129,14 @@ bool ConnectionGuard::Flush(absl::Duration timeout) {
   return flushed;
 }
 
+bool ConnectionGuard::EndCalls(absl::Duration timeout) {
+  const absl::MutexLock lock(&mutex_);
+  ends_calls_ = true;
+  const uint64_t one = 1;
+  (void)!write(wake_fd_, &one, sizeof(one));
+  return mutex_.AwaitWithTimeout(absl::Condition(&has_no_calls_), timeout);
+}
+
 void ConnectionGuard::Stop(absl::Duration grace) {
   if (!thread_.joinable()) return;
   {
@@ -174,13 +182,16 @@ void ConnectionGuard::TakeArrivals(absl::Time now) {
   uint64_t count = 0;
   (void)!read(wake_fd_, &count, sizeof(count));
   std::vector<std::unique_ptr<GuardedConnection>> arrivals;
+  const bool was_stopping = totals_.is_stopping;
   {
     const absl::MutexLock lock(&mutex_);
     arrivals.swap(arrivals_);
+    totals_.is_stopping = ends_calls_;
   }
   for (auto& connection : arrivals) {
     Settle(connections_.try_emplace(next_id_++, Guarded{std::move(connection)}).first, now);
   }
+  if (totals_.is_stopping && !was_stopping) Tick(now);  // ends the calls that are held
 }
 
 void ConnectionGuard::Serve(uint64_t id, bool from_client, uint32_t events, absl::Time now) {
@@ -309,6 +320,10 @@ bool ConnectionGuard::AnswerCallers(absl::Time now) {
   if (stop_at_ != absl::InfiniteFuture()) {
     return now >= stop_at_ || (connections_.empty() && arrivals_.empty());
   }
+  has_no_calls_ = totals_.is_stopping && arrivals_.empty() &&
+                  std::all_of(connections_.begin(), connections_.end(), [](const auto& entry) {
+                    return entry.second.connection->rules().is_idle();
+                  });
   if (flushes_wanted_ == 0 || is_flushed_ || !arrivals_.empty()) return false;
   is_flushed_ = std::all_of(connections_.begin(), connections_.end(), [](const auto& entry) {
     return entry.second.connection->is_flushed();

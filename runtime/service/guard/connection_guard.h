@@ -41,6 +41,9 @@ class ConnectionGuard {
   bool Take(const AcceptedClient& client);
   // Waits until what the server has written is with the clients that read; false after `timeout`.
   bool Flush(absl::Duration timeout);
+  // The server gets no more calls: new ones are refused (STOPPING), and so are those that it does
+  // not have yet. Waits until those that it has are over; false after `timeout`.
+  bool EndCalls(absl::Duration timeout);
   // Lets the server end its connections within `grace`, then ends what is left. Once.
   void Stop(absl::Duration grace);
 
@@ -62,7 +65,7 @@ class ConnectionGuard {
   void CloseIdle(absl::Time now);
   void CloseLargest(absl::Time now);
   void LogClosed(absl::Time now);
-  // Answers who waits in Flush; true when the guard is to end.
+  // Answers who waits in Flush or EndCalls; true when the guard is to end.
   bool AnswerCallers(absl::Time now);
 
   GuardTotals totals_;
@@ -79,6 +82,8 @@ class ConnectionGuard {
   std::vector<std::unique_ptr<GuardedConnection>> arrivals_ ABSL_GUARDED_BY(mutex_);
   int flushes_wanted_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_flushed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ends_calls_ ABSL_GUARDED_BY(mutex_) = false;
+  bool has_no_calls_ ABSL_GUARDED_BY(mutex_) = false;  // since ends_calls_
   absl::Time stop_at_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   std::atomic<uint64_t> last_name_{0};
   std::thread thread_;

@@ -295,7 +295,8 @@ void ConnectionRules::Tick(absl::Time now, bool reading, std::string* to_server)
     // The server's own reset of what its client did not end should have come.
     const bool is_over = call.server_ended && now - call.progress > kYoung;
     if (!is_over && !IsTooSlow(call, now) && !IsNotTaken(call)) continue;
-    if (--totals_->ends_left < 0) break;
+    // What is held costs the server nothing.
+    if (!call.is_held() && --totals_->ends_left < 0) break;
     ended.push_back(stream);
   }
   for (const uint32_t stream : ended) {

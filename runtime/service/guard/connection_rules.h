@@ -130,9 +130,10 @@ class ConnectionRules {
   Step ReadBlock(const FrameHead& head, absl::string_view frame);
   void ForgetAnswered(Call call);
   bool IsTooSlow(const GuardedCall& call, absl::Time now) const;
-  // The server has said that it takes no more calls, and this one it has not.
+  // The server takes no more calls, as it or the guard has said, and this one it has not.
   bool IsNotTaken(const GuardedCall& call) const {
-    return server_last_ < kHighestStream && (call.is_held() || call.server_stream > server_last_);
+    if (call.is_held()) return totals_->is_stopping || server_last_ < kHighestStream;
+    return call.server_stream > server_last_;
   }
 
   GuardTotals* const totals_;

@@ -24,6 +24,7 @@ ConnectionRules::ConnectionRules(GuardTotals* totals, absl::Time now, RoleSet ro
 ConnectionRules::~ConnectionRules() = default;
 
 absl::Status ConnectionRules::WhyNotOpened() const {
+  if (totals_->is_stopping) return IsStopping();
   if (totals_->refuses_calls) return HostIsShortOfMemory();
   if (!totals_->has_open_call()) {
     return TooManyCalls(totals_->counters->open_calls.now(), totals_->quotas.max_open_calls);

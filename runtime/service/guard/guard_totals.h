@@ -30,6 +30,7 @@ struct GuardTotals {
   ErrorCounts* const errors;          // calls that the guard ended, by reason
   const AccessControl* const access;  // null: open to all
   bool refuses_calls = false;
+  bool is_stopping = false;       // the server is to have no more calls
   int ends_left = 1000;           // calls that may be ended for their slowness until the next tick
   bool bytes_are_wanted = false;  // a body waits for room in request_bytes; since the last tick
   std::deque<absl::Time> reset_calls;  // when each gives its slot back

@@ -8,10 +8,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "tests/runtime/service/grpc/service_fixture.h"
 
@@ -189,6 +191,39 @@ TEST_F(ServerTest, WhatAStopEndsIsToldSo) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(ReasonOf(status), "STOPPING");
   submitted.Finish(FinishReason::kEos, 0);  // no receiver, no effect
+}
+
+TEST_F(ServerTest, CallsThatComeWhileItShutsDownAreToldWhyTheyEnd) {
+  constexpr int kClients = 8;
+  engine_.AnswerWith([](const Submitted& s) { s.Finish(FinishReason::kEos, 0); });
+  MakeReady();
+  std::atomic<int> num_begun = 0;
+  std::vector<std::string> ends(kClients);
+  std::vector<std::thread> clients;
+  for (int i = 0; i < kClients; ++i) {
+    clients.emplace_back([&, i] {
+      grpc::ChannelArguments arguments;
+      arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+      const auto stub = v1::Generation::NewStub(grpc::CreateCustomChannel(
+          server_->target(), grpc::InsecureChannelCredentials(), arguments));
+      for (int n = 0; ends[i].empty(); ++n) {
+        if (n == 1) ++num_begun;
+        grpc::ClientContext context;
+        v1::GenerateResponse response;
+        const grpc::Status status = stub->Generate(&context, TextRequestOf(""), &response);
+        const std::string reason = ReasonOf(status);
+        if (status.error_code() == grpc::StatusCode::CANCELLED) ends[i] = "CANCELLED";
+        if (!status.ok() && reason != "DRAINING" && ends[i].empty()) {
+          ends[i] = absl::StrCat(status.error_code(), reason);
+        }
+      }
+    });
+  }
+  while (num_begun < kClients) std::this_thread::yield();
+  server_->Shutdown(absl::ZeroDuration());
+  for (std::thread& client : clients) client.join();
+  // UNAVAILABLE without a reason: there is no connection.
+  EXPECT_THAT(ends, testing::Each(testing::AnyOf("14STOPPING", "14")));
 }
 
 TEST_F(ServerTest, AShutdownDoesNotWaitForAReaderThatDoesNotRead) {

@@ -216,6 +216,23 @@ TEST_F(HeldCallTest, WhatTheServerDoesNotTakeOnceItGoesIsRefused) {
   }
 }
 
+TEST_F(HeldCallTest, AServerThatStopsGetsNoMoreCalls) {
+  ConnectionRules rules(&totals_, now_);
+  Begin(rules);
+  Sent(rules, ShortHeaders(3) + Headers(5, true));
+  totals_.is_stopping = true;
+  totals_.ends_left = 0;  // what is held is no work for the server
+  EXPECT_EQ(After(rules, absl::ZeroDuration()), "");
+  EXPECT_EQ(ToClient(rules), RstStreamFrame(3, Http2Error::kRefusedStream));
+  EXPECT_FALSE(rules.is_idle());
+  Sent(rules, Headers(7, true));
+  const std::string refusal = ToClient(rules);
+  EXPECT_EQ(ReasonIn(refusal), "STOPPING");
+  EXPECT_EQ(ResponseOf(refusal)["grpc-status"], "14");
+  Answer(rules, 3);  // what is 5 to the client
+  EXPECT_TRUE(rules.is_idle());
+}
+
 TEST_F(HeldCallTest, TheServersWindowComesBackForWhatTheClientDoesNotGet) {
   ConnectionRules rules(&totals_, now_);
   Begin(rules);
