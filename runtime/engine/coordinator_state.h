@@ -9,11 +9,14 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/status.h"
 #include "runtime/engine/coordinator.h"
 #include "runtime/engine/refusal.h"
 #include "runtime/tokenizer/text_stream.h"
+#include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
 
@@ -75,12 +78,19 @@ struct Coordinator::Active {
     if (!stream.has_value()) stream.emplace(tokenizer, prompt, std::move(stream_options));
   }
 
-  // Removes from `text` what the client already has.
-  void DropSentText(std::string& text) {
+  // Removes from `text`, of whole characters, what the client already has; INVALID_ARGUMENT where
+  // that would leave a part of one.
+  absl::Status DropSentText(std::string& text) {
     const auto dropped = std::min<uint64_t>(text_bytes_to_skip, text.size());
     text.erase(0, dropped);
     text_bytes_to_skip -= dropped;
     if (!wants_text) text.clear();
+    if (dropped == 0 || text.empty() || IsCharBoundary(text, 0)) return absl::OkStatus();
+    text.clear();
+    return WithReason(absl::InvalidArgumentError(
+                          "resume.text_bytes_sent: ends within a character of the answer; give the "
+                          "bytes of the text that was received"),
+                      reason::kInvalidValue, {{"field", "resume.text_bytes_sent"}});
   }
 
   // The status at the time limit.
@@ -93,12 +103,12 @@ struct Coordinator::Active {
                       reason::kDeadline);
   }
 
-  // What is held back, when nothing follows.
-  std::string TakeText() {
+  // What is held back, when nothing follows in this stream.
+  absl::StatusOr<std::string> TakeText() {
     std::string taken = std::exchange(text, {});
     if (!stream.has_value()) return taken;
-    std::string rest = stream->Flush();
-    DropSentText(rest);
+    std::string rest = stream->TakeHeld();
+    BH_RETURN_IF_ERROR(DropSentText(rest));
     return taken + rest;
   }
 

@@ -139,7 +139,9 @@ std::optional<Coordinator::EndCause> Coordinator::Advance(Active& active, TokenI
     piece.text += active.stream->Flush();
     end = EndCause{{}, finish->reason, {}, finish->stop_token_id};
   }
-  active.DropSentText(piece.text);
+  if (absl::Status cut = active.DropSentText(piece.text); !cut.ok()) {
+    return EndCause{std::move(cut), {}, {}, {}};
+  }
   text += piece.text;
   return end;
 }
@@ -242,8 +244,9 @@ void Coordinator::EndOverdue() {
     Active& active = *active_.at(time_limits_.begin()->second);
     OutputDelta delta;
     delta.position = active.num_generated;
-    delta.text = active.TakeText();
-    Delivery delivery = EndOf(active.live, active.EndOfTime());
+    absl::StatusOr<std::string> text = active.TakeText();
+    Delivery delivery = EndOf(active.live, text.ok() ? active.EndOfTime() : text.status());
+    if (text.ok()) delta.text = *std::move(text);
     delivery.end->reason = FinishReason::kTimeLimit;
     if (!delta.text.empty()) delivery.delta = std::move(delta);
     deliveries.push_back(std::move(delivery));

@@ -97,4 +97,8 @@ std::string TextStream::Flush() {
   return out;
 }
 
+std::string TextStream::TakeHeld() {
+  return std::exchange(state_->stopped, true) ? std::string() : state_->stops.TakeHeld();
+}
+
 }  // namespace bulkhead

@@ -43,6 +43,9 @@ class TextStream {
   // The rest, at the end of the generation: held-back text, with U+FFFD for an incomplete
   // character, up to a stop string that only completes now. Empty after a stop string was found.
   std::string Flush();
+  // The rest, where the generation may be continued in another stream: as Flush(), without what the
+  // next token could change, an incomplete character among it.
+  std::string TakeHeld();
 
  private:
   struct State;

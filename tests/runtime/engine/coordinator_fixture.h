@@ -16,11 +16,27 @@
 
 namespace bulkhead {
 
-// Takes a while for each token, on request.
+// Every second token is the second byte of a character.
+class HalvesDecoder final : public TextDecoder {
+ public:
+  std::string Add(int32_t /*id*/) override { return ++num_ % 2 == 0 ? "\u00E9" : ""; }
+  std::string Finish() override { return num_ % 2 == 0 ? "" : "\uFFFD"; }
+
+ private:
+  int num_ = 0;
+};
+
+// On request takes a while for each token, or has two tokens for each character.
 class SlowTokenizer final : public Tokenizer {
  public:
   explicit SlowTokenizer(std::atomic<uint64_t>& now_ns) : now_ns_(now_ns) {}
   void SetDelay(uint64_t delay_ns) { delay_ns_ = delay_ns; }
+  void SetHalves() { halves_ = true; }
+  std::unique_ptr<TextDecoder> NewTextDecoder(absl::Span<const int32_t> prompt,
+                                              bool skip) const override {
+    if (halves_) return std::make_unique<HalvesDecoder>();
+    return Tokenizer::NewTextDecoder(prompt, skip);
+  }
 
   absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text, bool add) const override {
     return letters_.Encode(text, add);
@@ -35,6 +51,7 @@ class SlowTokenizer final : public Tokenizer {
   const LetterTokenizer letters_;
   std::atomic<uint64_t>& now_ns_;
   std::atomic<uint64_t> delay_ns_{0};
+  std::atomic<bool> halves_{false};
 };
 
 class CoordinatorTest : public testing::Test {

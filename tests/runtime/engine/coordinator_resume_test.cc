@@ -31,6 +31,25 @@ TEST_F(CoordinatorTest, ResumedRequestGoesOnWhereItsClientStopped) {
   EXPECT_EQ(sink->text(), LetterTokenizer::Text(tokens).substr(3));
 }
 
+TEST_F(CoordinatorTest, TextThatEndsWithinACharacterIsNotContinued) {
+  tokenizer_.SetHalves();
+  Begin();
+  coordinator_->SetServing();
+  runner_->Allow(kAll);
+  Request resumed = ToyRequest(5, 8);
+  const std::vector<TokenId> tokens = Want(resumed).tokens;
+  // Of the emitted tokens' text, and of the text that is still to come.
+  for (const size_t emitted : {4, 1}) {
+    resumed.emitted.assign(tokens.begin(), tokens.begin() + emitted);
+    resumed.text_bytes_sent = emitted > 1 ? 3 : 1;
+    const auto sink = Submit(resumed);
+    const RequestEnd end = sink->WaitForEnd();
+    EXPECT_EQ(end.status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(ReasonOf(end.status), "INVALID_VALUE");
+    EXPECT_EQ(sink->text(), "");
+  }
+}
+
 TEST_F(CoordinatorTest, ResumedRequestThatHadEndedEndsAgainTheSameWay) {
   Begin();
   coordinator_->SetServing();

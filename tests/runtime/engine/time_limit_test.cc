@@ -38,6 +38,30 @@ TEST_F(TimeLimitTest, ATimeLimitEndsARequestAtAStepBorderWithWhatItHas) {
   EXPECT_EQ(free->WaitForEnd().reason, FinishReason::kMaxTokens);
 }
 
+TEST_F(TimeLimitTest, AnAnswerThatEndedWithinACharacterGoesOnWithAllOfIt) {
+  tokenizer_.SetHalves();
+  Begin();
+  coordinator_->SetServing();
+  Request request = ToyRequest(5, 8);
+  request.time_limit_ms = 100;
+  const auto limited = Submit(request);
+  runner_->Allow(2);
+  runner_->WaitUntilBegun(3);
+  now_ns_ += 100'000'000;
+  runner_->Allow(kAll);
+  EXPECT_EQ(limited->WaitForEnd().reason, FinishReason::kTimeLimit);
+  std::string text = limited->text();
+  EXPECT_EQ(text, "\u00E9");
+  request.time_limit_ms.reset();
+  request.emitted = limited->tokens();
+  ASSERT_EQ(request.emitted.size(), 3);
+  request.text_bytes_sent = text.size();
+  const auto resumed = Submit(request);
+  EXPECT_TRUE(resumed->WaitForEnd().status.ok());
+  text += resumed->text();
+  EXPECT_EQ(text, "\u00E9\u00E9\u00E9\u00E9");
+}
+
 TEST_F(TimeLimitTest, ATimeLimitPassesInTheQueueToo) {
   SchedulerLimits limits = ToyLimits();
   limits.max_num_seqs = 1;
