@@ -151,13 +151,9 @@ absl::Status CheckHasLogits(const RequestRules& rules, absl::string_view field) 
                       reason::kUnsupportedParameter);
 }
 
-// Whether the request is for an embedding.
-absl::StatusOr<bool> WantsEmbedding(const v1::GenerateRequest& request, const RequestRules& rules) {
+absl::Status CheckEmbedding(const v1::GenerateRequest& request, const RequestRules& rules) {
   const v1::Output& output = request.output();
-  if (!output.embedding()) {
-    BH_RETURN_IF_ERROR(CheckHasLogits(rules, "output.embedding"));
-    return false;
-  }
+  if (!output.embedding()) return CheckHasLogits(rules, "output.embedding");
   if (rules.embedding.size == 0) {
     return InvalidField("output.embedding",
                         absl::StrCat("the model gives no embeddings: ", rules.embedding.why_not),
@@ -171,7 +167,7 @@ absl::StatusOr<bool> WantsEmbedding(const v1::GenerateRequest& request, const Re
   if (output.has_prompt_logprobs()) return unwanted("output.prompt_logprobs");
   if (output.has_logprobs()) return unwanted("output.logprobs");
   if (request.has_resume()) return unwanted("resume");
-  return true;
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -202,6 +198,13 @@ absl::StatusOr<Request> BuildScoreRequest(const v1::ScoreRequest& message,
   return out;
 }
 
+bool Generates(const v1::GenerateRequest& request) {
+  const v1::Output& output = request.output();
+  return !output.embedding() &&
+         (!request.stopping().has_max_tokens() || request.stopping().max_tokens() > 0 ||
+          !output.has_prompt_logprobs());
+}
+
 absl::StatusOr<Request> BuildRequest(const v1::GenerateRequest& request,
                                      const RequestRules& rules) {
   BH_RETURN_IF_ERROR(RefuseUnknownFields(request, ""));
@@ -226,10 +229,8 @@ absl::StatusOr<Request> BuildRequest(const v1::GenerateRequest& request,
     }
     out.time_limit_ms = request.time_limit_ms();
   }
-  BH_ASSIGN_OR_RETURN(const bool embeds, WantsEmbedding(request, rules));
-  const bool generates =
-      !embeds && (!request.stopping().has_max_tokens() || request.stopping().max_tokens() > 0 ||
-                  !output.has_prompt_logprobs());
+  BH_RETURN_IF_ERROR(CheckEmbedding(request, rules));
+  const bool generates = Generates(request);
   BH_RETURN_IF_ERROR(
       BuildStopping(request.stopping(), rules, rules.max_model_len, generates).status());
   BH_ASSIGN_OR_RETURN(out.prompt, BuildPrompt(request, rules, generates ? 1 : 0));

@@ -61,6 +61,9 @@ absl::StatusOr<Request> BuildRequest(const v1::GenerateRequest& request, const R
 absl::StatusOr<Request> BuildScoreRequest(const v1::ScoreRequest& request,
                                           const RequestRules& rules);
 
+// Whether tokens are generated: the prompt must then leave room for one.
+bool Generates(const v1::GenerateRequest& request);
+
 // The effective `max_tokens`: at most what max_model_len leaves.
 int EffectiveMaxTokens(const Request& request, int max_model_len);
 

@@ -318,7 +318,7 @@ absl::Status EncodeOnce(const HttpContext& context, GenerationJob* job) {
   for (size_t i = 0; i < job->prompts.size(); ++i) {
     v1::GenerateRequest& request = job->prompts[i];
     if (!request.has_text()) continue;
-    const auto ids = BuildPrompt(request, rules, /*reserved_tokens=*/0);
+    const auto ids = BuildPrompt(request, rules, Generates(request) ? 1 : 0);
     if (!ids.ok()) return InPrompt(*job, i, job->prompts.size(), ids.status());
     request.mutable_token_ids()->mutable_ids()->Add(ids->begin(), ids->end());
     request.clear_add_special_tokens();

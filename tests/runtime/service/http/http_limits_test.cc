@@ -221,6 +221,16 @@ TEST_F(HttpServerTest, ALongPromptOfSeveralChoicesIsTokenisedByTheTextWorker) {
   EXPECT_EQ(answer["error"]["code"], "context_length_exceeded");
 }
 
+TEST_F(HttpServerTest, AnAnswerHasRoomBehindATruncatedPromptOfAnyNumberOfChoices) {
+  json body = {{"prompt", std::string(100, 'a')}, {"truncate_prompt_tokens", kTestModelLen}};
+  for (const int n : {1, 2}) {
+    body["n"] = n;
+    const auto [status, answer] = Ask("/v1/completions", body.dump());
+    EXPECT_EQ(status, 400);
+    EXPECT_EQ(answer["error"]["code"], "INVALID_VALUE") << n << answer;
+  }
+}
+
 TEST_F(HttpServerTest, ALossEndsAStreamWithItsRank) {
   const auto client = Connect();
   client->Post("/v1/completions", R"({"prompt": "ab", "stream": true})");
