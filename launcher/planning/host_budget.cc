@@ -139,8 +139,8 @@ HostBudget HostBudgetAt(int step, const HostRequest& request, const Capacity& ca
   Part(budget, HostPart::kCalls) = quotas.max_open_calls * kOpenCallBytes;
   Part(budget, HostPart::kRequests) = quotas.request_bytes * kHeldPerRequestByte;
   Part(budget, HostPart::kQueue) =
-      requests * (kRequestBytes + limits.max_model_len * static_cast<int64_t>(sizeof(int32_t))) +
-      limits.max_num_seqs * kRunningRequestBytes;
+      requests * (kRequestBytes + kTextStreamBytes +
+                  limits.max_model_len * static_cast<int64_t>(sizeof(int32_t)));
   Part(budget, HostPart::kText) = quotas.text_bytes + quotas.message_bytes * kHeldPerTextByte +
                                   kShortRequestsBytes + kDeepMatchBytes;
   Part(budget, HostPart::kAnswers) = quotas.answer_bytes * kHeldPerAnswerByte;

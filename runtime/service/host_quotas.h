@@ -15,9 +15,9 @@ inline constexpr int64_t kStreamShareBytes = int64_t{16} << 10;
 // Per admitted request, besides its tokens and its call: state in service, coordinator and
 // scheduler, with 16 stop strings of 256 bytes and 256 stop ids.
 inline constexpr int64_t kRequestBytes = int64_t{12} << 10;
-// Additionally per running request, and per waiting one that was preempted or resumed: stop string
+// Additionally while it runs, or waits after it was preempted or resumed, as any may: stop string
 // tables (4 bytes per byte) and text decoders.
-inline constexpr int64_t kRunningRequestBytes = int64_t{24} << 10;
+inline constexpr int64_t kTextStreamBytes = int64_t{24} << 10;
 // Memory per byte of a waiting request's body: as received, or its text as parsed.
 inline constexpr int64_t kHeldPerRequestByte = 1;
 // Memory per byte of an answer: a quarter more while it grows; twice when a stream's event is built

@@ -148,6 +148,16 @@ TEST(HostBudgetTest, EveryRankOfTheHostHasAHeap) {
             2 * kRankHeapBytes);
 }
 
+TEST(HostBudgetTest, ARequestThatWaitsMayHaveBeenResumedOrPreempted) {
+  const Capacity capacity = Planned(4, 2048);
+  const auto queue_bytes = [&](int max_num_queued_reqs) {
+    return BytesOf(HostBudgetAt(0, {.max_num_queued_reqs = max_num_queued_reqs}, capacity),
+                   HostPart::kQueue);
+  };
+  EXPECT_EQ(queue_bytes(11) - queue_bytes(10),
+            kRequestBytes + kTextStreamBytes + 4 * int64_t{2048});
+}
+
 TEST(HostBudgetTest, TheLeastThatTheCommandLineNamesIsThatOfTheSmallestModel) {
   Capacity capacity;
   capacity.limits = {.max_num_seqs = 1, .max_model_len = 2, .max_num_batched_tokens = 1};
