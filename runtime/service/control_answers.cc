@@ -95,11 +95,10 @@ absl::Status ControlAnswers::Abort(const v1::AbortRequest& request, const std::s
   }
   uint32_t aborted = 0;
   for (const std::string& id : ids) {
-    if (!core_->calls.IsRunning(id)) continue;
-    (*parts)->inbox->Cancel(id,
-                            WithReason(absl::CancelledError("aborted by an operator"),
-                                       reason::kAborted, {{"request_id", id}}),
-                            nullptr);
+    const std::shared_ptr<OpenCall> call = core_->calls.Find(id);
+    if (call == nullptr) continue;
+    call->Cancel(WithReason(absl::CancelledError("aborted by an operator"), reason::kAborted,
+                            {{"request_id", id}}));
     ++aborted;
   }
   response->set_aborted(aborted);

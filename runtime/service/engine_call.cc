@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "runtime/service/refusal.h"
 
@@ -13,7 +14,7 @@ void EngineCall::Start(std::unique_ptr<CallRequest> request) {
   const absl::Status refused = core_->WhyRefused(bytes);
   if (!refused.ok()) {
     request = nullptr;
-    return Begin([&](const RequestRules&) { return refused; });
+    return Refuse(refused);
   }
   const bool is_elsewhere = request->is_on_text_worker();
   if (is_elsewhere || bytes <= TextWorker::kLongMessageBytes) {
@@ -28,7 +29,10 @@ void EngineCall::Start(std::unique_ptr<CallRequest> request) {
 void EngineCall::ParseAndBegin(std::shared_ptr<CallRequest> request, bool is_elsewhere) {
   absl::StatusOr<Parsed> parsed = Parse(*request);
   request = nullptr;
-  if (!parsed.ok()) return Begin([&](const RequestRules&) { return parsed.status(); });
+  if (!parsed.ok()) return Refuse(parsed.status());
+  // From here on it is found by its id, also while it waits.
+  const absl::Status registered = Register(parsed->request_id);
+  if (!registered.ok()) return Refuse(registered);
   if (!parsed->is_costly && (is_elsewhere || parsed->text_bytes <= TextWorker::kLongTextBytes)) {
     return Begin(std::move(parsed->build));
   }
@@ -36,10 +40,25 @@ void EngineCall::ParseAndBegin(std::shared_ptr<CallRequest> request, bool is_els
                    [this, build = std::move(parsed->build)]() mutable { Begin(std::move(build)); });
 }
 
+// An id that is too long is refused when the request is built.
+absl::Status EngineCall::Register(const std::string& request_id) {
+  const absl::MutexLock lock(&mutex_);
+  request_id_ = request_id.empty() ? core_->NewRequestId() : request_id;
+  if (end_.has_value() || request_id_.size() > kMaxRequestIdBytes) return absl::OkStatus();
+  registered_ = core_->calls.Register(request_id_, this);
+  if (registered_) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      absl::StrCat("request_id ", Quoted(request_id_), " is in flight; choose another"));
+}
+
 void EngineCall::PostToTextWorker(size_t bytes, std::function<void()> work) {
   const absl::Status taken = core_->text_worker.Post(
       bytes, [self = shared_from_this(), work = std::move(work)] { work(); });
-  if (!taken.ok()) Begin([&](const RequestRules&) { return taken; });
+  if (!taken.ok()) Refuse(taken);
+}
+
+void EngineCall::Refuse(const absl::Status& why) {
+  Begin([&](const RequestRules&) { return why; });
 }
 
 void EngineCall::Begin(Build build) {
@@ -85,17 +104,11 @@ absl::Status EngineCall::Submit(Build build) {
   build = nullptr;  // frees the message as well
   BH_ASSIGN_OR_RETURN(AnswerBudget::Hold hold,
                       core_->answers.Admit(MaxAnswerBytes(request, rules)));
-  if (request.request_id.empty()) request.request_id = core_->NewRequestId();
   {
     const absl::MutexLock lock(&mutex_);
     BH_RETURN_IF_ERROR(OverLocked());
-    if (!core_->calls.Register(request.request_id)) {
-      return absl::AlreadyExistsError(
-          absl::StrCat("request_id ", Quoted(request.request_id), " is in flight; choose another"));
-    }
-    registered_ = true;
     hold_ = std::move(hold);
-    request_id_ = request.request_id;
+    request.request_id = request_id_;
     prompt_tokens_ = static_cast<int>(request.prompt.size());
     max_tokens_ = EffectiveMaxTokens(request, rules.max_model_len);
     inbox_ = parts->inbox;
@@ -157,7 +170,11 @@ void EngineCall::CancelInEngine(absl::Status why) {
 void EngineCall::OnCancelled(bool deadline_passed) {
   absl::Status why = deadline_passed ? absl::DeadlineExceededError("the call's deadline has passed")
                                      : absl::CancelledError("cancelled by the client");
-  why = WithReason(std::move(why), deadline_passed ? reason::kDeadline : reason::kCancelled);
+  Cancel(
+      WithReason(std::move(why), deadline_passed ? reason::kDeadline : reason::kCancelled));
+}
+
+void EngineCall::Cancel(absl::Status why) {
   {
     const absl::MutexLock lock(&mutex_);
     if (end_.has_value()) return;

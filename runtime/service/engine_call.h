@@ -28,6 +28,7 @@ class EngineCall : public Call,
   // Converts the client's message to a request under the current rules. Owns everything it needs.
   using Build = std::function<absl::StatusOr<Request>(const RequestRules& rules)>;
   struct Parsed {
+    std::string request_id;  // the client's; empty: none
     size_t text_bytes = 0;
     Build build;
     bool is_costly = false;  // for its bytes: it waits for the text worker, even on it
@@ -40,6 +41,7 @@ class EngineCall : public Call,
   void OnDelta(OutputDelta delta) final;
   void OnEnd(RequestEnd end) final;
   void EndNow(absl::Status why) final;
+  void Cancel(absl::Status why) final;
 
  protected:
   virtual absl::StatusOr<Parsed> Parse(CallRequest& request) = 0;
@@ -67,7 +69,7 @@ class EngineCall : public Call,
   bool admitted_ ABSL_GUARDED_BY(mutex_) = false;  // it was accepted
   // Final: nothing changes after it is set.
   std::optional<RequestEnd> end_ ABSL_GUARDED_BY(mutex_);
-  // These three are constant once the engine was asked.
+  // Constant once parsed, and the next two once the engine was asked.
   std::string request_id_ ABSL_GUARDED_BY(mutex_);
   int prompt_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
   int max_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -76,7 +78,9 @@ class EngineCall : public Call,
 
  private:
   void ParseAndBegin(std::shared_ptr<CallRequest> request, bool is_elsewhere);
+  absl::Status Register(const std::string& request_id);
   void Begin(Build build);
+  void Refuse(const absl::Status& why);
   void PostToTextWorker(size_t bytes, std::function<void()> work);
   // Why the call ended before it reached the engine; ok: it has not.
   absl::Status OverLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -87,7 +91,7 @@ class EngineCall : public Call,
   // Null until the request is built.
   RequestInbox* inbox_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool registered_ ABSL_GUARDED_BY(mutex_) = false;
-  // Set if the client cancelled.
+  // Set if the client or an operator cancelled.
   std::optional<absl::Status> cancelled_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -5,13 +5,16 @@
 #include <memory>
 #include <utility>
 
+#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "runtime/engine/logits_processor.h"
 #include "runtime/service/host_quotas.h"
 #include "runtime/service/message_conversion.h"
 #include "runtime/service/refusal.h"
 #include "runtime/service/request_builder.h"
+#include "runtime/service/structured_builder.h"
 #include "runtime/service/text_worker.h"
 
 namespace bulkhead {
@@ -41,7 +44,9 @@ absl::StatusOr<EngineCall::Parsed> GenerateCall::Parse(CallRequest& request) {
   const bool is_costly =
       message->has_structured() && message->resume().emitted_token_ids_size() > 0;
   if (is_costly) text_bytes = std::max(text_bytes, TextWorker::kResumedFormBytes);
+  std::string id = message->request_id();
   return Parsed{
+      std::move(id),
       text_bytes,
       [this, message = std::move(message)](const RequestRules& rules) -> absl::StatusOr<Request> {
         BH_ASSIGN_OR_RETURN(Request request, BuildRequest(*message, rules));

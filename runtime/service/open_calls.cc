@@ -14,9 +14,9 @@ void OpenCalls::Close(OpenCall* call) {
   calls_.erase(call);
 }
 
-bool OpenCalls::Register(const std::string& request_id) {
+bool OpenCalls::Register(const std::string& request_id, OpenCall* call) {
   const absl::MutexLock lock(&mutex_);
-  return running_.insert(request_id).second;
+  return running_.try_emplace(request_id, call).second;
 }
 
 void OpenCalls::Release(const std::string& request_id) {
@@ -29,9 +29,19 @@ bool OpenCalls::IsRunning(const std::string& request_id) const {
   return running_.count(request_id) > 0;
 }
 
+std::shared_ptr<OpenCall> OpenCalls::Find(const std::string& request_id) const {
+  const absl::MutexLock lock(&mutex_);
+  const auto found = running_.find(request_id);
+  if (found == running_.end()) return nullptr;
+  const auto call = calls_.find(found->second);
+  return call == calls_.end() ? nullptr : call->second.lock();
+}
+
 std::vector<std::string> OpenCalls::RunningIds() const {
   const absl::MutexLock lock(&mutex_);
-  return {running_.begin(), running_.end()};
+  std::vector<std::string> ids;
+  for (const auto& [id, call] : running_) ids.push_back(id);
+  return ids;
 }
 
 void OpenCalls::EndAll(const absl::Status& why) {

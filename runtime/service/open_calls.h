@@ -6,7 +6,6 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -21,6 +20,8 @@ class OpenCall {
   virtual ~OpenCall() = default;
   // Ends the call with `why` unless it has already ended. Does not involve the engine.
   virtual void EndNow(absl::Status why) = 0;
+  // Ends it with `why` where its request is: before the engine has it, or at the engine's next step.
+  virtual void Cancel(absl::Status why) = 0;
 };
 
 class OpenCalls {
@@ -29,11 +30,13 @@ class OpenCalls {
   void Begin(OpenCall* call, std::weak_ptr<OpenCall> self);
   void Close(OpenCall* call);
 
-  // False if a generation with this id is running. Released when the generation ends, before its
+  // False if there is a generation with this id. Released when the generation ends, before its
   // client can be notified.
-  bool Register(const std::string& request_id);
+  bool Register(const std::string& request_id, OpenCall* call);
   void Release(const std::string& request_id);
   bool IsRunning(const std::string& request_id) const;
+  // Null if none has this id.
+  std::shared_ptr<OpenCall> Find(const std::string& request_id) const;
   std::vector<std::string> RunningIds() const;
 
   void EndAll(const absl::Status& why);
@@ -43,7 +46,7 @@ class OpenCalls {
  private:
   mutable absl::Mutex mutex_;
   std::unordered_map<OpenCall*, std::weak_ptr<OpenCall>> calls_ ABSL_GUARDED_BY(mutex_);
-  std::unordered_set<std::string> running_ ABSL_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, OpenCall*> running_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace bulkhead

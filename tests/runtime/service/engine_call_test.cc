@@ -1,0 +1,89 @@
+// What a call of the engine waits for before the engine has its request.
+#include "runtime/service/engine_call.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "runtime/service/generate_call.h"
+#include "runtime/service/refusal.h"
+#include "tests/runtime/service/call_fixture.h"
+
+namespace bulkhead {
+namespace {
+
+class EngineCallTest : public CallFixture {
+ protected:
+  static v1::GenerateRequest WithForm(const std::string& regex) {
+    v1::GenerateRequest request = TextRequest();
+    request.mutable_structured()->set_regex(regex);
+    return request;
+  }
+};
+
+TEST_F(EngineCallTest, AMessageWithAFormWaitsForTheTextWorkerWithAllOfItsBytes) {
+  const auto go_on = std::make_shared<absl::Notification>();  // outlives the wait
+  const auto most = static_cast<size_t>(core_.quotas.text_bytes);
+  ASSERT_TRUE(
+      core_.text_worker.Post(most - 40'000, [go_on] { go_on->WaitForNotification(); }).ok());
+  v1::GenerateRequest request = TextRequest();
+  request.mutable_structured()->set_json_schema(std::string(50'000, ' '));
+  const auto call = Start<GenerateUnary>(request);
+  const absl::Status end = transport_.end.value_or(absl::OkStatus());
+  go_on->Notify();
+  EXPECT_EQ(ReasonOf(end), reason::kQueueFull) << end;
+  call->OnClosed();
+}
+
+TEST_F(EngineCallTest, FewResumedAnswersWithAFormWaitForTheTextWorker) {
+  const auto most = static_cast<size_t>(core_.quotas.text_bytes);
+  absl::Notification go_on, end_on;
+  ASSERT_TRUE(core_.text_worker.Post(1, [&go_on] { go_on.WaitForNotification(); }).ok());
+  v1::GenerateRequest request = TextRequest();
+  request.mutable_structured()->set_regex("a+");
+  request.mutable_resume()->add_emitted_token_ids('a');
+  // Longer ones are parsed by the text worker, and then wait like others.
+  v1::GenerateRequest longer = request;
+  longer.mutable_structured()->set_regex(std::string(100'000, 'a'));
+  FakeTransport longers_transport;
+  const auto longers_call = std::make_shared<GenerateUnary>(&core_, &longers_transport);
+  longers_call->Start(std::make_unique<ParsedRequest>(longer));
+  ASSERT_TRUE(core_.text_worker
+                  .Post(most - TextWorker::kResumedFormBytes / 2,
+                        [&end_on] { end_on.WaitForNotification(); })
+                  .ok());
+  const auto call = Start<GenerateUnary>(request);
+  const absl::Status end = transport_.end.value_or(absl::OkStatus());
+  EXPECT_EQ(ReasonOf(end), reason::kQueueFull) << end;
+  EXPECT_TRUE(absl::StrContains(end.message(), "counts as 1048576"));
+  go_on.Notify();
+  absl::Notification parsed;
+  end_on.Notify();
+  while (!core_.text_worker.Post(1, [&parsed] { parsed.Notify(); }).ok()) std::this_thread::yield();
+  parsed.WaitForNotification();
+  const absl::Status longers_end = longers_transport.end.value_or(absl::OkStatus());
+  EXPECT_EQ(ReasonOf(longers_end), reason::kQueueFull) << longers_end;
+  call->OnClosed();
+  longers_call->OnClosed();
+}
+
+TEST_F(EngineCallTest, ARequestThatWaitsForTheTextWorkerIsAborted) {
+  const auto release = HoldTextWorker();
+  const auto call = Start<GenerateUnary>(WithForm("a+"));
+  EXPECT_TRUE(core_.calls.IsRunning("r"));
+  const auto found = core_.calls.Find("r");
+  ASSERT_NE(found, nullptr);
+  found->Cancel(WithReason(absl::CancelledError("aborted"), reason::kAborted));
+  release->Notify();
+  WaitForTextWorker();
+  EXPECT_EQ(ReasonOf(transport_.end.value_or(absl::OkStatus())), reason::kAborted);
+  EXPECT_FALSE(transport_.accepted);
+  EXPECT_FALSE(core_.calls.IsRunning("r"));
+  call->OnClosed();
+}
+
+}  // namespace
+}  // namespace bulkhead
