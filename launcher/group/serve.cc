@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -298,11 +299,11 @@ void ServeRequests(const ServeOptions& options, RankProcess& process, RankEngine
   Coordinator::Options coordinator_options = CoordinatorOptions(
       engine, SchedulerLimitsOf(engine, options.engine, engine.host->max_num_queued_reqs));
   coordinator_options.log_requests = options.log_requests;
-  std::shared_ptr<KvEventLog> kv_events;
+  coordinator_options.unsent_answers =
+      std::bind_front(&OpenCalls::WaitForAdmitted, &service.calls);
   if (options.enable_kv_cache_events)
-    kv_events = std::make_shared<KvEventLog>(engine.limits.block_tokens);
-  coordinator_options.kv_events = kv_events;
-  Coordinator coordinator(std::move(coordinator_options));
+    coordinator_options.kv_events = std::make_shared<KvEventLog>(engine.limits.block_tokens);
+  Coordinator coordinator(coordinator_options);
   RankFigures figures;
   RankStepStats board(engine.topology.size);
   InstrumentedStepRunner runner = InstrumentedStepRunnerOf(engine, figures, &board);
@@ -316,7 +317,7 @@ void ServeRequests(const ServeOptions& options, RankProcess& process, RankEngine
                          },
                      .flush = [&] { server.FlushAndWait(kFlushLimit); }});
   coordinator.SetServing();
-  service.SetReady(PartsOf(options, engine, coordinator, control, kv_events));
+  service.SetReady(PartsOf(options, engine, coordinator, control, coordinator_options.kv_events));
   CheckHeap(engine);
   LogReport(engine);
   BH_LOG(kVerbose) << HostText(*engine.host);

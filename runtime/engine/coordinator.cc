@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <utility>
 
 #include "absl/numeric/bits.h"
@@ -116,40 +115,6 @@ absl::StatusOr<SchedulerLimits> Coordinator::SetLimits(const v1::SetLimitsReques
   if (before != nullptr) *before = live_limits_;
   BH_ASSIGN_OR_RETURN(live_limits_, Changed(options_.limits, live_limits_, change));
   return live_limits_;
-}
-
-void Coordinator::BeginDrain(absl::Duration timeout, std::weak_ptr<const DrainEnd> ended) {
-  const uint64_t now = options_.now_ns();
-  const auto wait = static_cast<uint64_t>(std::max<int64_t>(0, absl::ToInt64Nanoseconds(timeout)));
-  const uint64_t deadline = now + std::min(wait, std::numeric_limits<uint64_t>::max() - now);
-  DrainOutcome outcome;
-  {
-    const absl::MutexLock lock(&mutex_);
-    if (state_ == GroupState::kLost) return;
-    if (state_ != GroupState::kDraining) drain_.finished = live_.size();
-    state_ = GroupState::kDraining;
-    drain_deadline_ns_ = std::min(deadline, drain_deadline_ns_.value_or(deadline));
-    work_.Signal();
-    std::erase_if(drain_ends_, [](const auto& other) { return other.expired(); });
-    if (!drained_) return drain_ends_.push_back(std::move(ended));
-    outcome = drain_;
-  }
-  if (const auto end = ended.lock(); end != nullptr) (*end)(outcome);
-}
-
-// Every request has ended.
-void Coordinator::EndDrain() {
-  DrainOutcome outcome;
-  std::vector<std::weak_ptr<const DrainEnd>> ends;
-  {
-    const absl::MutexLock lock(&mutex_);
-    drained_ = true;
-    outcome = drain_;
-    ends = std::exchange(drain_ends_, {});
-  }
-  for (const auto& ended : ends) {
-    if (const auto end = ended.lock(); end != nullptr) (*end)(outcome);
-  }
 }
 
 void Coordinator::Fail(const absl::Status& why) {

@@ -57,6 +57,9 @@ class Coordinator final : public RequestInbox {
     // Totals since the start, except text_ns; called by the rank loop's thread. Null: unknown.
     std::function<StepCosts()> costs;
     absl::Duration log_period = absl::Seconds(10);
+    // How many answers are not with their clients yet, after waiting for them for so long at most.
+    // Null: nobody reads answers.
+    std::function<size_t(absl::Duration timeout)> unsent_answers;
     bool log_requests = false;  // a line for each request that ends
     // Of the prefix cache, which limits.prefix_caching switches on; null: not recorded.
     std::shared_ptr<KvEventLog> kv_events;
@@ -75,7 +78,8 @@ class Coordinator final : public RequestInbox {
                                             SchedulerLimits* before);
   void SetServing();  // until then requests are refused; no effect after a drain or a loss
   // Refuses new requests and finishes accepted ones, including queued ones; those left after
-  // `timeout` end with UNAVAILABLE at the next step. Then NextStep returns a stop. A second call
+  // `timeout` end with UNAVAILABLE at the next step. Answers have the same time to be sent. Then
+  // NextStep returns a stop. A second call
   // can only shorten the time. `ended`, as long as it is there, is called when all have ended, by
   // the rank loop's thread or at once; never where the group is lost.
   using DrainEnd = std::function<void(const DrainOutcome& outcome)>;
@@ -122,6 +126,7 @@ class Coordinator final : public RequestInbox {
   void EndOverdue();
   void Drop(SequenceId id);
   void Deliver(std::vector<Delivery> deliveries);
+  void WaitForAnswers();
   bool DrainIsOver();
   void EndDrain();
   void EndAll(const absl::Status& why, const char* word);

@@ -17,9 +17,12 @@ absl::StatusOr<Step> Coordinator::NextStep() {
     StartArrivals(std::move(arrivals));
     EndOverdue();
     if (DrainIsOver()) {
+      if (scheduler_.num_in_flight() > 0) return scheduler_.PlanCollect();
+      WaitForAnswers();
+      if (state() == GroupState::kLost) continue;
       EndDrain();
       if (options_.kv_events != nullptr) options_.kv_events->Close();
-      return scheduler_.num_in_flight() > 0 ? scheduler_.PlanCollect() : scheduler_.PlanStop();
+      return scheduler_.PlanStop();
     }
     std::optional<Step> step = scheduler_.PlanStep();
     RecordAdmitted();
@@ -310,24 +313,6 @@ void Coordinator::Deliver(std::vector<Delivery> deliveries) {
     LogEnd(*live, end);
     live->sink->OnEnd(std::move(end));
   }
-}
-
-// Whether every accepted request has ended; ends the remaining ones when the timeout has passed.
-bool Coordinator::DrainIsOver() {
-  const uint64_t now = options_.now_ns();
-  size_t num_cut = 0;
-  {
-    const absl::MutexLock lock(&mutex_);
-    if (state_ != GroupState::kDraining) return false;
-    if (live_.empty()) return true;
-    if (now < *drain_deadline_ns_) return false;
-    num_cut = live_.size();
-    drain_ = {.finished = drain_.finished - num_cut, .cut = num_cut};
-  }
-  BH_LOG(kWarning) << "the drain timeout has passed: " << num_cut
-                   << (num_cut == 1 ? " request was cut" : " requests were cut");
-  EndAll(absl::UnavailableError("the drain timeout has passed"), reason::kDraining);
-  return true;
 }
 
 void Coordinator::EndAll(const absl::Status& why, const char* word) {

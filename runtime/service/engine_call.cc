@@ -114,6 +114,7 @@ absl::Status EngineCall::Submit(Build build) {
     inbox_ = parts->inbox;
     AcceptLocked(request);
   }
+  core_->calls.Admit(this);  // before the engine can end it
   return parts->inbox->Submit(std::move(request), shared_from_this());
 }
 

@@ -9,9 +9,15 @@ void OpenCalls::Begin(OpenCall* call, std::weak_ptr<OpenCall> self) {
   calls_[call] = std::move(self);
 }
 
+void OpenCalls::Admit(OpenCall* call) {
+  const absl::MutexLock lock(&mutex_);
+  admitted_.insert(call);
+}
+
 void OpenCalls::Close(OpenCall* call) {
   const absl::MutexLock lock(&mutex_);
   calls_.erase(call);
+  admitted_.erase(call);
 }
 
 bool OpenCalls::Register(const std::string& request_id, OpenCall* call) {
@@ -59,6 +65,13 @@ bool OpenCalls::WaitUntilClosed(absl::Duration timeout) {
   const auto closed = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return calls_.empty(); };
   const absl::MutexLock lock(&mutex_);
   return mutex_.AwaitWithTimeout(absl::Condition(&closed), timeout);
+}
+
+size_t OpenCalls::WaitForAdmitted(absl::Duration timeout) {
+  const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return admitted_.empty(); };
+  const absl::MutexLock lock(&mutex_);
+  mutex_.AwaitWithTimeout(absl::Condition(&none), timeout);
+  return admitted_.size();
 }
 
 }  // namespace bulkhead

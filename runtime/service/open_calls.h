@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -26,8 +27,9 @@ class OpenCall {
 
 class OpenCalls {
  public:
-  // A call begins and, once its status has left this process, closes.
+  // A call begins, may be admitted, and, once its status has left this process, closes.
   void Begin(OpenCall* call, std::weak_ptr<OpenCall> self);
+  void Admit(OpenCall* call);
   void Close(OpenCall* call);
 
   // False if there is a generation with this id. Released when the generation ends, before its
@@ -42,10 +44,13 @@ class OpenCalls {
   void EndAll(const absl::Status& why);
   // False if calls are still open after `timeout`.
   bool WaitUntilClosed(absl::Duration timeout);
+  // How many admitted calls are open after `timeout`, or earlier when none is.
+  size_t WaitForAdmitted(absl::Duration timeout);
 
  private:
   mutable absl::Mutex mutex_;
   std::unordered_map<OpenCall*, std::weak_ptr<OpenCall>> calls_ ABSL_GUARDED_BY(mutex_);
+  std::unordered_set<OpenCall*> admitted_ ABSL_GUARDED_BY(mutex_);  // of calls_
   std::unordered_map<std::string, OpenCall*> running_ ABSL_GUARDED_BY(mutex_);
 };
 

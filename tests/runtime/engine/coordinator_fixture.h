@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -69,6 +70,7 @@ class CoordinatorTest : public testing::Test {
     options.costs = [this] {
       return StepCosts{.collective_ns = collective_ns_, .sampling_ns = sampling_ns_};
     };
+    options.unsent_answers = unsent_answers_;
     coordinator_ = std::make_unique<Coordinator>(std::move(options));
     loop_ =
         std::thread([this] { status_ = RunRank(*runner_, nullptr, coordinator_.get(), nullptr); });
@@ -92,6 +94,7 @@ class CoordinatorTest : public testing::Test {
   std::atomic<uint64_t> now_ns_{1000};
   std::atomic<uint64_t> collective_ns_{100};
   std::atomic<uint64_t> sampling_ns_{200};
+  std::function<size_t(absl::Duration)> unsent_answers_;  // of the next Begin
   SlowTokenizer tokenizer_{now_ns_};
   std::unique_ptr<HeldRunner> runner_;
   std::unique_ptr<Coordinator> coordinator_;

@@ -85,5 +85,19 @@ TEST_F(EngineCallTest, ARequestThatWaitsForTheTextWorkerIsAborted) {
   call->OnClosed();
 }
 
+TEST_F(EngineCallTest, AnAnswerIsUnsentUntilItsCallIsClosed) {
+  const auto call = Start<GenerateUnary>(TextRequest());
+  FakeTransport others_transport;
+  const auto refused = std::make_shared<GenerateUnary>(&core_, &others_transport);
+  refused->Start(std::make_unique<ParsedRequest>(TextRequest()));  // the id is in flight
+  EXPECT_EQ(core_.calls.WaitForAdmitted(absl::ZeroDuration()), 1);
+  engine_.Next().Finish(FinishReason::kEos, 0);
+  EXPECT_TRUE(transport_.end.has_value());
+  EXPECT_EQ(core_.calls.WaitForAdmitted(absl::ZeroDuration()), 1);
+  call->OnClosed();
+  EXPECT_EQ(core_.calls.WaitForAdmitted(absl::ZeroDuration()), 0);
+  refused->OnClosed();
+}
+
 }  // namespace
 }  // namespace bulkhead

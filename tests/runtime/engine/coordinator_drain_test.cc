@@ -1,0 +1,87 @@
+// A drain and the answers that have ended, but are not with their clients yet.
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/runtime/engine/coordinator_fixture.h"
+
+namespace bulkhead {
+namespace {
+
+using ::testing::HasSubstr;
+
+class CoordinatorDrainTest : public CoordinatorTest {
+ protected:
+  std::vector<DrainOutcome> outcomes_;
+  const std::shared_ptr<const Coordinator::DrainEnd> ended_ =
+      std::make_shared<const Coordinator::DrainEnd>(
+          [this](const DrainOutcome& outcome) { outcomes_.push_back(outcome); });
+};
+
+TEST_F(CoordinatorDrainTest, ADrainIsOverWhenTheLastAnswerIsSent) {
+  std::atomic<int> num_asked = 0;
+  std::atomic<size_t> num_unsent = 1;
+  unsent_answers_ = [&](absl::Duration /*timeout*/) {
+    ++num_asked;
+    std::this_thread::yield();
+    return num_unsent.load();
+  };
+  Begin();
+  coordinator_->SetServing();
+  runner_->Allow(kAll);
+  const auto sink = Submit(ToyRequest(4, 3));
+  coordinator_->BeginDrain(absl::Seconds(100), ended_);
+  EXPECT_TRUE(sink->WaitForEnd().status.ok());
+  while (num_asked < 3) std::this_thread::yield();
+  EXPECT_TRUE(outcomes_.empty());
+  num_unsent = 0;
+  loop_.join();
+  EXPECT_TRUE(status_.ok());
+  ASSERT_EQ(outcomes_.size(), 1);
+  EXPECT_EQ(outcomes_[0].cut, 0);
+}
+
+TEST_F(CoordinatorDrainTest, AnswersThatAreNotSentByTheDeadlineAreCut) {
+  unsent_answers_ = [&](absl::Duration timeout) {
+    now_ns_ += static_cast<uint64_t>(absl::ToInt64Nanoseconds(timeout));
+    return size_t{2};
+  };
+  Begin();
+  coordinator_->SetServing();
+  runner_->Allow(2);
+  const auto sink = Submit(ToyRequest(4, 3));
+  runner_->WaitUntilBegun(3);
+  coordinator_->BeginDrain(absl::Seconds(100), ended_);
+  testing::internal::CaptureStderr();
+  runner_->Allow(kAll);
+  loop_.join();
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("2 answers were not read"));
+  EXPECT_TRUE(status_.ok());
+  EXPECT_GE(now_ns_, 100'000'000'000U);
+  ASSERT_EQ(outcomes_.size(), 1);
+  EXPECT_EQ(outcomes_[0].finished, 0);
+  EXPECT_EQ(outcomes_[0].cut, 2);
+}
+
+TEST_F(CoordinatorDrainTest, ALossEndsTheWaitForAnswers) {
+  std::atomic<int> num_asked = 0;
+  unsent_answers_ = [&](absl::Duration /*timeout*/) {
+    ++num_asked;
+    std::this_thread::yield();
+    return size_t{1};
+  };
+  Begin();
+  coordinator_->SetServing();
+  coordinator_->BeginDrain(absl::Seconds(100), ended_);
+  while (num_asked == 0) std::this_thread::yield();
+  coordinator_->Fail(absl::UnavailableError("rank 1 was lost"));
+  loop_.join();
+  EXPECT_EQ(status_.code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(outcomes_.empty());
+}
+
+}  // namespace
+}  // namespace bulkhead
