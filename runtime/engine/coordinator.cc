@@ -58,6 +58,17 @@ Coordinator::~Coordinator() {
   EndAll(absl::UnavailableError("the server has stopped"), reason::kStopping);
 }
 
+absl::Status Coordinator::WhyFull() const {
+  const absl::MutexLock lock(&mutex_);
+  return WhyFullLocked();
+}
+
+absl::Status Coordinator::WhyFullLocked() const {
+  return CheckQueueHasRoom(
+      live_limits_, {.num_running = load_.num_running,
+                     .num_waiting = static_cast<int64_t>(live_.size()) - load_.num_running});
+}
+
 absl::Status Coordinator::Submit(Request request, std::shared_ptr<RequestSink> sink) {
   const auto tokens = static_cast<int64_t>(request.prompt.size() + request.emitted.size());
   const uint64_t now = options_.now_ns();
@@ -73,9 +84,7 @@ absl::Status Coordinator::Submit(Request request, std::shared_ptr<RequestSink> s
   BH_RETURN_IF_ERROR(CheckRequestFits(limits, static_cast<int64_t>(request.prompt.size()),
                                       static_cast<int64_t>(request.emitted.size()),
                                       request.stopping.max_tokens));
-  const QueueLoad load = {.num_running = load_.num_running,
-                          .num_waiting = static_cast<int64_t>(live_.size()) - load_.num_running};
-  BH_RETURN_IF_ERROR(CheckQueueHasRoom(limits, load));
+  BH_RETURN_IF_ERROR(WhyFullLocked());
   auto live = std::make_shared<Live>();
   live->request = std::move(request);
   live->request.max_model_len = limits.max_model_len;

@@ -69,6 +69,7 @@ class Coordinator final : public RequestInbox {
   ~Coordinator() override;
 
   // RequestInbox: any thread.
+  absl::Status WhyFull() const override;
   absl::Status Submit(Request request, std::shared_ptr<RequestSink> sink) override;
   void Cancel(absl::string_view request_id, absl::Status why, const RequestSink* sink) override;
 
@@ -106,6 +107,7 @@ class Coordinator final : public RequestInbox {
   struct Delivery;
   struct Arrivals;
 
+  absl::Status WhyFullLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Forget(const Live& live) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountLength(const Live& live) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   RequestEnd MakeEnd(Live& live, EndCause cause, uint64_t now_ns)

@@ -185,6 +185,8 @@ class RequestSink {
 class RequestInbox {
  public:
   virtual ~RequestInbox() = default;
+  // Why Submit would refuse any request at the moment: asked before a request costs anything.
+  virtual absl::Status WhyFull() const { return absl::OkStatus(); }
   // Ok: `sink` will get an end. Refused at once, with a reason (refusal.h): RESOURCE_EXHAUSTED
   // (QUEUE_FULL), OUT_OF_RANGE (KV_BUDGET), INVALID_ARGUMENT (PROMPT_TOO_LONG), ALREADY_EXISTS
   // (DUPLICATE_REQUEST_ID), UNAVAILABLE (STARTING, DRAINING, RANK_LOST).

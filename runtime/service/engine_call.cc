@@ -34,10 +34,13 @@ void EngineCall::ParseAndBegin(std::shared_ptr<CallRequest> request, bool is_els
   const absl::Status registered = Register(parsed->request_id);
   if (!registered.ok()) return Refuse(registered);
   if (!parsed->is_costly && (is_elsewhere || parsed->text_bytes <= TextWorker::kLongTextBytes)) {
-    return Begin(std::move(parsed->build));
+    return BeginIfRoom(std::move(parsed->build));
   }
-  PostToTextWorker(parsed->text_bytes,
-                   [this, build = std::move(parsed->build)]() mutable { Begin(std::move(build)); });
+  const absl::Status full = core_->WhyFull();
+  if (!full.ok()) return Refuse(full);
+  PostToTextWorker(parsed->text_bytes, [this, build = std::move(parsed->build)]() mutable {
+    BeginIfRoom(std::move(build));
+  });
 }
 
 // An id that is too long is refused when the request is built.
@@ -59,6 +62,13 @@ void EngineCall::PostToTextWorker(size_t bytes, std::function<void()> work) {
 
 void EngineCall::Refuse(const absl::Status& why) {
   Begin([&](const RequestRules&) { return why; });
+}
+
+// What is refused anyway is not built.
+void EngineCall::BeginIfRoom(Build build) {
+  const absl::Status full = core_->WhyFull();
+  if (!full.ok()) return Refuse(full);
+  Begin(std::move(build));
 }
 
 void EngineCall::Begin(Build build) {

@@ -79,6 +79,7 @@ class EngineCall : public Call,
  private:
   void ParseAndBegin(std::shared_ptr<CallRequest> request, bool is_elsewhere);
   absl::Status Register(const std::string& request_id);
+  void BeginIfRoom(Build build);
   void Begin(Build build);
   void Refuse(const absl::Status& why);
   void PostToTextWorker(size_t bytes, std::function<void()> work);

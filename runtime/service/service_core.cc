@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status.h"
 #include "runtime/service/refusal.h"
 
 namespace bulkhead {
@@ -35,6 +36,11 @@ std::string ServiceCore::NewRequestId() {
 absl::Status ServiceCore::WhyRefused(size_t message_bytes) const {
   if (pressure.refuses_calls()) return HostIsShortOfMemory();
   return WhyTooLarge(message_bytes, quotas.message_bytes);
+}
+
+absl::Status ServiceCore::WhyFull() const {
+  BH_ASSIGN_OR_RETURN(const std::shared_ptr<const ServingParts> parts, state.ForNewRequest());
+  return parts->inbox->WhyFull();
 }
 
 absl::Status ServiceCore::TakeCalls(int calls) {

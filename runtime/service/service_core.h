@@ -46,6 +46,9 @@ struct ServiceCore {
 
   // Why a call with a request of that size is not read at all; ok: it is.
   absl::Status WhyRefused(size_t message_bytes) const;
+  // Why no request would be taken at the moment, whatever it is: asked before a text is tokenised
+  // or a form compiled for one.
+  absl::Status WhyFull() const;
   // Counts calls besides those of the front end's connections, for a request that makes several.
   // UNAVAILABLE (TOO_MANY_CALLS) where there would be too many. Give back with
   // host.open_calls.Sub.

@@ -344,14 +344,14 @@ absl::Status CheckChoices(const SchedulerLimits& limits, const GenerationJob& jo
 void RunGeneration(const HttpContext& context, GenerationJob job, const ExchangePointer& exchange,
                    bool on_text_worker) {
   const size_t bytes = SharedTextBytes(job);
-  absl::Status status;
-  if (!on_text_worker && bytes > TextWorker::kLongTextBytes) {
+  absl::Status status = context.core->WhyFull();
+  if (status.ok() && !on_text_worker && bytes > TextWorker::kLongTextBytes) {
     const auto taken = std::make_shared<GenerationJob>(std::move(job));
     status = context.core->text_worker.Post(bytes, [&context, taken, exchange] {
       RunGeneration(context, std::move(*taken), exchange, /*on_text_worker=*/true);
     });
     if (status.ok()) return;
-  } else {
+  } else if (status.ok()) {
     status = EncodeOnce(context, &job);
     if (status.ok()) status = context.core->TakeCalls(job.num_choices());
   }

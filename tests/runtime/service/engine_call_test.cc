@@ -70,6 +70,19 @@ TEST_F(EngineCallTest, FewResumedAnswersWithAFormWaitForTheTextWorker) {
   longers_call->OnClosed();
 }
 
+TEST_F(EngineCallTest, AFullQueueRefusesBeforeAnythingIsBuilt) {
+  const auto release = HoldTextWorker();
+  engine_.FillWith(WithReason(absl::ResourceExhaustedError("full"), reason::kQueueFull));
+  for (v1::GenerateRequest request : {WithForm("a+"), TextRequest()}) {
+    transport_.end.reset();
+    request.set_model("another");  // which would be the answer
+    const auto call = Start<GenerateUnary>(request);
+    EXPECT_EQ(ReasonOf(transport_.end.value_or(absl::OkStatus())), reason::kQueueFull);
+    call->OnClosed();
+  }
+  release->Notify();
+}
+
 TEST_F(EngineCallTest, ARequestThatWaitsForTheTextWorkerIsAborted) {
   const auto release = HoldTextWorker();
   const auto call = Start<GenerateUnary>(WithForm("a+"));

@@ -33,6 +33,16 @@ void Submitted::Fail(absl::Status status) const {
   sink->OnEnd(std::move(end));
 }
 
+absl::Status FakeEngine::WhyFull() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return full_;
+}
+
+void FakeEngine::FillWith(absl::Status status) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  full_ = std::move(status);
+}
+
 absl::Status FakeEngine::Submit(Request request, std::shared_ptr<RequestSink> sink) {
   std::function<void(const Submitted&)> answer;
   Submitted submitted = {std::move(request), std::move(sink)};

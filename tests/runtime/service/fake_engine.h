@@ -39,6 +39,7 @@ inline SchedulerLimits FakeLimits() {
 
 class FakeEngine final : public RequestInbox, public EngineControl {
  public:
+  absl::Status WhyFull() const override;
   absl::Status Submit(Request request, std::shared_ptr<RequestSink> sink) override;
   // Records it and ends the request with `why`, as a real engine does at its next step.
   void Cancel(absl::string_view request_id, absl::Status why, const RequestSink* of) override;
@@ -52,6 +53,8 @@ class FakeEngine final : public RequestInbox, public EngineControl {
   // What the drain was to call, if anything; waits for the drain.
   std::shared_ptr<const DrainEnd> TakeDrainEnd();
 
+  // WhyFull returns this.
+  void FillWith(absl::Status status);
   // The next Submit returns this instead.
   void RefuseWith(absl::Status status);
   // Called by Submit at once, on the caller's thread, instead of queueing for Next().
@@ -65,9 +68,9 @@ class FakeEngine final : public RequestInbox, public EngineControl {
   std::optional<absl::Duration> WaitForDrain();
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
-  absl::Status refusal_;
+  absl::Status full_, refusal_;
   std::function<void(const Submitted&)> answer_;
   v1::LoadInfo load_;
   EngineMetrics metrics_{kTestModelLen};
