@@ -309,6 +309,15 @@ size_t SharedTextBytes(const GenerationJob& job) {
   return bytes;
 }
 
+// What the choices encode each, with and without a space before it.
+size_t BadWordBytes(const GenerationJob& job) {
+  size_t bytes = 0;
+  for (const v1::GenerateRequest& request : job.prompts) {
+    for (const std::string& word : request.sampling().bad_words()) bytes += 2 * word.size();
+  }
+  return bytes * static_cast<size_t>(job.options.n);
+}
+
 // Where n choices share a text, its tokens in its place.
 absl::Status EncodeOnce(const HttpContext& context, GenerationJob* job) {
   if (SharedTextBytes(*job) == 0) return absl::OkStatus();
@@ -343,7 +352,7 @@ absl::Status CheckChoices(const SchedulerLimits& limits, const GenerationJob& jo
 
 void RunGeneration(const HttpContext& context, GenerationJob job, const ExchangePointer& exchange,
                    bool on_text_worker) {
-  const size_t bytes = SharedTextBytes(job);
+  const size_t bytes = SharedTextBytes(job) + (job.num_choices() > 1 ? BadWordBytes(job) : 0);
   absl::Status status = context.core->WhyFull();
   if (status.ok() && !on_text_worker && bytes > TextWorker::kLongTextBytes) {
     const auto taken = std::make_shared<GenerationJob>(std::move(job));

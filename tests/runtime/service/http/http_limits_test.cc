@@ -221,6 +221,23 @@ TEST_F(HttpServerTest, ALongPromptOfSeveralChoicesIsTokenisedByTheTextWorker) {
   EXPECT_EQ(answer["error"]["code"], "context_length_exceeded");
 }
 
+TEST_F(HttpServerTest, BadWordsOfManyChoicesAreEncodedByTheTextWorker) {
+  HostQuotas quotas = Quotas();
+  quotas.text_bytes = 0;
+  Begin(quotas);
+  json body = {{"prompt", "a"}, {"n", 8}, {"max_tokens", 1}, {"bad_words", json::array()}};
+  for (int i = 0; i < 60; ++i) body["bad_words"].push_back(std::string(30, 'a'));
+  const auto release = HoldTextWorker();
+  const auto client = Connect();
+  client->Post("/v1/completions", body.dump());
+  WaitUntil([this] { return TextWorkerHasText(); });
+  EXPECT_EQ(Get("/live").first, 200);
+  engine_.FillWith(WithReason(absl::ResourceExhaustedError("full"), reason::kQueueFull));
+  EXPECT_EQ(Ask("/v1/completions", body.dump()).first, 429) << "before it waits";
+  release->Notify();
+  EXPECT_EQ(Answered(*client).first, 429);
+}
+
 TEST_F(HttpServerTest, AnAnswerHasRoomBehindATruncatedPromptOfAnyNumberOfChoices) {
   json body = {{"prompt", std::string(100, 'a')}, {"truncate_prompt_tokens", kTestModelLen}};
   for (const int n : {1, 2}) {
