@@ -113,7 +113,9 @@ struct Request {
   // Not null: outlives the request, and gets the final norm's output of the prompt's last token,
   // [D], before the end. Nothing is generated (max_tokens 0).
   std::vector<float>* last_hidden_state = nullptr;
-  std::optional<uint32_t> time_limit_ms;  // from submission; then it ends at the next step border
+  // When its call began, by the coordinator's clock; 0: at its submission.
+  uint64_t submitted_ns = 0;
+  std::optional<uint32_t> time_limit_ms;  // since then; it ends at the next step border
   // Resume: generated tokens that the client already has, and how many bytes of their text.
   std::vector<TokenId> emitted;
   uint64_t text_bytes_sent = 0;

@@ -3,12 +3,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "runtime/service/refusal.h"
 
 namespace bulkhead {
 
 void EngineCall::Start(std::unique_ptr<CallRequest> request) {
+  begun_ns_ = static_cast<uint64_t>(MonotonicNanos());
   core_->calls.Begin(this, weak_from_this());
   const size_t bytes = request->bytes();
   const absl::Status refused = core_->WhyRefused(bytes);
@@ -114,6 +116,7 @@ absl::Status EngineCall::Submit(Build build) {
   build = nullptr;  // frees the message as well
   BH_ASSIGN_OR_RETURN(AnswerBudget::Hold hold,
                       core_->answers.Admit(MaxAnswerBytes(request, rules)));
+  request.submitted_ns = begun_ns_;
   {
     const absl::MutexLock lock(&mutex_);
     BH_RETURN_IF_ERROR(OverLocked());

@@ -8,6 +8,7 @@
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "runtime/engine/logits_processor.h"
 #include "runtime/service/host_quotas.h"
@@ -49,6 +50,8 @@ absl::StatusOr<EngineCall::Parsed> GenerateCall::Parse(CallRequest& request) {
       std::move(id),
       text_bytes,
       [this, message = std::move(message)](const RequestRules& rules) -> absl::StatusOr<Request> {
+        // The engine ends at once what has had its time while it waited.
+        if (HasHadItsTime(*message)) message->clear_structured();
         BH_ASSIGN_OR_RETURN(Request request, BuildRequest(*message, rules));
         if (message->output().embedding()) {
           request.last_hidden_state = &last_hidden_state_;
@@ -63,6 +66,11 @@ absl::StatusOr<EngineCall::Parsed> GenerateCall::Parse(CallRequest& request) {
         return request;
       },
       is_costly};
+}
+
+bool GenerateCall::HasHadItsTime(const v1::GenerateRequest& message) const {
+  const uint64_t limit_ns = uint64_t{message.time_limit_ms()} * 1'000'000;
+  return limit_ns > 0 && static_cast<uint64_t>(MonotonicNanos()) >= begun_ns_ + limit_ns;
 }
 
 void GenerateCall::TakeMeasure(const Request& request, const RequestRules& rules) {

@@ -50,6 +50,7 @@ class GenerateCall : public EngineCall {
   int64_t logits_bytes_ = 0;
 
  private:
+  bool HasHadItsTime(const v1::GenerateRequest& message) const;
   void TakeMeasure(const Request& request, const RequestRules& rules);
 };
 

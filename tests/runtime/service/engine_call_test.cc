@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
 
 #include "absl/strings/match.h"
+#include "base/clock.h"
 #include "runtime/service/generate_call.h"
 #include "runtime/service/refusal.h"
 #include "tests/runtime/service/call_fixture.h"
@@ -110,6 +112,24 @@ TEST_F(EngineCallTest, AnAnswerIsUnsentUntilItsCallIsClosed) {
   call->OnClosed();
   EXPECT_EQ(core_.calls.WaitForAdmitted(absl::ZeroDuration()), 0);
   refused->OnClosed();
+}
+
+TEST_F(EngineCallTest, ATimeLimitCountsFromTheBeginOfTheCall) {
+  const auto before = static_cast<uint64_t>(MonotonicNanos());
+  const auto release = HoldTextWorker();
+  v1::GenerateRequest request = WithForm("a+");
+  request.set_time_limit_ms(1);
+  const auto call = Start<GenerateUnary>(request);
+  const auto begun = static_cast<uint64_t>(MonotonicNanos());
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  release->Notify();
+  const Submitted submitted = engine_.Next();
+  EXPECT_GE(submitted.request.submitted_ns, before);
+  EXPECT_LE(submitted.request.submitted_ns, begun);
+  EXPECT_EQ(submitted.request.logits.form, nullptr) << "compiled for nothing";
+  submitted.Finish(FinishReason::kTimeLimit, 0);
+  WaitForTextWorker();
+  call->OnClosed();
 }
 
 }  // namespace
