@@ -40,9 +40,10 @@ void EngineCall::ParseAndBegin(std::shared_ptr<CallRequest> request, bool is_els
   }
   const absl::Status full = core_->WhyFull();
   if (!full.ok()) return Refuse(full);
-  PostToTextWorker(parsed->text_bytes, [this, build = std::move(parsed->build)]() mutable {
-    BeginIfRoom(std::move(build));
-  });
+  PostToTextWorker(
+      parsed->text_bytes,
+      [this, build = std::move(parsed->build)]() mutable { BeginIfRoom(std::move(build)); },
+      parsed->form);
 }
 
 // An id that is too long is refused when the request is built.
@@ -56,9 +57,9 @@ absl::Status EngineCall::Register(const std::string& request_id) {
       absl::StrCat("request_id ", Quoted(request_id_), " is in flight; choose another"));
 }
 
-void EngineCall::PostToTextWorker(size_t bytes, std::function<void()> work) {
+void EngineCall::PostToTextWorker(size_t bytes, std::function<void()> work, size_t form) {
   const absl::Status taken = core_->text_worker.Post(
-      bytes, [self = shared_from_this(), work = std::move(work)] { work(); });
+      bytes, [self = shared_from_this(), work = std::move(work)] { work(); }, form);
   if (!taken.ok()) Refuse(taken);
 }
 

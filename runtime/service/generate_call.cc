@@ -8,7 +8,6 @@
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
-#include "base/clock.h"
 #include "base/status.h"
 #include "runtime/engine/logits_processor.h"
 #include "runtime/service/host_quotas.h"
@@ -37,19 +36,26 @@ absl::StatusOr<EngineCall::Parsed> GenerateCall::Parse(CallRequest& request) {
   auto message = std::make_shared<v1::GenerateRequest>();
   BH_RETURN_IF_ERROR(Read(request, *message));
   echoes_prompt_ = message->output().prompt_token_ids();
-  size_t text_bytes = message->text().size();
-  // A grammar is compiled by the text worker, however short it is, and the whole message waits.
+  Parsed parsed{.request_id = message->request_id(), .text_bytes = message->text().size()};
+  // A form is compiled, and a resumed answer's is followed, by the text worker, however short it
+  // is, and the whole message waits. One that is compiled already is kept till then.
+  std::shared_ptr<structured::Automaton> compiled;
   if (message->has_structured()) {
-    text_bytes = std::max(message->ByteSizeLong(), TextWorker::kLongTextBytes + 1);
+    const auto parts = core_->state.ForNewRequest();
+    if (parts.ok()) compiled = CompiledForm(*message, (*parts)->rules);
+    const bool is_resumed = message->resume().emitted_token_ids_size() > 0;
+    parsed.is_costly = is_resumed || compiled == nullptr;
+    if (parsed.is_costly) {
+      parsed.text_bytes = std::max(message->ByteSizeLong(), TextWorker::kLongTextBytes + 1);
+    }
+    if (is_resumed) parsed.text_bytes = std::max(parsed.text_bytes, TextWorker::kFormBytes);
+    if (compiled == nullptr) {
+      parsed.form = absl::HashOf(message->structured().SerializeAsString()) | 1;  // not 0
+    }
   }
-  const bool is_costly =
-      message->has_structured() && message->resume().emitted_token_ids_size() > 0;
-  if (is_costly) text_bytes = std::max(text_bytes, TextWorker::kResumedFormBytes);
-  std::string id = message->request_id();
-  return Parsed{
-      std::move(id),
-      text_bytes,
-      [this, message = std::move(message)](const RequestRules& rules) -> absl::StatusOr<Request> {
+  parsed.build =
+      [this, message = std::move(message),
+       compiled = std::move(compiled)](const RequestRules& rules) -> absl::StatusOr<Request> {
         // The engine ends at once what has had its time while it waited.
         if (HasHadItsTime(*message)) message->clear_structured();
         BH_ASSIGN_OR_RETURN(Request request, BuildRequest(*message, rules));
@@ -64,8 +70,8 @@ absl::StatusOr<EngineCall::Parsed> GenerateCall::Parse(CallRequest& request) {
           request.prompt_logits = &*prompt_logprobs_;
         }
         return request;
-      },
-      is_costly};
+      };
+  return parsed;
 }
 
 bool GenerateCall::HasHadItsTime(const v1::GenerateRequest& message) const {

@@ -97,4 +97,12 @@ absl::StatusOr<std::shared_ptr<structured::Automaton>> BuildForm(const v1::Gener
   return form;
 }
 
+std::shared_ptr<structured::Automaton> CompiledForm(const v1::GenerateRequest& request,
+                                                    const RequestRules& rules) {
+  if (!request.has_structured() || rules.grammars == nullptr) return nullptr;
+  std::string field;
+  const absl::StatusOr<GrammarSpec> spec = SpecOf(request.structured(), &field);
+  return spec.ok() ? rules.grammars->Find(*spec) : nullptr;
+}
+
 }  // namespace bulkhead

@@ -17,4 +17,8 @@ inline constexpr size_t kMaxFormTextBytes = 256;  // of prefix, suffix, free_unt
 absl::StatusOr<std::shared_ptr<structured::Automaton>> BuildForm(const v1::GenerateRequest& request,
                                                                  const RequestRules& rules);
 
+// The same where it is compiled already, else null; at once.
+std::shared_ptr<structured::Automaton> CompiledForm(const v1::GenerateRequest& request,
+                                                    const RequestRules& rules);
+
 }  // namespace bulkhead

@@ -1,5 +1,6 @@
 #include "runtime/service/text_worker.h"
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -19,17 +20,18 @@ TextWorker::~TextWorker() {
   thread_.join();
 }
 
-absl::Status TextWorker::Post(size_t bytes, std::function<void()> work) {
+absl::Status TextWorker::Post(size_t bytes, std::function<void()> work, size_t form) {
   const absl::MutexLock lock(&mutex_);
+  if (form != 0 && !num_of_form_.contains(form)) bytes = std::max(bytes, kFormBytes);
   const bool is_own = std::this_thread::get_id() == thread_.get_id();
   const size_t others = waiting_bytes_ - (is_own ? running_bytes_ : 0);
   if (others > 0 && others + bytes > most_waiting_bytes_) {
     return WithRetryAfter(
         WithReason(absl::ResourceExhaustedError(absl::StrCat(
                        others,
-                       " bytes of long texts wait to be tokenised (a resumed answer with "
-                       "a form counts as ",
-                       kResumedFormBytes, "), ", bytes, " more would pass the limit of ",
+                       " bytes of long texts wait to be tokenised (a form that is not compiled yet, "
+                       "or of a resumed answer, counts as ",
+                       kFormBytes, "), ", bytes, " more would pass the limit of ",
                        most_waiting_bytes_, "; try again later, or send token ids")),
                    reason::kQueueFull,
                    {{"value", absl::StrCat(others + bytes)},
@@ -37,7 +39,8 @@ absl::Status TextWorker::Post(size_t bytes, std::function<void()> work) {
         absl::Seconds(1));
   }
   waiting_bytes_ += bytes;
-  queue_.push_back({bytes, std::move(work)});
+  if (form != 0) ++num_of_form_[form];
+  queue_.push_back({bytes, form, std::move(work)});
   return absl::OkStatus();
 }
 
@@ -57,6 +60,7 @@ void TextWorker::Loop() {
     next.work = nullptr;  // with everything it owns
     mutex_.Lock();
     waiting_bytes_ -= next.bytes;
+    if (next.form != 0 && --num_of_form_[next.form] == 0) num_of_form_.erase(next.form);
   }
   mutex_.Unlock();
 }

@@ -116,21 +116,37 @@ void GrammarCache::KeepRefusal(const std::string& key, const absl::Status& why) 
   Keep({key, why, nullptr, bytes});
 }
 
-absl::StatusOr<std::shared_ptr<Automaton>> GrammarCache::Get(const GrammarSpec& spec) {
+std::optional<absl::StatusOr<std::shared_ptr<Automaton>>> GrammarCache::FindLocked(
+    const std::string& key) {
+  const auto found = by_key_.find(key);
+  if (found == by_key_.end()) return std::nullopt;
+  entries_.splice(entries_.begin(), entries_, found->second);
+  const Entry& entry = entries_.front();
+  if (entry.held == nullptr) return entry.refused;
+  const bool was_used = entry.is_used();
+  std::shared_ptr<Automaton> automaton(entry.held, &entry.held->automaton);
+  if (!was_used) ShareOut();
+  return automaton;
+}
+
+std::shared_ptr<Automaton> GrammarCache::Find(const GrammarSpec& spec) {
   const std::string key = KeyOf(spec);
   const absl::MutexLock lock(&mutex_);
-  const auto found = by_key_.find(key);
-  if (found != by_key_.end()) {
-    entries_.splice(entries_.begin(), entries_, found->second);
-    const Entry& entry = entries_.front();
-    if (entry.held == nullptr) return entry.refused;
-    const bool was_used = entry.is_used();
-    std::shared_ptr<Automaton> automaton(entry.held, &entry.held->automaton);
-    if (!was_used) ShareOut();
-    return automaton;
+  const auto found = FindLocked(key);
+  return found.has_value() && found->ok() ? **found : nullptr;
+}
+
+absl::StatusOr<std::shared_ptr<Automaton>> GrammarCache::Get(const GrammarSpec& spec) {
+  const std::string key = KeyOf(spec);
+  {
+    const absl::MutexLock lock(&mutex_);
+    if (auto found = FindLocked(key); found.has_value()) return *std::move(found);
+    BH_RETURN_IF_ERROR(BuildTrie());
   }
-  BH_RETURN_IF_ERROR(BuildTrie());
+  // Meanwhile others find theirs.
   absl::StatusOr<std::shared_ptr<const Grammar>> grammar = Grammar::Of(spec);
+  const absl::MutexLock lock(&mutex_);
+  if (auto found = FindLocked(key); found.has_value()) return *std::move(found);
   if (!grammar.ok()) {
     KeepRefusal(key, grammar.status());
     return grammar.status();

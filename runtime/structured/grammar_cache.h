@@ -8,6 +8,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,8 @@ class GrammarCache {
   // would take the budget; RESOURCE_EXHAUSTED where the grammars of requests in flight leave no
   // room.
   absl::StatusOr<std::shared_ptr<Automaton>> Get(const GrammarSpec& spec);
+  // The same where it is compiled already, else null. Waits for no compilation.
+  std::shared_ptr<Automaton> Find(const GrammarSpec& spec);
 
   // Of trie and grammars, with the least that each automaton may have.
   size_t charged_bytes() const;
@@ -44,6 +47,9 @@ class GrammarCache {
   // What an automaton may always keep: masks for some dozens of places. It has twice that while it
   // makes one, which is charged.
   size_t least_automaton_bytes() const;
+  // What Get returns of an entry that is there.
+  std::optional<absl::StatusOr<std::shared_ptr<Automaton>>> FindLocked(const std::string& key)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status BuildTrie() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool MakeRoom(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ShareOut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -4,6 +4,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/runtime/engine/coordinator_fixture.h"
@@ -15,6 +16,11 @@ using ::testing::HasSubstr;
 
 class CoordinatorDrainTest : public CoordinatorTest {
  protected:
+  static void WaitUntilAsked(const std::atomic<int>& num_asked, int times) {
+    for (int i = 0; i < 10'000 && num_asked < times; ++i) absl::SleepFor(absl::Milliseconds(1));
+    EXPECT_GE(num_asked, times);
+  }
+
   std::vector<DrainOutcome> outcomes_;
   const std::shared_ptr<const Coordinator::DrainEnd> ended_ =
       std::make_shared<const Coordinator::DrainEnd>(
@@ -35,7 +41,7 @@ TEST_F(CoordinatorDrainTest, ADrainIsOverWhenTheLastAnswerIsSent) {
   const auto sink = Submit(ToyRequest(4, 3));
   coordinator_->BeginDrain(absl::Seconds(100), ended_);
   EXPECT_TRUE(sink->WaitForEnd().status.ok());
-  while (num_asked < 3) std::this_thread::yield();
+  WaitUntilAsked(num_asked, 3);
   EXPECT_TRUE(outcomes_.empty());
   num_unsent = 0;
   loop_.join();
@@ -76,7 +82,7 @@ TEST_F(CoordinatorDrainTest, ALossEndsTheWaitForAnswers) {
   Begin();
   coordinator_->SetServing();
   coordinator_->BeginDrain(absl::Seconds(100), ended_);
-  while (num_asked == 0) std::this_thread::yield();
+  WaitUntilAsked(num_asked, 1);
   coordinator_->Fail(absl::UnavailableError("rank 1 was lost"));
   loop_.join();
   EXPECT_EQ(status_.code(), absl::StatusCode::kUnavailable);

@@ -54,7 +54,7 @@ TEST_F(EngineCallTest, FewResumedAnswersWithAFormWaitForTheTextWorker) {
   const auto longers_call = std::make_shared<GenerateUnary>(&core_, &longers_transport);
   longers_call->Start(std::make_unique<ParsedRequest>(longer));
   ASSERT_TRUE(core_.text_worker
-                  .Post(most - TextWorker::kResumedFormBytes / 2,
+                  .Post(most - TextWorker::kFormBytes / 2,
                         [&end_on] { end_on.WaitForNotification(); })
                   .ok());
   const auto call = Start<GenerateUnary>(request);
@@ -70,6 +70,32 @@ TEST_F(EngineCallTest, FewResumedAnswersWithAFormWaitForTheTextWorker) {
   EXPECT_EQ(ReasonOf(longers_end), reason::kQueueFull) << longers_end;
   call->OnClosed();
   longers_call->OnClosed();
+}
+
+TEST_F(EngineCallTest, AFormThatIsNotCompiledCountsAsMuchAsItsWork) {
+  const auto most = static_cast<size_t>(core_.quotas.text_bytes);
+  const auto release = HoldTextWorker(most - TextWorker::kFormBytes / 2);
+  const auto call = Start<GenerateUnary>(WithForm("a+"));
+  EXPECT_EQ(ReasonOf(transport_.end.value_or(absl::OkStatus())), reason::kQueueFull);
+  call->OnClosed();
+  release->Notify();
+}
+
+TEST_F(EngineCallTest, AFormThatIsCompiledWaitsForNoOther) {
+  const auto first = Start<GenerateUnary>(WithForm("a+"));
+  engine_.Next().Finish(FinishReason::kEos, 0);
+  WaitForTextWorker();
+  first->OnClosed();
+  const auto release = HoldTextWorker(static_cast<size_t>(core_.quotas.text_bytes) - 1);
+  transport_.end.reset();
+  const auto call = Start<GenerateUnary>(WithForm("a+"));
+  EXPECT_TRUE(engine_.HasNext());  // while the text worker is busy
+  release->Notify();
+  const Submitted submitted = engine_.Next();
+  EXPECT_NE(submitted.request.logits.form, nullptr);
+  submitted.Finish(FinishReason::kEos, 0);
+  WaitForTextWorker();
+  call->OnClosed();
 }
 
 TEST_F(EngineCallTest, AFullQueueRefusesBeforeAnythingIsBuilt) {

@@ -132,6 +132,11 @@ void FakeEngine::SetMetrics(const EngineMetrics& metrics) {
   metrics_ = metrics;
 }
 
+bool FakeEngine::HasNext() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return !arrived_.empty();
+}
+
 Submitted FakeEngine::Next() {
   std::unique_lock<std::mutex> lock(mutex_);
   changed_.wait(lock, [this] { return !arrived_.empty(); });

@@ -62,6 +62,7 @@ class FakeEngine final : public RequestInbox, public EngineControl {
   void SetLoad(const v1::LoadInfo& load);
   void SetMetrics(const EngineMetrics& metrics);
 
+  bool HasNext() const;
   Submitted Next();                                           // waits for a request
   absl::Status WaitForCancel(const std::string& request_id);  // waits; returns the cause
   bool WasCancelled(const std::string& request_id);

@@ -56,5 +56,19 @@ TEST(TextWorkerTest, WorkThatPostsItsMessageAgainFindsItselfNotInTheWay) {
   go.set_value();
 }
 
+TEST(TextWorkerTest, AFormCountsOnceForAllThatWaitForIt) {
+  constexpr size_t kForms = 2;
+  std::promise<void> go, done;
+  TextWorker worker(kForms * TextWorker::kFormBytes + 10);
+  ASSERT_TRUE(worker.Post(1, [&] { go.get_future().wait(); }).ok());
+  for (size_t form = 1; form <= kForms; ++form) EXPECT_TRUE(worker.Post(1, [] {}, form).ok());
+  EXPECT_EQ(ReasonOf(worker.Post(1, [] {}, kForms + 1)), reason::kQueueFull);
+  EXPECT_TRUE(worker.Post(1, [] {}, 1).ok());
+  EXPECT_TRUE(worker.Post(1, [&] { done.set_value(); }).ok());
+  go.set_value();
+  done.get_future().wait();
+  while (!worker.Post(1, [] {}, kForms + 1).ok()) std::this_thread::yield();
+}
+
 }  // namespace
 }  // namespace bulkhead
