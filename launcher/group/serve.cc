@@ -299,8 +299,7 @@ void ServeRequests(const ServeOptions& options, RankProcess& process, RankEngine
   Coordinator::Options coordinator_options = CoordinatorOptions(
       engine, SchedulerLimitsOf(engine, options.engine, engine.host->max_num_queued_reqs));
   coordinator_options.log_requests = options.log_requests;
-  coordinator_options.unsent_answers =
-      std::bind_front(&OpenCalls::WaitForAdmitted, &service.calls);
+  coordinator_options.unsent_answers = std::bind_front(&OpenCalls::WaitForAdmitted, &service.calls);
   if (options.enable_kv_cache_events)
     coordinator_options.kv_events = std::make_shared<KvEventLog>(engine.limits.block_tokens);
   Coordinator coordinator(coordinator_options);

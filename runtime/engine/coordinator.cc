@@ -64,9 +64,9 @@ absl::Status Coordinator::WhyFull() const {
 }
 
 absl::Status Coordinator::WhyFullLocked() const {
-  return CheckQueueHasRoom(
-      live_limits_, {.num_running = load_.num_running,
-                     .num_waiting = static_cast<int64_t>(live_.size()) - load_.num_running});
+  return CheckQueueHasRoom(live_limits_,
+                           {.num_running = load_.num_running,
+                            .num_waiting = static_cast<int64_t>(live_.size()) - load_.num_running});
 }
 
 absl::Status Coordinator::Submit(Request request, std::shared_ptr<RequestSink> sink) {

@@ -68,11 +68,9 @@ void Coordinator::WaitForAnswers() {
   } while (num_unsent > 0 && left > absl::ZeroDuration());
   const absl::MutexLock lock(&mutex_);
   if (num_unsent == 0 || drain_.cut > 0) return;
-  drain_ = {.finished = drain_.finished - std::min(num_unsent, drain_.finished),
-            .cut = num_unsent};
+  drain_ = {.finished = drain_.finished - std::min(num_unsent, drain_.finished), .cut = num_unsent};
   BH_LOG(kWarning) << "the drain timeout has passed: " << num_unsent
-                   << (num_unsent == 1 ? " answer was" : " answers were")
-                   << " not read to the end";
+                   << (num_unsent == 1 ? " answer was" : " answers were") << " not read to the end";
 }
 
 // Every request has ended, and its answer is sent or cut.

@@ -106,9 +106,9 @@ struct SchedulerPressure {
 struct SchedulerLoad {
   int num_running = 0;  // with a slot
   int num_waiting = 0;
-  int64_t num_waiting_tokens = 0;  // of the waiting ones, cached or not
-  int64_t num_blocks_used = 0;     // held or reserved
-  int64_t num_blocks_cached = 0;   // idle and cached
+  int64_t num_waiting_tokens = 0;        // of the waiting ones, cached or not
+  int64_t num_blocks_used = 0;           // held or reserved
+  int64_t num_blocks_cached = 0;         // idle and cached
   uint64_t prompt_tokens_total = 0;      // computed; recomputed ones count again
   uint64_t generation_tokens_total = 0;  // emitted, and delivered
   uint64_t preemptions_total = 0;

@@ -110,14 +110,15 @@ absl::Status CheckQueueHasRoom(const SchedulerLimits& limits, const QueueLoad& l
     return absl::OkStatus();
   }
   return WithRetryAfter(
-      WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                     "the queue is full: ", num_requests, " requests run or wait; the limits are ",
-                     limits.max_num_seqs, " running (max_num_seqs) and ",
-                     limits.max_num_queued_reqs, " waiting (max_num_queued_reqs); try again later")),
-                 reason::kQueueFull,
-                 {{"running", absl::StrCat(load.num_running)},
-                  {"waiting", absl::StrCat(load.num_waiting)},
-                  {"limit", absl::StrCat(limits.max_num_queued_reqs)}}),
+      WithReason(
+          absl::ResourceExhaustedError(absl::StrCat(
+              "the queue is full: ", num_requests, " requests run or wait; the limits are ",
+              limits.max_num_seqs, " running (max_num_seqs) and ", limits.max_num_queued_reqs,
+              " waiting (max_num_queued_reqs); try again later")),
+          reason::kQueueFull,
+          {{"running", absl::StrCat(load.num_running)},
+           {"waiting", absl::StrCat(load.num_waiting)},
+           {"limit", absl::StrCat(limits.max_num_queued_reqs)}}),
       kQueueRetry);
 }
 

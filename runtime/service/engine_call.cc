@@ -185,8 +185,7 @@ void EngineCall::CancelInEngine(absl::Status why) {
 void EngineCall::OnCancelled(bool deadline_passed) {
   absl::Status why = deadline_passed ? absl::DeadlineExceededError("the call's deadline has passed")
                                      : absl::CancelledError("cancelled by the client");
-  Cancel(
-      WithReason(std::move(why), deadline_passed ? reason::kDeadline : reason::kCancelled));
+  Cancel(WithReason(std::move(why), deadline_passed ? reason::kDeadline : reason::kCancelled));
 }
 
 void EngineCall::Cancel(absl::Status why) {

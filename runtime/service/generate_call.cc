@@ -53,24 +53,22 @@ absl::StatusOr<EngineCall::Parsed> GenerateCall::Parse(CallRequest& request) {
       parsed.form = absl::HashOf(message->structured().SerializeAsString()) | 1;  // not 0
     }
   }
-  parsed.build =
-      [this, message = std::move(message),
-       compiled = std::move(compiled)](const RequestRules& rules) -> absl::StatusOr<Request> {
-        // The engine ends at once what has had its time while it waited.
-        if (HasHadItsTime(*message)) message->clear_structured();
-        BH_ASSIGN_OR_RETURN(Request request, BuildRequest(*message, rules));
-        if (message->output().embedding()) {
-          request.last_hidden_state = &last_hidden_state_;
-          normalizes_ = rules.embedding.normalizes;
-        }
-        TakeMeasure(request, rules);
-        if (request.num_prompt_logprobs.has_value()) {
-          prompt_logprobs_.emplace(request.prompt, *request.num_prompt_logprobs,
-                                   PromptTokenField());
-          request.prompt_logits = &*prompt_logprobs_;
-        }
-        return request;
-      };
+  parsed.build = [this, message = std::move(message), compiled = std::move(compiled)](
+                     const RequestRules& rules) -> absl::StatusOr<Request> {
+    // The engine ends at once what has had its time while it waited.
+    if (HasHadItsTime(*message)) message->clear_structured();
+    BH_ASSIGN_OR_RETURN(Request request, BuildRequest(*message, rules));
+    if (message->output().embedding()) {
+      request.last_hidden_state = &last_hidden_state_;
+      normalizes_ = rules.embedding.normalizes;
+    }
+    TakeMeasure(request, rules);
+    if (request.num_prompt_logprobs.has_value()) {
+      prompt_logprobs_.emplace(request.prompt, *request.num_prompt_logprobs, PromptTokenField());
+      request.prompt_logits = &*prompt_logprobs_;
+    }
+    return request;
+  };
   return parsed;
 }
 

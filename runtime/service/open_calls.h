@@ -21,7 +21,8 @@ class OpenCall {
   virtual ~OpenCall() = default;
   // Ends the call with `why` unless it has already ended. Does not involve the engine.
   virtual void EndNow(absl::Status why) = 0;
-  // Ends it with `why` where its request is: before the engine has it, or at the engine's next step.
+  // Ends it with `why` where its request is: before the engine has it, or at the engine's next
+  // step.
   virtual void Cancel(absl::Status why) = 0;
 };
 

@@ -17,7 +17,8 @@ absl::StatusOr<EngineCall::Parsed> ScoreCall::Parse(CallRequest& request) {
   wants_logprobs_ = !parsed->has_token_logprobs() || parsed->token_logprobs();
   const size_t text_bytes = parsed->text().size();
   std::string id = parsed->request_id();
-  return Parsed{std::move(id), text_bytes, [this, parsed](const RequestRules& rules) -> absl::StatusOr<Request> {
+  return Parsed{std::move(id), text_bytes,
+                [this, parsed](const RequestRules& rules) -> absl::StatusOr<Request> {
                   BH_ASSIGN_OR_RETURN(Request request, BuildScoreRequest(*parsed, rules));
                   score_.emplace(request.prompt);
                   request.prompt_logits = &*score_;

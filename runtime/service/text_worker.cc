@@ -27,15 +27,16 @@ absl::Status TextWorker::Post(size_t bytes, std::function<void()> work, size_t f
   const size_t others = waiting_bytes_ - (is_own ? running_bytes_ : 0);
   if (others > 0 && others + bytes > most_waiting_bytes_) {
     return WithRetryAfter(
-        WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                       others,
-                       " bytes of long texts wait to be tokenised (a form that is not compiled yet, "
-                       "or of a resumed answer, counts as ",
-                       kFormBytes, "), ", bytes, " more would pass the limit of ",
-                       most_waiting_bytes_, "; try again later, or send token ids")),
-                   reason::kQueueFull,
-                   {{"value", absl::StrCat(others + bytes)},
-                    {"limit", absl::StrCat(most_waiting_bytes_)}}),
+        WithReason(
+            absl::ResourceExhaustedError(absl::StrCat(
+                others,
+                " bytes of long texts wait to be tokenised (a form that is not compiled yet, "
+                "or of a resumed answer, counts as ",
+                kFormBytes, "), ", bytes, " more would pass the limit of ", most_waiting_bytes_,
+                "; try again later, or send token ids")),
+            reason::kQueueFull,
+            {{"value", absl::StrCat(others + bytes)},
+             {"limit", absl::StrCat(most_waiting_bytes_)}}),
         absl::Seconds(1));
   }
   waiting_bytes_ += bytes;

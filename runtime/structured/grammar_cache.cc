@@ -18,6 +18,8 @@ constexpr size_t kLeastStateBytes = size_t{64} << 10;
 // while they make masks, and a quarter keeps what others have left. The rest is for the way to one
 // token.
 constexpr size_t kSharedPart = 4;
+// Of what the trie leaves, for places that need more than what is theirs.
+constexpr size_t kPoolPart = 8;
 // Refusals that are kept, so that who repeats a request does not compile for some tenths of a
 // second each time. Of a text beyond the limit of a grammar the length alone is looked at.
 constexpr size_t kMostRefusals = 64;
@@ -56,7 +58,9 @@ absl::Status GrammarCache::BuildTrie() {
         FormatBytes(static_cast<int64_t>(max_bytes_)), "; start the server with more host memory"));
   }
   trie_ = std::move(trie);
-  charged_bytes_ = trie_->bytes();
+  const size_t pool_bytes = (max_bytes_ - needed) / kPoolPart;
+  pool_ = std::make_shared<Automaton::Pool>(static_cast<int64_t>(pool_bytes));
+  charged_bytes_ = trie_->bytes() + pool_bytes;
   return absl::OkStatus();
 }
 
@@ -151,7 +155,9 @@ absl::StatusOr<std::shared_ptr<Automaton>> GrammarCache::Get(const GrammarSpec& 
     KeepRefusal(key, grammar.status());
     return grammar.status();
   }
-  const size_t bytes = (*grammar)->bytes() + 2 * key.size() + 2 * least_automaton_bytes();
+  const size_t grammar_bytes = (*grammar)->bytes() + 2 * key.size();
+  auto held = std::make_shared<Held>(trie_, *std::move(grammar), least_automaton_bytes(), pool_);
+  const size_t bytes = grammar_bytes + held->automaton.own_bytes() + least_automaton_bytes();
   if (!MakeRoom(bytes)) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "the grammars of ", entries_.size(), " requests in flight take ",
@@ -160,7 +166,6 @@ absl::StatusOr<std::shared_ptr<Automaton>> GrammarCache::Get(const GrammarSpec& 
         FormatBytes(static_cast<int64_t>(bytes)),
         "; try again later, send the same schema with each request, or a smaller one"));
   }
-  auto held = std::make_shared<Held>(trie_, *std::move(grammar), least_automaton_bytes());
   Keep({key, absl::OkStatus(), held, bytes});
   return std::shared_ptr<Automaton>(held, &held->automaton);
 }

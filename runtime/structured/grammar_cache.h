@@ -39,7 +39,7 @@ class GrammarCache {
   // The same where it is compiled already, else null. Waits for no compilation.
   std::shared_ptr<Automaton> Find(const GrammarSpec& spec);
 
-  // Of trie and grammars, with the least that each automaton may have.
+  // Of trie, the pool of places and grammars, with the least that each automaton may have.
   size_t charged_bytes() const;
   int num_grammars() const;
 
@@ -57,8 +57,9 @@ class GrammarCache {
   // With the trie that it reads.
   struct Held {
     Held(std::shared_ptr<const TokenTrie> held_trie, std::shared_ptr<const Grammar> grammar,
-         size_t max_bytes)
-        : trie(std::move(held_trie)), automaton(std::move(grammar), trie.get(), max_bytes) {}
+         size_t max_bytes, std::shared_ptr<Automaton::Pool> pool)
+        : trie(std::move(held_trie)),
+          automaton(std::move(grammar), trie.get(), max_bytes, std::move(pool)) {}
     const std::shared_ptr<const TokenTrie> trie;
     Automaton automaton;
   };
@@ -81,6 +82,7 @@ class GrammarCache {
   const size_t max_bytes_;
   mutable absl::Mutex mutex_;
   std::shared_ptr<const TokenTrie> trie_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<Automaton::Pool> pool_ ABSL_GUARDED_BY(mutex_);
   std::list<Entry> entries_ ABSL_GUARDED_BY(mutex_);  // used last first
   absl::flat_hash_map<std::string, std::list<Entry>::iterator> by_key_ ABSL_GUARDED_BY(mutex_);
   size_t num_refused_ ABSL_GUARDED_BY(mutex_) = 0;  // of entries_

@@ -95,8 +95,7 @@ class CallFixture : public testing::Test {
   // Until the notification nothing else is done there.
   std::shared_ptr<absl::Notification> HoldTextWorker(size_t bytes = 1) {
     const auto release = std::make_shared<absl::Notification>();
-    EXPECT_TRUE(
-        core_.text_worker.Post(bytes, [release] { release->WaitForNotification(); }).ok());
+    EXPECT_TRUE(core_.text_worker.Post(bytes, [release] { release->WaitForNotification(); }).ok());
     return release;
   }
   // What was posted before is done.

@@ -53,10 +53,10 @@ TEST_F(EngineCallTest, FewResumedAnswersWithAFormWaitForTheTextWorker) {
   FakeTransport longers_transport;
   const auto longers_call = std::make_shared<GenerateUnary>(&core_, &longers_transport);
   longers_call->Start(std::make_unique<ParsedRequest>(longer));
-  ASSERT_TRUE(core_.text_worker
-                  .Post(most - TextWorker::kFormBytes / 2,
-                        [&end_on] { end_on.WaitForNotification(); })
-                  .ok());
+  ASSERT_TRUE(
+      core_.text_worker
+          .Post(most - TextWorker::kFormBytes / 2, [&end_on] { end_on.WaitForNotification(); })
+          .ok());
   const auto call = Start<GenerateUnary>(request);
   const absl::Status end = transport_.end.value_or(absl::OkStatus());
   EXPECT_EQ(ReasonOf(end), reason::kQueueFull) << end;

@@ -61,13 +61,26 @@ TEST(TextWorkerTest, AFormCountsOnceForAllThatWaitForIt) {
   std::promise<void> go, done;
   TextWorker worker(kForms * TextWorker::kFormBytes + 10);
   ASSERT_TRUE(worker.Post(1, [&] { go.get_future().wait(); }).ok());
-  for (size_t form = 1; form <= kForms; ++form) EXPECT_TRUE(worker.Post(1, [] {}, form).ok());
-  EXPECT_EQ(ReasonOf(worker.Post(1, [] {}, kForms + 1)), reason::kQueueFull);
-  EXPECT_TRUE(worker.Post(1, [] {}, 1).ok());
+  for (size_t form = 1; form <= kForms; ++form)
+    EXPECT_TRUE(worker
+                    .Post(
+                        1, [] {}, form)
+                    .ok());
+  EXPECT_EQ(ReasonOf(worker.Post(
+                1, [] {}, kForms + 1)),
+            reason::kQueueFull);
+  EXPECT_TRUE(worker
+                  .Post(
+                      1, [] {}, 1)
+                  .ok());
   EXPECT_TRUE(worker.Post(1, [&] { done.set_value(); }).ok());
   go.set_value();
   done.get_future().wait();
-  while (!worker.Post(1, [] {}, kForms + 1).ok()) std::this_thread::yield();
+  while (!worker
+              .Post(
+                  1, [] {}, kForms + 1)
+              .ok())
+    std::this_thread::yield();
 }
 
 }  // namespace
