@@ -1,29 +1,22 @@
 #include "runtime/engine/prompt_score.h"
 
-#include <algorithm>
 #include <cmath>
 
+#include "runtime/engine/logits_row.h"
+
 namespace bulkhead {
-namespace {
-
-double LogProbability(const float* row, int64_t vocab_size, TokenId target) {
-  const float most = *std::max_element(row, row + vocab_size);
-  double sum = 0;
-  for (int64_t i = 0; i < vocab_size; ++i) sum += std::exp(static_cast<double>(row[i]) - most);
-  return static_cast<double>(row[target]) - most - std::log(sum);
-}
-
-}  // namespace
 
 absl::Status PromptScore::OnRows(int64_t first_position, int64_t rows, int64_t vocab_size,
                                  const float* logits) {
-  for (int64_t row = 0; row < rows; ++row) {
-    const auto at = static_cast<size_t>(first_position + row);
+  for (int64_t i = 0; i < rows; ++i) {
+    const auto at = static_cast<size_t>(first_position + i);
     if (at >= logprobs_.size()) break;
-    logprobs_[at] = LogProbability(logits + row * vocab_size, vocab_size, tokens_[at + 1]);
-    if (!std::isfinite(logprobs_[at])) {
+    const auto row = absl::MakeConstSpan(logits + i * vocab_size, static_cast<size_t>(vocab_size));
+    const TokenId most_likely = HasNoNanOrPositiveInf(row) ? ArgMax(row) : -1;
+    if (most_likely < 0 || !std::isfinite(row[tokens_[at + 1]])) {
       return absl::InternalError("the model's logits are not finite numbers");
     }
+    logprobs_[at] = RowLogprobs(row, row[most_likely]).Of(tokens_[at + 1]);
   }
   return absl::OkStatus();
 }

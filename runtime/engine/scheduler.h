@@ -108,7 +108,7 @@ struct SchedulerLoad {
   int num_waiting = 0;
   int64_t num_waiting_tokens = 0;        // of the waiting ones, cached or not
   int64_t num_blocks_used = 0;           // held or reserved
-  int64_t num_blocks_cached = 0;         // idle and cached
+  int64_t num_blocks_cached = 0;         // idle, cached and not reserved
   uint64_t prompt_tokens_total = 0;      // computed; recomputed ones count again
   uint64_t generation_tokens_total = 0;  // emitted, and delivered
   uint64_t preemptions_total = 0;
@@ -125,6 +125,10 @@ struct SchedulerLoad {
 // no more is emitted by a later step, whose work on forms it is.
 inline constexpr int64_t kFormWorkOfStep = 2'000'000;
 inline constexpr int64_t kTokenWorkOfStep = 4'000'000;
+
+// Rows of a step whose logits are wanted for prompts: rank 0 reads each of them whole (about 0.1 ms
+// with 128k ids) while all other requests wait.
+inline constexpr int64_t kPromptLogitRowsOfStep = 1024;
 
 // A prompt with more tokens to compute than this uses the long-prompt queue.
 int LongPromptTokens(const SchedulerLimits& limits);

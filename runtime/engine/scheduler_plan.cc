@@ -30,6 +30,12 @@ int PaddedTokens(const SchedulerLimits& limits, const internal::StepPlan& plan) 
                           MaxDecodeRows(limits.max_num_seqs, limits.max_num_batched_tokens));
 }
 
+int64_t PromptLogitRows(const Step& step) {
+  int64_t rows = 0;
+  for (const auto& wanted : step.prompt_logits) rows += step.plan.num_tokens(wanted.seq_index);
+  return rows;
+}
+
 // The positions [begin, end) of the sequence are the last tokens of the step.
 void AddGivenRows(const Sequence& sequence, int64_t begin, int64_t end, Step& step) {
   const int64_t first_token = step.plan.token_ids_size() - (end - begin);
@@ -304,7 +310,8 @@ int Scheduler::AddChunk(Sequence& sequence, int max_tokens, Step& step) {
   int64_t tokens = std::min<int64_t>(sequence.tokens_to_plan(), max_tokens);
   if (sequence.prompt_logits != nullptr && sequence.planned_tokens < sequence.prompt_tokens) {
     // Rows with logits come in whole chunks: none crosses the end of the prompt.
-    tokens = std::min(tokens, sequence.prompt_tokens - sequence.planned_tokens);
+    tokens = std::min({tokens, sequence.prompt_tokens - sequence.planned_tokens,
+                       kPromptLogitRowsOfStep - PromptLogitRows(step)});
   }
   tokens = std::min(tokens, NextSnapshot(sequence) - sequence.planned_tokens);
   if (tokens <= 0) return 0;

@@ -1,5 +1,6 @@
 #include "runtime/engine/scheduler.h"
 
+#include <numeric>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -268,6 +269,33 @@ TEST(SchedulerTest, PromptLogitsAloneDrawNothing) {
   EXPECT_EQ(rows.tokens, request.prompt);
   EXPECT_THAT(loop.TokensOf(id), IsEmpty());
   EXPECT_EQ(loop.EndOf(id)->finish->reason, FinishReason::kMaxTokens);
+}
+
+TEST(SchedulerTest, AStepHasAsManyPromptLogitsAsRank0ReadsQuickly) {
+  SchedulerLimits limits = ToyLimits();
+  limits.max_model_len = 4096;
+  limits.max_num_batched_tokens = 4096;
+  limits.num_kv_blocks = 4096;
+  ToyLoop loop(limits);
+  std::vector<RowsSeen> rows(3);
+  std::vector<Request> requests;
+  for (int i = 0; i < 3; ++i) {
+    requests.push_back(ToyRequest(i == 0 ? 2500 : 700, 0, i));
+    requests[i].prompt_logits = &rows[i];
+    ASSERT_TRUE(loop.scheduler().Submit(requests[i]).ok());
+  }
+  const SequenceId plain = *loop.scheduler().Submit(ToyRequest(2000, 1, 4));
+  int steps = 0;
+  for (; !loop.scheduler().idle(); ++steps) {
+    loop.Step();
+    EXPECT_LE(std::accumulate(loop.plan().num_logits().begin(), loop.plan().num_logits().end(), 0),
+              kPromptLogitRowsOfStep + 1);
+    if (steps == 1) {
+      EXPECT_NE(loop.EndOf(plain), nullptr);
+    }
+  }
+  EXPECT_EQ(steps, 4);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(rows[i].tokens, requests[i].prompt);
 }
 
 TEST(SchedulerTest, SinkThatCannotWriteEndsItsRequestAlone) {
