@@ -64,7 +64,11 @@ struct Scheduler::PrefillBudget {
   bool long_head_waits = false;         // it lacked blocks in this step
   std::vector<Sequence*> long_prompts;  // in prefill and without a row in this step, by precedence
 
-  int ShortPromptBudget() const { return left - kept_for_long; }
+  // What long prompts of a lower priority would have is not kept from `prompt`.
+  int ShortPromptBudget(const Sequence& prompt) const {
+    const bool keeps = !long_prompts.empty() && long_prompts.front()->priority >= prompt.priority;
+    return left - (keeps ? kept_for_long : 0);
+  }
 };
 
 std::optional<Step> Scheduler::PlanStep() {
@@ -180,7 +184,7 @@ void Scheduler::PlanPrefills(int tokens, Step& step) {
   }
   for (Sequence* sequence : short_prompts) {
     ScheduleLongPrompts(budget, sequence->priority, step);
-    budget.left -= AddChunk(*sequence, budget.ShortPromptBudget(), step);
+    budget.left -= AddChunk(*sequence, budget.ShortPromptBudget(*sequence), step);
   }
   int served = 0;
   do {
@@ -229,10 +233,10 @@ void Scheduler::AdmitSequences(PrefillBudget& budget, Step& step) {
     }
     if (short_head == nullptr) return;
     ScheduleLongPrompts(budget, short_head->priority, step);
-    if (budget.ShortPromptBudget() <= 0) return;
+    if (budget.ShortPromptBudget(*short_head) <= 0) return;
     const bool kept = long_turn && long_head->id == reserved_for_;
     if (!TryAdmit(*short_head, kept ? reserved_blocks_ : 0)) return;
-    budget.left -= AddChunk(*short_head, budget.ShortPromptBudget(), step);
+    budget.left -= AddChunk(*short_head, budget.ShortPromptBudget(*short_head), step);
   }
 }
 
@@ -314,8 +318,9 @@ int Scheduler::AddChunk(Sequence& sequence, int max_tokens, Step& step) {
                        kPromptLogitRowsOfStep - PromptLogitRows(step)});
   }
   tokens = std::min(tokens, NextSnapshot(sequence) - sequence.planned_tokens);
+  // The token whose logits a form masks waits for the mask, as a decode; those before it do not.
+  if (tokens == sequence.tokens_to_plan() && !FormIsReady(sequence, {})) --tokens;
   if (tokens <= 0) return 0;
-  if (tokens == sequence.tokens_to_plan() && !FormIsReady(sequence, {})) return 0;
   AddRow(sequence, static_cast<int>(tokens), step);
   return static_cast<int>(tokens);
 }

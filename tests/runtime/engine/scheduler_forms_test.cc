@@ -234,6 +234,34 @@ TEST(CostlyMaskTest, AMaskOfMoreThanAStepsWorkIsMadeInSeveralStepsAndOthersGoOn)
   }
 }
 
+// More than a quarter of a step of 16 tokens, so a long one.
+TEST(CostlyMaskTest, ALongPromptWhoseMaskIsBeingMadeHoldsUpNoPrompt) {
+  SchedulerLimits limits = ToyLimits();
+  limits.max_model_len = 128;
+  limits.max_num_seqs = 16;
+  limits.num_kv_blocks = 1000;
+  ToyLoop loop(limits);
+  SequenceId costly = 0;
+  for (int i = 0; i < 8; ++i) {
+    Request request = ToyRequest(i < 7 ? 3 : 12, 1, i);
+    request.logits.form = NewCostlyForm();
+    costly = *loop.Submit(request);
+  }
+  for (int step = 0; step < 3; ++step) loop.Step();
+  int prompts = 0;
+  for (; loop.EndOf(costly) == nullptr; ++prompts) {
+    ASSERT_LT(prompts, 90);
+    const SequenceId brief = *loop.Submit(ToyRequest(3, 1, prompts));
+    const SequenceId other_long = *loop.Submit(ToyRequest(12, 1, prompts));
+    loop.Step();
+    loop.Step();
+    EXPECT_NE(loop.EndOf(brief), nullptr) << prompts;
+    EXPECT_NE(loop.EndOf(other_long), nullptr) << prompts;
+  }
+  EXPECT_TRUE(loop.EndOf(costly)->status.ok()) << loop.EndOf(costly)->status;
+  EXPECT_GT(prompts, 8);
+}
+
 TEST(HeldTokenTest, AnswersAreThoseOfEachRequestAlone) {
   SchedulerLimits limits = ToyLimits();
   limits.max_num_seqs = 12;

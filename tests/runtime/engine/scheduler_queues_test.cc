@@ -128,6 +128,23 @@ TEST(LanesTest, LongPromptKeepsAnEighthOfEveryStep) {
   loop.RunToEnd();
 }
 
+TEST(LanesTest, ALongPromptKeepsNothingFromHigherPriorities) {
+  SchedulerLimits limits = LaneLimits();
+  limits.max_num_seqs = 256;
+  limits.policy = SchedulingPolicy::kPriority;
+  ToyLoop loop(limits);
+  ASSERT_TRUE(loop.scheduler().Submit(ToyRequest(kLongPrompt, 1, 1)).ok());
+  loop.Step();
+  for (int i = 0; i < 60; ++i) {
+    Request request = ToyRequest(32, 1, i);
+    request.priority = 1;
+    ASSERT_TRUE(loop.scheduler().Submit(std::move(request)).ok());
+  }
+  loop.Step();
+  EXPECT_EQ(loop.plan().slot_size(), 4);
+  loop.RunToEnd();
+}
+
 TEST(LanesTest, LongPromptShortOfBlocksIsSavedFor) {
   SchedulerLimits limits = LaneLimits();
   // A long prompt needs 95, short ones take 2 each and never leave many free.
