@@ -53,15 +53,17 @@ struct Limits {
            (int64_t{depth} * max_num_batched_tokens / block_tokens);
   }
   // That the pool must have to serve one sequence of `tokens`.
+  // That sequences can hold or reserve.
+  int64_t usable_blocks() const { return std::max<int64_t>(0, num_kv_blocks - step_blocks()); }
   int64_t LeastBlocks(int64_t tokens) const { return BlocksFor(tokens) + step_blocks(); }
   // In sequences of max_model_len.
   int64_t kv_tokens() const {
     if (num_kv_groups() == 1) return num_kv_blocks * block_tokens;
-    return std::max<int64_t>(0, num_kv_blocks - step_blocks()) * max_model_len /
+    return usable_blocks() * max_model_len /
            BlocksFor(max_model_len);
   }
   int64_t full_sequences() const {
-    return std::max<int64_t>(0, num_kv_blocks - step_blocks()) / BlocksFor(max_model_len);
+    return usable_blocks() / BlocksFor(max_model_len);
   }
   bool operator==(const Limits&) const = default;
 

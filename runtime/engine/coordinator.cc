@@ -48,7 +48,7 @@ Coordinator::Coordinator(Options options)
             NewSnapshotPool(options_.limits)),
       scheduler_(options_.limits, options_.eos_ids, pool_),
       meter_(static_cast<uint64_t>(absl::ToInt64Nanoseconds(options_.log_period)),
-             options_.limits.num_kv_blocks) {
+             options_.limits.usable_blocks()) {
   const absl::MutexLock lock(&mutex_);
   metrics_.prefix_caching = options_.limits.prefix_caching;
   metrics_.num_speculative_tokens = options_.limits.drafts.num_speculative_tokens;
@@ -153,7 +153,7 @@ void Coordinator::Fail(const absl::Status& why) {
 
 CoordinatorLoad Coordinator::Load() const {
   const absl::MutexLock lock(&mutex_);
-  CoordinatorLoad load{state_,       load_,          options_.limits.num_kv_blocks,
+  CoordinatorLoad load{state_,       load_,          options_.limits.usable_blocks(),
                        live_limits_, length_counts_, longest_tokens_};
   load.scheduler.num_waiting += static_cast<int>(inbox_.size());
   load.scheduler.num_waiting_tokens += inbox_tokens_;

@@ -350,7 +350,8 @@ SchedulerLoad Scheduler::load() const {
   load.num_waiting = waiting_.size();
   load.num_waiting_tokens = waiting_.tokens();
   load.num_blocks_used = NumBlocksUsed();
-  load.num_blocks_cached = pool_.num_idle();
+  // Blocks reserved for sequences may be cached ones until they are taken.
+  load.num_blocks_cached = std::min(pool_.num_idle(), pool_.num_available());
   load.prompt_tokens_total = prompt_tokens_total_;
   load.generation_tokens_total = generation_tokens_total_;
   load.preemptions_total = preemptions_total_;

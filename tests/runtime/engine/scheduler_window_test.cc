@@ -1,4 +1,6 @@
 // KV groups with a window: what is held, reserved, given back and found again.
+#include <algorithm>
+
 #include "gtest/gtest.h"
 #include "tests/runtime/engine/toy_model.h"
 
@@ -45,6 +47,22 @@ TEST(SchedulerWindowTest, APrefixIsFoundWhereItsWindowIsStillCached) {
   };
   EXPECT_EQ(hit_of(41), 40);
   EXPECT_EQ(hit_of(21), 20);  // in the middle, whose blocks went back long ago
+}
+
+TEST(SchedulerWindowTest, UsedAndCachedBlocksAreNoMoreThanThereAre) {
+  SchedulerLimits limits = WindowLimits();
+  limits.num_kv_blocks = 3 * (16 + 4) + limits.step_blocks() + 2;
+  EXPECT_EQ(limits.usable_blocks(), 62);
+  ToyLoop loop(limits);
+  int64_t most_used = 0;
+  for (int i = 0; i < 12; ++i) ASSERT_TRUE(loop.Submit(ToyRequest(40, 24, i % 4)).ok());
+  while (!loop.scheduler().idle()) {
+    loop.Step();
+    const SchedulerLoad load = loop.scheduler().load();
+    EXPECT_LE(load.num_blocks_used + load.num_blocks_cached, limits.usable_blocks());
+    most_used = std::max(most_used, load.num_blocks_used);
+  }
+  EXPECT_GE(most_used, 60);
 }
 
 TEST(SchedulerWindowTest, ARequestNeedsTheBlocksOfStepsBesideItsOwn) {
