@@ -216,6 +216,7 @@ class Scheduler {
   void MakeRoom(Sequence& sequence);
   void PlanPrefills(int tokens, Step& step);
   void AdmitSequences(PrefillBudget& budget, Step& step);
+  bool IsBeingCached(Sequence& sequence) const;
   bool LongMayStart(const PrefillBudget& budget) const;
   bool TryAdmit(Sequence& sequence, int64_t blocks_kept);
   void RecordFirstAdmission(Sequence& sequence);

@@ -15,6 +15,8 @@ namespace {
 constexpr uint64_t kShortPromptsSeenSteps =
     256;  // short prompts are expected for this many steps after the last one
 
+constexpr int64_t kLeastSharedTokens = 64;  // for which a prompt waits for another's step
+
 // Whether some token of the step is known to the ranks only when it is committed: it is sampled on
 // the host, or which row of its sequence it is from depends on drafts.
 bool MustBeCommitted(const Step& step) {
@@ -218,7 +220,9 @@ void Scheduler::AdmitSequences(PrefillBudget& budget, Step& step) {
     const bool long_turn =
         long_head != nullptr && (short_head == nullptr || waiting_.LongGoesFirst());
     if (long_turn && !budget.long_head_waits && LongMayStart(budget)) {
-      if (TryAdmit(*long_head, 0)) {
+      if (IsBeingCached(*long_head)) {
+        budget.long_head_waits = true;
+      } else if (TryAdmit(*long_head, 0)) {
         if (budget.long_prompts.empty()) {
           long_deficit_eighths_ = std::max<int64_t>(long_deficit_eighths_, budget.total);
           budget.kept_for_long =
@@ -234,10 +238,35 @@ void Scheduler::AdmitSequences(PrefillBudget& budget, Step& step) {
     if (short_head == nullptr) return;
     ScheduleLongPrompts(budget, short_head->priority, step);
     if (budget.ShortPromptBudget(*short_head) <= 0) return;
+    if (IsBeingCached(*short_head)) return;
     const bool kept = long_turn && long_head->id == reserved_for_;
     if (!TryAdmit(*short_head, kept ? reserved_blocks_ : 0)) return;
     budget.left -= AddChunk(*short_head, budget.ShortPromptBudget(*short_head), step);
   }
+}
+
+// Whether steps in flight, or this one, compute half of what is not cached of the prompt, for a
+// sequence that begins with the same: behind their commits it starts from there. Of `n` choices,
+// and of many prompts that begin alike, one is computed.
+bool Scheduler::IsBeingCached(Sequence& sequence) const {
+  if (!pool_.caches() || pool_.snapshots() != nullptr || sequence.prompt_logits != nullptr ||
+      !sequence.spans.empty()) {
+    return false;
+  }
+  UpdatePrefix(sequence);
+  const int64_t cached = std::ssize(sequence.prefix.blocks) * limits_.block_tokens;
+  const int64_t half = std::max(kLeastSharedTokens, (std::ssize(sequence.tokens) - cached) / 2);
+  const int64_t blocks = TableBlocks(cached + half);
+  const int64_t end = blocks * limits_.block_tokens;
+  if (end >= std::ssize(sequence.tokens)) return false;
+  return std::any_of(running_.begin(), running_.end(), [&](const Sequence* other) {
+    return other->state == SequenceState::kRunning && !other->failed &&
+           other->blocks_cached < blocks && other->planned_tokens >= end &&
+           std::ssize(other->tokens) >= end && other->spans.empty() &&
+           other->cache_context == sequence.cache_context &&
+           std::equal(sequence.tokens.begin(), sequence.tokens.begin() + end,
+                      other->tokens.begin());
+  });
 }
 
 // Only one long prompt is in prefill at a time, unless one of higher priority arrives; and while

@@ -250,6 +250,30 @@ TEST(SchedulerPrefixTest, EqualPromptsAtOnceEndUpWithTheSameBlocks) {
   }
 }
 
+TEST(SchedulerPrefixTest, OfPromptsThatBeginAlikeOneIsComputed) {
+  for (const int depth : {1, 2}) {
+    for (const int step_tokens : {128, 1024}) {  // of which 100 are a long prompt, or a short one
+      SchedulerLimits limits = CachingLimits(depth);
+      limits.max_model_len = 256;
+      limits.max_num_seqs = 8;
+      limits.max_num_batched_tokens = step_tokens;
+      limits.num_kv_blocks = 400;
+      ToyLoop loop(limits);
+      std::vector<Request> requests;
+      std::vector<SequenceId> ids;
+      for (int i = 0; i < 6; ++i) {
+        requests.push_back(ToyRequest(i < 5 ? 101 : 90, 20, i < 5 ? 1 : 2));
+        if (i >= 3) requests.back().prompt.back() = i;  // the last token is another
+        if (i == 4) requests.back().cache_salt = "apart";
+        ids.push_back(*loop.Submit(requests.back()));
+      }
+      loop.RunToEnd();
+      for (int i = 0; i < 6; ++i) EXPECT_EQ(loop.TokensOf(ids[i]), Want(requests[i])) << i;
+      EXPECT_EQ(loop.scheduler().load().prompt_tokens_total, 101 + 3 * 1 + 101 + 90);
+    }
+  }
+}
+
 TEST(SchedulerPrefixTest, ReserveAdmitsByWhatIsNotShared) {
   SchedulerLimits limits = CachingLimits();
   limits.num_kv_blocks = 10;
