@@ -1,5 +1,5 @@
 // Token sampling arithmetic shared by the host sampler (runtime/engine/sampler.h) and the device
-// kernel (kernels/sample/cuda.cu), so that both sample the same token. Products and sums in double
+// kernels (kernels/sample/), so that both sample the same token. Products and sums in double
 // as written: both builds forbid fused multiply-add and reordering. Plain C++: .cu files include
 // it.
 #pragma once
@@ -13,13 +13,13 @@ namespace bulkhead {
 // Number of top candidates that each rank contributes from its columns.
 inline constexpr int kCandidates = 256;
 
-// Sampling parameters of one row on a device. A greedy row has top_k 1.
+// Sampling parameters of one row on a device.
 struct TokenSampling {
   double uniform = 0;  // [0, 1)
   double per_temperature = 1;
   double min_p = 0;
   double top_p = 1;
-  int32_t top_k = 1;  // [1, kCandidates], minus the banned tokens
+  int32_t top_k = 1;  // to kCandidates, minus the banned tokens; 1: greedy; 0: from its whole row
   int32_t slot = -1;  // of the sequence; -1: unused row, nothing is sampled
   int32_t banned_begin = 0;
   int32_t banned_count = 0;

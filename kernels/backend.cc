@@ -23,6 +23,10 @@ void Backend::SelectCandidates(ConstMatrixView, int64_t, MatrixView) { BH_CHECK(
 void Backend::Sample(ConstMatrixView, const TokenSampling*, const int32_t*, int32_t*, int32_t*) {
   BH_CHECK(samples_tokens());
 }
+void Backend::SampleRows(MatrixView, const TokenSampling*, const int32_t*, bool, MatrixView,
+                         int32_t*, int32_t*) {
+  BH_CHECK(samples_tokens());
+}
 void Backend::FillInSampled(const StepIndex&, const int32_t*, int32_t*) {
   BH_CHECK(samples_tokens());
 }

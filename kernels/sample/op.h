@@ -20,4 +20,11 @@ constexpr int64_t ListsOfRank(int64_t widest_cols) {
   return widest_cols > kSliceCols ? CeilDiv(widest_cols, kSliceCols) : 1;
 }
 
+// Scratch of a row of SampleRows, in f32: for each chunk of kChunkIds ids a sum in double and a
+// maximum, and what top-p keeps.
+constexpr int64_t RowScratchCols(int64_t vocab_size) {
+  const int64_t chunks = CeilDiv(vocab_size, int64_t{kChunkIds});
+  return 2 * chunks + 4 + (chunks + chunks % 2);
+}
+
 }  // namespace bulkhead

@@ -134,6 +134,11 @@ int atomicAdd(int* counter, int value) {
   TheBlock().Access(counter, sizeof(*counter), AccessKind::kAtomic, __builtin_return_address(0));
   return std::exchange(*counter, *counter + value);
 }
+unsigned long long atomicAdd(unsigned long long* counter, unsigned long long value) {  // NOLINT
+  TheBlock().CheckShared(counter, sizeof(*counter), "atomicAdd");
+  TheBlock().Access(counter, sizeof(*counter), AccessKind::kAtomic, __builtin_return_address(0));
+  return std::exchange(*counter, *counter + value);
+}
 
 void CpAsync16(void* shared, const void* global, bool valid) {
   TheBlock().BeginCopy(shared, global, valid, __builtin_return_address(0));

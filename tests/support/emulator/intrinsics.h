@@ -54,6 +54,7 @@ int __shfl_xor_sync(unsigned mask, int value, int lane_mask);
 unsigned __ballot_sync(unsigned mask, int predicate);
 int __popc(unsigned bits);
 int atomicAdd(int* counter, int value);  // on shared memory
+unsigned long long atomicAdd(unsigned long long* counter, unsigned long long value);  // NOLINT
 float __uint_as_float(uint32_t bits);
 uint32_t __float_as_uint(float x);
 uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t selector);
