@@ -275,6 +275,7 @@ void Scheduler::PlanDraftRow(Sequence& sequence, int64_t begin, int64_t end, boo
   plan.add_start_position(static_cast<int32_t>(begin));
   plan.add_num_logits(samples ? 1 : 0);
   plan.add_from_candidates(samples && SamplesFromCandidates(step.samples.back()));
+  plan.add_from_row(samples && SamplesFromRow(step.samples.back()));
   for (int64_t at = begin + ahead; at < end + ahead; ++at) {
     plan.add_token_ids(at < known ? sequence.tokens[at] : sequence.drafts[at - known]);
   }

@@ -21,7 +21,8 @@ constexpr int64_t kLeastSharedTokens = 64;  // for which a prompt waits for anot
 // the host, or which row of its sequence it is from depends on drafts.
 bool MustBeCommitted(const Step& step) {
   return std::any_of(step.samples.begin(), step.samples.end(), [&](const SampleRow& sample) {
-    return !step.plan.from_candidates(sample.seq_index) || !sample.drafted.empty();
+    return SampleSourceOf(step.plan, sample.seq_index) == SampleSource::kHost ||
+           !sample.drafted.empty();
   });
 }
 
@@ -394,8 +395,10 @@ void Scheduler::AddRow(Sequence& sequence, int num_tokens, Step& step) {
   }
   if (samples) ++sequence.pending_samples;
   const auto first_sample = step.samples.end() - row.num_samples;
-  plan.add_from_candidates(samples && !row.has_prompt_logits &&
+  const bool on_device = samples && !row.has_prompt_logits;
+  plan.add_from_candidates(on_device &&
                            std::all_of(first_sample, step.samples.end(), SamplesFromCandidates));
+  plan.add_from_row(on_device && std::all_of(first_sample, step.samples.end(), SamplesFromRow));
   prompt_tokens_total_ += std::max<int64_t>(0, std::min(end, sequence.prompt_tokens) - begin);
   sequence.planned_tokens = end;
   ++sequence.in_flight;

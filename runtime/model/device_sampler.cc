@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "base/check.h"
 #include "base/status.h"
 #include "runtime/engine/candidates.h"
@@ -11,6 +12,15 @@ namespace bulkhead {
 namespace {
 
 constexpr int64_t kIdBytes = sizeof(int32_t);
+
+// Calls body(i) for the step's samples i in the order in which they are sampled.
+void ForSampled(const Step& step, absl::FunctionRef<void(size_t i)> body) {
+  for (const SampleSource source : {SampleSource::kRow, SampleSource::kCandidates}) {
+    for (size_t i = 0; i < step.samples.size(); ++i) {
+      if (SampleSourceOf(step.plan, step.samples[i].seq_index) == source) body(i);
+    }
+  }
+}
 
 }  // namespace
 
@@ -59,8 +69,9 @@ absl::Status DeviceSampler::Upload(const Step& step, int64_t rows) {
   int banned = 0;
   int banned_of = -1;  // the sequence that has the last ones: the same for all of its rows
   int banned_begin = 0;
-  for (const SampleRow& row : step.samples) {
-    if (!Samples(step.plan, row.seq_index)) continue;
+  staging.cuts = false;
+  ForSampled(step, [&](size_t i) {
+    const SampleRow& row = step.samples[i];
     if (!row.banned.empty() && row.seq_index != banned_of) {
       banned_of = row.seq_index;
       banned_begin = banned;
@@ -71,8 +82,10 @@ absl::Status DeviceSampler::Upload(const Step& step, int64_t rows) {
     const int slot = step.plan.num_logits(row.seq_index) == 1
                          ? step.plan.slot(row.seq_index)
                          : static_cast<int>(max_num_seqs_ + staging.rows);
-    staging.params[staging.rows++] = TokenSamplingOf(row, slot, banned_begin);
-  }
+    const TokenSampling params = TokenSamplingOf(row, slot, banned_begin);
+    staging.cuts = staging.cuts || (params.top_k == 0 && params.top_p < 1);
+    staging.params[staging.rows++] = params;
+  });
   BH_CHECK(staging.rows <= rows && rows <= max_rows_);
   std::fill(staging.params + staging.rows, staging.params + rows, TokenSampling());
   const auto copy = [&](const void* host, void* device, int64_t bytes) {
@@ -85,6 +98,14 @@ absl::Status DeviceSampler::Upload(const Step& step, int64_t rows) {
 
 void DeviceSampler::FillIn(const StepIndex& index, int32_t* token_ids) {
   backend_.FillInSampled(index, buffers_.last_sampled, token_ids);
+}
+
+void DeviceSampler::SampleWhole(MatrixView logits) {
+  if (comm_.rank() != 0) return;
+  backend_.SampleRows(logits, buffers_.params + sampled_, buffers_.banned, newest().cuts,
+                      buffers_.row_scratch.Rows(0, logits.rows()), buffers_.sampled + sampled_,
+                      buffers_.last_sampled);
+  sampled_ += logits.rows();
 }
 
 void DeviceSampler::Select(ConstMatrixView logits) {
@@ -113,7 +134,7 @@ absl::Status DeviceSampler::Finish() {
     BH_RETURN_IF_ERROR(comm_.Broadcast(buffers_.last_sampled, max_num_seqs_));
   }
   if (comm_.rank() != 0) return absl::OkStatus();
-  const Staging& staging = staging_[(uploads_ - 1) % staging_.size()];
+  const Staging& staging = newest();
   if (staging.rows == 0) return absl::OkStatus();
   device_.CopyToHost(reinterpret_cast<const std::byte*>(buffers_.sampled), staging.sampled,
                      staging.rows * kIdBytes);
@@ -124,11 +145,9 @@ void DeviceSampler::Collect(const Step& step, StepResult& result) {
   if (comm_.rank() != 0) return;
   const Staging& staging = staging_[collects_++ % staging_.size()];
   int64_t next = 0;
-  for (size_t i = 0; i < step.samples.size(); ++i) {
-    const SampleRow& row = step.samples[i];
-    if (!Samples(step.plan, row.seq_index)) continue;
-    result.samples[i] = SampledToken(staging.sampled[next++], row);
-  }
+  ForSampled(step, [&](size_t i) {
+    result.samples[i] = SampledToken(staging.sampled[next++], step.samples[i]);
+  });
   BH_CHECK(next == staging.rows);
 }
 

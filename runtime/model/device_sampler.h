@@ -1,6 +1,7 @@
 // DeviceSampler: the tokens of one rank's steps, sampled where the logits are: each rank selects
-// the likeliest ids of its columns, rank 0's device samples from all of them, and the ids stay on
-// every rank's device, by slot, for the steps to come. The host gets four bytes a row.
+// the likeliest ids of its columns, rank 0's device samples from all of them, or from whole rows,
+// and the ids stay on every rank's device, by slot, for the steps to come. The host gets four bytes
+// a row.
 //
 // A step makes the calls in the order below. Only Collect needs the device to have come past them,
 // so that two steps may be in flight. Everything is collective; rank 0 alone has what is said to be
@@ -30,16 +31,14 @@ class DeviceSampler {
   // That memory.
   static int64_t HostBytes(const ModelLimits& limits);
 
-  // Whether a sequence of the plan is sampled here.
-  static bool Samples(const internal::StepPlan& plan, int seq_index) {
-    return seq_index < plan.from_candidates_size() && plan.from_candidates(seq_index);
-  }
-
   // Rank 0: how the step's rows are sampled, on its way to the device; of `rows`, those behind the
   // step's are padding.
   absl::Status Upload(const Step& step, int64_t rows);
   // Puts ids that are on the device into the step's tokens where the plan did not know them.
   void FillIn(const StepIndex& index, int32_t* token_ids);
+  // Before the others, of rows that are sampled whole: the next ones, on rank 0, whose logits are
+  // changed; at most WholeRowsAtOnce.
+  void SampleWhole(MatrixView logits);
   // Of at most SampledAtOnce rows, until all of them are sampled: logits of the next ones, this
   // rank's columns; rows in the order of the plan.
   void Select(ConstMatrixView logits);
@@ -60,7 +59,9 @@ class DeviceSampler {
     int32_t* banned = nullptr;
     int32_t* sampled = nullptr;
     int64_t rows = 0;
+    bool cuts = false;  // whether a row that is sampled whole has a top_p
   };
+  const Staging& newest() const { return staging_[(uploads_ - 1) % staging_.size()]; }
   static Staging LayOut(const ModelLimits& limits, BumpAllocator& allocator);
 
   const SamplingBuffers buffers_;

@@ -33,6 +33,11 @@ int64_t TileRows(const ModelLimits& limits) {
   return std::min(kLogitTileRows, limits.max_num_batched_tokens);
 }
 
+// Of logits, where the device samples.
+int64_t DeviceTileRows(const ModelLimits& limits) {
+  return std::max(TileRows(limits), std::min<int64_t>(kSampledTileRows, MaxSampledRows(limits)));
+}
+
 // Of a row's lists of candidates, alike on all ranks.
 int64_t ListCols(const ShardPlan& plan) {
   const std::vector<int64_t> cols = plan.vocab_cols();
@@ -41,16 +46,9 @@ int64_t ListCols(const ShardPlan& plan) {
 
 }  // namespace
 
-int64_t MaxSampledRows(const ModelLimits& limits) {
-  const int64_t seqs = limits.max_num_seqs;
-  return std::max<int64_t>(
-      seqs, std::min<int64_t>(limits.max_num_batched_tokens, seqs * (1 + limits.max_drafts)));
-}
-
-// No fewer than a tile of logits has, for whose sake one is as large.
-int64_t SampledAtOnce(const ModelLimits& limits) {
-  return std::max<int64_t>(limits.max_num_seqs,
-                           std::min<int64_t>(kSampledTileRows, MaxSampledRows(limits)));
+// As many as a tile of logits has; of several ranks, as many as are gathered at once.
+int64_t WholeRowsAtOnce(const ShardPlan& plan, const ModelLimits& limits) {
+  return plan.size() == 1 ? DeviceTileRows(limits) : TileRows(limits);
 }
 
 bool SharesSamples(const ShardPlan& plan, const BackendSizes& sizes) {
@@ -173,10 +171,7 @@ StepArrays LayOutStepArrays(const ModelConfig& config, const ModelLimits& limits
 LogitBuffers LayOutLogits(const ShardPlan& plan, int rank, const ModelLimits& limits,
                           const BackendSizes& sizes, BumpAllocator& allocator) {
   const int64_t host_rows = TileRows(limits);
-  const int64_t rows =
-      sizes.samples_tokens()
-          ? std::max(host_rows, std::min<int64_t>(kSampledTileRows, MaxSampledRows(limits)))
-          : host_rows;
+  const int64_t rows = sizes.samples_tokens() ? DeviceTileRows(limits) : host_rows;
   LogitBuffers logits;
   if (!plan.rank(rank).last_stage()) return logits;
   logits.selected = F32Matrix(allocator, rows, plan.config().hidden_size);
@@ -214,6 +209,8 @@ SamplingBuffers LayOutSampling(const ShardPlan& plan, int rank, const ModelLimit
       allocator.Next(rows * static_cast<int64_t>(sizeof(TokenSampling))));
   buffers.banned = Int32Array(allocator, seqs * kCandidates);
   buffers.sampled = Int32Array(allocator, rows);
+  buffers.row_scratch =
+      F32Matrix(allocator, WholeRowsAtOnce(plan, limits), RowScratchCols(plan.config().vocab_size));
   return buffers;
 }
 

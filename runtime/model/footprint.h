@@ -2,6 +2,7 @@
 // The planner calls the same functions with no memory behind them, so the plan is the run.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -69,9 +70,19 @@ struct StepArrays {
 StepArrays LayOutStepArrays(const ModelConfig& config, const ModelLimits& limits,
                             BumpAllocator& allocator);
 
-// Rows that the device samples from in a step at most, and in one go.
-int64_t MaxSampledRows(const ModelLimits& limits);
-int64_t SampledAtOnce(const ModelLimits& limits);
+// Rows that the device samples from in a step at most.
+inline int64_t MaxSampledRows(const ModelLimits& limits) {
+  const int64_t seqs = limits.max_num_seqs;
+  return std::max<int64_t>(
+      seqs, std::min<int64_t>(limits.max_num_batched_tokens, seqs * (1 + limits.max_drafts)));
+}
+// In one go: no fewer than a tile of logits has, for whose sake one is as large.
+inline int64_t SampledAtOnce(const ModelLimits& limits) {
+  return std::max<int64_t>(limits.max_num_seqs,
+                           std::min<int64_t>(kSampledTileRows, MaxSampledRows(limits)));
+}
+// Of those that it samples from whole.
+int64_t WholeRowsAtOnce(const ShardPlan& plan, const ModelLimits& limits);
 
 // Whether every rank samples some of a tile's rows.
 bool SharesSamples(const ShardPlan& plan, const BackendSizes& sizes);
@@ -102,6 +113,7 @@ struct SamplingBuffers {
   TokenSampling* params = nullptr;  // [R]
   int32_t* banned = nullptr;        // [S x kCandidates]
   int32_t* sampled = nullptr;       // [R]
+  MatrixView row_scratch;           // [WholeRowsAtOnce, RowScratchCols]
 };
 SamplingBuffers LayOutSampling(const ShardPlan& plan, int rank, const ModelLimits& limits,
                                const BackendSizes& sizes, BumpAllocator& allocator);

@@ -358,7 +358,8 @@ absl::Status ModelRunner::Submit(Step step) {
   CopyArrays(index);
   if (depth() > 1) driver->Record(*copied_);
   if (device_sampler_.has_value()) {
-    BH_RETURN_IF_ERROR(device_sampler_->Upload(step, num_sampled_rows_));
+    BH_RETURN_IF_ERROR(
+        device_sampler_->Upload(step, static_cast<int64_t>(logit_seq_.size()) - num_host_rows_));
     device_sampler_->FillIn(index, arrays_.token_ids);
   }
   for (int i = 0; i < step.plan.restore_slot_size(); ++i) {

@@ -14,6 +14,7 @@
 #include "memory/cuda_driver.h"
 #include "memory/device.h"
 #include "memory/ledger.h"
+#include "runtime/engine/candidates.h"
 #include "runtime/engine/step_runner.h"
 #include "runtime/model/decode_graphs.h"
 #include "runtime/model/decoder.h"
@@ -120,10 +121,11 @@ class ModelRunner final : public StepRunner {
   // The last layer's output [T, D].
   absl::StatusOr<ConstMatrixView> Forward(const StepIndex& index, const Step& step);
   // Lists the rows of the step whose logits are wanted: first those that the host sees, then those
-  // that are sampled on the device, each in the order of the plan.
+  // that are sampled on the device, from whole rows and from candidates, each in the order of the
+  // plan.
   void ListLogitRows(const internal::StepPlan& plan);
-  bool SampledOnDevice(const internal::StepPlan& plan, int seq_index) const {
-    return device_sampler_.has_value() && DeviceSampler::Samples(plan, seq_index);
+  SampleSource SourceOf(const internal::StepPlan& plan, int seq_index) const {
+    return device_sampler_.has_value() ? SampleSourceOf(plan, seq_index) : SampleSource::kHost;
   }
   absl::Status RunLogits(const Step& step, ConstMatrixView hidden, StepResult& result);
   // Hands out what Decoder::Logits left of a tile's rows.
@@ -131,6 +133,8 @@ class ModelRunner final : public StepRunner {
                                 StepResult& result);
   // Brings the columns of a tile's rows together where they are sampled, and hands them out.
   absl::Status GatherTile(const Step& step, int64_t first_row, MatrixView part, StepResult& result);
+  // The same on rank 0's device, which samples them.
+  absl::Status SampleWholeRows(MatrixView part);
   // The same where the CPU can read it.
   absl::StatusOr<MatrixView> OnHost(MatrixView logits);
   // Hands rank 0's rows of one tile to the sinks of prompt logits.
@@ -160,7 +164,10 @@ class ModelRunner final : public StepRunner {
   std::unique_ptr<Decoder> decoder_;
   std::vector<int64_t> vocab_cols_;  // [size]
   std::vector<int> logit_seq_;       // [logit rows of the step] which sequence
-  int64_t num_sampled_rows_ = 0;     // of the logit rows; the last ones
+  // Of the logit rows: the host's, which are the first, and those behind them from which as a whole
+  // the device samples.
+  int64_t num_host_rows_ = 0;
+  int64_t num_whole_rows_ = 0;
   std::optional<HostSampler> host_sampler_;
   std::optional<DeviceSampler> device_sampler_;  // where the device can
   struct InFlight {

@@ -73,7 +73,8 @@ absl::Status ModelRunner::Check(const StepPlan& plan) const {
     if (plan.num_logits(s) < 0 || plan.num_logits(s) > n)
       return overstep("logits", plan.num_logits(s), n);
     const int most_sampled = 1 + limits_.max_drafts;
-    if (SampledOnDevice(plan, s) && (plan.num_logits(s) < 1 || plan.num_logits(s) > most_sampled))
+    if (SourceOf(plan, s) != SampleSource::kHost &&
+        (plan.num_logits(s) < 1 || plan.num_logits(s) > most_sampled))
       return overstep("logits to sample from", plan.num_logits(s), most_sampled);
     sum += n;
   }

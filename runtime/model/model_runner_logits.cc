@@ -12,12 +12,16 @@ namespace bulkhead {
 void ModelRunner::ListLogitRows(const internal::StepPlan& plan) {
   logit_seq_.clear();
   logit_position_.clear();
-  size_t host_rows = 0;
-  for (const bool on_device : {false, true}) {
+  num_host_rows_ = 0;
+  num_whole_rows_ = 0;
+  for (const SampleSource source :
+       {SampleSource::kHost, SampleSource::kRow, SampleSource::kCandidates}) {
     int end = 0;  // of the sequence's tokens in the step
     for (int s = 0; s < plan.slot_size(); ++s) {
       end += plan.num_tokens(s);
-      if (SampledOnDevice(plan, s) != on_device) continue;
+      if (SourceOf(plan, s) != source) continue;
+      if (source == SampleSource::kHost) num_host_rows_ += plan.num_logits(s);
+      if (source == SampleSource::kRow) num_whole_rows_ += plan.num_logits(s);
       for (int left = plan.num_logits(s); left > 0; --left) {
         host_arrays_.logit_rows[logit_seq_.size()] = end - left;
         logit_seq_.push_back(s);
@@ -25,34 +29,38 @@ void ModelRunner::ListLogitRows(const internal::StepPlan& plan) {
                                   plan.tokens_ahead());
       }
     }
-    if (!on_device) host_rows = logit_seq_.size();
   }
-  num_sampled_rows_ = static_cast<int64_t>(logit_seq_.size() - host_rows);
 }
 
 absl::Status ModelRunner::RunLogits(const Step& step, ConstMatrixView hidden, StepResult& result) {
   if (!plan_.rank(rank_).last_stage()) return absl::OkStatus();
   const int64_t rows = static_cast<int64_t>(logit_seq_.size());
-  const int64_t host_rows = rows - num_sampled_rows_;
+  const int64_t whole_end = num_host_rows_ + num_whole_rows_;
   int64_t n = 0;  // of a tile: rows of one kind
   for (int64_t first = 0; first < rows; first += n) {
-    n = first < host_rows
-            ? std::min<int64_t>(kLogitTileRows, host_rows - first)
-            : std::min({logits_.selected.rows(), rows - first, device_sampler_->room()});
+    if (first < num_host_rows_) {
+      n = std::min<int64_t>(kLogitTileRows, num_host_rows_ - first);
+    } else if (first < whole_end) {
+      n = std::min<int64_t>(WholeRowsAtOnce(plan_, limits_), whole_end - first);
+    } else {
+      n = std::min({logits_.selected.rows(), rows - first, device_sampler_->room()});
+    }
     const MatrixView selected = logits_.selected.Rows(0, n);  // [R, D]
     const MatrixView part = logits_.part.Rows(0, n);          // [R, v]
     backend_.SelectRows(hidden, arrays_.logit_rows + first, selected);
     decoder_->Logits(selected, part);
     BH_RETURN_IF_ERROR(TakeHiddenStates(step, first, selected, result));
-    if (first < host_rows) {
+    if (first < num_host_rows_) {
       BH_RETURN_IF_ERROR(GatherTile(step, first, part, result));
+    } else if (first < whole_end) {
+      BH_RETURN_IF_ERROR(SampleWholeRows(part));
     } else {
       device_sampler_->Select(part);
       const bool ends = first + n == rows || device_sampler_->room() == 0;
       if (ends) BH_RETURN_IF_ERROR(device_sampler_->Sample());
     }
   }
-  return num_sampled_rows_ > 0 ? device_sampler_->Finish() : absl::OkStatus();
+  return rows > num_host_rows_ ? device_sampler_->Finish() : absl::OkStatus();
 }
 
 // A whole copy for each: few requests want one.
@@ -91,6 +99,16 @@ absl::Status ModelRunner::GatherTile(const Step& step, int64_t first_row, Matrix
   BH_ASSIGN_OR_RETURN(const MatrixView logits, OnHost(whole));
   if (rank_ == 0) HandOut(step, tile, logits, result);
   return host_sampler_->Sample(step, tile, logits, result);
+}
+
+absl::Status ModelRunner::SampleWholeRows(MatrixView part) {
+  MatrixView whole = part;
+  if (plan_.size() > 1) {
+    whole = rank_ == 0 ? logits_.whole.Rows(0, part.rows()) : MatrixView();
+    BH_RETURN_IF_ERROR(comm_.GatherCols(part, vocab_cols_, whole));
+  }
+  device_sampler_->SampleWhole(whole);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<MatrixView> ModelRunner::OnHost(MatrixView logits) {

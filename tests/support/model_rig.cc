@@ -199,12 +199,14 @@ class Script {
     step.plan.add_num_tokens(n);
     step.plan.add_start_position(seq.done);
     step.plan.add_num_logits(in_prompt ? n : 1);
-    const bool from_candidates = options_.from_candidates && draws && !in_prompt;
-    step.plan.add_from_candidates(from_candidates);
+    const bool on_device = options_.on_device && draws && !in_prompt;
+    const bool whole = options_.sampling.temperature > 0 && options_.sampling.top_k == 0;
+    step.plan.add_from_candidates(on_device && !whole);
+    step.plan.add_from_row(on_device && whole);
     for (int t = seq.done; t < seq.done + n; ++t) {
       step.plan.add_token_ids(!in_prompt && seq.drawn_on_device ? kLastSampled : seq.tokens[t]);
     }
-    seq.drawn_on_device = from_candidates;
+    seq.drawn_on_device = on_device;
     const int blocks = (seq.done + n + options_.block_tokens - 1) / options_.block_tokens;
     int had = static_cast<int>(seq.blocks.size());
     BH_CHECK(pool_.Grow(seq.blocks, std::max(0, blocks - had)));

@@ -41,8 +41,8 @@ struct RigOptions {
   int64_t blocks_at_first = 0;
   int decode_tokens = 0;  // tokens after each prompt
   SamplingParams sampling = {.temperature = 0};
-  // Whether tokens after the first are sampled from candidates; plans then do not contain them.
-  bool from_candidates = false;
+  // Whether tokens after the first are sampled on the device; plans then do not contain them.
+  bool on_device = false;
   bool decode_logits = false;  // the logits of decode steps follow the prompt's
   // Decode-only steps are padded to PaddedDecodeRows.
   bool pads_decodes = false;

@@ -52,19 +52,39 @@ TEST(CandidatesTest, BannedIdsMayAllBeAmongTheLikeliest) {
   EXPECT_FALSE(SamplesFromCandidates(greedy));
 }
 
-TEST(CandidatesTest, LogProbabilitiesNeedEveryLogit) {
-  SampleRow row = Row(0, 0);
-  row.num_logprobs = 0;
-  EXPECT_FALSE(SamplesFromCandidates(row));
+TEST(CandidatesTest, RowsWithoutTopKAreSampledWhole) {
+  EXPECT_TRUE(SamplesFromRow(Row(1, 0)));
+  EXPECT_FALSE(SamplesFromRow(Row(0, 0)));
+  EXPECT_FALSE(SamplesFromRow(Row(1, 1)));
+  EXPECT_FALSE(SamplesFromRow(Row(1, kCandidates + 1)));
+  SampleRow row = Row(1, 0);
+  row.sampling.top_p = 0.9F;
+  row.sampling.min_p = 0.1F;
+  EXPECT_TRUE(SamplesFromRow(row));
+  EXPECT_EQ(TokenSamplingOf(row, 3, 0).top_k, 0);
+  Ban(row, kCandidates);
+  EXPECT_TRUE(SamplesFromRow(row));
+  Ban(row, kCandidates + 1);
+  EXPECT_FALSE(SamplesFromRow(row));
 }
 
-TEST(CandidatesTest, ChangesToLogitsNeedEveryLogit) {
+TEST(CandidatesTest, LogProbabilitiesAreTheHosts) {
+  for (SampleRow row : {Row(0, 0), Row(1, 0)}) {
+    row.num_logprobs = 0;
+    EXPECT_FALSE(SamplesFromCandidates(row));
+    EXPECT_FALSE(SamplesFromRow(row));
+  }
+}
+
+TEST(CandidatesTest, ChangesToLogitsAreTheHosts) {
   LogitsParams params;
   params.bias = {{3, 1.0F}};
   const LogitsProcessor processor(params);
-  SampleRow row = Row(0, 0);
-  row.logits = &processor;
-  EXPECT_FALSE(SamplesFromCandidates(row));
+  for (SampleRow row : {Row(0, 0), Row(1, 0)}) {
+    row.logits = &processor;
+    EXPECT_FALSE(SamplesFromCandidates(row));
+    EXPECT_FALSE(SamplesFromRow(row));
+  }
 }
 
 class AnyRows final : public LogitsSink {
@@ -72,7 +92,7 @@ class AnyRows final : public LogitsSink {
   absl::Status OnRows(int64_t, int64_t, int64_t, const float*) override { return {}; }
 };
 
-TEST(CandidatesTest, APlanSaysWhichSequencesDrawFromThem) {
+TEST(CandidatesTest, APlanSaysFromWhatItsSequencesAreSampled) {
   ToyLoop loop(ToyLimits());  // 16 tokens in a step
   AnyRows rows;
   Request greedy = ToyRequest(2, 5, 1);
@@ -87,13 +107,15 @@ TEST(CandidatesTest, APlanSaysWhichSequencesDrawFromThem) {
   for (const Request& request : {greedy, warm, handed_out, chunked}) {
     ASSERT_TRUE(loop.scheduler().Submit(request).ok());
   }
-  const auto flags = [&] {
+  const auto sources = [&] {
     loop.Step();
-    const auto& all = loop.plan().from_candidates();
-    return std::vector<bool>(all.begin(), all.end());
+    std::vector<SampleSource> all;
+    for (int s = 0; s < loop.plan().slot_size(); ++s) all.push_back(SampleSourceOf(loop.plan(), s));
+    return all;
   };
-  EXPECT_THAT(flags(), testing::ElementsAre(true, false, false, false));
-  EXPECT_THAT(flags(), testing::ElementsAre(true, false, true, true));
+  using enum SampleSource;
+  EXPECT_THAT(sources(), testing::ElementsAre(kCandidates, kRow, kHost, kHost));
+  EXPECT_THAT(sources(), testing::ElementsAre(kCandidates, kRow, kCandidates, kCandidates));
 }
 
 }  // namespace

@@ -124,8 +124,12 @@ INSTANTIATE_TEST_SUITE_P(All, DepthTwoMixTest,
                                                           Admission::kOptimistic),
                                           testing::Bool(), testing::Values(1, 2, 3)));
 
-TEST(DepthTwoTest, ATokenFromWholeRowsOfLogitsIsCommittedBeforeTheNextStep) {
+TEST(DepthTwoTest, ATokenThatTheHostSamplesIsCommittedBeforeTheNextStep) {
   Request greedy = ToyRequest(4, 12, 1);
+  Request warm = ToyRequest(4, 12, 4);  // without top_k
+  warm.sampling.temperature = 1;
+  EXPECT_EQ(RunAll(DepthTwo(), {warm}).steps_planned_ahead,
+            RunAll(DepthTwo(), {greedy}).steps_planned_ahead);
   Request logprobs = ToyRequest(4, 12, 2);
   logprobs.num_logprobs = 1;
   EXPECT_GT(RunAll(DepthTwo(), {greedy}).steps_planned_ahead, 0);

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "gtest/gtest.h"
+#include "runtime/engine/candidates.h"
 #include "runtime/structured/automaton.h"
 #include "runtime/structured/grammar.h"
 #include "runtime/structured/token_trie.h"
@@ -269,14 +270,15 @@ absl::Status ToyRunner::Submit(Step step) {
       EXPECT_TRUE(!last || row.position == end);
       const uint64_t history = Cell(plan.slot(i), row.position - 1);
       GeneratedToken token;
-      EXPECT_TRUE(row.logits == nullptr || !plan.from_candidates(i));
+      const bool on_device = SampleSourceOf(plan, i) != SampleSource::kHost;
+      EXPECT_TRUE(row.logits == nullptr || !on_device);
       token.id = row.logits == nullptr ? ToyDraw(history, row.banned)
                                        : ToyDraw(history, row.banned, *row.logits, row.drafted);
-      const bool is_kept = plan.from_candidates(i) && plan.num_logits(i) == 1;
+      const bool is_kept = on_device && plan.num_logits(i) == 1;
       last_sampled_[plan.slot(i)] = is_kept ? token.id : -1;
       result.samples.emplace_back(std::move(token));
     }
-    if (step.samples.empty() && plan.from_candidates(i))
+    if (step.samples.empty() && SampleSourceOf(plan, i) != SampleSource::kHost)
       last_sampled_[plan.slot(i)] = ToyDraw(hash, {});
     first_token += plan.num_tokens(i);
   }

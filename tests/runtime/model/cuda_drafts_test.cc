@@ -93,10 +93,15 @@ TEST(CudaDraftRows, AreEachSampledAsTheHostDoes) {
     if (kind > 0) row.sampling = {.temperature = 0.5F, .top_k = 30, .seed = uint64_t(kind)};
     if (kind > 1) row.sampling.top_p = 0.8F;
     if (kind > 2 && row.position < 9) row.banned = {3, 8, 100};
+    if (row.seq_index % 3 == 2) row.sampling.top_k = 0;
   }
   const auto ids_of = [&](bool on_device) {
     Step copy = step;
-    for (int s = 0; s < copy.plan.slot_size(); ++s) copy.plan.add_from_candidates(on_device);
+    for (int s = 0; s < copy.plan.slot_size(); ++s) {
+      const bool whole = s % 4 > 0 && s % 3 == 2;
+      copy.plan.add_from_candidates(on_device && !whole);
+      copy.plan.add_from_row(on_device && whole);
+    }
     std::vector<int32_t> ids;
     const absl::StatusOr<StepResult> result = RunStep(*runner, std::move(copy));
     EXPECT_TRUE(result.ok()) << result.status();

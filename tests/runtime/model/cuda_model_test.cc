@@ -211,11 +211,13 @@ TEST_P(CudaModelSampling, AreTheHostsAndFeedTheNextStepOnTheDevice) {
   };
   for (const SamplingParams& sampling :
        {SamplingParams{.temperature = 0},
-        SamplingParams{.temperature = 2, .top_p = 0.95F, .top_k = 100, .seed = 8}}) {
+        SamplingParams{.temperature = 2, .top_p = 0.95F, .top_k = 100, .seed = 8},
+        SamplingParams{.temperature = 2, .seed = 9},
+        SamplingParams{.temperature = 2, .top_p = 0.95F, .seed = 10}}) {
     options.sampling = sampling;
-    options.from_candidates = false;
+    options.on_device = false;
     const RigResult host = RunRig(dir, prompts, options);
-    options.from_candidates = true;
+    options.on_device = true;
     const RigResult device = RunRig(dir, prompts, options);
     EXPECT_EQ(device.greedy_ids, host.greedy_ids);
     EXPECT_TRUE(device.logits == host.logits);
