@@ -15,6 +15,8 @@ void SetProcessEnvironment() {
   setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", kKeep);
   // All NCCL calls are on one stream: no events needed between captured and eager calls.
   setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", kKeep);
+  // NCCL from 2.22 on else connects an algorithm at its first use: memory taken behind READY.
+  setenv("NCCL_RUNTIME_CONNECT", "0", kKeep);
   SetMpiEnvironment(ReadLaunchEnvironment(&std::getenv));
 }
 
