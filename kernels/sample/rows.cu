@@ -9,7 +9,7 @@ namespace bulkhead {
 namespace cuda {
 namespace {
 
-inline constexpr int kChunkThreads = 256;
+inline constexpr int kChunkThreads = 128;
 
 struct MaximaSpace {
   float of_warp[kWarp];

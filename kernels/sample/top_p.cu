@@ -7,7 +7,7 @@ namespace bulkhead::cuda {
 namespace {
 
 using Share = unsigned long long;
-inline constexpr double kShares = 0x1p44;  // of a weight of 1: 2^19 of them are less than 2^64
+inline constexpr double kShares = 0x1p40;  // of a weight of 1; 2^23 of them are less than 2^64
 
 inline constexpr int kSelectWarps = kSelectThreads / kWarp;
 inline constexpr int kBucketsOfThread = (kNumBuckets + kSelectThreads - 1) / kSelectThreads;
@@ -34,10 +34,19 @@ BH_DEVICE int LastBucket(const SampleRowsParameters& p, int row, const Weigher& 
   for (int b = int(threadIdx.x); b < kNumBuckets; b += kSelectThreads) space.shares[b] = 0;
   __syncthreads();
   const float* const logits = LogitsOf(p, row);
-  for (int id = int(threadIdx.x); id < p.vocab; id += kSelectThreads) {
-    const double weight = weigh(logits[id], id);
-    const auto share = static_cast<Share>(weight * kShares);
-    if (share > 0) atomicAdd(&space.shares[BucketOf(weight)], share);
+  for (int begin = int(threadIdx.x); begin < p.vocab; begin += kSelectRound) {
+    float ahead[kSelectAhead];
+    BH_UNROLL
+    for (int i = 0; i < kSelectAhead; ++i) {
+      const int id = begin + i * kSelectThreads;
+      ahead[i] = id < p.vocab ? logits[id] : -INFINITY;
+    }
+    BH_UNROLL
+    for (int i = 0; i < kSelectAhead; ++i) {
+      const double weight = weigh(ahead[i], begin + i * kSelectThreads);
+      const auto share = static_cast<Share>(weight * kShares);
+      if (share > 0) atomicAdd(&space.shares[BucketOf(weight)], share);
+    }
   }
   __syncthreads();
   if (int(threadIdx.x) == 0) {
@@ -60,9 +69,12 @@ BH_DEVICE void SumBuckets(const SampleRowsParameters& p, int row, const Weigher&
   const float* const logits = LogitsOf(p, row);
   const int thread = int(threadIdx.x);
   double sums[kBucketsOfThread] = {};
+  float next = thread < p.vocab ? logits[thread] : -INFINITY;
   for (int begin = 0; begin < p.vocab; begin += kSelectThreads) {
     const int id = begin + thread;
-    const double weight = id < p.vocab ? weigh(logits[id], id) : 0;
+    const float logit = next;
+    next = id + kSelectThreads < p.vocab ? logits[id + kSelectThreads] : -INFINITY;
+    const double weight = weigh(logit, id);
     const int bucket = BucketOf(weight);
     const bool is_listed = weight > 0 && bucket <= last;
     const unsigned lanes = __ballot_sync(kFullMask, is_listed ? 1 : 0);
