@@ -182,7 +182,7 @@ TEST_P(CudaDrafts, OfTheModelItselfAreAcceptedAndOfAnotherNot) {
 // One of five ranks has none of the four heads of a draft model, and no memory for its keys and
 // values, which lies behind the model's on all others.
 TEST(CudaDraftPools, GrowOnARankWithoutHeadsOfTheDraftModel) {
-  const std::string draft = "qwen3_tied_f32";
+  const std::string draft = "phi3_longrope_short_bf16";  // 4 heads
   DraftSetting setting = On({5, false, false});
   setting.draft = draft;
   setting.grows = true;
