@@ -57,6 +57,7 @@ CudaKernelOf<EmbedParameters> EmbedKernel(WeightFormat format) {
     case WeightFormat::kInt4:
       return KernelOf<kRowThreads>("embed int4", Embed<WeightFormat::kInt4>);
     default:
+      BH_CHECK(format == WeightFormat::kBF16);
       return KernelOf<kRowThreads>("embed bf16", Embed<WeightFormat::kBF16>);
   }
 }

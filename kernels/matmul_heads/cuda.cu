@@ -1,4 +1,5 @@
 // The products of linear.cuh and gemm.cuh of every head's rows with a matrix of its own.
+#include "base/check.h"
 #include "intrinsics.h"
 #include "kernels/cuda/out_rows.cuh"
 #include "kernels/cuda/registered_kernels.h"
@@ -125,6 +126,7 @@ CudaKernelOf<HeadProductParameters> HeadLinearKernel(WeightFormat format, int to
     case WeightFormat::kInt4:
       return LinearOfFormat<WeightFormat::kInt4>("head linear int4", token_tiles);
     default:
+      BH_CHECK(format == WeightFormat::kBF16);
       return LinearOfFormat<WeightFormat::kBF16>("head linear bf16", token_tiles);
   }
 }
@@ -138,6 +140,7 @@ CudaKernelOf<HeadProductParameters> HeadGemmKernel(WeightFormat format) {
     case WeightFormat::kInt4:
       return KernelOf<kGemmThreads>("head gemm int4", HeadGemmOfCodes<WeightFormat::kInt4>);
     default:
+      BH_CHECK(format == WeightFormat::kBF16);
       return KernelOf<kGemmThreads>("head gemm bf16", HeadGemm<WeightFormat::kBF16>);
   }
 }

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "kernels/matmul_heads/cuda_kernels.h"
 #include "kernels/simd/number_format.h"
 #include "tests/kernels/cuda/cuda_fixture.h"
 #include "tests/kernels/matmul_heads/head_products.h"
@@ -97,6 +98,13 @@ TEST(CudaMatMulHeads, OfARowDoNotDependOnTheOthers) {
   for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 1}, {31, 3}, {20, 40}}) {
     ExpectSameBits(heads.Run(first, count),
                    {all.begin() + first * cols, all.begin() + (first + count) * cols});
+  }
+}
+
+TEST(CudaMatMulHeadsDeathTest, OfAFormatThatHasNoKernelAreABug) {
+  for (const WeightFormat format : {WeightFormat::kFp8, WeightFormat::kFp4}) {
+    EXPECT_DEATH(cuda::HeadLinearKernel(format, 1), "kBF16");
+    EXPECT_DEATH(cuda::HeadGemmKernel(format), "kBF16");
   }
 }
 
