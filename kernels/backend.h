@@ -37,6 +37,7 @@ struct StepIndex {
   const int32_t* token_seq = nullptr;     // [T] which sequence
   const int32_t* block_tables = nullptr;  // [slots, block_table_stride] block ids
   int block_table_stride = 0;
+  int padding_slot = -1;  // of sequences that a step is padded with, one token each
 };
 
 // The heads of one rank. Query head i reads KV head head_to_kv[i], an index on this rank.
@@ -158,6 +159,11 @@ struct ExpertRouting {
   int32_t* expert_begin = nullptr;  // [E + 1] where each expert's pairs begin
   int32_t* pair_token = nullptr;    // [P] by expert, then by token
   float* pair_weight = nullptr;     // [P]
+  // On GPUs: tokens that pad the step, behind others, are sent where the first token is, so that no
+  // further expert's weights are read for them. Arrays and slot of StepIndex; -1: there are none.
+  const int32_t* token_seq = nullptr;
+  const int32_t* seq_slot = nullptr;
+  int padding_slot = -1;
 };
 
 // Of a layer's GatedDelta: [1, value heads] f32, and the norm of a head's outputs [1, value_dim].

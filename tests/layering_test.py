@@ -60,7 +60,7 @@ SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
-LINE_BUDGETS = {"base": 2403, "memory": 5163, "comm": 7122, "kernels": 27244, "shard": 6088, "runtime": 49482, "launcher": 21309,
+LINE_BUDGETS = {"base": 2403, "memory": 5163, "comm": 7122, "kernels": 27261, "shard": 6088, "runtime": 49487, "launcher": 21309,
                 "proto": 975, "tools": 2453}
 
 LONGEST_FILE = 400

@@ -41,7 +41,10 @@ void CudaExperts::RouteTokens(ConstMatrixView logits, ConstMatrixView bias, Cons
                                        .num_experts = num_experts,
                                        .experts_per_token = k,
                                        .experts = routing.experts,
-                                       .weights = routing.weights};
+                                       .weights = routing.weights,
+                                       .token_seq = routing.token_seq,
+                                       .seq_slot = routing.seq_slot,
+                                       .padding_slot = routing.padding_slot};
   Enqueue(driver_, cuda::RouteKernel(),
           {.grid = {NumBlocks(tokens, cuda::kRouteWarps), 1, 1},
            .block = {cuda::kRouteWarps * 32, 1, 1},

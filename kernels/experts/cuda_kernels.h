@@ -57,6 +57,10 @@ struct RouteParameters {
   int experts_per_token = 0;
   int32_t* experts = nullptr;  // [T, k]
   float* weights = nullptr;    // [T, k]
+  // Of ExpertRouting.
+  const int32_t* token_seq = nullptr;
+  const int32_t* seq_slot = nullptr;
+  int padding_slot = -1;
 };
 inline constexpr int kRouteWarps = 4;
 int64_t RouteSharedBytes(const RouteParameters& p);

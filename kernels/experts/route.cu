@@ -106,8 +106,12 @@ BH_DEVICE void ChooseExperts(const RouteParameters& p, const RouteSpace& space) 
   __syncwarp();
 }
 
+BH_DEVICE bool PadsStep(const RouteParameters& p, int token) {
+  return p.padding_slot >= 0 && p.seq_slot[p.token_seq[token]] == p.padding_slot;
+}
+
 BH_DEVICE void RouteToken(const RouteParameters& p, int token, const RouteSpace& space) {
-  const float* const logits = p.logits.data + token * p.logits.stride;
+  const float* const logits = p.logits.data + (PadsStep(p, token) ? 0 : token) * p.logits.stride;
   const int k = p.experts_per_token;
   const bool softmax = p.options.scoring == RouterScoring::kSoftmax;
   Scoring scoring{p.options.scoring, -HUGE_VALF};

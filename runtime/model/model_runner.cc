@@ -297,7 +297,8 @@ StepIndex ModelRunner::IndexOf(int num_seqs, int num_tokens) const {
                    .position = arrays_.position,
                    .token_seq = arrays_.token_seq,
                    .block_tables = arrays_.block_tables,
-                   .block_table_stride = limits_.blocks_per_seq()};
+                   .block_table_stride = limits_.blocks_per_seq(),
+                   .padding_slot = limits_.max_num_seqs};
 }
 
 absl::StatusOr<ConstMatrixView> ModelRunner::Forward(const StepIndex& index, const Step& step) {

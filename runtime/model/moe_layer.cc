@@ -102,8 +102,12 @@ void RouteMoe(Decoder& d, ConstMatrixView x) {
   const MatrixView logits = d.Buffer(kRouterLogits);  // [T, E]
   d.MatMul(x, w[kRouter], logits);
   if (moe.router_multiplier != 1) d.ops().ScaleAndCap(moe.router_multiplier, 0, logits);
+  ExpertRouting routing = d.routing();
+  routing.token_seq = d.index().token_seq;
+  routing.seq_slot = d.index().seq_slot;
+  routing.padding_slot = d.index().padding_slot;
   d.ops().RouteTokens(logits, w[kCorrectionBias].vector, w[kExpertScales].vector, moe.router,
-                      d.routing());
+                      routing);
 }
 
 absl::Status AddRoutedMoe(Decoder& d, ConstMatrixView x) {

@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <set>
 
 #include "tests/kernels/cuda/padded_matrix.h"
 #include "tests/kernels/experts/expert_workspace.h"
@@ -22,11 +24,16 @@ struct Router {
   std::vector<float> scales = {};
 };
 
-Routing Route(Backend& backend, const Router& router, const std::vector<float>& logits) {
+// `padding`: which tokens pad the step.
+Routing Route(Backend& backend, const Router& router, const std::vector<float>& logits,
+              const ExpertRouting& padding = {}) {
   const int num_experts = router.num_experts;
   const ExpertWorkspace workspace(backend, num_experts, router.k, 64);
   const auto tokens = static_cast<int64_t>(logits.size()) / num_experts;
   Routing routing(tokens, num_experts, router.k);
+  routing.view.token_seq = padding.token_seq;
+  routing.view.seq_slot = padding.seq_slot;
+  routing.view.padding_slot = padding.padding_slot;
   backend.RouteTokens(View(logits, tokens, num_experts, num_experts),
                       router.bias.empty() ? ConstMatrixView() : RowOf(router.bias),
                       router.scales.empty() ? ConstMatrixView() : RowOf(router.scales),
@@ -97,6 +104,31 @@ TEST(CudaRouteTokens, SortsPairsOfFewExperts) {
     logits[token * 16 + 15] = 2;
   }
   ExpectRoutedAsByReference({16, 2}, logits);
+}
+
+TEST(CudaRouteTokens, TokensThatPadAStepReadNoExpertsOfTheirOwn) {
+  constexpr int kTokens = 16;
+  constexpr int kReal = 9;
+  constexpr int kPaddingSlot = 12;
+  const Router router{64, 4, {.normalizes = true}};
+  const std::vector<float> logits = RandomFloats(kTokens * 64, 7);
+  std::vector<int32_t> token_seq(kTokens), seq_slot(kTokens, kPaddingSlot);
+  std::iota(token_seq.begin(), token_seq.end(), 0);
+  for (int i = 0; i < kReal; ++i) seq_slot[i] = kPaddingSlot - 1 - i;
+  for (CudaUnderTest& cuda : AllSchedules(true)) {
+    const Routing real =
+        Route(*cuda.backend, router, {logits.begin(), logits.begin() + kReal * 64});
+    const ExpertRouting padding = {
+        .token_seq = token_seq.data(), .seq_slot = seq_slot.data(), .padding_slot = kPaddingSlot};
+    const Routing padded = Route(*cuda.backend, router, logits, padding);
+    EXPECT_EQ(std::set<int32_t>(padded.experts.begin(), padded.experts.end()),
+              std::set<int32_t>(real.experts.begin(), real.experts.end()));
+    for (int i = 0; i < kTokens * router.k; ++i) {
+      const int same = i < kReal * router.k ? i : i % router.k;
+      EXPECT_EQ(padded.experts[i], real.experts[same]);
+      EXPECT_EQ(padded.weights[i], real.weights[same]);
+    }
+  }
 }
 
 TEST(CudaRouteTokens, TiesGoToTheLowestId) {
