@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <random>
+#include <utility>
 
 #include "kernels/sample/op.h"
 #include "runtime/engine/candidates.h"
@@ -16,9 +18,14 @@
 namespace bulkhead {
 namespace {
 
-// `uniforms`: instead of those of the rows' positions.
+struct Draw {
+  double uniform = 0;
+  double top_p = 1;
+};
+
+// `draws`: instead of what the rows ask for.
 std::vector<int32_t> SampledByDevice(CudaUnderTest& cuda, const Rows& rows,
-                                     const std::vector<double>& uniforms = {}) {
+                                     const std::vector<Draw>& draws = {}) {
   DeviceArrays arrays(*cuda.driver);
   const int64_t n = rows.size();
   std::vector<TokenSampling> params;
@@ -27,8 +34,11 @@ std::vector<int32_t> SampledByDevice(CudaUnderTest& cuda, const Rows& rows,
   for (int i = 0; i < n; ++i) {
     const SampleRow& row = rows.samples[i];
     params.push_back(TokenSamplingOf(row, kSlots - 1 - i, static_cast<int>(banned.size())));
-    if (!uniforms.empty()) params.back().uniform = uniforms[i];
-    cuts = cuts || row.sampling.top_p < 1;
+    if (!draws.empty()) {
+      params.back().uniform = draws[i].uniform;
+      params.back().top_p = draws[i].top_p;
+    }
+    cuts = cuts || params.back().top_p < 1;
     banned.insert(banned.end(), row.banned.begin(), row.banned.end());
   }
   float* const logits = arrays.Put(rows.logits);
@@ -166,39 +176,105 @@ TEST(LongWholeRows, AreCutWhereverTheLastTokenIs) {
   ExpectTheHostsTokens(rows, 1);
 }
 
-// The first and the last random number there are, and some that fall on a border between tokens.
-TEST(WholeRowsByUniform, EndWhereTheSumInOrderDoes) {
-  constexpr int64_t kVocab = 2100;
-  constexpr double kBelowOne = 1 - 0x1p-53;
-  std::mt19937 random(12);
-  Rows rows(kVocab);
-  std::vector<double> uniforms;
-  std::vector<int32_t> want;
-  for (int i = 0; i < kSlots; ++i) {
-    std::vector<float> row = SmoothRow(kVocab, 2, random);
-    if (i % 4 == 0) std::fill(row.begin(), row.end(), 1.0F);            // k / kVocab is a border
-    if (i % 8 == 1) std::fill(row.begin() + 500, row.end(), -1000.0F);  // chunks without a weight
-    const SampleRow filters = Sample(1, 0, i % 3 == 0 ? 0.7F : 1);
-    const double chosen[] = {0, kBelowOne, i / double{kVocab}, 0.5};
-    uniforms.push_back(chosen[i / 4 % 4]);
-    std::vector<double> weights(kVocab);
+// A row's weights at temperature 1, and the host's decisions on them.
+struct Weighed {
+  explicit Weighed(const std::vector<float>& row)
+      : logits(row), weights(row.size()), bucket_sums(kNumBuckets), members(row.size()) {
     const float max = *std::max_element(row.begin(), row.end());
-    for (int64_t id = 0; id < kVocab; ++id) {
+    for (size_t id = 0; id < row.size(); ++id) {
       weights[id] = WeightOf(row[id], max, 1);
       if (weights[id] < kNoWeight) weights[id] = 0;
     }
-    const WeightedTokens tokens{nullptr, weights.data(), kVocab};
-    std::vector<double> bucket_sums(kNumBuckets);
-    std::vector<int32_t> members(kVocab);
-    if (filters.sampling.top_p < 1) {
-      KeepTopP(tokens, row.data(), double{filters.sampling.top_p}, bucket_sums.data(),
-               members.data());
+  }
+  WeightedTokens tokens() {
+    return {nullptr, weights.data(), static_cast<int64_t>(weights.size())};
+  }
+  void Keep(double top_p) {
+    if (top_p < 1) KeepTopP(tokens(), logits.data(), top_p, bucket_sums.data(), members.data());
+  }
+  double SumUpTo(int64_t id) const {  // in order
+    double before = 0, chunk = 0;
+    for (int64_t i = 0; i <= id; ++i) {
+      if (i % kChunkIds == 0) before += std::exchange(chunk, 0.0);
+      chunk += weights[i];
     }
-    want.push_back(SampleInOrder(tokens, uniforms.back()));
-    rows.Add(std::move(row), filters);
+    return before + chunk;
+  }
+  // Of the likeliest ids, up to `id`: bucket after bucket, in the last one by logits.
+  double ShareOfLikeliest(int64_t id) {
+    const int bucket = BucketOf(weights[id]);
+    std::vector<double> sums(kNumBuckets);
+    std::vector<int64_t> likelier;
+    for (int64_t i = 0; i < std::ssize(weights); ++i) {
+      sums[BucketOf(weights[i])] += weights[i];
+      if (BucketOf(weights[i]) == bucket && logits[i] >= logits[id]) likelier.push_back(i);
+    }
+    std::sort(likelier.begin(), likelier.end(),
+              [&](int64_t a, int64_t b) { return logits[a] > logits[b]; });
+    double in_bucket = 0;
+    for (const int64_t i : likelier) in_bucket += weights[i];
+    const double mass = std::accumulate(sums.begin(), sums.begin() + bucket, 0.0);
+    return (mass + in_bucket) / SumUpTo(std::ssize(weights) - 1);
+  }
+
+  const std::vector<float>& logits;
+  std::vector<double> weights;
+  std::vector<double> bucket_sums;
+  std::vector<int32_t> members;
+};
+
+void ExpectTheDrawsOfTheHost(const std::vector<std::vector<float>>& logits,
+                             const std::vector<Draw>& draws) {
+  Rows rows(std::ssize(logits[0]));
+  std::vector<int32_t> want;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    Weighed weighed(logits[i]);
+    weighed.Keep(draws[i].top_p);
+    want.push_back(SampleInOrder(weighed.tokens(), draws[i].uniform));
+    rows.Add(logits[i], Sample(1, 0));
   }
   CudaUnderTest cuda(std::move(DevicesUnderTest(true)[0]));
-  EXPECT_EQ(SampledByDevice(cuda, rows, uniforms), want);
+  EXPECT_EQ(SampledByDevice(cuda, rows, draws), want);
+}
+
+// The first and the last random number there are, and 1, as if a product had been rounded up.
+TEST(WholeRowsByUniform, EndAtTheFirstAndTheLastTokenThatHasAWeight) {
+  constexpr double kBelowOne = 1 - 0x1p-53;
+  std::mt19937 random(12);
+  std::vector<std::vector<float>> rows;
+  std::vector<Draw> draws;
+  for (int i = 0; i < kSlots; ++i) {
+    std::vector<float> row = SmoothRow(2100, 2, random);
+    if (i % 4 == 0) std::fill(row.begin(), row.end(), 1.0F);
+    if (i % 4 == 1) std::fill(row.begin() + 500, row.end(), -1000.0F);  // chunks without a weight
+    if (i % 4 == 2) std::fill(row.begin(), row.begin() + 1500, -1000.0F);
+    rows.push_back(std::move(row));
+    const double chosen[] = {0, kBelowOne, 0.5, 1, i / 2100.0};
+    draws.push_back({chosen[i % 5], i % 3 == 0 ? 0.7 : 1});
+  }
+  ExpectTheDrawsOfTheHost(rows, draws);
+}
+
+// Random numbers, and shares that top-p keeps, on the border between two tokens: the last bit of
+// each sum decides.
+TEST(WholeRowsByUniform, EndWhereTheSumsInOrderDo) {
+  constexpr int64_t kVocab = 2100;
+  std::mt19937 random(13);
+  for (int round = 0; round < 4; ++round) {
+    std::vector<std::vector<float>> rows;
+    std::vector<Draw> draws;
+    for (int i = 0; i < kSlots; ++i) {
+      rows.push_back(SmoothRow(kVocab, 0.5F + 0.5F * (i % 4), random));
+      Weighed weighed(rows.back());
+      Draw draw;
+      if (i % 2 == 0) draw.top_p = std::min(1.0, weighed.ShareOfLikeliest(random() % kVocab));
+      weighed.Keep(draw.top_p);
+      draw.uniform =
+          std::min(1 - 0x1p-53, weighed.SumUpTo(random() % kVocab) / weighed.SumUpTo(kVocab - 1));
+      draws.push_back(draw);
+    }
+    ExpectTheDrawsOfTheHost(rows, draws);
+  }
 }
 
 TEST(WholeRowsOfNobody, AreLeftAlone) {
