@@ -1,5 +1,6 @@
 #include "launcher/clients/drain.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -24,8 +25,24 @@ constexpr absl::Duration kConnectLimit = absl::Seconds(5);
 constexpr absl::Duration kPollInterval = absl::Milliseconds(100);
 constexpr absl::Duration kCallLimit = absl::Seconds(10);
 
-void PrintCounts(const char* what, uint32_t running, uint32_t waiting) {
-  std::printf("%s: %u running, %u waiting\n", what, running, waiting);
+// Of requests that have ended: what the server waits for when none is left.
+uint32_t NumUnread(const v1::LoadInfo& load) {
+  const uint32_t others = load.num_requests_running() + load.num_requests_waiting();
+  return load.num_unsent_answers() - std::min(load.num_unsent_answers(), others);
+}
+
+std::string Counts(uint32_t running, uint32_t waiting, uint32_t unread) {
+  std::string counts = absl::StrCat(running, " running, ", waiting, " waiting");
+  if (unread > 0) absl::StrAppend(&counts, ", ", unread, " not read to the end");
+  return counts;
+}
+
+std::string Counts(const v1::LoadInfo& load) {
+  return Counts(load.num_requests_running(), load.num_requests_waiting(), NumUnread(load));
+}
+
+void PrintCounts(absl::string_view counts) {
+  std::printf("draining: %s\n", std::string(counts).c_str());
   std::fflush(stdout);
 }
 
@@ -84,7 +101,7 @@ absl::Status PrintEnd(const DrainInBackground& drain, const DrainOptions& option
   if (drain.IsAnswered(kCallLimit) && drain.status().ok()) {
     const v1::DrainResponse& end = drain.response();
     if (!last.has_value()) {
-      PrintCounts("draining", end.num_requests_running(), end.num_requests_waiting());
+      PrintCounts(Counts(end.num_requests_running(), end.num_requests_waiting(), 0));
     }
     if (counted) {
       std::printf("drained: %u finished, %u cut by the drain timeout\n",
@@ -141,8 +158,7 @@ absl::Status TooLate(const DrainOptions& options, absl::string_view why, absl::D
   return WithExitCode(absl::DeadlineExceededError(absl::StrCat(
                           "the server at ", options.target, " ", why, " (waited ",
                           absl::FormatDuration(absl::Trunc(waited, absl::Milliseconds(100))), ", ",
-                          last.num_requests_running(), " running, ", last.num_requests_waiting(),
-                          " waiting); its log may say why")),
+                          Counts(last), "); its log may say why")),
                       ExitCode::kClientError);
 }
 
@@ -170,14 +186,12 @@ absl::Status DrainUntilGone(v1::Control::Stub* control, const DrainOptions& opti
     const grpc::Status status = control->GetLoad(&context, v1::GetLoadRequest(), &load);
     const bool is_silent = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
     if (!status.ok() && !is_silent) return PrintEnd(*drain, options, last, counts);
-    const bool is_busy = load.num_requests_running() + load.num_requests_waiting() > 0;
-    counts &= !is_busy || !answered;  // an older server, which knows no `wait`
+    const bool has_requests = load.num_requests_running() + load.num_requests_waiting() > 0;
+    counts &= !has_requests || !answered;  // an older server, which knows no `wait`
+    const bool is_busy = has_requests || load.num_unsent_answers() > 0;
     const absl::string_view late = is_silent ? patience.Unanswered() : patience.Answered(is_busy);
     if (load.draining()) {
-      if (!last.has_value() || load.num_requests_running() != last->num_requests_running() ||
-          load.num_requests_waiting() != last->num_requests_waiting()) {
-        PrintCounts("draining", load.num_requests_running(), load.num_requests_waiting());
-      }
+      if (!last.has_value() || Counts(load) != Counts(*last)) PrintCounts(Counts(load));
       last = std::move(load);
     }
     if (!late.empty()) {
@@ -203,7 +217,7 @@ absl::Status RunDrain(const DrainOptions& options) {
   v1::DrainResponse response;
   const grpc::Status status = control->Drain(&context, RequestOf(options, false), &response);
   if (!status.ok()) return NotBegun(options, status);
-  PrintCounts("draining", response.num_requests_running(), response.num_requests_waiting());
+  PrintCounts(Counts(response.num_requests_running(), response.num_requests_waiting(), 0));
   return FlushStandardOutput();
 }
 

@@ -41,6 +41,8 @@ absl::Status ControlAnswers::GetLoad(const v1::GetLoadRequest& request,
   if (parts.ok()) {
     *response = (*parts)->control->Load();
     response->set_draining(core_->state.phase() == ServingPhase::kDraining);
+    response->set_num_unsent_answers(
+        static_cast<uint32_t>(core_->calls.WaitForAdmitted(absl::ZeroDuration())));
     const std::map<std::string, uint64_t> errors = core_->errors.Get();
     response->mutable_num_errors_by_reason()->insert(errors.begin(), errors.end());
     response->mutable_host()->MergeFrom(ToProto(core_->host, core_->quotas.total_bytes));

@@ -27,6 +27,7 @@ class FakeControl : public v1::Control::Service {
   absl::Notification drained;
   std::atomic<uint32_t> timeout_s{0};
   std::atomic<uint32_t> running{1};
+  std::atomic<uint32_t> unsent{0};
   std::atomic<int> questions{0};
   std::function<grpc::Status(int question)> answer;  // absent: always OK
 
@@ -41,6 +42,7 @@ class FakeControl : public v1::Control::Service {
                        v1::LoadInfo* load) override {
     drained.WaitForNotification();
     load->set_num_requests_running(running);
+    load->set_num_unsent_answers(unsent);
     load->set_draining(true);
     return answer == nullptr ? grpc::Status::OK : answer(++questions);
   }
@@ -121,6 +123,17 @@ TEST_F(DrainTest, AClientThatWasItselfStoppedDoesNotTakeTheServerForSilent) {
   options_.patience = absl::Milliseconds(1);
   const absl::Status status = RunDrainFor(5, [](int) { return grpc::Status::OK; });
   EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(DrainTest, AServerWhoseAnswersAreNotReadYetIsNotIdle) {
+  options_.patience = absl::Milliseconds(1);
+  control_.running = 0;
+  control_.unsent = 2;
+  ::testing::internal::CaptureStdout();
+  const absl::Status status = RunDrainFor(5, [](int) { return grpc::Status::OK; });
+  const std::string said = ::testing::internal::GetCapturedStdout();
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(said, HasSubstr("draining: 0 running, 0 waiting, 2 not read to the end\n"));
 }
 
 TEST_F(DrainTest, AQuestionThatWasNotAnsweredIsAskedAgain) {

@@ -114,6 +114,21 @@ TEST_F(UnreadAnswersTest, AnAdmittedGenerationHoldsAllThatItMayNeedAndThenWhatIt
   WaitUntilHeld(0, 0);
 }
 
+TEST_F(UnreadAnswersTest, AnAnswerCountsInTheLoadUntilItIsRead) {
+  Start(/*unread_answer_ms=*/3'600'000);
+  {
+    SilentClient client(server_->port());
+    client.Call("/bulkhead.v1.Generation/Generate", TextRequestOf("r").SerializeAsString());
+    const Submitted submitted = engine_.Next();
+    EXPECT_EQ(Load().num_unsent_answers(), 1U);
+    submitted.Finish(FinishReason::kEos, 0);
+    EXPECT_EQ(Load().num_unsent_answers(), 1U);
+  }
+  while (Load().num_unsent_answers() > 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
 TEST_F(UnreadAnswersTest, AStreamThatNobodyReadsIsCutWhenTheBudgetIsShort) {
   Start(/*unread_answer_ms=*/3'600'000);
   grpc::ClientContext context;
