@@ -92,8 +92,9 @@ absl::Status Coordinator::Submit(Request request, std::shared_ptr<RequestSink> s
   live->figures.max_tokens = live->request.stopping.max_tokens;
   live->request_id = live->request.request_id;
   live->sink = std::move(sink);
-  live->submitted_ns =
-      live->request.submitted_ns > 0 ? std::min(live->request.submitted_ns, now) : now;
+  live->submitted_ns = now;
+  live->arrived_ns = live->request.arrived_ns > 0 ? std::min(live->request.arrived_ns, now) : now;
+  live->figures.timings.prepare_ns = now - live->arrived_ns;
   live->figures.completion_tokens = static_cast<int64_t>(live->request.emitted.size());
   live->figures.resumed_tokens = live->figures.completion_tokens;
   if (live_.empty()) busy_since_ns_ = now;

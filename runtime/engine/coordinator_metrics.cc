@@ -30,8 +30,8 @@ EngineMetrics Coordinator::Metrics() const {
 
 RequestEnd Coordinator::MakeEnd(Live& live, EndCause cause, uint64_t now_ns) {
   RequestFigures& figures = live.figures;
-  figures.timings.total_ns = now_ns - live.submitted_ns;
-  if (!figures.admitted) figures.timings.queue_ns = figures.timings.total_ns;
+  figures.timings.total_ns = now_ns - live.arrived_ns;
+  if (!figures.admitted) figures.timings.queue_ns = now_ns - live.submitted_ns;
   metrics_.CountEnd(figures, EndKindOf(cause.status, cause.reason));
   RequestEnd end;
   end.status = std::move(cause.status);

@@ -30,7 +30,8 @@ struct Coordinator::EndCause {
 struct Coordinator::Live {
   std::string request_id;
   std::shared_ptr<RequestSink> sink;
-  uint64_t submitted_ns = 0;
+  uint64_t arrived_ns = 0;     // at the front end
+  uint64_t submitted_ns = 0;   // to the coordinator
   Request request;             // until started by the rank loop's thread
   SequenceId sequence_id = 0;  // rank loop's thread only; 0: not started
 
@@ -70,7 +71,7 @@ struct Coordinator::Active {
         min_tokens(request.stopping.min_tokens),
         text_bytes_to_skip(request.text_bytes_sent) {
     if (!request.time_limit_ms.has_value()) return;
-    time_limit_ns = live->submitted_ns + uint64_t{*request.time_limit_ms} * 1'000'000;
+    time_limit_ns = live->arrived_ns + uint64_t{*request.time_limit_ms} * 1'000'000;
   }
 
   // Call right before the first token, not earlier: a waiting request should hold little memory.
@@ -98,7 +99,7 @@ struct Coordinator::Active {
     if (!wants_embedding) return absl::OkStatus();
     return WithReason(absl::DeadlineExceededError(absl::StrCat(
                           "the embedding was not computed within the time_limit_ms of ",
-                          (*time_limit_ns - live->submitted_ns) / 1'000'000,
+                          (*time_limit_ns - live->arrived_ns) / 1'000'000,
                           "; give it more time, or try again when fewer requests are waiting")),
                       reason::kDeadline);
   }

@@ -276,9 +276,9 @@ void Coordinator::Deliver(std::vector<Delivery> deliveries) {
       figures.timings.preemptions = deliveries[i].preemptions;
       if (deliveries[i].delta.has_value() && !deliveries[i].delta->tokens.empty()) {
         const auto tokens = static_cast<int64_t>(deliveries[i].delta->tokens.size());
-        metrics_.CountTokens(figures, tokens, now - live.submitted_ns);
+        metrics_.CountTokens(figures, tokens, now - live.arrived_ns);
         if (figures.timings.first_token_ns == 0) {
-          figures.timings.first_token_ns = now - live.submitted_ns;
+          figures.timings.first_token_ns = now - live.arrived_ns;
         }
         figures.completion_tokens += tokens;
       }

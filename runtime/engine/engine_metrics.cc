@@ -116,14 +116,15 @@ void EngineMetrics::CountEnd(RequestFigures& request, EndKind kind) {
       kind == EndKind::kTimeLimit ? request.last_token_ns > 0 : request.admitted;
   if (is_computed) CountPrompt(request);
   const RequestTimings& times = request.timings;
+  const uint64_t begin_ns = times.prepare_ns + times.queue_ns;  // of the first step
   const uint64_t first_ns = times.first_token_ns;
   const int64_t generated = request.completion_tokens - request.resumed_tokens;
   e2e_seconds.Observe(Seconds(times.total_ns));
   queue_seconds.Observe(Seconds(times.queue_ns));
   if (first_ns > 0) {
     const uint64_t decode_ns = Between(first_ns, request.last_token_ns);
-    inference_seconds.Observe(Seconds(Between(times.queue_ns, request.last_token_ns)));
-    prefill_seconds.Observe(Seconds(Between(times.queue_ns, first_ns)));
+    inference_seconds.Observe(Seconds(Between(begin_ns, request.last_token_ns)));
+    prefill_seconds.Observe(Seconds(Between(begin_ns, first_ns)));
     decode_seconds.Observe(Seconds(decode_ns));
     if (generated > 1) {
       time_per_output_token_seconds.Observe(Seconds(decode_ns) /

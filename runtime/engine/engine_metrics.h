@@ -24,7 +24,7 @@ EndKind EndKindOf(const absl::Status& status, FinishReason reason);
 enum class PromptLane { kShort, kLong };
 inline constexpr int kNumPromptLanes = 2;
 
-// Of one request so far. Times are from its submission on.
+// Of one request so far. Times are from its arrival on.
 struct RequestFigures {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;      // of the prompt
@@ -42,7 +42,7 @@ struct EngineMetrics {
   explicit EngineMetrics(int64_t max_model_len);
 
   void CountStep(uint64_t tokens);
-  // Tokens were emitted `now_ns` after the submission; completion_tokens does not count them yet.
+  // Tokens were emitted `now_ns` after the arrival; completion_tokens does not count them yet.
   void CountTokens(RequestFigures& request, int64_t tokens, uint64_t now_ns);
   // After timings.total_ns is set. Times and lengths are counted of requests that finished.
   void CountEnd(RequestFigures& request, EndKind kind);

@@ -113,8 +113,8 @@ struct Request {
   // Not null: outlives the request, and gets the final norm's output of the prompt's last token,
   // [D], before the end. Nothing is generated (max_tokens 0).
   std::vector<float>* last_hidden_state = nullptr;
-  // When its call began, by the coordinator's clock; 0: at its submission.
-  uint64_t submitted_ns = 0;
+  // When it arrived at the front end, by the coordinator's clock; 0: at its submission.
+  uint64_t arrived_ns = 0;
   std::optional<uint32_t> time_limit_ms;  // since then; it ends at the next step border
   // Resume: generated tokens that the client already has, and how many bytes of their text.
   std::vector<TokenId> emitted;
@@ -156,11 +156,13 @@ struct StepCosts {
 };
 
 struct RequestTimings {
-  uint64_t queue_ns = 0;
-  uint64_t first_token_ns = 0;
-  uint64_t total_ns = 0;
+  uint64_t prepare_ns = 0;      // from the arrival to the submission
+  uint64_t queue_ns = 0;        // from the submission to the first step, or to an end before it
+  uint64_t first_token_ns = 0;  // from the arrival
+  uint64_t total_ns = 0;        // from the arrival
   int preemptions = 0;
-  // Part of total_ns - queue_ns, for all sequences in the batch: this one waited for it.
+  // Part of total_ns - prepare_ns - queue_ns, for all sequences in the batch: this one waited for
+  // it.
   StepCosts costs;
 };
 

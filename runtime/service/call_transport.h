@@ -25,17 +25,27 @@ inline int64_t SizeOf(const MessagePieces& pieces) {
   });
 }
 
+struct RequestOrigin {
+  // When all of it had arrived at the front end, by MonotonicNanos.
+  uint64_t arrived_ns = 0;
+  // The thread that starts the call is the text worker: all of its work is done there.
+  bool on_text_worker = false;
+};
+
 // A request that is not parsed yet. Used by one thread at a time.
 class CallRequest {
  public:
+  explicit CallRequest(const RequestOrigin& origin) : origin_(origin) {}
   virtual ~CallRequest() = default;
+  const RequestOrigin& origin() const { return origin_; }
   // As received.
   virtual size_t bytes() const = 0;
-  // The thread that starts the call is the text worker: all of its work is done there.
-  virtual bool is_on_text_worker() const { return false; }
   // Fills `message` and frees the bytes. INVALID_ARGUMENT (MALFORMED_REQUEST). Uses at most
   // kHeldPerTextByte (host_quotas.h) per byte.
   virtual absl::Status Parse(google::protobuf::Message& message) = 0;
+
+ private:
+  const RequestOrigin origin_;
 };
 
 // Thread-safe; each call returns at once. Not used after End.

@@ -3,14 +3,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/clock.h"
 #include "base/status.h"
 #include "runtime/service/refusal.h"
 
 namespace bulkhead {
 
 void EngineCall::Start(std::unique_ptr<CallRequest> request) {
-  begun_ns_ = static_cast<uint64_t>(MonotonicNanos());
+  arrived_ns_ = request->origin().arrived_ns;
   core_->calls.Begin(this, weak_from_this());
   const size_t bytes = request->bytes();
   const absl::Status refused = core_->WhyRefused(bytes);
@@ -18,7 +17,7 @@ void EngineCall::Start(std::unique_ptr<CallRequest> request) {
     request = nullptr;
     return Refuse(refused);
   }
-  const bool is_elsewhere = request->is_on_text_worker();
+  const bool is_elsewhere = request->origin().on_text_worker;
   if (is_elsewhere || bytes <= TextWorker::kLongMessageBytes) {
     return ParseAndBegin(std::move(request), is_elsewhere);
   }
@@ -117,7 +116,7 @@ absl::Status EngineCall::Submit(Build build) {
   build = nullptr;  // frees the message as well
   BH_ASSIGN_OR_RETURN(AnswerBudget::Hold hold,
                       core_->answers.Admit(MaxAnswerBytes(request, rules)));
-  request.submitted_ns = begun_ns_;
+  request.arrived_ns = arrived_ns_;
   {
     const absl::MutexLock lock(&mutex_);
     BH_RETURN_IF_ERROR(OverLocked());

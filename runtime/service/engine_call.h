@@ -64,7 +64,7 @@ class EngineCall : public Call,
 
   ServiceCore* const core_;
   CallTransport* const transport_;
-  uint64_t begun_ns_ = 0;  // constant once started
+  uint64_t arrived_ns_ = 0;  // constant once started
   absl::Mutex mutex_;
   // The engine accepted or refused the request; nothing is sent before.
   bool settled_ ABSL_GUARDED_BY(mutex_) = false;

@@ -74,7 +74,7 @@ absl::StatusOr<EngineCall::Parsed> GenerateCall::Parse(CallRequest& request) {
 
 bool GenerateCall::HasHadItsTime(const v1::GenerateRequest& message) const {
   const uint64_t limit_ns = uint64_t{message.time_limit_ms()} * 1'000'000;
-  return limit_ns > 0 && static_cast<uint64_t>(MonotonicNanos()) >= begun_ns_ + limit_ns;
+  return limit_ns > 0 && static_cast<uint64_t>(MonotonicNanos()) >= arrived_ns_ + limit_ns;
 }
 
 void GenerateCall::TakeMeasure(const Request& request, const RequestRules& rules) {

@@ -14,7 +14,7 @@ void LocalCall::Start(std::unique_ptr<CallRequest> request) {
     request = nullptr;
     return End(refused);
   }
-  if (kind_ == Kind::kControl || request->is_on_text_worker() ||
+  if (kind_ == Kind::kControl || request->origin().on_text_worker ||
       bytes <= TextWorker::kLongTextBytes) {
     return RespondAndEnd(*request);
   }

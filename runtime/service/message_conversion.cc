@@ -46,6 +46,7 @@ v1::Finished ToProto(const RequestEnd& end, int prompt_tokens) {
   out.mutable_usage()->set_prompt_tokens(prompt_tokens);
   out.mutable_usage()->set_completion_tokens(end.completion_tokens);
   out.mutable_usage()->set_cached_prompt_tokens(end.cached_prompt_tokens);
+  out.mutable_timings()->set_prepare_ns(end.timings.prepare_ns);
   out.mutable_timings()->set_queue_ns(end.timings.queue_ns);
   out.mutable_timings()->set_first_token_ns(end.timings.first_token_ns);
   out.mutable_timings()->set_total_ns(end.timings.total_ns);

@@ -12,13 +12,12 @@ namespace bulkhead {
 class MessageRequest final : public CallRequest {
  public:
   template <typename Message>
-  MessageRequest(Message message, bool on_text_worker)
-      : bytes_(message.ByteSizeLong()),
-        on_text_worker_(on_text_worker),
+  MessageRequest(Message message, const RequestOrigin& origin)
+      : CallRequest(origin),
+        bytes_(message.ByteSizeLong()),
         message_(std::make_unique<Message>(std::move(message))) {}
 
   size_t bytes() const override { return bytes_; }
-  bool is_on_text_worker() const override { return on_text_worker_; }
   absl::Status Parse(google::protobuf::Message& message) override {
     message.GetReflection()->Swap(&message, message_.get());
     message_ = nullptr;
@@ -27,7 +26,6 @@ class MessageRequest final : public CallRequest {
 
  private:
   const size_t bytes_;
-  const bool on_text_worker_;
   std::unique_ptr<google::protobuf::Message> message_;
 };
 

@@ -98,7 +98,7 @@ class ServeBenchTest(unittest.TestCase):
         self.assertEqual(split["count"], 80)
         for part in ("prefill", "decode"):
             self.assertGreater(split[part]["value"], 0, part)
-        parts = sum(split[p]["value"] for p in ("client_wait", "queue", "prefill", "decode", "network"))
+        parts = sum(split[p]["value"] for p in ("client_wait", "prepare", "queue", "prefill", "decode", "network"))
         ends = [1e3 * (r["end_s"] - r["scheduled_s"]) for r in self.requests()]
         self.assertAlmostEqual(parts, sum(ends) / len(ends), delta=0.01 * parts)
         spent = {name: part["value"] for name, part in split["of_prefill_and_decode"].items()}

@@ -26,7 +26,7 @@ def written():
         requests.append({"run": 0, "index": i, "outcome": "completed", "scheduled_s": 0.1 * i, "sent_s": 0.1 * i + 0.01,
                          "lag_s": 0, "end_s": 0.1 * i + 0.16, "prompt_tokens": 9, "cached_prompt_tokens": 0,
                          "completion_tokens": 3, "arrivals": [[0.1 * i + 0.11, 1], [0.1 * i + 0.15, 2]],
-                         "server_ms": {"queue": 10, "prefill": 80, "decode": 40, "preemptions": 0, "collective": 30,
+                         "server_ms": {"prepare": 1, "queue": 10, "prefill": 80, "decode": 40, "preemptions": 0, "collective": 30,
                                        "sampling": 2}})
     requests[7].update(outcome="failed", error={"code": "RESOURCE_EXHAUSTED", "reason": "QUEUE_FULL",
                                                 "message": "the queue is \"full\""})

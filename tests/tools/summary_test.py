@@ -13,7 +13,7 @@ def one_request(**more):
     return compact({"run": 0, "index": 0, "outcome": "completed", "scheduled_s": 1.0, "sent_s": 1.1, "lag_s": 0,
                     "end_s": 2.01, "prompt_tokens": 40, "cached_prompt_tokens": 0, "completion_tokens": 5,
                     "arrivals": [[1.5, 1], [1.8, 3], [2.0, 1]],
-                    "server_ms": {"queue": 50, "prefill": 300, "decode": 500, "preemptions": 2}, **more})
+                    "server_ms": {"prepare": 20, "queue": 50, "prefill": 300, "decode": 500, "preemptions": 2}, **more})
 
 
 def summary_of(requests, duration_s, **limits):
@@ -94,8 +94,8 @@ class SummaryTest(unittest.TestCase):
     def test_the_time_split_leaves_the_rest_to_the_network(self):
         split = summary_of([one_request()], 2.01)["split"]
         self.assertEqual(split["count"], 1)
-        for name, expected in (("client_wait", 100), ("queue", 50), ("prefill", 300), ("decode", 500),
-                               ("network", 60)):  # 910 from sending to the end - 850
+        for name, expected in (("client_wait", 100), ("prepare", 20), ("queue", 50), ("prefill", 300),
+                               ("decode", 500), ("network", 40)):  # 910 from sending to the end - 870
             self.assertAlmostEqual(split[name]["value"], expected)
 
     def test_prefill_and_decode_are_cut_into_what_they_were_spent_on(self):

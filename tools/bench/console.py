@@ -103,9 +103,10 @@ def _split(ours, table):
     if split["count"] == 0:
         return
     table.title("Where the Time Went (means)")
-    for row, name in (("Waiting in the client (ms):", "client_wait"), ("Server: queue (ms):", "queue"),
+    for row, name in (("Waiting in the client (ms):", "client_wait"),
+                      ("Server: tokenising, forms (ms):", "prepare"), ("Server: queue (ms):", "queue"),
                       ("Server: prefill (ms):", "prefill"), ("Server: decode (ms):", "decode"),
-                      ("Network, gRPC, tokenising (ms):", "network")):
+                      ("Network, gRPC (ms):", "network")):
         table.row(row, float(split[name]["value"]))
     table.title("Of Prefill and Decode (means)")
     for row, name in (("Model and scheduling (ms):", "computing"), ("Collectives (ms):", "collective"),

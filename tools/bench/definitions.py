@@ -52,10 +52,11 @@ throughputs resample 20 equal slices of each run.
 The steady window of a run goes from its first end to its last arrival: neither filling up
 nor emptying counts. It needs 20 requests, and a quarter of all.
 
-Where the time went: queue, prefill and decode are the server's, on rank 0's clock
-(submitted, first scheduled, first token, end); network is what remains of the client's time
-from sending to the end, gRPC and tokenising the prompt included. These four and the wait in
-the client add up to e2el.
+Where the time went: prepare, queue, prefill and decode are the server's, on rank 0's clock
+(arrived, submitted to the engine, first scheduled, first token, end): prepare is parsing,
+tokenising the prompt and compiling the form of a structured output. Network is what remains
+of the client's time from sending to the end, gRPC included. These five and the wait in the
+client add up to e2el.
 
 Collectives, sampling, detokenising and computing (the model, scheduling) are another cut of
 prefill + decode, and add up to it: what rank 0 spent between the request's first scheduling

@@ -8,6 +8,7 @@ from bench.records import (chunk_gaps, completed, first_token, has_limits, inter
 SLICES = 20  # of a run, for the interval of its throughput
 LEAST_STEADY_REQUESTS = 20
 LEAST_STEADY_SHARE = 0.25  # of the requests that completed
+ON_SERVER = ("prepare", "queue", "prefill", "decode")  # of a request's time, in order
 
 
 def latencies(requests, percents):
@@ -42,17 +43,17 @@ def time_split(requests):
         server = request.get("server_ms")
         if server is None:
             continue
-        for name in ("queue", "prefill", "decode"):
+        for name in ON_SERVER:
             parts[name].append(server[name])
         parts["client_wait"].append(1e3 * (request["sent_s"] - request["scheduled_s"]))
-        parts["network"].append(1e3 * (request["end_s"] - request["sent_s"]) - server["queue"] - server["prefill"]
-                                - server["decode"])
+        parts["network"].append(1e3 * (request["end_s"] - request["sent_s"])
+                                - sum(server[name] for name in ON_SERVER))
         spent = {name: server[name] for name in ("collective", "sampling", "detokenise") if name in server}
         for name, value in spent.items():
             parts[name].append(value)
         parts["computing"].append(server["prefill"] + server["decode"] - sum(spent.values()))
     split = {"count": len(parts["queue"])}
-    for name in ("client_wait", "queue", "prefill", "decode", "network"):
+    for name in ("client_wait", *ON_SERVER, "network"):
         split[name] = mean_of(parts[name])
     split["of_prefill_and_decode"] = {"computing": mean_of(parts["computing"])}
     for name in ("collective", "sampling", "detokenise"):

@@ -108,9 +108,10 @@ class LoadGenerator::Call {
     if (!finished.has_timings()) return;
     const v1::Timings& timings = finished.timings();
     ServerTimes times;
+    times.prepare_s = static_cast<double>(timings.prepare_ns()) / kNsPerS;
     times.queue_s = static_cast<double>(timings.queue_ns()) / kNsPerS;
     if (const uint64_t first_ns = timings.first_token_ns(); first_ns > 0) {
-      times.prefill_s = static_cast<double>(first_ns) / kNsPerS - times.queue_s;
+      times.prefill_s = static_cast<double>(first_ns) / kNsPerS - times.prepare_s - times.queue_s;
       times.decode_s = static_cast<double>(timings.total_ns() - first_ns) / kNsPerS;
     }
     times.preemptions = static_cast<int>(timings.preemptions());

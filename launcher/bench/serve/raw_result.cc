@@ -165,7 +165,8 @@ std::string RequestsJsonLines(const std::vector<RunRecord>& runs) {
             {"code", request.code}, {"reason", request.reason}, {"message", request.message}};
       }
       if (request.server.has_value()) {
-        json["server_ms"] = {{"queue", kMsPerS * request.server->queue_s},
+        json["server_ms"] = {{"prepare", kMsPerS * request.server->prepare_s},
+                             {"queue", kMsPerS * request.server->queue_s},
                              {"prefill", kMsPerS * request.server->prefill_s},
                              {"decode", kMsPerS * request.server->decode_s},
                              {"preemptions", request.server->preemptions}};

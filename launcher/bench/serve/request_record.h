@@ -17,6 +17,7 @@ struct TokenArrival {
 
 // Where a request's time went, on rank 0's clock.
 struct ServerTimes {
+  double prepare_s = 0;  // arrived until submitted to the engine
   double queue_s = 0;    // submitted until first scheduled
   double prefill_s = 0;  // first scheduled until the first token
   double decode_s = 0;   // first token until the end

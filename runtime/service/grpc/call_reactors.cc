@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "runtime/service/grpc/raw_message.h"
 #include "runtime/service/grpc/status_conversion.h"
 
@@ -14,7 +15,9 @@ namespace {
 
 class RawRequest final : public CallRequest {
  public:
-  explicit RawRequest(const grpc::ByteBuffer* request) : buffer_(TakeRequest(request)) {}
+  explicit RawRequest(const grpc::ByteBuffer* request)
+      : CallRequest({.arrived_ns = static_cast<uint64_t>(MonotonicNanos())}),
+        buffer_(TakeRequest(request)) {}
   size_t bytes() const override { return buffer_.Length(); }
   absl::Status Parse(google::protobuf::Message& message) override {
     return ParseRequest(buffer_, message);

@@ -137,10 +137,10 @@ void VllmGenerateCall::Start(std::unique_ptr<CallRequest> request) {
     request = nullptr;
     return Refuse(refused);
   }
-  if (bytes <= TextWorker::kLongMessageBytes) return Begin(*request, /*on_text_worker=*/false);
+  if (bytes <= TextWorker::kLongMessageBytes) return Begin(*request, request->origin());
   refused = core_->text_worker.Post(
       bytes, [self = shared_from_this(), taken = std::shared_ptr<CallRequest>(std::move(request))] {
-        self->Begin(*taken, /*on_text_worker=*/true);
+        self->Begin(*taken, {taken->origin().arrived_ns, /*on_text_worker=*/true});
       });
   if (!refused.ok()) Refuse(refused);
 }
@@ -155,11 +155,11 @@ void VllmGenerateCall::Refuse(const absl::Status& why) {
   transport_->End(why, std::nullopt);
 }
 
-void VllmGenerateCall::Begin(CallRequest& request, bool on_text_worker) {
+void VllmGenerateCall::Begin(CallRequest& request, const RequestOrigin& origin) {
   std::optional<VllmGeneration> generation;
   const absl::Status made = MakeChoices(request, generation);
   if (!made.ok()) return Refuse(made);
-  StartChoices(*std::move(generation), on_text_worker);
+  StartChoices(*std::move(generation), origin);
 }
 
 absl::Status VllmGenerateCall::MakeChoices(CallRequest& request,
@@ -191,7 +191,7 @@ absl::Status VllmGenerateCall::MakeChoices(CallRequest& request,
 
 // One copy of the request at a time: a long one is parsed in the text worker, and the engine has it
 // when Start returns.
-void VllmGenerateCall::StartChoices(VllmGeneration generation, bool on_text_worker) {
+void VllmGenerateCall::StartChoices(VllmGeneration generation, const RequestOrigin& origin) {
   const auto self = shared_from_this();
   const std::string id = generation.request.request_id().empty() && generation.n > 1
                              ? core_->NewRequestId()
@@ -212,7 +212,7 @@ void VllmGenerateCall::StartChoices(VllmGeneration generation, bool on_text_work
     if (n > 1) request.set_request_id(VllmChoiceId(id, i));
     if (has_seed) request.mutable_sampling()->set_seed(seed + static_cast<uint64_t>(i));
     Choice& choice = *choices_[i];
-    choice.call().Start(std::make_unique<MessageRequest>(std::move(request), on_text_worker));
+    choice.call().Start(std::make_unique<MessageRequest>(std::move(request), origin));
     bool stops = false, deadline_passed = false;
     {
       const absl::MutexLock lock(&mutex_);

@@ -41,9 +41,9 @@ class VllmGenerateCall final : public Call, public std::enable_shared_from_this<
     bool is_last = false;  // of its choice
   };
 
-  void Begin(CallRequest& request, bool on_text_worker);
+  void Begin(CallRequest& request, const RequestOrigin& origin);
   absl::Status MakeChoices(CallRequest& request, std::optional<VllmGeneration>& generation);
-  void StartChoices(VllmGeneration generation, bool on_text_worker);
+  void StartChoices(VllmGeneration generation, const RequestOrigin& origin);
   void Refuse(const absl::Status& why);
 
   // From the choices.

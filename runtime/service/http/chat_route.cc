@@ -44,7 +44,7 @@ absl::Status Chat(const HttpContext& context, const ExchangePointer& exchange,
       AnswerFrame(job.id, "chat.completion", chat.now_unix_s, chat.model, job.options),
       AnswerFrame(job.id, "chat.completion.chunk", chat.now_unix_s, chat.model, job.options),
       job.options, std::move(chat.output), chat.tokenizer, job.options.n);
-  RunGeneration(context, std::move(job), exchange, parsed.on_text_worker);
+  RunGeneration(context, std::move(job), exchange, parsed.origin);
   return absl::OkStatus();
 }
 
@@ -72,7 +72,7 @@ absl::StatusOr<ChatJob> MakeChatJob(const HttpContext& context, absl::string_vie
   BH_RETURN_IF_ERROR(CheckNames(request.common, rules));
   BH_ASSIGN_OR_RETURN(
       const std::string prompt,
-      RenderedPrompt(*chats, request.chat, context.core->quotas, parsed.on_text_worker));
+      RenderedPrompt(*chats, request.chat, context.core->quotas, parsed.origin.on_text_worker));
   ChatJob made;
   GenerationJob& job = made.job;
   job.prompt_field = "messages";

@@ -33,7 +33,7 @@ absl::Status Complete(const HttpContext& context, const ExchangePointer& exchang
   job.format = std::make_unique<CompletionFormat>(
       AnswerFrame(job.id, "text_completion", absl::ToUnixSeconds(absl::Now()), model, job.options),
       job.options, rules.tokenizer, job.num_choices());
-  RunGeneration(context, std::move(job), exchange, parsed.on_text_worker);
+  RunGeneration(context, std::move(job), exchange, parsed.origin);
   return absl::OkStatus();
 }
 

@@ -79,7 +79,7 @@ absl::Status Embed(const HttpContext& context, const ExchangePointer& exchange,
       job.options.model.empty() ? rules.served_model_names.front() : job.options.model;
   job.format =
       std::make_unique<EmbeddingFormat>(job.id, absl::ToUnixSeconds(absl::Now()), model, options);
-  RunGeneration(context, std::move(job), exchange, parsed.on_text_worker);
+  RunGeneration(context, std::move(job), exchange, parsed.origin);
   return absl::OkStatus();
 }
 

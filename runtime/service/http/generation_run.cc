@@ -27,7 +27,7 @@ class GenerationRun final : public std::enable_shared_from_this<GenerationRun> {
   GenerationRun(const HttpContext& context, GenerationJob job, ExchangePointer exchange)
       : context_(context), job_(std::move(job)), exchange_(std::move(exchange)) {}
 
-  void Start(bool on_text_worker);
+  void Start(const RequestOrigin& origin);
 
  private:
   // The transport of one call. Whatever it is told goes on to the front end's thread.
@@ -112,7 +112,7 @@ v1::GenerateRequest GenerationRun::RequestOf(int choice) const {
   return request;
 }
 
-void GenerationRun::Start(bool on_text_worker) {
+void GenerationRun::Start(const RequestOrigin& origin) {
   self_ = shared_from_this();
   ServiceCore* const core = context_.core;
   const int num = job_.num_choices();
@@ -128,7 +128,7 @@ void GenerationRun::Start(bool on_text_worker) {
   const auto run = shared_from_this();
   exchange_->Post([run] { run->exchange_->WhenGone([run] { run->OnGone(); }); });
   for (int i = 0; i < num; ++i) {
-    choices_[i]->call->Start(std::make_unique<MessageRequest>(RequestOf(i), on_text_worker));
+    choices_[i]->call->Start(std::make_unique<MessageRequest>(RequestOf(i), origin));
   }
   job_.prompts = {};
   job_.claim.GiveBack();
@@ -351,13 +351,14 @@ absl::Status CheckChoices(const SchedulerLimits& limits, const GenerationJob& jo
 }
 
 void RunGeneration(const HttpContext& context, GenerationJob job, const ExchangePointer& exchange,
-                   bool on_text_worker) {
+                   const RequestOrigin& origin) {
   const size_t bytes = SharedTextBytes(job) + (job.num_choices() > 1 ? BadWordBytes(job) : 0);
   absl::Status status = context.core->WhyFull();
-  if (status.ok() && !on_text_worker && bytes > TextWorker::kLongTextBytes) {
+  if (status.ok() && !origin.on_text_worker && bytes > TextWorker::kLongTextBytes) {
     const auto taken = std::make_shared<GenerationJob>(std::move(job));
-    status = context.core->text_worker.Post(bytes, [&context, taken, exchange] {
-      RunGeneration(context, std::move(*taken), exchange, /*on_text_worker=*/true);
+    status = context.core->text_worker.Post(bytes, [&context, taken, exchange, origin] {
+      RunGeneration(context, std::move(*taken), exchange,
+                    {origin.arrived_ns, /*on_text_worker=*/true});
     });
     if (status.ok()) return;
   } else if (status.ok()) {
@@ -367,7 +368,7 @@ void RunGeneration(const HttpContext& context, GenerationJob job, const Exchange
   if (!status.ok()) {
     return exchange->Post([&context, exchange, status] { AnswerError(context, exchange, status); });
   }
-  std::make_shared<GenerationRun>(context, std::move(job), exchange)->Start(on_text_worker);
+  std::make_shared<GenerationRun>(context, std::move(job), exchange)->Start(origin);
 }
 
 }  // namespace bulkhead

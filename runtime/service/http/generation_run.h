@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/engine/scheduler_limits.h"
+#include "runtime/service/call_transport.h"
 #include "runtime/service/http/answer_format.h"
 #include "runtime/service/http/http_exchange.h"
 #include "runtime/service/http/routes.h"
@@ -31,9 +32,8 @@ struct GenerationJob {
 // INVALID_ARGUMENT for more choices than may ever run and wait at once.
 absl::Status CheckChoices(const SchedulerLimits& limits, const GenerationJob& job);
 
-// Any thread. `on_text_worker`: the thread is the text worker. A text that n choices share is
-// tokenised once, a long one there.
+// Any thread. A text that n choices share is tokenised once, a long one on the text worker.
 void RunGeneration(const HttpContext& context, GenerationJob job, const ExchangePointer& exchange,
-                   bool on_text_worker);
+                   const RequestOrigin& origin);
 
 }  // namespace bulkhead

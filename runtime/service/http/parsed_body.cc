@@ -6,12 +6,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/log.h"
 
 namespace bulkhead {
 namespace {
 
-absl::Status ParseAndServe(HttpRequest& request, bool on_text_worker,
+absl::Status ParseAndServe(HttpRequest& request, const RequestOrigin& origin,
                            const std::function<absl::Status(ParsedRequest)>& serve) {
   absl::StatusOr<Json> body = ParseBody(request.body);
   request.body = std::string();
@@ -19,7 +20,7 @@ absl::Status ParseAndServe(HttpRequest& request, bool on_text_worker,
   // The JSON library throws where a member is of another type than was asked for: our bug, which is
   // not to end the group.
   try {
-    return serve({*std::move(body), std::move(request.claim), on_text_worker});
+    return serve({*std::move(body), std::move(request.claim), origin});
   } catch (const std::exception& error) {
     const std::string what = absl::StrCat("a bug in reading ", request.path, ": ", error.what());
     BH_LOG(kError) << what;
@@ -31,10 +32,12 @@ absl::Status ParseAndServe(HttpRequest& request, bool on_text_worker,
 
 void ServeParsed(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange,
                  std::function<absl::Status(ParsedRequest parsed)> serve) {
+  const auto arrived_ns = static_cast<uint64_t>(MonotonicNanos());
   const size_t bytes = request.body.size();
   auto taken = std::make_shared<HttpRequest>(std::move(request));
-  const auto work = [&context, exchange, taken, serve = std::move(serve)](bool on_text_worker) {
-    const absl::Status status = ParseAndServe(*taken, on_text_worker, serve);
+  const auto work = [&context, exchange, taken, arrived_ns, serve = std::move(serve)](bool posted) {
+    const absl::Status status =
+        ParseAndServe(*taken, {arrived_ns, /*on_text_worker=*/posted}, serve);
     if (status.ok()) return;
     exchange->Post([&context, exchange, status] { AnswerError(context, exchange, status); });
   };

@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "runtime/service/call_transport.h"
 #include "runtime/service/http/json_fields.h"
 #include "runtime/service/http/routes.h"
 
@@ -12,7 +13,7 @@ namespace bulkhead {
 struct ParsedRequest {
   Json body;
   BodyClaim claim;  // of what is made from the body
-  bool on_text_worker = false;
+  RequestOrigin origin;
 };
 
 // `serve` answers; what it returns is answered as an error.

@@ -36,7 +36,7 @@ absl::Status Respond(const HttpContext& context, const ExchangePointer& exchange
   job.format =
       std::make_unique<ResponsesFormat>(job.id.substr(5), std::move(head), std::move(hold),
                                         job.options, std::move(chat.output), chat.tokenizer);
-  RunGeneration(context, std::move(job), exchange, parsed.on_text_worker);
+  RunGeneration(context, std::move(job), exchange, parsed.origin);
   return absl::OkStatus();
 }
 

@@ -74,11 +74,11 @@ class OneCall final : public CallTransport, public std::enable_shared_from_this<
 
 template <typename Message>
 absl::Status RunOne(const HttpContext& context, const ExchangePointer& exchange, Message message,
-                    bool on_text_worker, OneCall::ToJson to_json,
+                    const RequestOrigin& origin, OneCall::ToJson to_json,
                     const std::function<std::shared_ptr<Call>(CallTransport*)>& make) {
   BH_RETURN_IF_ERROR(context.core->TakeCalls(1));
   const auto one = std::make_shared<OneCall>(context, exchange, std::move(to_json));
-  one->Start(make(one.get()), std::make_unique<MessageRequest>(std::move(message), on_text_worker));
+  one->Start(make(one.get()), std::make_unique<MessageRequest>(std::move(message), origin));
   return absl::OkStatus();
 }
 
@@ -121,7 +121,7 @@ absl::Status Tokenized(const HttpContext& context, const ExchangePointer& exchan
   std::optional<std::string> prompt;
   std::optional<bool> add_special, token_texts;
   if (fields.Find("messages") != nullptr) {
-    BH_ASSIGN_OR_RETURN(prompt, ConversationText(context, fields, parsed.on_text_worker));
+    BH_ASSIGN_OR_RETURN(prompt, ConversationText(context, fields, parsed.origin.on_text_worker));
     add_special = false;
   } else {
     BH_RETURN_IF_ERROR(fields.Read("prompt", &prompt));
@@ -147,7 +147,7 @@ absl::Status Tokenized(const HttpContext& context, const ExchangePointer& exchan
         out.Add("]}");
         return out;
       };
-  return RunOne(context, exchange, std::move(message), parsed.on_text_worker, to_json,
+  return RunOne(context, exchange, std::move(message), parsed.origin, to_json,
                 [core = context.core](CallTransport* transport) {
                   return std::make_shared<LocalCall>(core, transport, LocalCall::Kind::kWork,
                                                      Tokenize);
@@ -173,7 +173,7 @@ absl::Status Detokenized(const HttpContext& context, const ExchangePointer& exch
     out.Add("\"}");
     return out;
   };
-  return RunOne(context, exchange, std::move(message), parsed.on_text_worker, to_json,
+  return RunOne(context, exchange, std::move(message), parsed.origin, to_json,
                 [core = context.core](CallTransport* transport) {
                   return std::make_shared<LocalCall>(core, transport, LocalCall::Kind::kWork,
                                                      Detokenize);
@@ -235,7 +235,7 @@ absl::Status Scored(const HttpContext& context, const ExchangePointer& exchange,
   const std::string id = absl::StrCat("score-", context.core->NewRequestId());
   message.set_request_id(id);
   return RunOne(
-      context, exchange, std::move(message), parsed.on_text_worker,
+      context, exchange, std::move(message), parsed.origin,
       [id, name = model.value_or(parts->rules.served_model_names.front())](
           const std::shared_ptr<const std::string>& answer) { return ScoreJson(id, name, answer); },
       [core = context.core](CallTransport* transport) {

@@ -15,7 +15,8 @@ void AddEngine(const MetricsReading& reading, FamilyList& list) {
   list.Gauge("bulkhead_last_step_age_seconds",
              "Since a step ended while requests are there; 0 without requests")
       .Add(engine.last_step_age_s);
-  list.Gauge("bulkhead_queue_oldest_age_seconds", "The longest wait of a request that never ran")
+  list.Gauge("bulkhead_queue_oldest_age_seconds",
+             "The longest wait in the engine of a request that never ran")
       .Add(engine.oldest_waiting_s);
   list.Gauge("bulkhead_waiting_tokens", "Tokens of waiting requests")
       .Add(load.num_waiting_tokens());
@@ -32,7 +33,7 @@ void AddEngine(const MetricsReading& reading, FamilyList& list) {
                "Prompt tokens in steps; those recomputed after a preemption count again")
       .Add(load.prompt_tokens_total());
   list.Histogram("bulkhead_time_to_first_token_seconds",
-                 "From the submission to the first token, by the queue of the prompt")
+                 "From the request's arrival to the first token, by the queue of the prompt")
       .Add(engine.first_token_by_lane[static_cast<int>(PromptLane::kShort)], {{"lane", "short"}})
       .Add(engine.first_token_by_lane[static_cast<int>(PromptLane::kLong)], {{"lane", "long"}});
 }

@@ -85,16 +85,18 @@ void AddDrafts(const EngineMetrics& engine, FamilyList& list) {
 void AddHistograms(const EngineMetrics& engine, FamilyList& list) {
   list.Histogram("vllm:iteration_tokens_total", "Tokens computed in a step")
       .Add(engine.iteration_tokens);
-  list.Histogram("vllm:time_to_first_token_seconds", "From the submission to the first token")
+  list.Histogram("vllm:time_to_first_token_seconds",
+                 "From the request's arrival to the first token")
       .Add(engine.first_token_seconds);
   list.Histogram("vllm:inter_token_latency_seconds", "Between two tokens of a request")
       .Add(engine.inter_token_seconds);
   list.Histogram("vllm:request_time_per_output_token_seconds",
                  "Mean time between a request's tokens")
       .Add(engine.time_per_output_token_seconds);
-  list.Histogram("vllm:e2e_request_latency_seconds", "From the submission to the end")
+  list.Histogram("vllm:e2e_request_latency_seconds", "From the request's arrival to the end")
       .Add(engine.e2e_seconds);
-  list.Histogram("vllm:request_queue_time_seconds", "From the submission to the first step")
+  list.Histogram("vllm:request_queue_time_seconds",
+                 "From the submission to the engine to the first step")
       .Add(engine.queue_seconds);
   list.Histogram("vllm:request_inference_time_seconds", "From the first step to the last token")
       .Add(engine.inference_seconds);

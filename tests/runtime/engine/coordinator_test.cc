@@ -310,49 +310,6 @@ TEST_F(CoordinatorTest, StepThatFailsEndsEveryRequestWithItsStatus) {
   EXPECT_EQ(status_.code(), absl::StatusCode::kInternal);
 }
 
-TEST_F(CoordinatorTest, TimingsCountFromSubmission) {
-  Begin();
-  coordinator_->SetServing();
-  const auto sink = Submit(ToyRequest(4, 3));
-  runner_->WaitUntilBegun(1);
-  now_ns_ += 500;
-  runner_->Allow(1);
-  runner_->WaitUntilBegun(2);
-  now_ns_ += 200;
-  runner_->Allow(kAll);
-  const RequestEnd end = sink->WaitForEnd();
-  EXPECT_EQ(end.timings.queue_ns, 0);
-  EXPECT_EQ(end.timings.first_token_ns, 500);
-  EXPECT_EQ(end.timings.total_ns, 700);
-}
-
-TEST_F(CoordinatorTest, CostsAreThoseBetweenTheFirstSchedulingAndTheEnd) {
-  Begin();
-  coordinator_->SetServing();
-  const auto sink = Submit(ToyRequest(4, 3, 1));
-  runner_->WaitUntilBegun(1);
-  collective_ns_ += 50;
-  sampling_ns_ += 7;
-  tokenizer_.SetDelay(10);
-  runner_->Allow(1);
-  runner_->WaitUntilBegun(2);
-  const auto late = Submit(ToyRequest(5, 3, 2));
-  runner_->Allow(2);
-  runner_->WaitUntilBegun(3);  // the other one's first
-  collective_ns_ += 20;
-  runner_->Allow(kAll);
-  const RequestEnd end = sink->WaitForEnd();
-  EXPECT_EQ(end.timings.costs.collective_ns, 70);
-  EXPECT_EQ(end.timings.costs.sampling_ns, 7);
-  const RequestEnd late_end = late->WaitForEnd();
-  EXPECT_EQ(late_end.timings.costs.collective_ns, 20);
-  EXPECT_EQ(late_end.timings.costs.sampling_ns, 0);
-  // Its own three tokens, and the other one's last, from its first step.
-  EXPECT_EQ(end.timings.costs.text_ns, 40);
-  EXPECT_EQ(late_end.timings.costs.text_ns, 40);
-  EXPECT_GE(late_end.timings.total_ns, late_end.timings.queue_ns + 40);
-}
-
 TEST_F(CoordinatorTest, EndTellsWhatOfThePromptWasCached) {
   SchedulerLimits limits = ToyLimits();
   limits.prefix_caching = true;

@@ -93,6 +93,30 @@ TEST_F(TimeLimitTest, ATimeLimitPassesInTheQueueToo) {
   EXPECT_EQ(metrics.request_computed_prompt_tokens.sum(), 5);
 }
 
+TEST_F(TimeLimitTest, ATimeLimitCountsFromTheArrival) {
+  SchedulerLimits limits = ToyLimits();
+  limits.max_num_seqs = 1;
+  Begin(limits);
+  coordinator_->SetServing();
+  now_ns_ = 50'000'000;
+  const auto runs = Submit(ToyRequest(5, 20));
+  Request request = ToyRequest(5, 20, 1);
+  request.time_limit_ms = 10;
+  request.arrived_ns = 44'000'000;
+  const auto waits = Submit(std::move(request));
+  runner_->Allow(1);
+  runs->WaitForTokens(1);
+  now_ns_ += 4'000'000;
+  runner_->Allow(2);
+  const RequestEnd end = waits->WaitForEnd();
+  EXPECT_EQ(end.reason, FinishReason::kTimeLimit);
+  EXPECT_EQ(end.timings.prepare_ns, 6'000'000);
+  EXPECT_EQ(end.timings.queue_ns, 4'000'000);
+  EXPECT_EQ(end.timings.total_ns, 10'000'000);
+  runner_->Allow(kAll);
+  EXPECT_TRUE(runs->WaitForEnd().status.ok());
+}
+
 TEST_F(TimeLimitTest, AnEmbeddingThatIsNotThereAtItsTimeLimitIsAnError) {
   SchedulerLimits limits = ToyLimits();
   limits.max_num_seqs = 1;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "base/clock.h"
 #include "runtime/service/call_transport.h"
 #include "runtime/service/service_core.h"
 #include "tests/runtime/service/fake_engine.h"
@@ -27,11 +28,16 @@ inline std::string Joined(const MessagePieces& pieces) {
   return all;
 }
 
+inline RequestOrigin ArrivedNow() {
+  return {.arrived_ns = static_cast<uint64_t>(MonotonicNanos())};
+}
+
 // A front end that has parsed its client's message already.
 class ParsedRequest final : public CallRequest {
  public:
-  explicit ParsedRequest(const google::protobuf::Message& message)
-      : bytes_(message.SerializeAsString()) {}
+  explicit ParsedRequest(const google::protobuf::Message& message,
+                         RequestOrigin origin = ArrivedNow())
+      : CallRequest(origin), bytes_(message.SerializeAsString()) {}
   size_t bytes() const override { return bytes_.size(); }
   absl::Status Parse(google::protobuf::Message& message) override {
     message.ParseFromString(bytes_);

@@ -20,7 +20,7 @@ RequestRecord RequestOf(int index) {
   request.arrivals = {{1.5, 1}, {1.8, 2}};
   request.end_s = 2;
   request.outcome = RequestOutcome::kCompleted;
-  request.server = ServerTimes{0.01, 0.08, 0.04, 1, 0.03, 0.002, std::nullopt};
+  request.server = ServerTimes{0.005, 0.01, 0.08, 0.04, 1, 0.03, 0.002, std::nullopt};
   return request;
 }
 
@@ -39,6 +39,7 @@ TEST(RawResultTest, EveryRequestIsALine) {
   EXPECT_EQ(requests[0]["sent_s"], 1.1);
   EXPECT_EQ(requests[0]["arrivals"], json({{1.5, 1}, {1.8, 2}}));
   EXPECT_FALSE(requests[0].contains("error"));
+  EXPECT_EQ(requests[0]["server_ms"]["prepare"], 5);
   EXPECT_EQ(requests[0]["server_ms"]["prefill"], 80);
   EXPECT_EQ(requests[0]["server_ms"]["collective"], 30);
   EXPECT_FALSE(requests[0]["server_ms"].contains("detokenise"));  // the server did not say

@@ -46,7 +46,8 @@ TEST_F(GenerationServiceTest, GenerateReturnsTheWholeGeneration) {
     end.stop_string = "e";
     end.completion_tokens = 3;
     end.cached_prompt_tokens = 2;
-    end.timings = {.queue_ns = 1,
+    end.timings = {.prepare_ns = 8,
+                   .queue_ns = 1,
                    .first_token_ns = 2,
                    .total_ns = 3,
                    .preemptions = 4,
@@ -74,6 +75,10 @@ TEST_F(GenerationServiceTest, GenerateReturnsTheWholeGeneration) {
   EXPECT_EQ(response.finished().usage().prompt_tokens(), 3U);
   EXPECT_EQ(response.finished().usage().completion_tokens(), 3U);
   EXPECT_EQ(response.finished().usage().cached_prompt_tokens(), 2U);
+  EXPECT_EQ(response.finished().timings().prepare_ns(), 8U);
+  EXPECT_EQ(response.finished().timings().queue_ns(), 1U);
+  EXPECT_EQ(response.finished().timings().first_token_ns(), 2U);
+  EXPECT_EQ(response.finished().timings().total_ns(), 3U);
   EXPECT_EQ(response.finished().timings().preemptions(), 4U);
   EXPECT_EQ(response.finished().timings().collective_ns(), 5U);
   EXPECT_EQ(response.finished().timings().sampling_ns(), 6U);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/synchronization/notification.h"
+#include "base/clock.h"
 #include "runtime/service/service_core.h"
 
 namespace bulkhead {
@@ -54,6 +55,34 @@ TEST(ServeParsedTest, AnExceptionOfTheJsonLibraryEndsItsRequestAlone) {
     exchange->answered.WaitForNotification();
     EXPECT_EQ(exchange->status, 500);
     EXPECT_THAT(exchange->text, HasSubstr("a bug in reading /v1/completions"));
+  }
+  core = nullptr;  // its text worker refers to the context
+}
+
+TEST(ServeParsedTest, ALongBodyHasArrivedBeforeTheTextWorkerHasTimeForIt) {
+  auto core = std::make_unique<ServiceCore>(HostQuotas());
+  const HttpContext context{.core = core.get(),
+                            .chats = absl::UnimplementedError("no chats"),
+                            .started_unix_s = 0,
+                            .metrics = MetricsPage(core.get())};
+  for (const size_t bytes : {size_t{16}, 2 * TextWorker::kLongTextBytes}) {
+    absl::Notification release;
+    ASSERT_TRUE(core->text_worker.Post(1, [&release] { release.WaitForNotification(); }).ok());
+    const auto exchange = std::make_shared<FakeExchange>();
+    HttpRequest request;
+    request.body = "{}" + std::string(bytes, ' ');
+    RequestOrigin origin;
+    const auto before = static_cast<uint64_t>(MonotonicNanos());
+    ServeParsed(context, std::move(request), exchange, [&origin](ParsedRequest parsed) {
+      origin = parsed.origin;
+      return absl::CancelledError("seen");
+    });
+    const auto after = static_cast<uint64_t>(MonotonicNanos());
+    release.Notify();
+    exchange->answered.WaitForNotification();
+    EXPECT_EQ(origin.on_text_worker, bytes > TextWorker::kLongTextBytes);
+    EXPECT_GE(origin.arrived_ns, before);
+    EXPECT_LE(origin.arrived_ns, after);
   }
   core = nullptr;  // its text worker refers to the context
 }
