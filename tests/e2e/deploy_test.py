@@ -94,6 +94,19 @@ class ManifestsTest(unittest.TestCase):
             if document["kind"] == "HorizontalPodAutoscaler":
                 self.assertEqual(spec["scaleTargetRef"]["kind"], "StatefulSet")
 
+    def test_mpirun_gets_into_workers_whose_ssh_folder_is_a_read_only_secret(self):
+        (group,) = [document for _, document in documents() if document["kind"] == "LeaderWorkerSet"]
+        (leader,), (worker,) = (group["spec"]["leaderWorkerTemplate"][role]["spec"]["containers"]
+                                for role in ("leaderTemplate", "workerTemplate"))
+        for container in (leader, worker):
+            (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "ssh"]
+            self.assertEqual((mount["mountPath"], mount["readOnly"]), ("/root/.ssh", True))
+        options = re.search(r'OMPI_MCA_plm_rsh_args="(.*?)"', leader["args"][0]).group(1)
+        self.assertEqual(options.split(), ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"])
+        self.assertIn("until ssh $OMPI_MCA_plm_rsh_args ", leader["args"][0])
+        for needed in ("mkdir -p /run/sshd", "ssh-keygen -A", "sshd -D -e -o StrictModes=no"):
+            self.assertIn(needed, worker["args"][0])
+
     def test_every_mounted_volume_is_there(self):
         for path, document in documents():
             for pod in pods(document):
@@ -143,10 +156,17 @@ class UnitFileTest(unittest.TestCase):
         with open(os.path.join(DEPLOY, "systemd", "bulkhead.service"), encoding="utf-8") as file:
             lines = dict(line.strip().split("=", 1) for line in file if "=" in line and not line.startswith("#"))
         words = shlex.split(lines["ExecStart"])
-        self.assertEqual(words[1], "serve")
+        self.assertEqual(words[:2], ["bulkhead", "serve"])
         flags = [word for word in words[2:] if word not in ("--config", "/etc/bulkhead.toml")]
         self.assertEqual(accepts("--model", "DIR", *flags), "")
         self.assertIn("RestartPreventExitStatus", lines)
+        # A run-time folder would go with the server whose end the report is of.
+        report = flags[flags.index("--report") + 1]
+        self.assertEqual(os.path.dirname(report), "/var/lib/" + lines["StateDirectory"])
+        # A drain of one rank (tests/e2e/life_test.py) and of mpirun, which alone gets it.
+        self.assertEqual((lines["KillSignal"], lines["KillMode"]), ("SIGUSR1", "mixed"))
+        # Where starts wait for one another, despite ProtectSystem and PrivateTmp.
+        self.assertEqual(lines["ReadWritePaths"].lstrip("-"), "/run/lock")
 
 
 if __name__ == "__main__":
