@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -52,7 +54,21 @@ void WriteHolder(int fd) {
   if (ftruncate(fd, 0) == 0 && pwrite(fd, pid.data(), pid.size(), 0) < 0) return;
 }
 
+bool IsShared(const char* folder) {
+  struct stat mode;
+  struct statvfs system;
+  constexpr mode_t kStickyForAll = S_ISVTX | S_IRWXU | S_IRWXG | S_IRWXO;
+  return stat(folder, &mode) == 0 && S_ISDIR(mode.st_mode) &&
+         (mode.st_mode & kStickyForAll) == kStickyForAll && statvfs(folder, &system) == 0 &&
+         (system.f_flag & ST_RDONLY) == 0;
+}
+
 }  // namespace
+
+std::string FirstSharedFolder(absl::Span<const char* const> folders) {
+  const auto* const found = std::find_if(folders.begin(), folders.end(), IsShared);
+  return found != folders.end() ? *found : folders.back();
+}
 
 DeviceLock::DeviceLock(int fd, std::string device, std::string remedy)
     : fd_(fd), device_(std::move(device)), remedy_(std::move(remedy)) {}

@@ -10,17 +10,26 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 
 namespace bulkhead {
+
+// The first folder in which every user may have a file that no other one can delete (sticky); else
+// the last one. The same for all users that see these folders.
+std::string FirstSharedFolder(absl::Span<const char* const> folders);
+// Of lock files. /tmp is private to many services and jobs; /run/lock is missing or root's alone on
+// some systems, and in containers it may be read-only.
+inline std::string LockFolder() { return FirstSharedFolder({"/run/lock", "/tmp"}); }
 
 class DeviceLock {
  public:
   // Opens the lock of the GPU with this UUID, or of this host: a lock file in `folder`, never
   // deleted, released when its holder exits for any reason. UNAVAILABLE if the file cannot be
   // created.
-  static absl::StatusOr<std::unique_ptr<DeviceLock>> OpenGpu(absl::string_view uuid,
-                                                             const std::string& folder = "/tmp");
-  static absl::StatusOr<std::unique_ptr<DeviceLock>> OpenHost(const std::string& folder = "/tmp");
+  static absl::StatusOr<std::unique_ptr<DeviceLock>> OpenGpu(
+      absl::string_view uuid, const std::string& folder = LockFolder());
+  static absl::StatusOr<std::unique_ptr<DeviceLock>> OpenHost(
+      const std::string& folder = LockFolder());
   DeviceLock(const DeviceLock&) = delete;
   DeviceLock& operator=(const DeviceLock&) = delete;
   ~DeviceLock();

@@ -51,13 +51,14 @@ class StartTest(unittest.TestCase):
             for host in ("hosta", "hostb"):
                 folder = f"{hosts.STATE}/{host}"
                 os.mkdir(folder)
+                os.chmod(folder, 0o1777)
                 locks.append(stack.enter_context(open(folder + "/bulkhead-host.lock", "w", encoding="ascii")))
                 fcntl.flock(locks[-1], fcntl.LOCK_EX)
-                two.run(host, "mount", "--bind", folder, "/tmp")
+                two.run(host, "mount", "--bind", folder, "/run/lock")
             first = min(locks, key=lambda lock: "{0.st_dev}:{0.st_ino}".format(os.fstat(lock.fileno())))
             threading.Timer(3, first.close).start()
             ended = start(["mpirun", "-n", "2"], "--startup-timeout", "15s")
-            two.run("hosta", "umount", "/tmp")
+            two.run("hosta", "umount", "/run/lock")
         self.assertEqual(ended.returncode, GROUP_NOT_UP, ended.stdout)
         self.assertRegex(ended.stdout, r"bulkhead: rank [01] .* has been starting on this host for more than \S+; wait")
 

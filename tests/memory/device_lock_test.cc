@@ -118,6 +118,19 @@ TEST_F(DeviceLockTest, ALinkInPlaceOfTheFileIsRefused) {
   unlink(PathOf("host").c_str());
 }
 
+TEST_F(DeviceLockTest, LocksAreInTheFirstFolderThatEveryUserMayUse) {
+  const char* const folder = folder_.c_str();
+  ASSERT_EQ(chmod(folder, 01777), 0);
+  EXPECT_EQ(FirstSharedFolder({"/nonexistent", folder, "/tmp"}), folder_);
+  for (const mode_t mode : {01755, 0777}) {  // one user's alone; others could delete the file
+    ASSERT_EQ(chmod(folder, mode), 0);
+    EXPECT_EQ(FirstSharedFolder({folder, "/tmp"}), "/tmp") << mode;
+  }
+  EXPECT_EQ(FirstSharedFolder({"/nonexistent", folder}), folder_);
+  EXPECT_EQ(FirstSharedFolder({"/etc/hostname", "/sys", "/tmp"}), "/tmp");
+  EXPECT_EQ(LockFolder(), FirstSharedFolder({"/run/lock", "/tmp"}));
+}
+
 TEST_F(DeviceLockTest, AFolderThatIsNotThereIsSaid) {
   const absl::Status status = DeviceLock::OpenGpu("GPU-a", "/nonexistent").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
