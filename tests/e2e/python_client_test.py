@@ -1,6 +1,7 @@
 """The Python package of clients/python, built as a wheel, with a running group and with servers that refuse."""
 import asyncio
 import concurrent.futures
+import dataclasses
 import gc
 import os
 import socket
@@ -67,7 +68,8 @@ class WithAGroupTest(unittest.TestCase):
     def test_parameters_arrive(self):
         answer = self.client.generate("Once upon a time", SamplingParams(
             max_tokens=8, temperature=0, logprobs=2, prompt_logprobs=1, prompt_token_ids=True, logit_bias={5: -1.0},
-            stop=["\x01"], seed=7, cache_salt="salt", time_limit_ms=60_000, top_k=3))
+            stop=["\x01"], seed=7, cache_salt="salt", time_limit_ms=60_000, top_k=3, request_id="mine", text=False))
+        self.assertEqual((answer.request_id, answer.text), ("mine", ""))
         self.assertEqual((answer.seed, len(answer.tokens)), (7, 8))
         self.assertEqual(len(answer.tokens[0].top), 2)
         self.assertEqual(answer.tokens[0].rank, 1)
@@ -78,6 +80,29 @@ class WithAGroupTest(unittest.TestCase):
         self.assertEqual((stopped.finish_reason, stopped.stop_string), (FinishReason.STOP_STRING, stop))
         with self.assertRaisesRegex(TypeError, "stop: a list"):
             self.client.generate("x", SamplingParams(stop="ab"))
+
+    def test_params_have_every_field_that_is_no_message_of_its_own(self):
+        wanted = {field.name for message in (pb.Sampling, pb.Stopping, pb.Output) for field in message.DESCRIPTOR.fields}
+        wanted |= {field.name for field in pb.GenerateRequest.DESCRIPTOR.fields
+                   if field.message_type is None and field.name != "text"}  # the prompt's
+        self.assertEqual({field.name for field in dataclasses.fields(SamplingParams)}, wanted)
+
+    def test_a_broken_answer_is_continued_with_what_the_stream_knows(self):
+        params = SamplingParams(max_tokens=24, temperature=1.5, prompt_token_ids=True)
+        with self.client.stream("Once upon a time", params) as stream:
+            self.assertEqual((stream.seed, stream.request_id, stream.prompt_token_ids), (None, None, ()))
+            begun = [next(stream) for _ in range(3)]
+            self.assertNotEqual(stream.request_id, "")
+            self.assertEqual(list(stream.prompt_token_ids), list(self.client.tokenize("Once upon a time")))
+        request = pb.GenerateRequest(token_ids=pb.TokenIds(ids=stream.prompt_token_ids), stopping=pb.Stopping(max_tokens=24),
+                                     sampling=pb.Sampling(temperature=1.5, seed=stream.seed))
+        whole = self.client.generate(request)
+        request.resume.emitted_token_ids.extend(token.id for delta in begun for token in delta.tokens)
+        text = "".join(delta.text for delta in begun)
+        request.resume.text_bytes_sent = len(text.encode())
+        rest = self.client.generate(request)
+        self.assertEqual(text + rest.text, whole.text)
+        self.assertEqual((*request.resume.emitted_token_ids, *rest.token_ids), whole.token_ids)
 
     def test_the_other_calls(self):
         ids = self.client.tokenize(self.golden["prompt"])
@@ -111,7 +136,8 @@ class WithAGroupTest(unittest.TestCase):
         begin = time.monotonic()
         for call, reason in ((lambda: self.client.generate("x", SamplingParams(top_p=2)), "INVALID_VALUE"),
                              (lambda: next(self.client.stream("word " * 4000)), "PROMPT_TOO_LONG"),
-                             (lambda: self.client.generate(pb.GenerateRequest(text="x", model="other")), "MODEL_NOT_FOUND")):
+                             (lambda: self.client.generate("x", SamplingParams(embedding=True)), "UNSUPPORTED_PARAMETER"),
+                             (lambda: self.client.generate("x", SamplingParams(model="other")), "MODEL_NOT_FOUND")):
             with self.assertRaises(BulkheadError) as caught:
                 call()
             self.assertEqual(caught.exception.reason, reason)
@@ -173,6 +199,7 @@ class Refuses(rpc.GenerationServicer):
         self.calls, self.keys = 0, []
         self.refusals = []  # one for each of the next calls
         self.breaks = False
+        self.finished = pb.Finished(reason=99)
 
     def refuse(self, context):
         self.calls += 1
@@ -193,17 +220,17 @@ class Refuses(rpc.GenerationServicer):
 
     def Generate(self, request, context):
         self.refuse(context)
-        return pb.GenerateResponse(text="ok")
+        return pb.GenerateResponse(text="ok", finished=self.finished)
 
     def GenerateStream(self, request, context):
         if not self.breaks:
             self.refuse(context)
-        yield pb.GenerateEvent(accepted=pb.Accepted(seed=3))
+        yield pb.GenerateEvent(request_id="r", accepted=pb.Accepted(seed=3, prompt_token_ids=pb.TokenIds(ids=[1, 2])))
         yield pb.GenerateEvent(delta=pb.Delta(text="a"))
         if self.breaks:
             self.refusals = [(grpc.StatusCode.UNAVAILABLE, "STARTING", None)]
             self.refuse(context)
-        yield pb.GenerateEvent(finished=pb.Finished(reason=99))
+        yield pb.GenerateEvent(finished=self.finished)
 
 
 class RetryTest(unittest.TestCase):
@@ -270,6 +297,34 @@ class RetryTest(unittest.TestCase):
             with self.assertRaises(BulkheadError) as caught:
                 self.ask(how, RetryPolicy(initial_s=0.01))
             self.assertEqual((caught.exception.reason, self.service.calls), ("STARTING", 1))
+
+    def test_what_a_stream_was_accepted_with_is_known_when_it_breaks(self):
+        self.service.breaks = True
+
+        async def read_asynchronously(stream):
+            async for _ in stream:
+                pass
+
+        async def main():
+            async with AsyncClient(self.target) as client:
+                stream = client.stream("x")
+                with self.assertRaises(BulkheadError):
+                    await read_asynchronously(stream)
+                return stream
+        with Client(self.target) as client:
+            stream = client.stream("x")
+            with self.assertRaises(BulkheadError):
+                list(stream)
+        for each in (stream, asyncio.run(main())):
+            self.assertEqual((each.seed, each.request_id, each.prompt_token_ids, each.completion), (3, "r", (1, 2), None))
+
+    def test_an_answer_has_its_embedding_and_what_else_its_end_says(self):
+        self.service.finished = pb.Finished(embedding=[0.5, 2], timings=pb.Timings(queue_ns=7))
+        with Client(self.target) as client, client.stream("x") as stream:
+            list(stream)
+            for answer in (client.generate("x"), stream.completion):
+                self.assertEqual((answer.embedding, answer.raw.timings.queue_ns), ((0.5, 2.0), 7))
+                hash(answer)
 
     def test_a_stream_that_is_closed_before_another_try_makes_none(self):
         class Closing(RetryPolicy):

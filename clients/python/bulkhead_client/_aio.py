@@ -15,22 +15,18 @@ from bulkhead_client import details_pb2 as details_pb
 from ._channel import HEALTH, OPTIONS, SERVING, Pem, credentials_of, metadata_of
 from ._client import _left
 from ._errors import NO_RETRIES, BulkheadError, RetryPolicy, error_of
-from ._types import (Completion, Delta, Load, Prompt, SamplingParams, Score, StreamReader, load_of, request_of, score_of,
+from ._types import (Completion, Delta, Load, Prompt, SamplingParams, Score, StreamState, load_of, request_of, score_of,
                      score_request_of, whole_of)
 
 
-class AsyncStream:
+class AsyncStream(StreamState):
     """As Stream: an asynchronous iterator of Delta, cancelled when it is left."""
 
     def __init__(self, start: Callable, retry: RetryPolicy, deadline: Optional[float]) -> None:
+        super().__init__()
         self._start, self._retry, self._deadline = start, retry, deadline
         self._call = None
         self._closed = False
-        self._reader = StreamReader()
-
-    @property
-    def completion(self) -> Optional[Completion]:
-        return self._reader.completion
 
     def close(self) -> None:
         self._closed = True

@@ -12,25 +12,21 @@ from bulkhead_client import details_pb2 as details_pb
 
 from ._channel import HEALTH, OPTIONS, SERVING, Pem, credentials_of, metadata_of
 from ._errors import NO_RETRIES, BulkheadError, RetryPolicy, error_of
-from ._types import (Completion, Delta, Load, Prompt, SamplingParams, Score, StreamReader, load_of, request_of, score_of,
+from ._types import (Completion, Delta, Load, Prompt, SamplingParams, Score, StreamState, load_of, request_of, score_of,
                      score_request_of, whole_of)
 
 T = TypeVar("T")
 
 
-class Stream:
+class Stream(StreamState):
     """An answer as it is generated: an iterator of Delta. Leaving it before its end (close(), `with`, or when it is
-    collected) cancels the request, and the server frees what it held. `completion` is there after the last delta."""
+    collected) cancels the request, and the server frees what it held."""
 
     def __init__(self, start: Callable[[], grpc.Call], retry: RetryPolicy, deadline: Optional[float]) -> None:
+        super().__init__()
         self._start, self._retry, self._deadline = start, retry, deadline
         self._call: Optional[grpc.Call] = None
         self._closed = False
-        self._reader = StreamReader()
-
-    @property
-    def completion(self) -> Optional[Completion]:
-        return self._reader.completion
 
     def close(self) -> None:
         self._closed = True

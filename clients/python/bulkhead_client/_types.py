@@ -31,15 +31,19 @@ class SamplingParams:
     stop_token_ids: Sequence[int] = ()
     ignore_eos: Optional[bool] = None
     include_stop_in_output: Optional[bool] = None
+    text: Optional[bool] = None  # False: token ids alone
     skip_special_tokens: Optional[bool] = None
     logprobs: Optional[int] = None  # of the drawn token and the N likeliest
     prompt_logprobs: Optional[int] = None
     prompt_token_ids: Optional[bool] = None  # return them
+    embedding: Optional[bool] = None  # of the prompt, from a model that gives embeddings; nothing is generated
     add_special_tokens: Optional[bool] = None  # to a text
     truncate_prompt_tokens: Optional[int] = None
     time_limit_ms: Optional[int] = None
     priority: Optional[int] = None  # higher is more urgent
     cache_salt: Optional[str] = None
+    model: Optional[str] = None  # the served name
+    request_id: Optional[str] = None  # of one request at a time; the server makes one
 
 
 # The message that has each field; the request itself has the others.
@@ -126,6 +130,8 @@ class Completion:
     request_id: str
     prompt_token_ids: Tuple[int, ...] = ()
     prompt_logprobs: Tuple[Token, ...] = ()
+    embedding: Tuple[float, ...] = ()
+    raw: pb.Finished = field(default_factory=pb.Finished, repr=False, compare=False)  # and everything else, as `timings`
 
     @property
     def token_ids(self) -> Tuple[int, ...]:
@@ -173,7 +179,8 @@ def completion_of(text: str, tokens: Tuple[Token, ...], finished: pb.Finished, s
         stop_string=finished.stop_string if finished.HasField("stop_string") else None,
         stop_token_id=finished.stop_token_id if finished.HasField("stop_token_id") else None, seed=seed,
         usage=Usage(finished.usage.prompt_tokens, finished.usage.completion_tokens, finished.usage.cached_prompt_tokens),
-        request_id=request_id, prompt_token_ids=prompt_token_ids, prompt_logprobs=prompt_logprobs)
+        request_id=request_id, prompt_token_ids=prompt_token_ids, prompt_logprobs=prompt_logprobs,
+        embedding=tuple(finished.embedding), raw=finished)
 
 
 def whole_of(response: pb.GenerateResponse) -> Completion:
@@ -206,18 +213,19 @@ class StreamReader:
     """Collects the events of one stream."""
 
     def __init__(self) -> None:
-        self.begun = False  # from then on the request is the server's, and no longer retried
+        self.seed: Optional[int] = None
+        self.request_id: Optional[str] = None
+        self.prompt_token_ids: Tuple[int, ...] = ()
         self.completion: Optional[Completion] = None
-        self._seed, self._prompt_ids = 0, ()  # type: int, Tuple[int, ...]
         self._tokens: list[Token] = []
         self._texts: list[str] = []
         self._prompt_logprobs: list[Token] = []
 
     def read(self, event: pb.GenerateEvent) -> Optional[Delta]:
-        self.begun = True
         kind = event.WhichOneof("event")
         if kind == "accepted":
-            self._seed, self._prompt_ids = event.accepted.seed, tuple(event.accepted.prompt_token_ids.ids)
+            self.seed, self.request_id = event.accepted.seed, event.request_id
+            self.prompt_token_ids = tuple(event.accepted.prompt_token_ids.ids)
         elif kind == "prompt_logprobs":
             self._prompt_logprobs.extend(map(token_of, event.prompt_logprobs.tokens))
         elif kind == "delta":
@@ -226,6 +234,33 @@ class StreamReader:
             self._texts.append(delta.text)
             return delta
         elif kind == "finished":
-            self.completion = completion_of("".join(self._texts), tuple(self._tokens), event.finished, self._seed,
-                                            event.request_id, self._prompt_ids, tuple(self._prompt_logprobs))
+            self.completion = completion_of("".join(self._texts), tuple(self._tokens), event.finished, self.seed or 0,
+                                            event.request_id, self.prompt_token_ids, tuple(self._prompt_logprobs))
         return None
+
+
+class StreamState:
+    """What a stream knows of its answer so far."""
+
+    def __init__(self) -> None:
+        self._reader = StreamReader()
+
+    @property
+    def seed(self) -> Optional[int]:
+        """The server's where the request has none. This and the next two are there with the first delta, also where the
+        stream breaks later: a continued answer (`resume`) needs the seed."""
+        return self._reader.seed
+
+    @property
+    def request_id(self) -> Optional[str]:
+        return self._reader.request_id
+
+    @property
+    def prompt_token_ids(self) -> Tuple[int, ...]:
+        """Empty unless they were asked for."""
+        return self._reader.prompt_token_ids
+
+    @property
+    def completion(self) -> Optional[Completion]:
+        """After the last delta."""
+        return self._reader.completion
