@@ -199,6 +199,7 @@ class Refuses(rpc.GenerationServicer):
         self.calls, self.keys = 0, []
         self.refusals = []  # one for each of the next calls
         self.breaks = False
+        self.holds = False  # the answer's end, until the call is cancelled
         self.finished = pb.Finished(reason=99)
 
     def refuse(self, context):
@@ -218,8 +219,13 @@ class Refuses(rpc.GenerationServicer):
         context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
         context.abort(code, "refused")
 
+    def hold(self, context):
+        while self.holds and context.is_active():
+            time.sleep(0.02)
+
     def Generate(self, request, context):
         self.refuse(context)
+        self.hold(context)
         return pb.GenerateResponse(text="ok", finished=self.finished)
 
     def GenerateStream(self, request, context):
@@ -230,6 +236,7 @@ class Refuses(rpc.GenerationServicer):
         if self.breaks:
             self.refusals = [(grpc.StatusCode.UNAVAILABLE, "STARTING", None)]
             self.refuse(context)
+        self.hold(context)
         yield pb.GenerateEvent(finished=self.finished)
 
 
@@ -325,6 +332,30 @@ class RetryTest(unittest.TestCase):
             for answer in (client.generate("x"), stream.completion):
                 self.assertEqual((answer.embedding, answer.raw.timings.queue_ns), ((0.5, 2.0), 7))
                 hash(answer)
+
+    def test_who_waits_when_a_stream_or_client_is_closed_hears_it_and_who_is_cancelled_is(self):
+        async def end_of(how, closings):
+            async with AsyncClient(self.target) as client:
+                stream = client.stream("x")
+                if how == "next":
+                    await stream.__anext__()
+                waiting = asyncio.ensure_future(client.generate("x") if how == "call" else stream.__anext__())
+                await asyncio.sleep(0.1)
+                for closing in closings:
+                    done = {"task": waiting.cancel, "stream": stream.close, "client": client.close}[closing]()
+                    if asyncio.iscoroutine(done):
+                        await done
+                await asyncio.wait([waiting], timeout=60)
+            return "cancelled" if waiting.cancelled() else waiting.exception().code
+
+        async def main():
+            for how, closings, expected in (
+                    ("next", ["stream"], grpc.StatusCode.CANCELLED), ("next", ["client"], grpc.StatusCode.CANCELLED),
+                    ("call", ["client"], grpc.StatusCode.CANCELLED), ("next", ["task"], "cancelled"),
+                    ("call", ["task"], "cancelled"), ("next", ["task", "stream"], "cancelled")):
+                self.assertEqual(await end_of(how, closings), expected, (how, closings))
+        self.service.holds = True
+        asyncio.run(main())
 
     def test_a_stream_that_is_closed_before_another_try_makes_none(self):
         class Closing(RetryPolicy):

@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import AsyncIterator, Callable, Optional, Sequence, Tuple, Union
+import weakref
+from typing import AsyncIterator, Awaitable, Callable, Optional, Sequence, Tuple, Union
 
 import grpc
 import grpc.aio
@@ -47,7 +48,7 @@ class AsyncStream(StreamState):
             raise StopAsyncIteration
         while True:
             try:
-                event = await (self._call.read() if self._call is not None else self._first())
+                event = await (self._read() if self._call is not None else self._first())
             except grpc.RpcError as error:
                 raise error_of(error) from error
             if event is grpc.aio.EOF:
@@ -58,13 +59,30 @@ class AsyncStream(StreamState):
             if delta is not None:
                 return delta
 
+    async def _read(self):
+        return await _unless_closed(self._call.read(), self._check_open)
+
     async def _first(self):
         async def try_once():
-            if self._closed:  # before another try
-                raise BulkheadError(grpc.StatusCode.CANCELLED, "the stream was closed")
+            self._check_open()  # before another try
             self._call = self._start()
-            return await self._call.read()
+            return await self._read()
         return await _retried(try_once, self._retry, self._deadline)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise BulkheadError(grpc.StatusCode.CANCELLED, "the stream was closed")
+
+
+async def _unless_closed(answer: Awaitable, check_open: Callable[[], None]):
+    """gRPC cancels whoever waits for a call that is closed, as if it had been cancelled itself."""
+    try:
+        return await answer
+    except asyncio.CancelledError:
+        cancelling = getattr(asyncio.current_task(), "cancelling", None)  # Python 3.11
+        if cancelling is None or cancelling() == 0:
+            check_open()
+        raise
 
 
 async def _retried(call: Callable, retry: RetryPolicy, deadline: Optional[float]):
@@ -95,8 +113,13 @@ class AsyncClient:
                         grpc.aio.secure_channel(target, credentials, options=OPTIONS))
         self._generation, self._control = rpc.GenerationStub(self.channel), rpc.ControlStub(self.channel)
         self._health = self.channel.unary_unary(**HEALTH)
+        self._closed = False
+        self._streams: weakref.WeakSet[AsyncStream] = weakref.WeakSet()
 
     async def close(self) -> None:
+        self._closed = True
+        for stream in list(self._streams):  # which the channel leaves open
+            stream.close()
         await self.channel.close()
 
     async def __aenter__(self) -> AsyncClient:
@@ -111,9 +134,12 @@ class AsyncClient:
 
     def stream(self, prompt: Prompt, params: Optional[SamplingParams] = None, *,
                timeout_s: Optional[float] = None) -> AsyncStream:
+        self._check_open()
         request, deadline = request_of(prompt, params), self._deadline(timeout_s)
-        return AsyncStream(lambda: self._generation.GenerateStream(request, timeout=_left(deadline), metadata=self._metadata),
-                           self._retry, deadline)
+        stream = AsyncStream(lambda: self._generation.GenerateStream(request, timeout=_left(deadline), metadata=self._metadata),
+                             self._retry, deadline)
+        self._streams.add(stream)
+        return stream
 
     async def score(self, prompt: Union[str, Sequence[int]], *, add_special_tokens: Optional[bool] = None,
                     timeout_s: Optional[float] = None) -> Score:
@@ -146,5 +172,10 @@ class AsyncClient:
         deadline = self._deadline(timeout_s)
 
         async def try_once():
-            return await method(request, timeout=_left(deadline), metadata=self._metadata)
+            self._check_open()  # before another try
+            return await _unless_closed(method(request, timeout=_left(deadline), metadata=self._metadata), self._check_open)
         return await _retried(try_once, self._retry, deadline)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise BulkheadError(grpc.StatusCode.CANCELLED, "the client was closed")
