@@ -45,6 +45,8 @@ absl::Status ControlAnswers::GetLoad(const v1::GetLoadRequest& request,
         static_cast<uint32_t>(core_->calls.WaitForAdmitted(absl::ZeroDuration())));
     const std::map<std::string, uint64_t> errors = core_->errors.Get();
     response->mutable_num_errors_by_reason()->insert(errors.begin(), errors.end());
+    const std::map<std::string, uint64_t> refusals = core_->errors.Refusals();
+    response->mutable_num_refusals_by_reason()->insert(refusals.begin(), refusals.end());
     response->mutable_host()->MergeFrom(ToProto(core_->host, core_->quotas.total_bytes));
   }
   return parts.status();

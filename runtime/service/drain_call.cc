@@ -41,7 +41,7 @@ void DrainCall::End(const absl::Status& status) {
   if (status.ok()) {
     answer = {response_.SerializeAsString()};
   } else {
-    core_->errors.Add(ReasonOf(status));
+    core_->errors.Add(status);
   }
   core_->answers.unread().Add(this, 0, transport_->Dropper());
   transport_->End(status, std::move(answer));

@@ -162,7 +162,7 @@ void EngineCall::SetEnd(RequestEnd end) {
   {
     const absl::MutexLock lock(&mutex_);
     if (end_.has_value()) return;
-    if (!end.status.ok()) core_->errors.Add(ReasonOf(end.status));
+    if (!end.status.ok()) core_->errors.Add(end.status);
     end_ = std::move(end);
     // Before the client can receive the end and reuse the id.
     if (registered_) core_->calls.Release(request_id_);

@@ -35,7 +35,7 @@ void LocalCall::RespondAndEnd(CallRequest& request) {
 }
 
 void LocalCall::End(const absl::Status& status, std::optional<MessagePieces> answer) {
-  if (!status.ok()) core_->errors.Add(ReasonOf(status));
+  if (!status.ok()) core_->errors.Add(status);
   hold_.ShrinkTo(answer.has_value() ? SizeOf(*answer) : 0);
   core_->answers.unread().Add(this, hold_.bytes(), transport_->Dropper());
   transport_->End(status, std::move(answer));

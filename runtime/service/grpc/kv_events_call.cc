@@ -114,7 +114,7 @@ void KvEventsCall::Proceed() {
     if (writing_) next_batch_ = batch->number + 1;
   }
   if (end.has_value()) {
-    core_->errors.Add(ReasonOf(*end));
+    core_->errors.Add(*end);
     core_->answers.unread().Add(this, hold_.bytes(), transport_->Dropper());
     return transport_->End(*end, std::nullopt);
   }

@@ -55,7 +55,7 @@ void TokenizerCall::OnWritten(bool ok) {
 }
 
 void TokenizerCall::End(const absl::Status& status) {
-  core_->errors.Add(ReasonOf(status));
+  core_->errors.Add(status);
   transport_->End(status, std::nullopt);
 }
 

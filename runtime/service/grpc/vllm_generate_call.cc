@@ -94,7 +94,7 @@ void VllmGenerateCall::Choice::Write(MessagePieces message) {
   if (!accepted.empty()) {
     const absl::Status reserved = OnAcceptedEvent(accepted);
     if (!reserved.ok()) {
-      run->core_->errors.Add(ReasonOf(reserved));
+      run->core_->errors.Add(reserved);
       {
         const absl::MutexLock lock(&run->mutex_);
         run->FailLocked(reserved);
@@ -146,7 +146,7 @@ void VllmGenerateCall::Start(std::unique_ptr<CallRequest> request) {
 }
 
 void VllmGenerateCall::Refuse(const absl::Status& why) {
-  core_->errors.Add(ReasonOf(why));
+  core_->errors.Add(why);
   {
     const absl::MutexLock lock(&mutex_);
     is_over_ = true;

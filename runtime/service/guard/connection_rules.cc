@@ -364,7 +364,7 @@ void ConnectionRules::Forget(Call call, absl::Time now, std::string* to_server) 
 
 void ConnectionRules::Refuse(uint32_t stream, const absl::Status& why, bool client_ended,
                              Http2Error bare) {
-  totals_->errors->Add(ReasonOf(why));
+  totals_->errors->Add(why);
   const bool says_why = !shrinks_table_ && to_client_.size() < kMaxFramesToClient;
   to_client_ += says_why ? RefusalFrames(stream, why, client_ended) : RstStreamFrame(stream, bare);
 }

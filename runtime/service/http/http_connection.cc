@@ -209,7 +209,7 @@ void HttpConnection::Dispatch() {
 
 // What is wrong with it is wrong with all that follows.
 void HttpConnection::Refuse(const absl::Status& why, int http_status) {
-  core_->errors.Add(ReasonOf(why));
+  core_->errors.Add(why);
   HttpAnswer answer = ErrorAnswer(why, http_status);
   const HttpRequest& request = parser_->request();
   takes_chunks_ = true;

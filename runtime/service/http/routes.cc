@@ -63,7 +63,7 @@ Routes::Routes(ServiceCore* core, ChatsOr chats, RouteSet set)
 
 void AnswerError(const HttpContext& context, const ExchangePointer& exchange,
                  const absl::Status& status, int http_status) {
-  context.core->errors.Add(ReasonOf(status));
+  context.core->errors.Add(status);
   exchange->Answer(ErrorAnswer(status, http_status), [](bool) {});
 }
 

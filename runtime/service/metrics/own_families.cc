@@ -2,6 +2,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/service/error_counts.h"
 #include "runtime/service/metrics/families.h"
 #include "runtime/service/refusal.h"
 
@@ -68,10 +69,9 @@ void AddHost(const MetricsReading& reading, FamilyList& list) {
 // All reasons are there from the start, for a rate to begin at 0.
 void AddRefusals(const MetricsReading& reading, FamilyList& list) {
   std::map<std::string, uint64_t> rejects;
-  for (const char* const word :
-       {reason::kQueueFull, reason::kAnswerBudget, reason::kHostMemory, reason::kMessageTooLarge,
-        reason::kRequestBytes, reason::kTooManyCalls, reason::kKvBudget, reason::kPromptTooLong,
-        reason::kInvalidValue, reason::kInternal}) {
+  for (const char* const word : kRoomReasons) rejects[word] = 0;
+  for (const char* const word : {reason::kMessageTooLarge, reason::kPromptTooLong,
+                                 reason::kInvalidValue, reason::kInternal}) {
     rejects[word] = 0;
   }
   for (const auto& [word, count] : reading.load.num_errors_by_reason()) rejects[word] = count;

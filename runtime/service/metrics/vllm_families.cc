@@ -1,4 +1,5 @@
 #include "absl/strings/str_cat.h"
+#include "runtime/service/error_counts.h"
 #include "runtime/service/metrics/families.h"
 #include "runtime/service/refusal.h"
 
@@ -59,10 +60,9 @@ void AddCounters(const MetricsReading& reading, FamilyList& list) {
              {{"finished_reason", std::string(EndKindName(static_cast<EndKind>(i)))}});
   }
   list.Counter("vllm:admission_rejections_total", "Requests refused for want of room, by cause");
-  for (const char* const word : {reason::kQueueFull, reason::kKvBudget, reason::kAnswerBudget,
-                                 reason::kHostMemory, reason::kTooManyCalls}) {
-    const auto found = load.num_errors_by_reason().find(word);
-    list.Add(found == load.num_errors_by_reason().end() ? 0 : found->second, {{"reason", word}});
+  for (const char* const word : kRoomReasons) {
+    const auto found = load.num_refusals_by_reason().find(word);
+    list.Add(found == load.num_refusals_by_reason().end() ? 0 : found->second, {{"reason", word}});
   }
 }
 

@@ -97,7 +97,7 @@ TEST_F(MetricsPageTest, NamesLabelsAndValuesAreThoseOfTheReading) {
   metrics.last_step_age_s = 2.5;
   engine_.SetMetrics(metrics);
   SetReady();
-  core_->errors.Add(reason::kQueueFull);
+  core_->errors.Add(WithReason(absl::ResourceExhaustedError("full"), reason::kQueueFull));
   core_->errors.Add(reason::kMalformedRequest);
   std::map<std::string, double> values = Read();
   EXPECT_EQ(values[absl::StrCat("vllm:num_requests_running", kVllm)], 3);
@@ -126,6 +126,32 @@ TEST_F(MetricsPageTest, NamesLabelsAndValuesAreThoseOfTheReading) {
   EXPECT_DOUBLE_EQ(values[R"(bulkhead_step_skew_seconds{model_name="letters",phase="decode"})"],
                    .05);
   EXPECT_EQ(values[R"(bulkhead_step_skew_seconds{model_name="letters",phase="prefill"})"], 0);
+}
+
+TEST_F(MetricsPageTest, RejectionsAreThoseForWantOfRoomAndEveryReasonOfTheseIsThere) {
+  SetReady();
+  core_->errors.Add(WithReason(absl::ResourceExhaustedError("short"), reason::kRequestBytes));
+  core_->errors.Add(WithReason(absl::ResourceExhaustedError("short"), reason::kStructuredOutput));
+  for (int i = 0; i < 5; ++i) {
+    core_->errors.Add(WithReason(absl::InvalidArgumentError("wrong"), reason::kStructuredOutput));
+    core_->errors.Add(WithReason(absl::ResourceExhaustedError("slow"), reason::kSlowReader));
+  }
+  std::map<std::string, double> values = Read();
+  const auto rejections = [&](const std::string& word) {
+    const auto found = values.find(absl::StrCat(
+        "vllm:admission_rejections_total{model_name=\"letters\",engine=\"0\",reason=\"", word,
+        "\"}"));
+    return found == values.end() ? -1 : found->second;
+  };
+  EXPECT_EQ(rejections(reason::kRequestBytes), 1);
+  EXPECT_EQ(rejections(reason::kStructuredOutput), 1);
+  for (const char* const word : {reason::kQueueFull, reason::kKvBudget, reason::kAnswerBudget,
+                                 reason::kHostMemory, reason::kTooManyCalls}) {
+    EXPECT_EQ(rejections(word), 0) << word;
+  }
+  EXPECT_EQ(rejections(reason::kSlowReader), -1);
+  EXPECT_EQ(values[R"(bulkhead_rejects_total{model_name="letters",reason="STRUCTURED_OUTPUT"})"],
+            6);
 }
 
 TEST_F(MetricsPageTest, TheLongestPageIsWithinThePlan) {
