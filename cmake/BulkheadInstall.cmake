@@ -21,5 +21,5 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)  # needs dpkg-dev
 set(CPACK_DEBIAN_PACKAGE_DEPENDS openmpi-bin)  # mpirun, and what MPI loads by itself
-set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "python3-numpy, python3-scipy, python3-matplotlib")  # bench and plan --plot
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "python3-numpy, python3-matplotlib")  # bench and plan --plot
 include(CPack)
