@@ -330,7 +330,8 @@ absl::StatusOr<Command> ParseDoctor(CommandArgs args) {
             DurationValue(&options.watch));
   flags.Add("--for", "TIME", "how long to watch (default: until Ctrl-C)",
             DurationValue(&options.watch_for));
-  flags.Add("--capture", "DIR", "save ledger, limits, counters and config there, for a bug report",
+  flags.Add("--capture", "DIR",
+            "save every rank's memory, limits, counters and config there, for a bug report",
             TextValue(&options.capture));
   flags.Group("Report");
   flags.Add("--report", "FILE", "explain this report, without a server",

@@ -104,7 +104,7 @@ def _split(ours, table):
         return
     table.title("Where the Time Went (means)")
     for row, name in (("Waiting in the client (ms):", "client_wait"),
-                      ("Server: tokenising, forms (ms):", "prepare"), ("Server: queue (ms):", "queue"),
+                      ("Server: tokenising (ms):", "prepare"), ("Server: queue (ms):", "queue"),
                       ("Server: prefill (ms):", "prefill"), ("Server: decode (ms):", "decode"),
                       ("Network, gRPC (ms):", "network")):
         table.row(row, float(split[name]["value"]))

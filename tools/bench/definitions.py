@@ -54,7 +54,7 @@ nor emptying counts. It needs 20 requests, and a quarter of all.
 
 Where the time went: prepare, queue, prefill and decode are the server's, on rank 0's clock
 (arrived, submitted to the engine, first scheduled, first token, end): prepare is parsing,
-tokenising the prompt and compiling the form of a structured output. Network is what remains
+tokenising the prompt and compiling the grammar of a structured output. Network is what remains
 of the client's time from sending to the end, gRPC included. These five and the wait in the
 client add up to e2el.
 

@@ -76,7 +76,7 @@ def _load(run, requests):
 def _split(split):
     if split["count"] == 0:
         return
-    parts = {"client wait": "client_wait", "tokenising, forms": "prepare", "queue": "queue", "prefill": "prefill",
+    parts = {"client wait": "client_wait", "tokenising": "prepare", "queue": "queue", "prefill": "prefill",
              "decode": "decode", "network, gRPC": "network"}
     yield stacked_bars("Where the time went (means)", "ms",
                        {"a request": {name: split[part]["value"] for name, part in parts.items()}}, list(parts))

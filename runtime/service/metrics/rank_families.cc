@@ -36,7 +36,8 @@ void AddMemory(const MetricsReading& reading, FamilyList& list) {
              "KV that a rank could hold, were it not for the binding rank");
   for (const v1::RankRow& rank : table.ranks())
     list.Add(rank.stranded_bytes(), OfRank(rank.rank()));
-  list.Gauge("bulkhead_binding_rank", "The rank whose memory determines the number of KV blocks")
+  list.Gauge("bulkhead_binding_rank",
+             "The rank, and as term its memory category, that limit the KV blocks")
       .Add(table.binding_rank(), {{"term", table.binding_term()}});
   const auto& devices = reading.load.device_memory();
   list.Gauge("bulkhead_rank_device_free_bytes",
