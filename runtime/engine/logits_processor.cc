@@ -99,25 +99,40 @@ int64_t LogitsProcessor::MaxBytes(const LogitsParams& params, int64_t max_total_
 void LogitsProcessor::Begin(absl::Span<const TokenId> tokens, int64_t prompt_tokens,
                             int64_t max_total_tokens) {
   BH_CHECK(counts_.empty() && last_.empty());
+  const absl::Span<const TokenId> generated = tokens.subspan(prompt_tokens);
   last_.reserve(longest_bad_word_);
-  if (params_.penalises()) {
-    counts_.reserve(max_total_tokens);
-    for (const TokenId id : tokens.first(prompt_tokens)) {
-      if (id != kGivenRow) counts_.push_back({id, 0});
-    }
-    const auto by_id = [](const IdCount& a, const IdCount& b) { return a.id < b.id; };
-    const auto same_id = [](const IdCount& a, const IdCount& b) { return a.id == b.id; };
-    std::sort(counts_.begin(), counts_.end(), by_id);
-    counts_.erase(std::unique(counts_.begin(), counts_.end(), same_id), counts_.end());
-  }
+  const size_t kept = std::min(generated.size(), std::max<size_t>(longest_bad_word_, 1) - 1);
+  last_.assign(generated.end() - static_cast<int64_t>(kept), generated.end());
+  if (params_.penalises()) CountAll(tokens, prompt_tokens, max_total_tokens);
   if (params_.form != nullptr) {
     const auto reached = std::exchange(params_.reached, nullptr);
-    BH_CHECK(reached != nullptr || std::ssize(tokens) == prompt_tokens);
+    BH_CHECK(reached != nullptr || generated.empty());
     matcher_ = reached != nullptr ? std::make_unique<structured::Matcher>(*reached, end_ids_)
                                   : std::make_unique<structured::Matcher>(params_.form, end_ids_);
     status_ = std::move(params_.reached_status);
   }
-  for (const TokenId id : tokens.subspan(prompt_tokens)) Count(id);
+}
+
+// Sorted once: ids that are inserted one by one would each move those behind them.
+void LogitsProcessor::CountAll(absl::Span<const TokenId> tokens, int64_t prompt_tokens,
+                               int64_t max_total_tokens) {
+  counts_.reserve(max_total_tokens);
+  for (const TokenId id : tokens.first(prompt_tokens)) {
+    if (id != kGivenRow) counts_.push_back({id, 0});
+  }
+  for (const TokenId id : tokens.subspan(prompt_tokens)) counts_.push_back({id, 1});
+  if (counts_.empty()) return;
+  std::sort(counts_.begin(), counts_.end(),
+            [](const IdCount& a, const IdCount& b) { return a.id < b.id; });
+  auto last = counts_.begin();
+  for (auto next = last + 1; next != counts_.end(); ++next) {
+    if (next->id == last->id) {
+      last->generated += next->generated;
+    } else {
+      *++last = *next;
+    }
+  }
+  counts_.erase(last + 1, counts_.end());
 }
 
 bool LogitsProcessor::is_complete() const {

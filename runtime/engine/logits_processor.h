@@ -84,6 +84,7 @@ class LogitsProcessor {
     TokenId id = 0;
     int32_t generated = 0;  // how often; 0: in the prompt alone
   };
+  void CountAll(absl::Span<const TokenId> tokens, int64_t prompt_tokens, int64_t max_total_tokens);
   void Count(TokenId generated);
   static absl::Status AcceptDraft(Ahead& ahead, int64_t* work);
   bool PrepareNext(absl::Span<const TokenId> drafted, int64_t* work_left);

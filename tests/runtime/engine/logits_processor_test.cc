@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cmath>
+#include <ctime>
 #include <limits>
 #include <random>
 #include <string>
@@ -105,6 +106,18 @@ TEST(LogitsProcessorTest, ResumedTokensAreGeneratedOnes) {
       EXPECT_EQ(Processed(one, emitted), one.want) << emitted;
     }
   }
+}
+
+TEST(LogitsProcessorTest, ResumedTokensAreCountedInTheTimeOfASortInAnyOrder) {
+  constexpr int64_t kTokens = 400'000;
+  std::vector<TokenId> tokens;
+  for (int64_t id = kTokens; id > 0; --id) tokens.push_back(static_cast<TokenId>(id));
+  LogitsParams params;
+  params.presence_penalty = 1;
+  LogitsProcessor processor(params);
+  const std::clock_t begin = std::clock();
+  processor.Begin(tokens, 1, kTokens + 1);
+  EXPECT_LT(std::clock() - begin, 3 * CLOCKS_PER_SEC);
 }
 
 TEST(LogitsProcessorTest, DraftsCountAsIfTheyHadBeenGenerated) {
