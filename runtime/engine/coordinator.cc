@@ -71,6 +71,12 @@ absl::Status Coordinator::WhyFullLocked() const {
 
 absl::Status Coordinator::Submit(Request request, std::shared_ptr<RequestSink> sink) {
   const auto tokens = static_cast<int64_t>(request.prompt.size() + request.emitted.size());
+  request.max_model_len = this->limits().max_model_len;
+  // Here, as all streams would wait for the rank loop's thread.
+  auto active = std::make_unique<Active>(options_.tokenizer, request);
+  if (!request.emitted.empty()) {
+    active->Replay(request, StopRule(request.stopping, options_.eos_ids, request.max_model_len));
+  }
   const uint64_t now = options_.now_ns();
   const absl::MutexLock lock(&mutex_);
   BH_RETURN_IF_ERROR(WhyClosed(state_, failure_, {{"request_id", request.request_id}}));
@@ -87,7 +93,7 @@ absl::Status Coordinator::Submit(Request request, std::shared_ptr<RequestSink> s
   BH_RETURN_IF_ERROR(WhyFullLocked());
   auto live = std::make_shared<Live>();
   live->request = std::move(request);
-  live->request.max_model_len = limits.max_model_len;
+  live->active = std::move(active);
   live->figures.prompt_tokens = static_cast<int64_t>(live->request.prompt.size());
   live->figures.max_tokens = live->request.stopping.max_tokens;
   live->request_id = live->request.request_id;

@@ -68,7 +68,7 @@ class Coordinator final : public RequestInbox {
   // After the rank loop has returned. Unfinished requests end with UNAVAILABLE.
   ~Coordinator() override;
 
-  // RequestInbox: any thread.
+  // RequestInbox: any thread. Submit takes the time of as many tokens as the request has emitted.
   absl::Status WhyFull() const override;
   absl::Status Submit(Request request, std::shared_ptr<RequestSink> sink) override;
   void Cancel(absl::string_view request_id, absl::Status why, const RequestSink* sink) override;
@@ -102,7 +102,7 @@ class Coordinator final : public RequestInbox {
 
  private:
   struct Live;      // a request as seen by other threads
-  struct Active;    // a request in the scheduler: the rank loop's thread only
+  struct Active;    // a request's text; once it is started: the rank loop's thread only
   struct EndCause;  // why a request ends
   struct Delivery;
   struct Arrivals;
@@ -118,9 +118,7 @@ class Coordinator final : public RequestInbox {
   // The rank loop's thread.
   absl::StatusOr<Arrivals> TakeArrivals();
   void StartArrivals(Arrivals arrivals);
-  std::optional<EndCause> Start(const std::shared_ptr<Live>& live, std::string& text);
-  std::optional<EndCause> Advance(Active& active, TokenId token, std::optional<TokenFinish> finish,
-                                  std::string& text);
+  std::optional<Delivery> Start(const std::shared_ptr<Live>& live);
   void DeliverEmissions(std::vector<Emission> emissions);
   std::vector<Delivery> DeliveriesOf(std::vector<Emission> emissions);
   void AddTo(Delivery& delivery, Emission emission);

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "runtime/engine/coordinator.h"
 #include "runtime/engine/refusal.h"
+#include "runtime/engine/stop_rule.h"
 #include "runtime/tokenizer/text_stream.h"
 #include "runtime/tokenizer/unicode.h"
 
@@ -27,39 +28,11 @@ struct Coordinator::EndCause {
   std::optional<TokenId> stop_token_id;
 };
 
-struct Coordinator::Live {
-  std::string request_id;
-  std::shared_ptr<RequestSink> sink;
-  uint64_t arrived_ns = 0;     // at the front end
-  uint64_t submitted_ns = 0;   // to the coordinator
-  Request request;             // until started by the rank loop's thread
-  SequenceId sequence_id = 0;  // rank loop's thread only; 0: not started
-
-  // Guarded by the coordinator's mutex, which cannot be named here.
-  std::optional<absl::Status> cancel;
-  bool busy = false;   // the rank loop's thread is calling the sink
-  bool ended = false;  // the sink must not be called any more
-  RequestFigures figures;
-  std::optional<StepCosts> costs_before;  // costs when first scheduled
-
-  // Requires the coordinator's mutex.
-  void TakeCosts(const StepCosts& now) {
-    if (!costs_before.has_value()) return;
-    const StepCosts& before = *costs_before;
-    StepCosts& costs = figures.timings.costs;
-    if (now.collective_ns.has_value())
-      costs.collective_ns = *now.collective_ns - *before.collective_ns;
-    costs.sampling_ns = now.sampling_ns - before.sampling_ns;
-    costs.text_ns = now.text_ns - before.text_ns;
-  }
-};
-
 struct Coordinator::Active {
   // `stream_tokenizer` may be null. Takes the stop strings out of the request: nothing else uses
   // them.
-  Active(std::shared_ptr<Live> request_live, const Tokenizer* stream_tokenizer, Request& request)
-      : live(std::move(request_live)),
-        tokenizer(request.wants_text || !request.stopping.stop.empty() ? stream_tokenizer
+  Active(const Tokenizer* stream_tokenizer, Request& request)
+      : tokenizer(request.wants_text || !request.stopping.stop.empty() ? stream_tokenizer
                                                                        : nullptr),
         stream_options{.skip_special_tokens = request.skip_special_tokens,
                        .include_stop_in_output = request.stopping.include_stop_in_output,
@@ -69,10 +42,8 @@ struct Coordinator::Active {
         wants_embedding(request.last_hidden_state != nullptr),
         include_stop_in_output(request.stopping.include_stop_in_output),
         min_tokens(request.stopping.min_tokens),
-        text_bytes_to_skip(request.text_bytes_sent) {
-    if (!request.time_limit_ms.has_value()) return;
-    time_limit_ns = live->arrived_ns + uint64_t{*request.time_limit_ms} * 1'000'000;
-  }
+        time_limit_ms(request.time_limit_ms),
+        text_bytes_to_skip(request.text_bytes_sent) {}
 
   // Call right before the first token, not earlier: a waiting request should hold little memory.
   void OpenStream(absl::Span<const TokenId> prompt) {
@@ -97,12 +68,19 @@ struct Coordinator::Active {
   // The status at the time limit.
   absl::Status EndOfTime() const {
     if (!wants_embedding) return absl::OkStatus();
-    return WithReason(absl::DeadlineExceededError(absl::StrCat(
-                          "the embedding was not computed within the time_limit_ms of ",
-                          (*time_limit_ns - live->arrived_ns) / 1'000'000,
-                          "; give it more time, or try again when fewer requests are waiting")),
-                      reason::kDeadline);
+    return WithReason(
+        absl::DeadlineExceededError(absl::StrCat(
+            "the embedding was not computed within the time_limit_ms of ", *time_limit_ms,
+            "; give it more time, or try again when fewer requests are waiting")),
+        reason::kDeadline);
   }
+
+  // Appends one token to the request's text. Returns the cause if the request ends with it.
+  std::optional<EndCause> Advance(TokenId token, std::optional<TokenFinish> finish,
+                                  std::string& out);
+  // The same for all tokens that a resumed request has emitted. `text` and `ended` are what
+  // follows: not longer than the text of those tokens.
+  void Replay(const Request& request, const StopRule& rule);
 
   // What is held back, when nothing follows in this stream.
   absl::StatusOr<std::string> TakeText() {
@@ -113,7 +91,7 @@ struct Coordinator::Active {
     return taken + rest;
   }
 
-  std::shared_ptr<Live> live;
+  std::shared_ptr<Live> live;  // once started
   const Tokenizer* const tokenizer;
   TextStream::Options stream_options;
   std::optional<TextStream> stream;
@@ -121,10 +99,41 @@ struct Coordinator::Active {
   const bool wants_embedding;
   const bool include_stop_in_output;
   const int min_tokens;
-  std::optional<uint64_t> time_limit_ns;  // when it passes
+  const std::optional<uint32_t> time_limit_ms;
+  std::optional<uint64_t> time_limit_ns;  // when it passes; once started
   uint64_t text_bytes_to_skip;            // the client of a resumed request already has them
   uint64_t num_generated = 0;             // includes the emitted ones of a resumed request
   std::string text;                       // produced while resuming; sent with the next token
+  std::optional<EndCause> ended;          // with one of the emitted tokens
+};
+
+struct Coordinator::Live {
+  std::string request_id;
+  std::shared_ptr<RequestSink> sink;
+  uint64_t arrived_ns = 0;    // at the front end
+  uint64_t submitted_ns = 0;  // to the coordinator
+  // Until started by the rank loop's thread.
+  Request request;
+  std::unique_ptr<Active> active;
+  SequenceId sequence_id = 0;  // rank loop's thread only; 0: not started
+
+  // Guarded by the coordinator's mutex, which cannot be named here.
+  std::optional<absl::Status> cancel;
+  bool busy = false;   // the rank loop's thread is calling the sink
+  bool ended = false;  // the sink must not be called any more
+  RequestFigures figures;
+  std::optional<StepCosts> costs_before;  // costs when first scheduled
+
+  // Requires the coordinator's mutex.
+  void TakeCosts(const StepCosts& now) {
+    if (!costs_before.has_value()) return;
+    const StepCosts& before = *costs_before;
+    StepCosts& costs = figures.timings.costs;
+    if (now.collective_ns.has_value())
+      costs.collective_ns = *now.collective_ns - *before.collective_ns;
+    costs.sampling_ns = now.sampling_ns - before.sampling_ns;
+    costs.text_ns = now.text_ns - before.text_ns;
+  }
 };
 
 struct Coordinator::Delivery {

@@ -64,17 +64,8 @@ absl::StatusOr<Coordinator::Arrivals> Coordinator::TakeArrivals() {
 void Coordinator::StartArrivals(Arrivals arrivals) {
   std::vector<Delivery> deliveries;
   for (const std::shared_ptr<Live>& live : arrivals.requests) {
-    Delivery delivery;
-    delivery.live = live;
-    const uint64_t num_emitted = live->request.emitted.size();
-    std::string text;
-    delivery.end = Start(live, text);
-    if (!text.empty()) {
-      delivery.delta.emplace();
-      delivery.delta->position = num_emitted;
-      delivery.delta->text = std::move(text);
-    }
-    if (delivery.end.has_value()) deliveries.push_back(std::move(delivery));
+    std::optional<Delivery> end = Start(live);
+    if (end.has_value()) deliveries.push_back(*std::move(end));
   }
   for (const std::shared_ptr<Live>& live : arrivals.cancels) {
     if (!active_.contains(live->sequence_id)) continue;
@@ -88,65 +79,36 @@ void Coordinator::StartArrivals(Arrivals arrivals) {
   Deliver(std::move(deliveries));
 }
 
-// Submits the request to the scheduler. Returns the cause if it ends at once; `text` is to be sent
-// before that.
-std::optional<Coordinator::EndCause> Coordinator::Start(const std::shared_ptr<Live>& live,
-                                                        std::string& text) {
+// Submits the request to the scheduler, unless it ends at once.
+std::optional<Coordinator::Delivery> Coordinator::Start(const std::shared_ptr<Live>& live) {
+  std::unique_ptr<Active> active = std::move(live->active);
+  const auto end = [&live](EndCause cause) { return Delivery{live, {}, std::move(cause), 0}; };
   {
     const absl::MutexLock lock(&mutex_);
-    if (live->cancel.has_value()) return EndCause{*live->cancel, {}, {}, {}};
+    if (live->cancel.has_value()) return end({*live->cancel, {}, {}, {}});
+  }
+  if (active->ended.has_value()) {
+    Delivery delivery = end(*std::move(active->ended));
+    if (active->text.empty()) return delivery;
+    delivery.delta.emplace();
+    delivery.delta->position = live->request.emitted.size();
+    delivery.delta->text = std::move(active->text);
+    return delivery;
   }
   Request& request = live->request;
-  auto active = std::make_unique<Active>(live, options_.tokenizer, request);
-  const StopRule rule(request.stopping, options_.eos_ids, request.max_model_len);
-  if (!request.emitted.empty()) active->OpenStream(request.prompt);
-  for (const TokenId token : request.emitted) {
-    const auto generated = static_cast<int64_t>(active->num_generated) + 1;
-    const auto total = static_cast<int64_t>(request.prompt.size()) + generated;
-    std::optional<TokenFinish> finish = rule.Check(token, generated, total);
-    const bool stops = finish.has_value() && finish->stop_token_id.has_value();
-    if (!stops && active->num_generated + 1 == request.logits.complete_after) {
-      finish = TokenFinish{FinishReason::kEos, {}};
-    }
-    std::optional<EndCause> end = Advance(*active, token, finish, active->text);
-    if (!end.has_value()) continue;
-    text = std::move(active->text);  // it has already ended
-    return end;
-  }
   if (!request.logits.reached_status.ok()) {
-    return EndCause{request.logits.reached_status, {}, {}, {}};
+    return end({request.logits.reached_status, {}, {}, {}});
   }
   const absl::StatusOr<SequenceId> id = scheduler_.Submit(std::move(request));
-  if (!id.ok()) return EndCause{id.status(), {}, {}, {}};
+  if (!id.ok()) return end({id.status(), {}, {}, {}});
   live->sequence_id = *id;
-  if (active->time_limit_ns.has_value()) time_limits_.emplace(*active->time_limit_ns, *id);
+  active->live = live;
+  if (active->time_limit_ms.has_value()) {
+    active->time_limit_ns = live->arrived_ns + uint64_t{*active->time_limit_ms} * 1'000'000;
+    time_limits_.emplace(*active->time_limit_ns, *id);
+  }
   active_.emplace(*id, std::move(active));
   return std::nullopt;
-}
-
-// Appends one token to the request's text. Returns the cause if the request ends with it.
-std::optional<Coordinator::EndCause> Coordinator::Advance(Active& active, TokenId token,
-                                                          std::optional<TokenFinish> finish,
-                                                          std::string& text) {
-  ++active.num_generated;
-  const bool stops = finish.has_value() && finish->stop_token_id.has_value();
-  TextStream::Piece piece;
-  if (!stops || active.include_stop_in_output) {  // otherwise the stopping token produces no text
-    piece =
-        active.stream->Add(token, static_cast<int64_t>(active.num_generated) >= active.min_tokens);
-  }
-  std::optional<EndCause> end;
-  if (piece.stop_string.has_value()) {
-    end = EndCause{{}, FinishReason::kStopString, std::move(piece.stop_string), {}};
-  } else if (finish.has_value()) {
-    piece.text += active.stream->Flush();
-    end = EndCause{{}, finish->reason, {}, finish->stop_token_id};
-  }
-  if (absl::Status cut = active.DropSentText(piece.text); !cut.ok()) {
-    return EndCause{std::move(cut), {}, {}, {}};
-  }
-  text += piece.text;
-  return end;
 }
 
 void Coordinator::Commit(StepResult result) {
@@ -207,7 +169,7 @@ void Coordinator::AddTo(Delivery& delivery, Emission emission) {
       delivery.delta->text = std::exchange(active.text, {});
     }
     OutputDelta& delta = *delivery.delta;
-    delivery.end = Advance(active, emission.token->id, emission.finish, delta.text);
+    delivery.end = active.Advance(emission.token->id, emission.finish, delta.text);
     delta.tokens.push_back(*std::move(emission.token));
   } else if (!emission.status.ok()) {
     delivery.end = EndCause{std::move(emission.status), {}, {}, {}};

@@ -141,5 +141,42 @@ TEST_F(CoordinatorTest, AResumedAnswerOfACompleteFormEndsWithoutAnotherToken) {
   }
 }
 
+// Counts the tokens that it decodes.
+class CountingTokenizer final : public Tokenizer {
+ public:
+  absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text, bool add) const override {
+    return letters_.Encode(text, add);
+  }
+  std::string Decode(absl::Span<const int32_t> ids, bool skip) const override {
+    decoded_ += ids.size();
+    return letters_.Decode(ids, skip);
+  }
+  int vocab_size() const override { return letters_.vocab_size(); }
+  size_t TakeDecoded() { return std::exchange(decoded_, 0); }
+
+ private:
+  const LetterTokenizer letters_;
+  mutable size_t decoded_ = 0;
+};
+
+TEST(CoordinatorResumeTest, TheThreadThatSubmitsDecodesWhatWasEmittedNotTheRankLoops) {
+  CountingTokenizer tokenizer;
+  Coordinator::Options options;
+  options.limits = ToyLimits();
+  options.tokenizer = &tokenizer;
+  Coordinator coordinator(std::move(options));
+  coordinator.SetServing();
+  for (const int max_tokens : {30, 20}) {  // the second one ends
+    Request request = ToyRequest(5, max_tokens, max_tokens);
+    request.emitted.assign(20, 1);
+    const auto sink = std::make_shared<RecordingSink>();
+    ASSERT_TRUE(coordinator.Submit(std::move(request), sink).ok());
+    EXPECT_EQ(tokenizer.TakeDecoded(), 20U);
+  }
+  ASSERT_TRUE(coordinator.NextStep().ok());
+  EXPECT_EQ(coordinator.Load().scheduler.num_running, 1);
+  EXPECT_EQ(tokenizer.TakeDecoded(), 0U);
+}
+
 }  // namespace
 }  // namespace bulkhead
