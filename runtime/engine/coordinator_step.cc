@@ -1,5 +1,6 @@
 // The rank loop's side of the coordinator.
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -10,6 +11,17 @@
 #include "runtime/engine/refusal.h"
 
 namespace bulkhead {
+namespace {
+
+// Requests are started up to so many tokens, and one more: some 10 ms of copies and of lookups in
+// the prefix cache, for which running requests wait.
+constexpr int64_t kTokensStartedPerStep = int64_t{1} << 20;
+
+int64_t NumTokens(const Request& request) {
+  return static_cast<int64_t>(request.prompt.size() + request.emitted.size());
+}
+
+}  // namespace
 
 absl::StatusOr<Step> Coordinator::NextStep() {
   while (true) {
@@ -58,7 +70,14 @@ absl::StatusOr<Coordinator::Arrivals> Coordinator::TakeArrivals() {
     answers_ns_ = 0;
   }
   scheduler_.SetMaxNumSeqs(live_limits_.max_num_seqs);
-  return Arrivals{std::exchange(inbox_, {}), std::exchange(cancels_, {})};
+  auto end = inbox_.begin();
+  for (int64_t tokens = 0; end != inbox_.end() && tokens < kTokensStartedPerStep; ++end) {
+    tokens += NumTokens((*end)->request);
+  }
+  Arrivals arrivals{{std::move_iterator(inbox_.begin()), std::move_iterator(end)},
+                    std::exchange(cancels_, {})};
+  inbox_.erase(inbox_.begin(), end);
+  return arrivals;
 }
 
 void Coordinator::StartArrivals(Arrivals arrivals) {
@@ -328,10 +347,7 @@ void Coordinator::Publish() {
   const absl::MutexLock lock(&mutex_);
   load_ = scheduler_.load();
   inbox_tokens_ = 0;
-  for (const auto& live : inbox_) {
-    inbox_tokens_ +=
-        static_cast<int64_t>(live->request.prompt.size() + live->request.emitted.size());
-  }
+  for (const auto& live : inbox_) inbox_tokens_ += NumTokens(live->request);
 }
 
 }  // namespace bulkhead

@@ -178,5 +178,29 @@ TEST(CoordinatorResumeTest, TheThreadThatSubmitsDecodesWhatWasEmittedNotTheRankL
   EXPECT_EQ(tokenizer.TakeDecoded(), 0U);
 }
 
+TEST(CoordinatorResumeTest, FewTokensOfRequestsThatArriveTogetherAreStartedWithAStep) {
+  constexpr int kTokens = 400'000;
+  Coordinator::Options options;
+  options.limits = ToyLimits();
+  options.limits.max_model_len = 2 * kTokens;
+  options.limits.num_kv_blocks = kTokens / 2;
+  options.limits.max_num_batched_tokens = 16;
+  Coordinator coordinator(std::move(options));
+  coordinator.SetServing();
+  for (int i = 0; i < 7; ++i) {
+    Request request = ToyRequest(kTokens / 2, kTokens, i);
+    request.emitted.assign(kTokens / 2, 1);
+    ASSERT_TRUE(coordinator.Submit(std::move(request), std::make_shared<RecordingSink>()).ok());
+  }
+  for (const int started : {3, 6, 7, 7}) {
+    ASSERT_TRUE(coordinator.NextStep().ok());
+    const SchedulerLoad load = coordinator.Load().scheduler;
+    EXPECT_EQ(load.num_running, 1);
+    EXPECT_EQ(load.num_waiting, 6) << "wherever they wait";
+    EXPECT_EQ(load.pressure.peak_waiting, started - 1);
+    coordinator.Commit({});
+  }
+}
+
 }  // namespace
 }  // namespace bulkhead
