@@ -95,7 +95,9 @@ absl::StatusOr<SequenceId> Scheduler::Submit(Request request) {
   sequence.cache_context = SequenceDigest(request.cache_salt);
   sequence.prompt_tokens = prompt_tokens;
   sequence.max_total_tokens = max_total_tokens;
-  sequence.tokens = std::move(request.prompt);
+  // A vector that grows would have twice its tokens.
+  sequence.tokens.reserve(max_total_tokens);
+  sequence.tokens.assign(request.prompt.begin(), request.prompt.end());
   BH_RETURN_IF_ERROR(SetGivenRows(std::move(request.embeddings), sequence));
   sequence.tokens.insert(sequence.tokens.end(), request.emitted.begin(), request.emitted.end());
   sequences_.emplace(sequence.id, std::move(owned));
@@ -262,7 +264,11 @@ void Scheduler::Enqueue(Sequence& sequence) {
   const int64_t cached =
       static_cast<int64_t>(UsablePrefix(sequence).blocks.size()) * limits_.block_tokens;
   sequence.is_long = sequence.tokens_to_plan() - cached > LongPromptTokens(limits_);
+  const auto head = [&] { return sequence.is_long ? waiting_.LongHead() : waiting_.ShortHead(); };
+  Sequence* behind = head();
   waiting_.Add(sequence);
+  if (head() != &sequence) behind = &sequence;
+  if (behind != nullptr) behind->prefix = {};  // looked up again as a head
 }
 
 void Scheduler::Preempt(Sequence& sequence) {

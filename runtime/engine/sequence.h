@@ -63,7 +63,7 @@ struct Sequence {
   int64_t cached_prompt_tokens = 0;  // hits at its first admission
   SequenceState state = SequenceState::kWaiting;
 
-  CachedPrefix prefix;  // while waiting: the result of the last lookup
+  CachedPrefix prefix;  // while it is the head of its queue: the result of the last lookup
 
   // While it has a slot.
   int slot = -1;
