@@ -63,7 +63,8 @@ class ByteLevelSink : public TokenSink {
 
 // Maps tokens like <0xE4> to bytes. A run of them becomes one token of text or, if it is not valid
 // UTF-8 as a whole, a U+FFFD token for each: this is only known at the end, so the run is held
-// back.
+// back. One that is longer than kMostHeldBytes is taken as several, which end with a character, so
+// that a stream holds little; the reference's text is another if not all of them are valid.
 class ByteFallbackSink : public TokenSink {
  public:
   explicit ByteFallbackSink(TokenSink* next) : next_(next) {}
@@ -86,7 +87,7 @@ class ByteFallbackSink : public TokenSink {
         return;
       }
       if (const std::optional<uint8_t> byte = ByteOf(token_); byte.has_value()) {
-        run_.push_back(static_cast<char>(*byte));
+        AddToRun(static_cast<char>(*byte));
         token_.clear();
         return;
       }
@@ -107,6 +108,7 @@ class ByteFallbackSink : public TokenSink {
 
  private:
   static constexpr size_t kByteTokenBytes = 6;
+  static constexpr size_t kMostHeldBytes = 512;
 
   static std::optional<uint8_t> ByteOf(absl::string_view token) {
     if (token.size() != kByteTokenBytes || !absl::StartsWith(token, "<0x") || token[5] != '>') {
@@ -121,9 +123,17 @@ class ByteFallbackSink : public TokenSink {
     return byte;
   }
 
+  void AddToRun(char byte) {
+    if (joining_) return;  // its beginning is missing
+    constexpr size_t kMostOfAChar = 4;
+    const bool is_within =
+        !IsCharBoundary({&byte, 1}, 0) && run_.size() < kMostHeldBytes + kMostOfAChar;
+    if (run_.size() >= kMostHeldBytes && !is_within) EndRun();
+    run_.push_back(byte);
+  }
+
   void EndRun() {
     if (std::exchange(joining_, false)) {
-      run_.clear();  // its beginning is missing
       next_->JoinAt(std::exchange(inside_, false) ? Place::kInsideToken : Place::kBetweenTokens);
     }
     if (run_.empty()) return;

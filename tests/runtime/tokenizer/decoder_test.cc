@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <random>
 
+#include "absl/strings/match.h"
 #include "runtime/tokenizer/unicode.h"
 #include "tests/runtime/tokenizer/tokenizer_files.h"
 
@@ -135,6 +136,34 @@ TEST(Decoder, AfterAnyPromptEveryStepGoesOnAsIfItHadReadAllOfIt) {
       ASSERT_EQ(after->Finish(), whole->Finish()) << decoder;
     }
   }
+}
+
+TEST(Decoder, LittleOfALongRunOfByteTokensIsHeldBack) {
+  constexpr size_t kMostHeld = 600;
+  const std::unique_ptr<Tokenizer> tokenizer = Decoding({{"type", "ByteFallback"}});
+  ASSERT_NE(tokenizer, nullptr);
+  for (const bool is_valid : {true, false}) {
+    std::vector<int32_t> ids;
+    while (ids.size() < 9000) ids.insert(ids.end(), {0, 1, 2});
+    if (!is_valid) ids.push_back(0);
+    const std::unique_ptr<TextDecoder> decoder = tokenizer->NewTextDecoder({}, true);
+    std::string text;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const std::string piece = decoder->Add(ids[i]);
+      ASSERT_TRUE(IsValidUtf8(piece));
+      text += piece;
+      ASSERT_LT(i + 1 - text.size(), kMostHeld);
+    }
+    text += decoder->Finish();
+    EXPECT_EQ(text, tokenizer->Decode(ids, true));
+    EXPECT_EQ(absl::StrContains(text, kReplacementChar), !is_valid);
+    // Behind such a prompt, too.
+    const std::string rest = tokenizer->NewTextDecoder(ids, true)->Finish();
+    EXPECT_LT(rest.size(), 3 * kMostHeld);
+    EXPECT_TRUE(absl::EndsWith(text, rest));
+  }
+  const std::vector<int32_t> invalid(9000, 1);
+  EXPECT_LT(tokenizer->NewTextDecoder(invalid, true)->Finish().size(), 3 * kMostHeld);
 }
 
 TEST(Decoder, ByteTokensBecomeACharacterOrAReplacementEach) {

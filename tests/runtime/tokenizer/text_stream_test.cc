@@ -1,7 +1,9 @@
 #include "runtime/tokenizer/text_stream.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
+#include <algorithm>
 #include <chrono>
 #include <random>
 
@@ -191,6 +193,37 @@ TEST(TextStream, LongStreamsTakeTheTimeOfTheirLength) {
     EXPECT_EQ(Stream(tokenizer.get(), ids, ids, options).text, Continuation(*tokenizer, ids, ids));
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     std::printf("%s: 100,000 tokens streamed in %.2f s\n", name.c_str(), took.count());
+  }
+}
+
+size_t HeapBytes() {  // 0 with a sanitizer's heap
+  const struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+// The limit is the planned memory of a request's text (kTextStreamBytes of
+// runtime/service/host_quotas.h).
+TEST(TextStream, HoldsLittleHoweverManyByteTokensThereAre) {
+  constexpr size_t kMaxBytes = size_t{24} << 10;
+  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("llama2");
+  ASSERT_NE(tokenizer, nullptr);
+  for (const int32_t byte : {0x61, 0xFF}) {
+    const int32_t id = 3 + byte;
+    ASSERT_EQ(tokenizer->Decode({id}, true), byte == 0x61 ? "a" : std::string(kReplacementChar));
+    const Ids prompt(100'000, id);
+    TextStream::Options options;
+    for (int k = 0; k < 16; ++k) options.stop.emplace_back(256, 'a');
+    const size_t before = HeapBytes();
+    TextStream stream(tokenizer.get(), prompt, std::move(options));
+    size_t bytes = 0;
+    for (int i = 0; i < 100'000; ++i) {
+      bytes += stream.Add(id, false).text.size();
+      if (i % 10'000 == 0) {
+        ASSERT_LT(HeapBytes(), before + kMaxBytes);
+      }
+    }
+    std::printf("%zu bytes\n", HeapBytes() - std::min(HeapBytes(), before));
+    EXPECT_GT(bytes, 90'000);
   }
 }
 
