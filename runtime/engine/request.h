@@ -119,6 +119,8 @@ struct Request {
   // Resume: generated tokens that the client already has, and how many bytes of their text.
   std::vector<TokenId> emitted;
   uint64_t text_bytes_sent = 0;
+  // What the client lacks of their text, at most: held until the first delta.
+  uint64_t text_bytes_unsent = 0;
 };
 
 struct TokenLogprob {

@@ -58,6 +58,7 @@ absl::StatusOr<EngineCall::Parsed> GenerateCall::Parse(CallRequest& request) {
     // The engine ends at once what has had its time while it waited.
     if (HasHadItsTime(*message)) message->clear_structured();
     BH_ASSIGN_OR_RETURN(Request request, BuildRequest(*message, rules));
+    BH_RETURN_IF_ERROR(CheckUnsentText(request));
     if (message->output().embedding()) {
       request.last_hidden_state = &last_hidden_state_;
       normalizes_ = rules.embedding.normalizes;
@@ -121,7 +122,8 @@ int GenerateUnary::PromptTokenField() const {
 }
 
 int64_t GenerateUnary::MaxAnswerBytes(const Request& request, const RequestRules& rules) const {
-  return MaxGenerateBytes(request, rules) + EchoBytes(request, rules) + HeldBytes();
+  return MaxGenerateBytes(request, rules) + static_cast<int64_t>(request.text_bytes_unsent) +
+         EchoBytes(request, rules) + HeldBytes();
 }
 
 void GenerateUnary::AcceptLocked(const Request& request) {
@@ -186,8 +188,23 @@ int GenerateStream::PromptTokenField() const { return v1::PromptLogprobs::kToken
 
 // The part that it never has to request again.
 int64_t GenerateStream::MaxAnswerBytes(const Request& request, const RequestRules& rules) const {
-  return std::min(kStreamShareBytes, MaxGenerateBytes(request, rules)) + EchoBytes(request, rules) +
-         HeldBytes();
+  return std::min(kStreamShareBytes, MaxGenerateBytes(request, rules)) +
+         static_cast<int64_t>(request.text_bytes_unsent) + EchoBytes(request, rules) + HeldBytes();
+}
+
+// More would end as a slow reader's.
+absl::Status GenerateStream::CheckUnsentText(const Request& request) const {
+  if (request.text_bytes_unsent <= kMaxBufferedBytes) return absl::OkStatus();
+  return InvalidField(
+      "resume.text_bytes_sent",
+      absl::StrCat(request.text_bytes_sent, " leaves ", request.text_bytes_unsent,
+                   " bytes of the emitted tokens' text to be sent at once, which is more than the ",
+                   kMaxBufferedBytes,
+                   " that wait for a stream; give the bytes of the text that was "
+                   "received, or use Generate"),
+      reason::kInvalidValue,
+      {{"value", absl::StrCat(request.text_bytes_unsent)},
+       {"limit", absl::StrCat(kMaxBufferedBytes)}});
 }
 
 void GenerateStream::AcceptLocked(const Request& request) {
@@ -198,7 +215,8 @@ void GenerateStream::AcceptLocked(const Request& request) {
     PackTokenIds(v1::Accepted::kPromptTokenIdsFieldNumber, request.prompt, &accepted_);
   }
   next_position_ = request.emitted.size();
-  share_bytes_ = hold_.bytes();
+  unsent_bytes_ = static_cast<int64_t>(request.text_bytes_unsent);
+  share_bytes_ = hold_.bytes() - unsent_bytes_;
 }
 
 void GenerateStream::TakePromptLocked() {
@@ -232,6 +250,7 @@ absl::Status GenerateStream::CheckReaderLocked() {
 
 absl::Status GenerateStream::AppendLocked(OutputDelta delta) {
   TakePromptLocked();
+  unsent_bytes_ = 0;
   if (broken_) return absl::OkStatus();
   if (delta.position != next_position_) {
     return absl::InternalError(absl::StrCat("a delta begins at ", delta.position,
@@ -311,7 +330,8 @@ void GenerateStream::Proceed() {
     const absl::MutexLock lock(&mutex_);
     next = NextLocked(&event);
     hold_.ShrinkTo(std::max(finishing_ ? 0 : share_bytes_,
-                            PendingBytesLocked() + event_bytes_ + (finishing_ ? 0 : HeldBytes())));
+                            PendingBytesLocked() + event_bytes_ + (finishing_ ? 0 : HeldBytes())) +
+                   (finishing_ ? 0 : unsent_bytes_));
     if (end_.has_value()) status = end_->status;
     tokens_written = tokens_written_;
   }

@@ -30,10 +30,14 @@ class GenerateCall : public EngineCall {
   // Of prompt logprobs, the field of the message that has them.
   virtual int PromptTokenField() const = 0;
   int64_t EchoBytes(const Request& request, const RequestRules& rules) const;
+  // Refuses text that the answer could not begin with.
+  virtual absl::Status CheckUnsentText(const Request& /*request*/) const {
+    return absl::OkStatus();
+  }
   // What the request holds besides, until it ends.
   int64_t HeldBytes() const { return prompt_bytes_ + logits_bytes_; }
-  // Without the echo: tokens and log probabilities exactly, text at kTextBytesPerToken
-  // (host_quotas.h).
+  // Without the echo and a resumed answer's unsent text: tokens and log probabilities exactly, text
+  // at kTextBytesPerToken (host_quotas.h).
   static int64_t MaxGenerateBytes(const Request& request, const RequestRules& rules);
   // A packed v1::Finished, from an end that is ok.
   std::string FinishedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -91,6 +95,7 @@ class GenerateStream final : public GenerateCall {
 
   int PromptTokenField() const override;
   int64_t MaxAnswerBytes(const Request& request, const RequestRules& rules) const override;
+  absl::Status CheckUnsentText(const Request& request) const override;
   void AcceptLocked(const Request& request) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status AppendLocked(OutputDelta delta) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Proceed() override;
@@ -120,6 +125,8 @@ class GenerateStream final : public GenerateCall {
   bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t event_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of the write in flight
   int64_t share_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // reserved from the budget at admission
+  // In addition, until the first delta: of a resumed answer, which the engine holds.
+  int64_t unsent_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<std::string> prompt_pieces_ ABSL_GUARDED_BY(mutex_);  // packed, of prompt_bytes_
 };
 

@@ -106,6 +106,15 @@ absl::StatusOr<StoppingParams> BuildStopping(const v1::Stopping& asked, const Re
   return out;
 }
 
+// Of the emitted tokens. Held-back text and stop strings only shorten what was sent.
+uint64_t MostTextBytes(const Request& request, const RequestRules& rules) {
+  if (rules.tokenizer == nullptr || !request.wants_text || request.emitted.empty()) return 0;
+  const auto decoder = rules.tokenizer->NewTextDecoder(request.prompt, request.skip_special_tokens);
+  uint64_t bytes = 0;
+  for (const TokenId id : request.emitted) bytes += decoder->Add(id).size();
+  return bytes + decoder->Finish().size();
+}
+
 absl::Status AddResume(const v1::Resume& resume, const v1::Sampling& sampling,
                        const RequestRules& rules, Request& request) {
   BH_ASSIGN_OR_RETURN(request.emitted, CheckedTokenIds(resume.emitted_token_ids(), rules.vocab_size,
@@ -125,14 +134,7 @@ absl::Status AddResume(const v1::Resume& resume, const v1::Sampling& sampling,
                         "is missing: a resumed generation needs the seed that its first Accepted "
                         "event returned");
   }
-  // Held-back text only shortens what was sent, and the prompt can only add: a loose bound that
-  // valid requests never reach.
-  uint64_t text_bytes = 0;
-  if (rules.tokenizer != nullptr && request.wants_text && emitted > 0) {
-    std::vector<TokenId> all = request.prompt;
-    all.insert(all.end(), request.emitted.begin(), request.emitted.end());
-    text_bytes = rules.tokenizer->Decode(all, request.skip_special_tokens).size();
-  }
+  const uint64_t text_bytes = MostTextBytes(request, rules);
   if (resume.text_bytes_sent() > text_bytes) {
     return InvalidField(
         "resume.text_bytes_sent",
@@ -142,6 +144,7 @@ absl::Status AddResume(const v1::Resume& resume, const v1::Sampling& sampling,
         {{"value", absl::StrCat(resume.text_bytes_sent())}, {"limit", absl::StrCat(text_bytes)}});
   }
   request.text_bytes_sent = resume.text_bytes_sent();
+  request.text_bytes_unsent = text_bytes - resume.text_bytes_sent();
   return absl::OkStatus();
 }
 

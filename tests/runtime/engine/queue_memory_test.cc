@@ -54,7 +54,7 @@ TEST(QueueMemoryTest, ARequestThatWaitsHoldsLittleMoreThanItsStopStrings) {
 // With a prompt whose vector grew, and emitted tokens behind it.
 TEST(QueueMemoryTest, ARequestHoldsNoMoreTokensThanItMayHave) {
   constexpr int kRequests = 200;
-  constexpr size_t kBesides = size_t{6} << 10;
+  constexpr size_t kBesides = size_t{4} << 10;
   const LetterTokenizer tokenizer;
   Coordinator::Options options;
   options.limits = ToyLimits();
@@ -67,14 +67,14 @@ TEST(QueueMemoryTest, ARequestHoldsNoMoreTokensThanItMayHave) {
   const size_t before = HeapBytes();
   const auto held = [&] { return (HeapBytes() - std::min(HeapBytes(), before)) / kRequests; };
   for (int i = 0; i < kRequests; ++i) {
-    Request request = ToyRequest(4500, 4500, i);
-    request.prompt.reserve(9000);
-    request.emitted.assign(4400, 1);
+    Request request = ToyRequest(6000, 3000, i);
+    request.prompt.reserve(20000);
+    request.emitted.assign(2900, 1);
     request.wants_text = i % 2 == 0;
     ASSERT_TRUE(coordinator.Submit(std::move(request), sink).ok());
   }
   // Their text is in the answers' part.
-  constexpr size_t kText = 4400 / 2;
+  constexpr size_t kText = 2900 / 2;
   EXPECT_LT(held(), 9000 * sizeof(TokenId) + kText + kBesides);
   ASSERT_TRUE(coordinator.NextStep().ok());
   ASSERT_GE(coordinator.Load().scheduler.num_waiting, kRequests - 10);
@@ -110,7 +110,7 @@ size_t HeldWithPrompt(const std::string& salt) {
     Request request = ToyRequest(4000, 96);
     request.request_id += std::to_string(i);
     request.cache_salt = salt;
-    request.priority = i;  // it is the head when it arrives
+    request.priority = i % 2 == 0 ? i : 0;  // half of them are the head when they arrive
     EXPECT_TRUE(coordinator.Submit(std::move(request), sink).ok());
   }
   EXPECT_TRUE(coordinator.NextStep().ok());

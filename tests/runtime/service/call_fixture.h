@@ -75,11 +75,12 @@ class FakeTransport final : public CallTransport {
 
 class CallFixture : public testing::Test {
  protected:
-  CallFixture() {
+  // `tokenizer`: null: letters.
+  explicit CallFixture(const Tokenizer* tokenizer = nullptr) {
     ServingParts parts;
     parts.inbox = &engine_;
     parts.control = &engine_;
-    parts.rules.tokenizer = &tokenizer_;
+    parts.rules.tokenizer = tokenizer != nullptr ? tokenizer : &tokenizer_;
     parts.rules.served_model_names = {"letters"};
     parts.rules.vocab_size = LetterTokenizer::kVocabSize;
     parts.rules.max_model_len = kTestModelLen;
