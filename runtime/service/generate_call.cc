@@ -23,6 +23,15 @@ namespace {
 // Request id, epoch, seed, and the end.
 constexpr int64_t kMaxHeadBytes = kMaxRequestIdBytes + 128;
 
+// Of following a resumed answer's tokens: the time that it takes, as bytes that are tokenised.
+size_t ReplayWork(const v1::GenerateRequest& message) {
+  constexpr size_t kBytesPerToken = 16;  // which is decoded twice
+  constexpr size_t kBytesPerStop = 4;    // that its text is compared with
+  const int stops = std::min(message.stopping().stop_size(), kMaxStopStrings);
+  return static_cast<size_t>(message.resume().emitted_token_ids_size()) *
+         (kBytesPerToken + stops * kBytesPerStop);
+}
+
 // Keeps capacity for a typical event.
 void Empty(std::string& bytes) {
   constexpr size_t kMaxKeptBytes = 4096;
@@ -36,19 +45,25 @@ absl::StatusOr<EngineCall::Parsed> GenerateCall::Parse(CallRequest& request) {
   auto message = std::make_shared<v1::GenerateRequest>();
   BH_RETURN_IF_ERROR(Read(request, *message));
   echoes_prompt_ = message->output().prompt_token_ids();
-  Parsed parsed{.request_id = message->request_id(), .text_bytes = message->text().size()};
+  const size_t replayed = ReplayWork(*message);
+  Parsed parsed{.request_id = message->request_id(),
+                .text_bytes = message->text().size() + replayed};
+  if (replayed > 0 && parsed.text_bytes > TextWorker::kLongTextBytes) {
+    parsed.is_costly = true;
+    parsed.text_bytes = message->ByteSizeLong() + replayed;
+  }
   // A form is compiled, and a resumed answer's is followed, by the text worker, however short it
   // is, and the whole message waits. One that is compiled already is kept till then.
   std::shared_ptr<structured::Automaton> compiled;
   if (message->has_structured()) {
     const auto parts = core_->state.ForNewRequest();
     if (parts.ok()) compiled = CompiledForm(*message, (*parts)->rules);
-    const bool is_resumed = message->resume().emitted_token_ids_size() > 0;
-    parsed.is_costly = is_resumed || compiled == nullptr;
+    parsed.is_costly = replayed > 0 || compiled == nullptr;
     if (parsed.is_costly) {
-      parsed.text_bytes = std::max(message->ByteSizeLong(), TextWorker::kLongTextBytes + 1);
+      parsed.text_bytes =
+          std::max({parsed.text_bytes, message->ByteSizeLong(), TextWorker::kLongTextBytes + 1});
     }
-    if (is_resumed) parsed.text_bytes = std::max(parsed.text_bytes, TextWorker::kFormBytes);
+    if (replayed > 0) parsed.text_bytes = std::max(parsed.text_bytes, TextWorker::kFormBytes);
     if (compiled == nullptr) {
       parsed.form = absl::HashOf(message->structured().SerializeAsString()) | 1;  // not 0
     }

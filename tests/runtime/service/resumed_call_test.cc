@@ -117,5 +117,27 @@ TEST_F(ResumedCallTest, TextThatAllAnswersTogetherHaveNoRoomForIsRefused) {
   for (const auto& call : calls) call->OnClosed();
 }
 
+// By the time that it takes: of each token, and of each stop string.
+TEST_F(ResumedCallTest, ManyEmittedTokensWaitForTheTextWorkerWithTheirWork) {
+  const auto most = static_cast<size_t>(core_.quotas.text_bytes);
+  const auto release = HoldTextWorker(most - 40'000);
+  const auto end_of = [&](int emitted, int stops, int id) {
+    v1::GenerateRequest request = Resumed(emitted);
+    request.set_request_id("r" + std::to_string(id));
+    for (int i = 0; i < stops; ++i) request.mutable_stopping()->add_stop("stop");
+    transport_.end.reset();
+    const auto call = Start<GenerateUnary>(request);
+    const std::string ended = ReasonOf(transport_.end.value_or(absl::OkStatus()));
+    if (engine_.HasNext()) engine_.Next().Finish(FinishReason::kMaxTokens, emitted);
+    call->OnClosed();
+    return ended;
+  };
+  EXPECT_EQ(end_of(50, 0, 1), "") << "at once";
+  EXPECT_EQ(end_of(3000, 0, 2), reason::kQueueFull);
+  EXPECT_EQ(end_of(1000, 0, 3), reason::kInvalidValue) << "at once: too many for the model";
+  EXPECT_EQ(end_of(1000, 16, 4), reason::kQueueFull);
+  release->Notify();
+}
+
 }  // namespace
 }  // namespace bulkhead
