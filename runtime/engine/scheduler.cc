@@ -264,11 +264,7 @@ void Scheduler::Enqueue(Sequence& sequence) {
   const int64_t cached =
       static_cast<int64_t>(UsablePrefix(sequence).blocks.size()) * limits_.block_tokens;
   sequence.is_long = sequence.tokens_to_plan() - cached > LongPromptTokens(limits_);
-  const auto head = [&] { return sequence.is_long ? waiting_.LongHead() : waiting_.ShortHead(); };
-  Sequence* behind = head();
   waiting_.Add(sequence);
-  if (head() != &sequence) behind = &sequence;
-  if (behind != nullptr) behind->prefix = {};  // looked up again as a head
 }
 
 void Scheduler::Preempt(Sequence& sequence) {

@@ -10,7 +10,11 @@ bool Precedes(const Sequence& a, const Sequence& b) {
 }
 
 void WaitingQueues::Add(Sequence& sequence) {
-  BH_CHECK((sequence.is_long ? long_ : short_).insert(&sequence).second);
+  auto& queue = sequence.is_long ? long_ : short_;
+  Sequence* behind = queue.empty() ? nullptr : *queue.begin();
+  BH_CHECK(queue.insert(&sequence).second);
+  if (*queue.begin() != &sequence) behind = &sequence;
+  if (behind != nullptr) behind->prefix = {};
   tokens_ += static_cast<int64_t>(sequence.tokens.size());
 }
 
