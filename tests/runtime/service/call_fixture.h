@@ -16,27 +16,22 @@
 #include "absl/synchronization/notification.h"
 #include "base/clock.h"
 #include "runtime/service/call_transport.h"
+#include "runtime/service/packed_reader.h"
 #include "runtime/service/service_core.h"
 #include "tests/runtime/service/fake_engine.h"
 #include "tests/runtime/service/letter_tokenizer.h"
 
 namespace bulkhead {
 
-inline std::string Joined(const MessagePieces& pieces) {
-  std::string all;
-  for (const std::string& piece : pieces) all += piece;
-  return all;
-}
-
 inline RequestOrigin ArrivedNow() {
   return {.arrived_ns = static_cast<uint64_t>(MonotonicNanos())};
 }
 
 // A front end that has parsed its client's message already.
-class ParsedRequest final : public CallRequest {
+class SerializedRequest final : public CallRequest {
  public:
-  explicit ParsedRequest(const google::protobuf::Message& message,
-                         RequestOrigin origin = ArrivedNow())
+  explicit SerializedRequest(const google::protobuf::Message& message,
+                             RequestOrigin origin = ArrivedNow())
       : CallRequest(origin), bytes_(message.SerializeAsString()) {}
   size_t bytes() const override { return bytes_.size(); }
   absl::Status Parse(google::protobuf::Message& message) override {
@@ -96,7 +91,7 @@ class CallFixture : public testing::Test {
   template <typename Kind>
   std::shared_ptr<Kind> Start(const google::protobuf::Message& request) {
     auto call = std::make_shared<Kind>(&core_, &transport_);
-    call->Start(std::make_unique<ParsedRequest>(request));
+    call->Start(std::make_unique<SerializedRequest>(request));
     return call;
   }
   // Until the notification nothing else is done there.

@@ -120,7 +120,7 @@ TEST_F(CallTransportTest, ACallWithoutTheEngineAnswersAtOnce) {
   request.set_add_special_tokens(false);
   const auto call =
       std::make_shared<LocalCall>(&core_, &transport_, LocalCall::Kind::kWork, Tokenize);
-  call->Start(std::make_unique<ParsedRequest>(request));
+  call->Start(std::make_unique<SerializedRequest>(request));
   v1::TokenizeResponse response;
   ASSERT_TRUE(response.ParseFromString(transport_.written.at(0)));
   EXPECT_EQ(response.token_ids().ids_size(), 3);

@@ -51,7 +51,7 @@ TEST_F(EngineCallTest, FewResumedAnswersWithAFormWaitForTheTextWorker) {
   longer.mutable_structured()->set_regex(std::string(100'000, 'a'));
   FakeTransport longers_transport;
   const auto longers_call = std::make_shared<GenerateUnary>(&core_, &longers_transport);
-  longers_call->Start(std::make_unique<ParsedRequest>(longer));
+  longers_call->Start(std::make_unique<SerializedRequest>(longer));
   ASSERT_TRUE(
       core_.text_worker
           .Post(most - TextWorker::kFormBytes / 2, [&end_on] { end_on.WaitForNotification(); })
@@ -129,7 +129,7 @@ TEST_F(EngineCallTest, AnAnswerIsUnsentUntilItsCallIsClosed) {
   const auto call = Start<GenerateUnary>(TextRequest());
   FakeTransport others_transport;
   const auto refused = std::make_shared<GenerateUnary>(&core_, &others_transport);
-  refused->Start(std::make_unique<ParsedRequest>(TextRequest()));  // the id is in flight
+  refused->Start(std::make_unique<SerializedRequest>(TextRequest()));  // the id is in flight
   EXPECT_EQ(core_.calls.WaitForAdmitted(absl::ZeroDuration()), 1);
   engine_.Next().Finish(FinishReason::kEos, 0);
   EXPECT_TRUE(transport_.end.has_value());
@@ -145,7 +145,7 @@ TEST_F(EngineCallTest, ATimeLimitCountsFromTheArrival) {
   request.set_time_limit_ms(1);
   const RequestOrigin origin = ArrivedNow();
   const auto call = std::make_shared<GenerateUnary>(&core_, &transport_);
-  call->Start(std::make_unique<ParsedRequest>(request, origin));
+  call->Start(std::make_unique<SerializedRequest>(request, origin));
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
   release->Notify();
   const Submitted submitted = engine_.Next();

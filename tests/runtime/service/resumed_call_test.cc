@@ -108,7 +108,7 @@ TEST_F(ResumedCallTest, TextThatAllAnswersTogetherHaveNoRoomForIsRefused) {
   for (int i = 0; i < 1000 && end.ok(); ++i) {
     request.set_request_id("r" + std::to_string(i));
     calls.push_back(std::make_shared<GenerateUnary>(&core_, &transports.emplace_back()));
-    calls.back()->Start(std::make_unique<ParsedRequest>(request));
+    calls.back()->Start(std::make_unique<SerializedRequest>(request));
     end = transports.back().end.value_or(absl::OkStatus());
   }
   EXPECT_EQ(ReasonOf(end), reason::kAnswerBudget);
