@@ -59,12 +59,9 @@ struct Limits {
   // In sequences of max_model_len.
   int64_t kv_tokens() const {
     if (num_kv_groups() == 1) return num_kv_blocks * block_tokens;
-    return usable_blocks() * max_model_len /
-           BlocksFor(max_model_len);
+    return usable_blocks() * max_model_len / BlocksFor(max_model_len);
   }
-  int64_t full_sequences() const {
-    return usable_blocks() / BlocksFor(max_model_len);
-  }
+  int64_t full_sequences() const { return usable_blocks() / BlocksFor(max_model_len); }
   bool operator==(const Limits&) const = default;
 
  private:

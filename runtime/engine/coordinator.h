@@ -38,7 +38,7 @@ namespace bulkhead {
 
 struct CoordinatorLoad {
   GroupState state = GroupState::kStarting;
-  SchedulerLoad scheduler;  // after the last step; waiting ones include the inbox
+  SchedulerLoad scheduler;    // after the last step; waiting ones include the inbox
   int64_t num_kv_blocks = 0;  // that sequences can use
   SchedulerLimits limits;
   // Requests that have ended, by number of tokens (prompt and generated): bucket i counts [2^i,

@@ -216,16 +216,18 @@ class Scheduler {
   void MakeRoom(Sequence& sequence);
   void PlanPrefills(int tokens, Step& step);
   void AdmitSequences(PrefillBudget& budget, Step& step);
-  bool IsBeingCached(Sequence& sequence) const;
   bool LongMayStart(const PrefillBudget& budget) const;
-  bool TryAdmit(Sequence& sequence, int64_t blocks_kept);
-  void RecordFirstAdmission(Sequence& sequence);
-  void ReserveBlocks(const Sequence& sequence);
   void ScheduleLongPrompts(PrefillBudget& budget, std::optional<int> above_priority, Step& step);
   int AddChunk(Sequence& sequence, int max_tokens, Step& step);
   void AddRow(Sequence& sequence, int num_tokens, Step& step);
   int64_t NextSnapshot(const Sequence& sequence) const;
   int AddSnapshots(Sequence& sequence, int64_t end, internal::StepPlan& plan);
+
+  // Admission: scheduler_admission.cc.
+  bool IsBeingCached(Sequence& sequence) const;
+  bool TryAdmit(Sequence& sequence, int64_t blocks_kept);
+  void RecordFirstAdmission(Sequence& sequence);
+  void ReserveBlocks(const Sequence& sequence);
 
   // Drafts: scheduler_drafts.cc.
   void BeginDrafts(int budget, bool verifies_only);

@@ -15,8 +15,6 @@ namespace {
 constexpr uint64_t kShortPromptsSeenSteps =
     256;  // short prompts are expected for this many steps after the last one
 
-constexpr int64_t kLeastSharedTokens = 64;  // for which a prompt waits for another's step
-
 // Whether some token of the step is known to the ranks only when it is committed: it is sampled on
 // the host, or which row of its sequence it is from depends on drafts.
 bool MustBeCommitted(const Step& step) {
@@ -246,30 +244,6 @@ void Scheduler::AdmitSequences(PrefillBudget& budget, Step& step) {
   }
 }
 
-// Whether steps in flight, or this one, compute half of what is not cached of the prompt, for a
-// sequence that begins with the same: behind their commits it starts from there. Of `n` choices,
-// and of many prompts that begin alike, one is computed.
-bool Scheduler::IsBeingCached(Sequence& sequence) const {
-  if (!pool_.caches() || pool_.snapshots() != nullptr || sequence.prompt_logits != nullptr ||
-      !sequence.spans.empty()) {
-    return false;
-  }
-  UpdatePrefix(sequence);
-  const int64_t cached = std::ssize(sequence.prefix.blocks) * limits_.block_tokens;
-  const int64_t half = std::max(kLeastSharedTokens, (std::ssize(sequence.tokens) - cached) / 2);
-  const int64_t blocks = TableBlocks(cached + half);
-  const int64_t end = blocks * limits_.block_tokens;
-  if (end >= std::ssize(sequence.tokens)) return false;
-  return std::any_of(running_.begin(), running_.end(), [&](const Sequence* other) {
-    return other->state == SequenceState::kRunning && !other->failed &&
-           other->blocks_cached < blocks && other->planned_tokens >= end &&
-           std::ssize(other->tokens) >= end && other->spans.empty() &&
-           other->cache_context == sequence.cache_context &&
-           std::equal(sequence.tokens.begin(), sequence.tokens.begin() + end,
-                      other->tokens.begin());
-  });
-}
-
 // Only one long prompt is in prefill at a time, unless one of higher priority arrives; and while
 // short prompts arrive, the last quarter of the slots is kept for them.
 bool Scheduler::LongMayStart(const PrefillBudget& budget) const {
@@ -278,65 +252,6 @@ bool Scheduler::LongMayStart(const PrefillBudget& budget) const {
   const bool short_prompts_come =
       last_short_step_.has_value() && plan_seq_ - *last_short_step_ < kShortPromptsSeenSteps;
   return !short_prompts_come || num_long_running_ < max_num_seqs_ - max_num_seqs_ / 4;
-}
-
-// `blocks_kept`: free blocks not available to this sequence.
-bool Scheduler::TryAdmit(Sequence& sequence, int64_t blocks_kept) {
-  UpdatePrefix(sequence);
-  const auto known = static_cast<int64_t>(sequence.prefix.blocks.size());
-  const CachedPrefix prefix = UsablePrefix(sequence);
-  const auto found = static_cast<int64_t>(prefix.blocks.size());
-  const int64_t needed = limits_.BlocksFor(TokensToAdmit(sequence)) - found;
-  int64_t margin = blocks_kept + prefix.num_idle;
-  if (limits_.admission == Admission::kOptimistic && !running_.empty()) {
-    margin += std::max<int64_t>(1, limits_.num_kv_blocks / 100);  // headroom for running sequences
-                                                                  // to grow
-  }
-  if (needed + margin > pool_.num_available()) {
-    lacked_blocks_ = true;
-    return false;
-  }
-  TakeBlocks(prefix, sequence);
-  sequence.prefix = {};
-  waiting_.Remove(sequence);
-  sequence.blocks_cached = found;
-  sequence.planned_tokens = found * limits_.block_tokens;
-  if (pool_.snapshots() != nullptr) {
-    sequence.branch_tokens =
-        known * limits_.block_tokens / limits_.state_tokens * limits_.state_tokens;
-    if (found > 0) {
-      sequence.restore_snapshot = pool_.snapshots()->Of(sequence.blocks[found - 1]);
-      pool_.snapshots()->Pin(sequence.restore_snapshot);
-    }
-  }
-  if (sequence.never_ran) RecordFirstAdmission(sequence);
-  sequence.never_ran = false;
-  sequence.state = SequenceState::kRunning;
-  sequence.slot = free_slots_.back();
-  free_slots_.pop_back();
-  if (sequence.is_long) ++num_long_running_;
-  running_.push_back(&sequence);
-  return true;
-}
-
-void Scheduler::RecordFirstAdmission(Sequence& sequence) {
-  newly_admitted_.push_back(sequence.id);
-  if (sequence.logits != nullptr) {
-    sequence.logits->Begin(sequence.tokens, sequence.prompt_tokens, sequence.max_total_tokens);
-  }
-  sequence.cached_prompt_tokens = std::min(sequence.planned_tokens, sequence.prompt_tokens);
-  if (!pool_.caches() || sequence.prompt_logits != nullptr) return;
-  prefix_queries_total_ += sequence.tokens.size();
-  prefix_hits_total_ += static_cast<uint64_t>(sequence.planned_tokens);
-}
-
-void Scheduler::ReserveBlocks(const Sequence& sequence) {
-  if (reserved_for_ != sequence.id) {
-    reserved_for_ = sequence.id;
-    reserved_blocks_ = 0;
-  }
-  const int64_t needed = limits_.BlocksFor(TokensToAdmit(sequence));
-  reserved_blocks_ = std::min(needed, reserved_blocks_ + std::max<int64_t>(1, needed / 32));
 }
 
 // Adds the next chunk of a prompt; returns its number of tokens, 0 if there is no room.
