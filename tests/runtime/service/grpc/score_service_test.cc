@@ -40,8 +40,8 @@ TEST_F(ScoreServiceTest, GivesEveryTokensLogProbabilityTheirSumAndThePerplexity)
   EXPECT_EQ(response_.token_ids().ids_size(), 5);
   ASSERT_EQ(response_.token_logprobs_size(), 4);
   EXPECT_FLOAT_EQ(response_.token_logprobs(3), -std::log(2.0F));
-  EXPECT_NEAR(response_.nll(), 4 * std::log(2.0), 1e-12);
-  EXPECT_NEAR(response_.perplexity(), 2, 1e-12);
+  EXPECT_NEAR(response_.nll(), 4 * std::log(2.0), 1e-7);
+  EXPECT_NEAR(response_.perplexity(), 2, 1e-7);
   EXPECT_FALSE(response_.request_id().empty());
   EXPECT_EQ(response_.epoch(), core_->state.epoch());
 }
@@ -53,7 +53,7 @@ TEST_F(ScoreServiceTest, LogProbabilitiesCanBeLeftOut) {
   request.set_token_logprobs(false);
   ASSERT_TRUE(Score(request).ok());
   EXPECT_EQ(response_.token_logprobs_size(), 0);
-  EXPECT_NEAR(response_.perplexity(), 2, 1e-12);
+  EXPECT_NEAR(response_.perplexity(), 2, 1e-7);
 }
 
 TEST_F(ScoreServiceTest, TextMayHaveMaxModelLenTokensAndNoMore) {
