@@ -155,7 +155,7 @@ class CountingTokenizer final : public Tokenizer {
   size_t TakeDecoded() { return std::exchange(decoded_, 0); }
 
  private:
-  const LetterTokenizer letters_;
+  const LetterTokenizer letters_{};
   mutable size_t decoded_ = 0;
 };
 
