@@ -13,6 +13,7 @@ WHEEL = os.environ["BULKHEAD_PYTHON_CLIENT"]  # where it is installed
 sys.path.insert(0, WHEEL)
 sys.path.insert(1, os.path.dirname(os.path.abspath(__file__)))
 import grpc  # noqa: E402
+import numpy  # noqa: E402
 
 import bulkhead_client  # noqa: E402
 import group  # noqa: E402
@@ -72,8 +73,13 @@ class WithAGroupTest(unittest.TestCase):
         stop = self.golden["text"][40:44]
         stopped = self.client.generate(self.golden["prompt"], SamplingParams(max_tokens=96, temperature=0, stop=[stop]))
         self.assertEqual((stopped.finish_reason, stopped.stop_string), (FinishReason.STOP_STRING, stop))
-        with self.assertRaisesRegex(TypeError, "stop: a list"):
-            self.client.generate("x", SamplingParams(stop="ab"))
+        for no_list in ("ab", 5):
+            with self.assertRaisesRegex(TypeError, "stop: a list"):
+                self.client.generate("x", SamplingParams(stop=no_list))
+
+    def test_parameters_may_be_of_any_type_that_is_like_theirs(self):
+        limits = SamplingParams(max_tokens=numpy.int64(3), temperature=numpy.float32(0), stop_token_ids=range(5), bad_words={"zz"})
+        self.assertEqual(len(self.client.generate("Once upon a time", limits).tokens), 3)
 
     def test_params_have_every_field_that_is_no_message_of_its_own(self):
         wanted = {field.name for message in (pb.Sampling, pb.Stopping, pb.Output) for field in message.DESCRIPTOR.fields}

@@ -13,8 +13,7 @@ from bulkhead.v1 import generation_pb2 as pb
 from bulkhead.v1 import generation_pb2_grpc as rpc
 from bulkhead_client import details_pb2 as details_pb
 
-from ._channel import HEALTH, OPTIONS, SERVING, Pem, credentials_of, metadata_of
-from ._client import _left
+from ._channel import HEALTH, OPTIONS, SERVING, Pem, credentials_of, deadline_of, metadata_of, time_left
 from ._errors import NO_RETRIES, BulkheadError, RetryPolicy, error_of
 from ._types import (Completion, Delta, Load, Prompt, SamplingParams, Score, StreamState, load_of, request_of, score_of,
                      score_request_of, whole_of)
@@ -136,7 +135,7 @@ class AsyncClient:
                timeout_s: Optional[float] = None) -> AsyncStream:
         self._check_open()
         request, deadline = request_of(prompt, params), self._deadline(timeout_s)
-        stream = AsyncStream(lambda: self._generation.GenerateStream(request, timeout=_left(deadline), metadata=self._metadata),
+        stream = AsyncStream(lambda: self._generation.GenerateStream(request, timeout=time_left(deadline), metadata=self._metadata),
                              self._retry, deadline)
         self._streams.add(stream)
         return stream
@@ -165,15 +164,14 @@ class AsyncClient:
         return await self._call(self._control.GetModelInfo, pb.GetModelInfoRequest(), timeout_s)
 
     def _deadline(self, timeout_s: Optional[float]) -> Optional[float]:
-        limit = self._timeout_s if timeout_s is None else timeout_s
-        return None if limit is None else time.monotonic() + limit
+        return deadline_of(self._timeout_s if timeout_s is None else timeout_s)
 
     async def _call(self, method: Callable, request: object, timeout_s: Optional[float]):
         deadline = self._deadline(timeout_s)
 
         async def try_once():
             self._check_open()  # before another try
-            return await _unless_closed(method(request, timeout=_left(deadline), metadata=self._metadata), self._check_open)
+            return await _unless_closed(method(request, timeout=time_left(deadline), metadata=self._metadata), self._check_open)
         return await _retried(try_once, self._retry, deadline)
 
     def _check_open(self) -> None:

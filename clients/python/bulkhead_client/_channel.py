@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import List, Optional, Tuple, Union
 
 import grpc
@@ -18,6 +19,14 @@ HEALTH = {"method": "/grpc.health.v1.Health/Check", "request_serializer": detail
 SERVING = 1
 
 Pem = Union[str, bytes, None]  # a file's name, or its bytes
+
+
+def deadline_of(timeout_s: Optional[float]) -> Optional[float]:
+    return None if timeout_s is None else time.monotonic() + timeout_s
+
+
+def time_left(deadline: Optional[float]) -> Optional[float]:
+    return None if deadline is None else max(0.0, deadline - time.monotonic())
 
 
 def _bytes_of(pem: Pem) -> Optional[bytes]:

@@ -10,7 +10,7 @@ from bulkhead.v1 import generation_pb2 as pb
 from bulkhead.v1 import generation_pb2_grpc as rpc
 from bulkhead_client import details_pb2 as details_pb
 
-from ._channel import HEALTH, OPTIONS, SERVING, Pem, credentials_of, metadata_of
+from ._channel import HEALTH, OPTIONS, SERVING, Pem, credentials_of, deadline_of, metadata_of, time_left
 from ._errors import NO_RETRIES, BulkheadError, RetryPolicy, error_of
 from ._types import (Completion, Delta, Load, Prompt, SamplingParams, Score, StreamState, load_of, request_of, score_of,
                      score_request_of, whole_of)
@@ -122,7 +122,7 @@ class Client:
     def stream(self, prompt: Prompt, params: Optional[SamplingParams] = None, *, timeout_s: Optional[float] = None) -> Stream:
         """The answer as it is generated. Nothing is sent before the first delta is asked for."""
         request, deadline = request_of(prompt, params), self._deadline(timeout_s)
-        return Stream(lambda: self._generation.GenerateStream(request, timeout=_left(deadline), metadata=self._metadata),
+        return Stream(lambda: self._generation.GenerateStream(request, timeout=time_left(deadline), metadata=self._metadata),
                       self._retry, deadline)
 
     def score(self, prompt: Union[str, Sequence[int]], *, add_special_tokens: Optional[bool] = None,
@@ -151,13 +151,9 @@ class Client:
         return self._call(self._control.GetModelInfo, pb.GetModelInfoRequest(), timeout_s)
 
     def _deadline(self, timeout_s: Optional[float]) -> Optional[float]:
-        limit = self._timeout_s if timeout_s is None else timeout_s
-        return None if limit is None else time.monotonic() + limit
+        return deadline_of(self._timeout_s if timeout_s is None else timeout_s)
 
     def _call(self, method: Callable, request: object, timeout_s: Optional[float]):
         deadline = self._deadline(timeout_s)
-        return _retried(lambda: method(request, timeout=_left(deadline), metadata=self._metadata), self._retry, deadline)
+        return _retried(lambda: method(request, timeout=time_left(deadline), metadata=self._metadata), self._retry, deadline)
 
-
-def _left(deadline: Optional[float]) -> Optional[float]:
-    return None if deadline is None else max(0.0, deadline - time.monotonic())

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field, fields
-from typing import Mapping, Optional, Sequence, Tuple, Union
+from typing import Iterable, Mapping, Optional, Sequence, Tuple, Union
 
 from bulkhead.v1 import generation_pb2 as pb
 
@@ -68,12 +68,13 @@ def request_of(prompt: Prompt, params: Optional[SamplingParams]) -> pb.GenerateR
         target = getattr(request, group) if group is not None else request
         if value is None:
             continue
+        now = getattr(target, each.name)
         if isinstance(value, Mapping):
-            getattr(target, each.name).update(value)
-        elif isinstance(value, (list, tuple)):
-            getattr(target, each.name).extend(value)
-        elif isinstance(value, (str, int, float)) and each.name not in ("stop", "bad_words"):
+            now.update(value)
+        elif not hasattr(now, "extend"):
             setattr(target, each.name, value)
+        elif isinstance(value, Iterable) and not isinstance(value, (str, bytes)):  # which are iterable, too
+            now.extend(value)
         else:
             raise TypeError(f"{each.name}: a list, not {value!r}")
     return request
