@@ -23,7 +23,7 @@ absl::Status PromptScore::OnRows(int64_t first_position, int64_t rows, int64_t v
 
 double PromptScore::nll() const {
   double sum = 0;
-  for (const double logprob : logprobs_) sum -= logprob;
+  for (const float logprob : logprobs_) sum -= logprob;
   return sum;
 }
 

@@ -19,14 +19,14 @@ class PromptScore final : public LogitsSink {
                       const float* logits) override;
 
   const std::vector<TokenId>& tokens() const { return tokens_; }
-  // After prefill: ln p(tokens[i + 1] | tokens[0 .. i]) from the softmax of the logits, each
-  // rounded to float as those of sampled tokens are: equal on all CPUs.
-  absl::Span<const double> logprobs() const { return logprobs_; }
+  // After prefill: ln p(tokens[i + 1] | tokens[0 .. i]) from the softmax of the logits, as those
+  // of sampled tokens: equal on all CPUs.
+  absl::Span<const float> logprobs() const { return logprobs_; }
   double nll() const;  // sum of -ln p
 
  private:
   const std::vector<TokenId> tokens_;
-  std::vector<double> logprobs_;
+  std::vector<float> logprobs_;
 };
 
 }  // namespace bulkhead

@@ -96,11 +96,11 @@ void PackString(int field, absl::string_view value, std::string* out) {
   out->append(value.data(), value.size());
 }
 
-void PackFloats(int field, absl::Span<const double> values, std::string* out) {
+void PackFloats(int field, absl::Span<const float> values, std::string* out) {
   if (values.empty()) return;
   out->reserve(out->size() + values.size() * sizeof(float) + 16);
   PackHead(field, static_cast<int64_t>(values.size() * sizeof(float)), out);
-  for (const double value : values) PackFixed(static_cast<float>(value), out);
+  for (const float value : values) PackFixed(value, out);
 }
 
 void PackTokenIds(int field, absl::Span<const TokenId> ids, std::string* out) {

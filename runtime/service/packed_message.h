@@ -38,7 +38,7 @@ void PackString(int field, absl::string_view value, std::string* out);
 // Tag and length of a field of `bytes` bytes, which the caller appends.
 void PackHead(int field, int64_t bytes, std::string* out);
 // `repeated float`.
-void PackFloats(int field, absl::Span<const double> values, std::string* out);
+void PackFloats(int field, absl::Span<const float> values, std::string* out);
 // A v1::TokenIds.
 void PackTokenIds(int field, absl::Span<const TokenId> ids, std::string* out);
 // A v1::Token.

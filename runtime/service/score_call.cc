@@ -30,13 +30,12 @@ absl::StatusOr<EngineCall::Parsed> ScoreCall::Parse(CallRequest& request) {
 int64_t ScoreCall::MaxAnswerBytes(const Request& request, const RequestRules& rules) const {
   constexpr int64_t kBesides = 1024;
   const auto tokens = static_cast<int64_t>(request.prompt.size());
-  constexpr auto kTokenBytes =
-      static_cast<int64_t>(sizeof(float) + sizeof(TokenId) + sizeof(double));
+  constexpr auto kTokenBytes = static_cast<int64_t>(2 * sizeof(float) + sizeof(TokenId));
   return kBesides + MaxTokenIdsBytes(rules.vocab_size, tokens) + tokens * kTokenBytes;
 }
 
 std::string ScoreCall::PackedLocked() const {
-  const absl::Span<const double> logprobs = score_->logprobs();
+  const absl::Span<const float> logprobs = score_->logprobs();
   std::string out;
   PackString(v1::ScoreResponse::kRequestIdFieldNumber, request_id_, &out);
   PackString(v1::ScoreResponse::kEpochFieldNumber, core_->state.epoch(), &out);

@@ -22,6 +22,10 @@ struct TextStream::State {
   // Removes the prompt's own part from `text`, which was decoded after the prompt.
   std::string WithoutPrompt(std::string text);
 
+  // What the decoder says next: appends to `out` what is final, and returns the stop string that
+  // was found, or null. None is looked for in `forced`.
+  const std::string* Feed(const std::string& decoded, std::string* out);
+
   const bool skip_special_tokens;
   const bool include_stop_in_output;
   std::unique_ptr<TextDecoder> decoder;  // null: no tokenizer
@@ -57,6 +61,13 @@ size_t TextStream::State::TakeForced(absl::string_view text) {
   return same;
 }
 
+const std::string* TextStream::State::Feed(const std::string& decoded, std::string* out) {
+  const std::string text = WithoutPrompt(decoded);
+  const size_t taken = TakeForced(text);
+  out->append(text, 0, taken);
+  return stops.Feed(absl::string_view(text).substr(taken), {may_stop, include_stop_in_output}, out);
+}
+
 TextStream::TextStream(const Tokenizer* tokenizer, absl::Span<const int32_t> prompt,
                        Options options)
     : state_(std::make_unique<State>(std::move(options))) {
@@ -73,12 +84,7 @@ TextStream::Piece TextStream::Add(int32_t token, bool may_stop) {
   Piece piece;
   if (state_->decoder == nullptr) return piece;
   state_->may_stop = may_stop;
-  std::string text = state_->WithoutPrompt(state_->decoder->Add(token));
-  const size_t forced = state_->TakeForced(text);
-  piece.text = text.substr(0, forced);
-  text.erase(0, forced);
-  const std::string* const stop =
-      state_->stops.Feed(text, {may_stop, state_->include_stop_in_output}, &piece.text);
+  const std::string* const stop = state_->Feed(state_->decoder->Add(token), &piece.text);
   if (stop != nullptr) {
     state_->stopped = true;
     piece.stop_string = *stop;
@@ -89,9 +95,7 @@ TextStream::Piece TextStream::Add(int32_t token, bool may_stop) {
 std::string TextStream::Flush() {
   if (state_->decoder == nullptr || state_->stopped) return {};
   std::string out;
-  const std::string rest = state_->WithoutPrompt(state_->decoder->Finish());
-  const std::string* const stop =
-      state_->stops.Feed(rest, {state_->may_stop, state_->include_stop_in_output}, &out);
+  const std::string* const stop = state_->Feed(state_->decoder->Finish(), &out);
   state_->stopped = true;
   if (stop == nullptr) out += state_->stops.TakeHeld();
   return out;

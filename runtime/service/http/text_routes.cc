@@ -1,4 +1,6 @@
 // The routes of one call with one answer: tokenize, detokenize, score.
+#include <algorithm>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -180,14 +182,19 @@ absl::Status Detokenized(const HttpContext& context, const ExchangePointer& exch
                 });
 }
 
+// JSON has no infinity, which a perplexity of very unlikely tokens is.
+std::string FiniteJson(double value) {
+  return absl::StrFormat("%.17g", std::min(value, std::numeric_limits<double>::max()));
+}
+
 BodyParts ScoreJson(const std::string& id, const std::string& model,
                     const std::shared_ptr<const std::string>& answer) {
   v1::ScoreResponse score;
   score.ParseFromString(*answer);
   BodyParts out(absl::StrCat(
       "{\"id\":", JsonString(id), ",\"object\":\"score\",\"model\":", JsonString(model),
-      ",\"nll\":", absl::StrFormat("%.17g", score.nll()),
-      ",\"perplexity\":", absl::StrFormat("%.17g", score.perplexity()), ",\"usage\":",
+      ",\"nll\":", FiniteJson(score.nll()), ",\"perplexity\":", FiniteJson(score.perplexity()),
+      ",\"usage\":",
       UsageJson({.prompt_tokens = static_cast<uint64_t>(score.token_ids().ids_size())}),
       ",\"token_ids\":["));
   AddTokenIds(answer, v1::ScoreResponse::kTokenIdsFieldNumber, &out);

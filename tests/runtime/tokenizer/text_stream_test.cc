@@ -98,6 +98,20 @@ TEST(TextStream, StopStringsAreNotLookedForInAForcedBeginning) {
   EXPECT_EQ(Stream(tokenizer.get(), {}, others, options).text, "<think>a") << "it is not forced";
 }
 
+TEST(TextStream, NorInWhatTheDecoderHoldsOfItAtTheEnd) {
+  const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("gpt2");
+  ASSERT_NE(tokenizer, nullptr);
+  Ids ids = Encoded(*tokenizer, "a\xF0\x9F\xA6\x84");
+  ids.resize(2);  // the answer ends within the character: U+FFFD
+  TextStream::Options options;
+  options.stop = {"\uFFFD"};
+  options.forced = tokenizer->Decode(ids, true);
+  ASSERT_EQ(options.forced, "a\uFFFD");
+  const Streamed streamed = Stream(tokenizer.get(), {}, ids, options);
+  EXPECT_EQ(streamed.text, options.forced);
+  EXPECT_FALSE(streamed.stop.has_value());
+}
+
 TEST(TextStream, APromptThatEndsInsideACharacterIsNotRepeated) {
   const std::unique_ptr<Tokenizer> tokenizer = LoadTokenizer("gpt2");
   ASSERT_NE(tokenizer, nullptr);
