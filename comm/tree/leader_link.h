@@ -13,7 +13,6 @@ namespace bulkhead {
 
 // Messages of different kinds are independent: the control bus may run ahead of the sums.
 enum class LinkKind : int { kExchange = 0, kBus = 1, kTensors = 2 };
-inline constexpr int kLinkKinds = 3;
 
 inline constexpr int64_t kMaxLinkMessageBytes = int64_t{1} << 30;
 

@@ -76,7 +76,7 @@ inline int64_t MaxSampledRows(const ModelLimits& limits) {
   return std::max<int64_t>(
       seqs, std::min<int64_t>(limits.max_num_batched_tokens, seqs * (1 + limits.max_drafts)));
 }
-// In one go: no fewer than a tile of logits has, for whose sake one is as large.
+// By one launch: max_num_seqs, or a tile of logits where more rows than those can be sampled.
 inline int64_t SampledAtOnce(const ModelLimits& limits) {
   return std::max<int64_t>(limits.max_num_seqs,
                            std::min<int64_t>(kSampledTileRows, MaxSampledRows(limits)));

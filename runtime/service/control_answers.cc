@@ -110,8 +110,7 @@ absl::Status ControlAnswers::Abort(const v1::AbortRequest& request, const std::s
 }
 
 absl::Status ControlAnswers::Drain(const v1::DrainRequest& request, const std::string& client,
-                                   v1::DrainResponse* response,
-                                   std::weak_ptr<const EngineControl::DrainEnd> ended) {
+                                   v1::DrainResponse* response, DrainWaiter ended) {
   const auto parts = core_->state.ForControl(request);
   if (!parts.ok()) return parts.status();
   std::optional<absl::Duration> timeout;

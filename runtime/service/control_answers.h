@@ -31,8 +31,7 @@ class ControlAnswers {
                      v1::AbortResponse* response);
   // `ended`: EngineControl::BeginDrain; the response lacks what it gets.
   absl::Status Drain(const v1::DrainRequest& request, const std::string& client,
-                     v1::DrainResponse* response,
-                     std::weak_ptr<const EngineControl::DrainEnd> ended = {});
+                     v1::DrainResponse* response, DrainWaiter ended = {});
 
  private:
   ServiceCore* const core_;

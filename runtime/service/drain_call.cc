@@ -21,7 +21,7 @@ absl::Status DrainCall::Begin(CallRequest& request, bool* waits) {
   v1::DrainRequest message;
   BH_RETURN_IF_ERROR(request.Parse(message));
   *waits = message.wait();
-  std::shared_ptr<const EngineControl::DrainEnd> ended;
+  std::shared_ptr<const DrainEnd> ended;
   if (*waits) {
     transport_->OnAccepted();
     ended = {shared_from_this(), &drained_};  // as long as the call

@@ -29,9 +29,7 @@ class DrainCall final : public Call, public std::enable_shared_from_this<DrainCa
   ServiceCore* const core_;
   CallTransport* const transport_;
   const std::string client_;
-  const EngineControl::DrainEnd drained_ = [this](const DrainOutcome& outcome) {
-    OnDrained(outcome);
-  };
+  const DrainEnd drained_ = [this](const DrainOutcome& outcome) { OnDrained(outcome); };
   std::atomic<bool> ended_ = false;
   v1::DrainResponse response_;  // begun by Start, completed by the drain's end, which comes later
 };

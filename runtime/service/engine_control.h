@@ -30,8 +30,6 @@ class EngineControl {
   // then ends the group with exit code 0. May be called again: the shorter timeout applies.
   // `ended`, as long as it is there, is called when all have ended, on any thread; never where the
   // group is lost.
-  using DrainEnd = std::function<void(const DrainOutcome& outcome)>;
-  using DrainWaiter = std::weak_ptr<const DrainEnd>;
   virtual void BeginDrain(std::optional<absl::Duration> timeout, DrainWaiter ended) = 0;
 };
 

@@ -71,14 +71,14 @@ absl::StatusOr<EngineCall::Parsed> GenerateCall::Parse(CallRequest& request) {
   parsed.build = [this, message = std::move(message), compiled = std::move(compiled)](
                      const RequestRules& rules) -> absl::StatusOr<Request> {
     // The engine ends at once what has had its time while it waited.
-    if (HasHadItsTime(*message)) message->clear_structured();
+    if (TimeLimitHasPassed(*message)) message->clear_structured();
     BH_ASSIGN_OR_RETURN(Request request, BuildRequest(*message, rules));
     BH_RETURN_IF_ERROR(CheckUnsentText(request));
     if (message->output().embedding()) {
       request.last_hidden_state = &last_hidden_state_;
       normalizes_ = rules.embedding.normalizes;
     }
-    TakeMeasure(request, rules);
+    CountHeldBytes(request, rules);
     if (request.num_prompt_logprobs.has_value()) {
       prompt_logprobs_.emplace(request.prompt, *request.num_prompt_logprobs, PromptTokenField());
       request.prompt_logits = &*prompt_logprobs_;
@@ -88,12 +88,12 @@ absl::StatusOr<EngineCall::Parsed> GenerateCall::Parse(CallRequest& request) {
   return parsed;
 }
 
-bool GenerateCall::HasHadItsTime(const v1::GenerateRequest& message) const {
+bool GenerateCall::TimeLimitHasPassed(const v1::GenerateRequest& message) const {
   const uint64_t limit_ns = uint64_t{message.time_limit_ms()} * 1'000'000;
   return limit_ns > 0 && static_cast<uint64_t>(MonotonicNanos()) >= arrived_ns_ + limit_ns;
 }
 
-void GenerateCall::TakeMeasure(const Request& request, const RequestRules& rules) {
+void GenerateCall::CountHeldBytes(const Request& request, const RequestRules& rules) {
   const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
   const int64_t most = prompt_tokens + EffectiveMaxTokens(request, rules.max_model_len);
   logits_bytes_ = (LogitsProcessor::MaxBytes(request.logits, most, rules.num_speculative_tokens) +

@@ -54,8 +54,8 @@ class GenerateCall : public EngineCall {
   int64_t logits_bytes_ = 0;
 
  private:
-  bool HasHadItsTime(const v1::GenerateRequest& message) const;
-  void TakeMeasure(const Request& request, const RequestRules& rules);
+  bool TimeLimitHasPassed(const v1::GenerateRequest& message) const;
+  void CountHeldBytes(const Request& request, const RequestRules& rules);
 };
 
 // The whole generation in one response, packed incrementally.

@@ -33,9 +33,9 @@ class TextWorker {
   TextWorker& operator=(const TextWorker&) = delete;
 
   // `bytes` of input, owned by `work`. RESOURCE_EXHAUSTED if too much is queued; `work` is then
-  // dropped. Work that posts its message again is not itself what is queued. `form`, if not 0, is a
-  // hash of the form that the work compiles: it counts as kFormBytes, unless work with the same one
-  // is before it.
+  // dropped. Work that posts more runs here itself, and no longer counts as queued. `form`, if not
+  // 0, is a hash of the form that the work compiles: it counts as kFormBytes, unless work with the
+  // same one is before it.
   absl::Status Post(size_t bytes, std::function<void()> work, size_t form = 0);
 
  private:

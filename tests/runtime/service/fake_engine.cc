@@ -101,8 +101,7 @@ absl::StatusOr<SchedulerLimits> FakeEngine::SetLimits(const v1::SetLimitsRequest
   return limits_;
 }
 
-void FakeEngine::BeginDrain(std::optional<absl::Duration> timeout,
-                            std::weak_ptr<const DrainEnd> ended) {
+void FakeEngine::BeginDrain(std::optional<absl::Duration> timeout, DrainWaiter ended) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     draining_ = true;
@@ -162,7 +161,7 @@ std::optional<absl::Duration> FakeEngine::WaitForDrain() {
   return drain_timeout_;
 }
 
-std::shared_ptr<const EngineControl::DrainEnd> FakeEngine::TakeDrainEnd() {
+std::shared_ptr<const DrainEnd> FakeEngine::TakeDrainEnd() {
   WaitForDrain();
   const std::lock_guard<std::mutex> lock(mutex_);
   return drain_end_.lock();

@@ -48,8 +48,7 @@ class FakeEngine final : public RequestInbox, public EngineControl {
   SchedulerLimits Limits() override;
   absl::StatusOr<SchedulerLimits> SetLimits(const v1::SetLimitsRequest& change,
                                             SchedulerLimits* before) override;
-  void BeginDrain(std::optional<absl::Duration> timeout,
-                  std::weak_ptr<const DrainEnd> ended) override;
+  void BeginDrain(std::optional<absl::Duration> timeout, DrainWaiter ended) override;
   // What the drain was to call, if anything; waits for the drain.
   std::shared_ptr<const DrainEnd> TakeDrainEnd();
 
@@ -81,7 +80,7 @@ class FakeEngine final : public RequestInbox, public EngineControl {
   std::map<std::string, absl::Status> cancelled_;
   bool draining_ = false;
   std::optional<absl::Duration> drain_timeout_;
-  std::weak_ptr<const DrainEnd> drain_end_;
+  DrainWaiter drain_end_;
 };
 
 }  // namespace bulkhead

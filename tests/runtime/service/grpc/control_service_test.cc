@@ -181,7 +181,7 @@ TEST_F(ControlServiceTest, ADrainThatIsWaitedForIsAnsweredWhenAllHaveEnded) {
     status = answer;
     answered.Notify();
   });
-  const std::shared_ptr<const EngineControl::DrainEnd> ended = engine_.TakeDrainEnd();
+  const std::shared_ptr<const DrainEnd> ended = engine_.TakeDrainEnd();
   EXPECT_FALSE(answered.HasBeenNotified());
   ASSERT_NE(ended, nullptr);
   (*ended)({.finished = 2, .cut = 1});
