@@ -14,7 +14,8 @@ namespace bulkhead {
 bool SamplesFromCandidates(const SampleRow& row);
 
 // Whether rank 0's device can sample `row` from all of its logits: there is no top_k. Log
-// probabilities, changes to logits (penalties, biases, bans) and a larger top_k are the host's. A
+// probabilities, changes to logits (penalties, logit_bias, bad_words,
+// allowed_token_ids, structured output) and a larger top_k are the host's. A
 // step that also outputs prompt logits of the sequence has its logits on the host anyway and
 // samples there regardless.
 bool SamplesFromRow(const SampleRow& row);

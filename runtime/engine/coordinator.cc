@@ -106,6 +106,7 @@ absl::Status Coordinator::Submit(Request request, std::shared_ptr<RequestSink> s
   live->figures.resumed_tokens = live->figures.completion_tokens;
   if (live_.empty()) busy_since_ns_ = now;
   inbox_.push_back(live);
+  ++inbox_requests_;
   inbox_tokens_ += tokens;
   live_.emplace(live->request_id, std::move(live));
   work_.Signal();
@@ -163,7 +164,7 @@ CoordinatorLoad Coordinator::Load() const {
   const absl::MutexLock lock(&mutex_);
   CoordinatorLoad load{state_,       load_,          options_.limits.usable_blocks(),
                        live_limits_, length_counts_, longest_tokens_};
-  load.scheduler.num_waiting += static_cast<int>(inbox_.size());
+  load.scheduler.num_waiting += inbox_requests_;
   load.scheduler.num_waiting_tokens += inbox_tokens_;
   return load;
 }

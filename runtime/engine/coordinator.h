@@ -2,10 +2,10 @@
 // asks it for steps and returns their results; deltas and ends go to the requests' sinks.
 //
 // One mutex guards the inbox and the table of live requests; it is never held while a sink is
-// called. The scheduler, the block pool and the text streams belong to the rank loop's thread only.
-// Fail() may be called by the watchdog's thread while that thread hangs in a collective: it ends
-// every request whose sink is not being called at that moment; the rank loop's thread ends the
-// others.
+// called. The scheduler and the block pool belong to the rank loop's thread only, and so does a
+// text stream once its request is taken from the inbox; a resumed one is opened by Submit. Fail()
+// may be called by the watchdog's thread while that thread hangs in a collective: it ends every
+// request whose sink is not being called at that moment; the rank loop's thread ends the others.
 #pragma once
 
 #include <array>
@@ -80,11 +80,10 @@ class Coordinator final : public RequestInbox {
   void SetServing();  // until then requests are refused; no effect after a drain or a loss
   // Refuses new requests and finishes accepted ones, including queued ones; those left after
   // `timeout` end with UNAVAILABLE at the next step. Answers have the same time to be sent. Then
-  // NextStep returns a stop. A second call
-  // can only shorten the time. `ended`, as long as it is there, is called when all have ended, by
-  // the rank loop's thread or at once; never where the group is lost.
-  using DrainEnd = std::function<void(const DrainOutcome& outcome)>;
-  void BeginDrain(absl::Duration timeout, std::weak_ptr<const DrainEnd> ended = {});
+  // NextStep returns a stop. A second call can only shorten the time. `ended`, as long as it is
+  // there, is called when all have ended, by the rank loop's thread or at once; never where the
+  // group is lost.
+  void BeginDrain(absl::Duration timeout, DrainWaiter ended = {});
   // Ends every request with `why` and refuses new ones. Only the first call has an effect.
   void Fail(const absl::Status& why);
   CoordinatorLoad Load() const;
@@ -143,12 +142,13 @@ class Coordinator final : public RequestInbox {
   std::optional<uint64_t> drain_deadline_ns_ ABSL_GUARDED_BY(mutex_);
   DrainOutcome drain_ ABSL_GUARDED_BY(mutex_);  // where nothing more is cut
   bool drained_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::weak_ptr<const DrainEnd>> drain_ends_ ABSL_GUARDED_BY(mutex_);
+  std::vector<DrainWaiter> drain_ends_ ABSL_GUARDED_BY(mutex_);
   // All unfinished requests.
   absl::flat_hash_map<std::string, std::shared_ptr<Live>> live_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Live>> inbox_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Live>> cancels_ ABSL_GUARDED_BY(mutex_);
   // Of the inbox, including requests taken from it since the last Publish.
+  int inbox_requests_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t inbox_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
   SchedulerLoad load_ ABSL_GUARDED_BY(mutex_);
   SchedulerLimits live_limits_ ABSL_GUARDED_BY(mutex_);
@@ -159,6 +159,7 @@ class Coordinator final : public RequestInbox {
   uint64_t busy_since_ns_ ABSL_GUARDED_BY(mutex_) = 0;  // the first of the requests arrived
 
   // The rank loop's thread.
+  size_t num_unread_ = 0;  // answers that had ended, but were not sent, when a drain cut others
   KvBlockPool pool_;
   Scheduler scheduler_;
   absl::flat_hash_map<SequenceId, std::unique_ptr<Active>> active_;

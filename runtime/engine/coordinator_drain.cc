@@ -10,7 +10,7 @@
 
 namespace bulkhead {
 
-void Coordinator::BeginDrain(absl::Duration timeout, std::weak_ptr<const DrainEnd> ended) {
+void Coordinator::BeginDrain(absl::Duration timeout, DrainWaiter ended) {
   const uint64_t now = options_.now_ns();
   const auto wait = static_cast<uint64_t>(std::max<int64_t>(0, absl::ToInt64Nanoseconds(timeout)));
   const uint64_t deadline = now + std::min(wait, std::numeric_limits<uint64_t>::max() - now);
@@ -43,6 +43,10 @@ bool Coordinator::DrainIsOver() {
   }
   BH_LOG(kWarning) << "the drain timeout has passed: " << num_cut
                    << (num_cut == 1 ? " request was cut" : " requests were cut");
+  if (options_.unsent_answers != nullptr) {
+    const size_t num_unsent = options_.unsent_answers(absl::ZeroDuration());
+    num_unread_ = num_unsent - std::min(num_unsent, num_cut);
+  }
   EndAll(absl::UnavailableError("the drain timeout has passed"), reason::kDraining);
   return true;
 }
@@ -67,8 +71,10 @@ void Coordinator::WaitForAnswers() {
     num_unsent = options_.unsent_answers(std::min(left, kLook));
   } while (num_unsent > 0 && left > absl::ZeroDuration());
   const absl::MutexLock lock(&mutex_);
-  if (num_unsent == 0 || drain_.cut > 0) return;
-  drain_ = {.finished = drain_.finished - std::min(num_unsent, drain_.finished), .cut = num_unsent};
+  if (drain_.cut > 0) num_unsent = std::min(num_unsent, num_unread_);  // the cut ones are counted
+  if (num_unsent == 0) return;
+  const size_t num_cut = std::min(num_unsent, drain_.finished);
+  drain_ = {.finished = drain_.finished - num_cut, .cut = drain_.cut + num_cut};
   BH_LOG(kWarning) << "the drain timeout has passed: " << num_unsent
                    << (num_unsent == 1 ? " answer was" : " answers were") << " not read to the end";
 }
@@ -76,7 +82,7 @@ void Coordinator::WaitForAnswers() {
 // Every request has ended, and its answer is sent or cut.
 void Coordinator::EndDrain() {
   DrainOutcome outcome;
-  std::vector<std::weak_ptr<const DrainEnd>> ends;
+  std::vector<DrainWaiter> ends;
   {
     const absl::MutexLock lock(&mutex_);
     drained_ = true;

@@ -45,7 +45,8 @@ struct Coordinator::Active {
         time_limit_ms(request.time_limit_ms),
         text_bytes_to_skip(request.text_bytes_sent) {}
 
-  // Call right before the first token, not earlier: a waiting request should hold little memory.
+  // Right before the first token, as a waiting request should hold little memory; that of a resumed
+  // request is open from Submit on.
   void OpenStream(absl::Span<const TokenId> prompt) {
     if (!stream.has_value()) stream.emplace(tokenizer, prompt, std::move(stream_options));
   }
@@ -66,7 +67,7 @@ struct Coordinator::Active {
   }
 
   // The status at the time limit.
-  absl::Status EndOfTime() const {
+  absl::Status TimeLimitStatus() const {
     if (!wants_embedding) return absl::OkStatus();
     return WithReason(
         absl::DeadlineExceededError(absl::StrCat(

@@ -30,6 +30,7 @@ absl::StatusOr<Step> Coordinator::NextStep() {
     EndOverdue();
     if (DrainIsOver()) {
       if (scheduler_.num_in_flight() > 0) return scheduler_.PlanCollect();
+      Publish();  // GetLoad is asked while clients read
       WaitForAnswers();
       if (state() == GroupState::kLost) continue;
       EndDrain();
@@ -229,7 +230,7 @@ void Coordinator::EndOverdue() {
     OutputDelta delta;
     delta.position = active.num_generated;
     absl::StatusOr<std::string> text = active.TakeText();
-    Delivery delivery = EndOf(active.live, text.ok() ? active.EndOfTime() : text.status());
+    Delivery delivery = EndOf(active.live, text.ok() ? active.TimeLimitStatus() : text.status());
     if (text.ok()) delta.text = *std::move(text);
     delivery.end->reason = FinishReason::kTimeLimit;
     if (!delta.text.empty()) delivery.delta = std::move(delta);
@@ -328,8 +329,7 @@ void Coordinator::RecordAdmitted() {
     figures.admitted = true;
     figures.timings.queue_ns = now - live.submitted_ns;
     figures.cached_tokens = scheduler_.cached_prompt_tokens(id);
-    const int64_t left = figures.prompt_tokens + figures.resumed_tokens - figures.cached_tokens;
-    if (left > LongPromptTokens(options_.limits)) figures.lane = PromptLane::kLong;
+    if (scheduler_.is_long_prompt(id)) figures.lane = PromptLane::kLong;
     live.costs_before = costs;
   }
 }
@@ -346,6 +346,7 @@ void Coordinator::Publish() {
   if (options_.kv_events != nullptr) options_.kv_events->EndBatch();
   const absl::MutexLock lock(&mutex_);
   load_ = scheduler_.load();
+  inbox_requests_ = static_cast<int>(inbox_.size());
   inbox_tokens_ = 0;
   for (const auto& live : inbox_) inbox_tokens_ += NumTokens(live->request);
 }

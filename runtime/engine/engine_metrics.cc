@@ -91,9 +91,7 @@ void EngineMetrics::CountPrompt(RequestFigures& request) {
   if (request.prompt_counted) return;
   request.prompt_counted = true;
   prompt_tokens += static_cast<uint64_t>(request.prompt_tokens);
-  // A resumed request's hits may reach into what was generated.
-  cached_prompt_tokens +=
-      static_cast<uint64_t>(std::min(request.cached_tokens, request.prompt_tokens));
+  cached_prompt_tokens += static_cast<uint64_t>(request.cached_tokens);
 }
 
 void EngineMetrics::CountTokens(RequestFigures& request, int64_t tokens, uint64_t now_ns) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -148,6 +149,8 @@ struct DrainOutcome {
   size_t finished = 0;  // or cancelled
   size_t cut = 0;       // by its timeout
 };
+using DrainEnd = std::function<void(const DrainOutcome& outcome)>;
+using DrainWaiter = std::weak_ptr<const DrainEnd>;
 
 // How rank 0's main thread spent its time.
 struct StepCosts {

@@ -15,11 +15,11 @@
 //
 // With depth 2 a step may be planned while another one is uncommitted. Then a row's input token can
 // be kLastSampled, a stop is seen one step late (the surplus token is dropped), and slots and
-// blocks are released only when no step in flight uses them. A step whose tokens are not all
-// sampled from candidates is committed before the next one is planned: the ranks get its tokens
-// only with the next plan, and a batch without those sequences would cost about as much as a full
-// one. So is a step that verifies drafts, and one whose token may be the last of those that a draft
-// is looked up by (AwaitsDrafts); a draft model and an MTP layer need depth 1.
+// blocks are released only when no step in flight uses them. A step with a token that rank 0's
+// host samples is committed before the next one is planned: the ranks get that token only with the
+// next plan, and a batch without those sequences would cost about as much as a full one. So is a
+// step that verifies drafts, and one whose token may be the last of those that a draft is looked up
+// by (AwaitsDrafts); a draft model and an MTP layer need depth 1.
 //
 // With prefix caching a sequence starts after the longest cached run of blocks matching its tokens;
 // at least its last token is computed, and its queue depends on the remaining tokens. A full block
@@ -130,6 +130,10 @@ inline constexpr int64_t kTokenWorkOfStep = 4'000'000;
 // with 128k ids) while all other requests wait.
 inline constexpr int64_t kPromptLogitRowsOfStep = 1024;
 
+// Admissions of a step, cached or not: each token is looked up in the prefix cache, and with
+// penalties sorted, some 10 and 60 ns for which all streams wait. One more may be admitted.
+inline constexpr int64_t kTokensAdmittedPerStep = int64_t{1} << 18;
+
 // A prompt with more tokens to compute than this uses the long-prompt queue.
 int LongPromptTokens(const SchedulerLimits& limits);
 
@@ -181,6 +185,8 @@ class Scheduler {
   absl::Span<const SequenceId> newly_admitted() const { return newly_admitted_; }
   int preemptions(SequenceId id) const;  // so far; 0 for an id that has ended
   int64_t cached_prompt_tokens(SequenceId id) const;
+  // By its queue; `id` must not have ended.
+  bool is_long_prompt(SequenceId id) const { return sequences_.at(id)->is_long; }
   absl::Span<const TokenId> prompt(SequenceId id) const;  // `id` must not have ended
   SchedulerLoad load() const;
 

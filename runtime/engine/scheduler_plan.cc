@@ -62,6 +62,7 @@ struct Scheduler::PrefillBudget {
   int left = 0;
   int kept_for_long = 0;  // part of them
   int given_to_long = 0;
+  int64_t admitted = 0;                 // tokens of sequences that the step has admitted
   bool long_head_waits = false;         // it lacked blocks in this step
   std::vector<Sequence*> long_prompts;  // in prefill and without a row in this step, by precedence
 
@@ -213,7 +214,7 @@ void Scheduler::ScheduleLongPrompts(PrefillBudget& budget, std::optional<int> ab
 }
 
 void Scheduler::AdmitSequences(PrefillBudget& budget, Step& step) {
-  while (admits_ && budget.left > 0 && HasSlot()) {
+  while (admits_ && budget.left > 0 && HasSlot() && budget.admitted < kTokensAdmittedPerStep) {
     Sequence* short_head = waiting_.ShortHead();
     Sequence* long_head = waiting_.LongHead();
     const bool long_turn =
@@ -227,6 +228,7 @@ void Scheduler::AdmitSequences(PrefillBudget& budget, Step& step) {
           budget.kept_for_long =
               static_cast<int>(std::min<int64_t>(budget.left, long_deficit_eighths_ / 8));
         }
+        budget.admitted += std::ssize(long_head->tokens);
         budget.long_prompts.insert(budget.long_prompts.begin(), long_head);
       } else {
         budget.long_head_waits = true;
@@ -240,6 +242,7 @@ void Scheduler::AdmitSequences(PrefillBudget& budget, Step& step) {
     if (IsBeingCached(*short_head)) return;
     const bool kept = long_turn && long_head->id == reserved_for_;
     if (!TryAdmit(*short_head, kept ? reserved_blocks_ : 0)) return;
+    budget.admitted += std::ssize(short_head->tokens);
     budget.left -= AddChunk(*short_head, budget.ShortPromptBudget(*short_head), step);
   }
 }

@@ -22,9 +22,8 @@ class CoordinatorDrainTest : public CoordinatorTest {
   }
 
   std::vector<DrainOutcome> outcomes_;
-  const std::shared_ptr<const Coordinator::DrainEnd> ended_ =
-      std::make_shared<const Coordinator::DrainEnd>(
-          [this](const DrainOutcome& outcome) { outcomes_.push_back(outcome); });
+  const std::shared_ptr<const DrainEnd> ended_ = std::make_shared<const DrainEnd>(
+      [this](const DrainOutcome& outcome) { outcomes_.push_back(outcome); });
 };
 
 TEST_F(CoordinatorDrainTest, ADrainIsOverWhenTheLastAnswerIsSent) {
@@ -70,6 +69,54 @@ TEST_F(CoordinatorDrainTest, AnswersThatAreNotSentByTheDeadlineAreCut) {
   ASSERT_EQ(outcomes_.size(), 1);
   EXPECT_EQ(outcomes_[0].finished, 0);
   EXPECT_EQ(outcomes_[0].cut, 2);
+}
+
+TEST_F(CoordinatorDrainTest, WhatIsCutAndWhatIsNotReadAreCountedOnceEach) {
+  unsent_answers_ = [&](absl::Duration timeout) {
+    now_ns_ += static_cast<uint64_t>(absl::ToInt64Nanoseconds(timeout));
+    return size_t{3};  // one that is cut, and two that have ended
+  };
+  Begin();
+  coordinator_->SetServing();
+  const auto first = Submit(ToyRequest(4, 3, 1));
+  const auto second = Submit(ToyRequest(4, 3, 2));
+  const auto cut = Submit(ToyRequest(4, 30, 3));
+  coordinator_->BeginDrain(absl::Seconds(100), ended_);
+  runner_->Allow(10);
+  EXPECT_TRUE(first->WaitForEnd().status.ok());
+  EXPECT_TRUE(second->WaitForEnd().status.ok());
+  now_ns_ += 101'000'000'000;
+  runner_->Allow(kAll);
+  EXPECT_EQ(cut->WaitForEnd().status.code(), absl::StatusCode::kUnavailable);
+  loop_.join();
+  ASSERT_EQ(outcomes_.size(), 1);
+  EXPECT_EQ(outcomes_[0].finished, 0);
+  EXPECT_EQ(outcomes_[0].cut, 3);
+}
+
+TEST_F(CoordinatorDrainTest, LoadSaysThatNoneIsRunningWhileAnswersAreRead) {
+  std::atomic<int> num_asked = 0;
+  std::atomic<size_t> num_unsent = 1;
+  unsent_answers_ = [&](absl::Duration /*timeout*/) {
+    ++num_asked;
+    std::this_thread::yield();
+    return num_unsent.load();
+  };
+  Begin();
+  coordinator_->SetServing();
+  Request request = ToyRequest(4, 100);
+  request.time_limit_ms = 1000;
+  const auto sink = Submit(std::move(request));
+  runner_->Allow(1);
+  runner_->WaitUntilBegun(2);
+  coordinator_->BeginDrain(absl::Seconds(100), ended_);
+  now_ns_ += 2'000'000'000;
+  runner_->Allow(kAll);
+  sink->WaitForEnd();
+  WaitUntilAsked(num_asked, 1);
+  EXPECT_EQ(coordinator_->Load().scheduler.num_running, 0);
+  num_unsent = 0;
+  loop_.join();
 }
 
 TEST_F(CoordinatorDrainTest, ALossEndsTheWaitForAnswers) {

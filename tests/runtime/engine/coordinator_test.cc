@@ -212,7 +212,7 @@ TEST_F(CoordinatorTest, TheEndOfADrainSaysHowManyFinishedAndHowManyWereCut) {
   Begin();
   coordinator_->SetServing();
   std::vector<DrainOutcome> outcomes;
-  const auto add = std::make_shared<const Coordinator::DrainEnd>(
+  const auto add = std::make_shared<const DrainEnd>(
       [&outcomes](const DrainOutcome& outcome) { outcomes.push_back(outcome); });
   const auto cut = Submit(ToyRequest(4, 50, 1));
   runner_->Allow(2);
@@ -240,9 +240,8 @@ TEST_F(CoordinatorTest, ThoseThatNoLongerWaitForADrainTakeNoMemory) {
   const auto request = Submit(ToyRequest(4, 1));
   const auto token = std::make_shared<int>();  // there as long as what the coordinator keeps
   for (int i = 0; i < 100; ++i) {
-    const std::shared_ptr<const Coordinator::DrainEnd> ended(
-        new Coordinator::DrainEnd([](const DrainOutcome&) { FAIL(); }),
-        [token](const Coordinator::DrainEnd* end) { delete end; });
+    const std::shared_ptr<const DrainEnd> ended(new DrainEnd([](const DrainOutcome&) { FAIL(); }),
+                                                [token](const DrainEnd* end) { delete end; });
     coordinator_->BeginDrain(absl::Seconds(100), ended);
   }
   EXPECT_LE(token.use_count(), 3);

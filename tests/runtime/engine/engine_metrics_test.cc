@@ -169,5 +169,25 @@ TEST_F(CoordinatorMetricsTest, CachedPromptTokensAndLanesAreToldApart) {
   EXPECT_TRUE(metrics.prefix_caching);
 }
 
+TEST_F(CoordinatorMetricsTest, ThePromptThatWaitsForAnEqualOneHasTheLaneInWhichItWaits) {
+  SchedulerLimits limits = ToyLimits();
+  limits.prefix_caching = true;
+  Begin(limits);
+  coordinator_->SetServing();
+  const auto before = Submit(ToyRequest(4, 3, 1));
+  runner_->WaitUntilBegun(1);
+  const Request request = ToyRequest(LongPromptTokens(limits) + 1, 3, 2);
+  const auto first = Submit(request);
+  Request equal = request;
+  equal.request_id += "-again";
+  const auto second = Submit(equal);
+  EXPECT_EQ(coordinator_->Load().scheduler.num_waiting, 2);
+  runner_->Allow(kAll);
+  first->WaitForEnd();
+  EXPECT_GT(second->WaitForEnd().cached_prompt_tokens, 0);
+  EXPECT_EQ(
+      coordinator_->Metrics().first_token_by_lane[static_cast<int>(PromptLane::kLong)].count(), 2);
+}
+
 }  // namespace
 }  // namespace bulkhead

@@ -53,8 +53,8 @@ ToyResult ToyGenerate(const Request& request, const std::vector<TokenId>& eos_id
 enum class DraftErrors { kNone, kSome, kAll };
 
 // Runs plans at submission; adds a test failure (and continues) if a plan breaks a rule. With depth
-// 2, if the limits have it, it knows a slot's last token only if that was sampled from candidates,
-// like a real rank.
+// 2, if the limits have it, it knows a slot's last token only if the host did not sample it, like a
+// real rank.
 class ToyRunner final : public StepRunner {
  public:
   explicit ToyRunner(const SchedulerLimits& limits);
