@@ -40,7 +40,7 @@ absl::StatusOr<Step> Coordinator::NextStep() {
     std::optional<Step> step = scheduler_.PlanStep();
     RecordAdmitted();
     std::vector<Emission> followed = scheduler_.TakeFollowed();
-    const bool advances = step.has_value() || !followed.empty() || scheduler_.works_on_forms();
+    const bool advances = step.has_value() || !followed.empty() || scheduler_.works_on_grammars();
     DeliverEmissions(std::move(followed));
     Publish();
     if (!step.has_value()) {

@@ -21,13 +21,13 @@ constexpr float kExcluded = -std::numeric_limits<float>::infinity();
 
 // Of all tokens that a request has emitted, in units of structured::Automaton::kMaxWork.
 constexpr int64_t kFollowWork = 64'000'000;
-// What is kept for it, one request at a time, beside the part of the forms.
+// What is kept for it, one request at a time, beside the part of the grammars.
 constexpr size_t kFollowBytes = size_t{8} << 20;
 
 constexpr absl::Duration kRetry = absl::Seconds(5);
 
 // What a matcher cannot do follows from the grammar that the client sent, unless it lacks memory.
-absl::Status FormError(const absl::Status& status) {
+absl::Status GrammarError(const absl::Status& status) {
   if (status.ok()) return status;
   const std::string why = absl::StrCat("structured output: ", status.message());
   if (!absl::IsUnavailable(status)) {
@@ -39,15 +39,15 @@ absl::Status FormError(const absl::Status& status) {
 
 }  // namespace
 
-void FollowForm(absl::Span<const TokenId> emitted, LogitsParams& params) {
+void FollowGrammar(absl::Span<const TokenId> emitted, LogitsParams& params) {
   // The rank loop would wait for each token that the shared automaton follows.
-  structured::Matcher matcher(params.form->Another(kFollowBytes), {});
+  structured::Matcher matcher(params.grammar->Another(kFollowBytes), {});
   int64_t work = 0;
   for (size_t i = 0; i < emitted.size() && params.complete_after == 0; ++i) {
     const absl::StatusOr<bool> accepted = matcher.Accept(emitted[i], kFollowWork - work, &work);
-    params.reached_status = FormError(accepted.status());
+    params.reached_status = GrammarError(accepted.status());
     if (accepted.ok() && (!*accepted || work > kFollowWork)) {
-      params.reached_status = FormError(absl::ResourceExhaustedError(absl::StrCat(
+      params.reached_status = GrammarError(absl::ResourceExhaustedError(absl::StrCat(
           "the emitted tokens up to number ", i + 1, " need more than ", kFollowWork / 1'000'000,
           " million units of work; simplify the grammar's "
           "repetitions, or send the answer so far as part of the prompt")));
@@ -55,11 +55,11 @@ void FollowForm(absl::Span<const TokenId> emitted, LogitsParams& params) {
     if (!params.reached_status.ok()) break;
     if (matcher.is_finished() && matcher.is_complete()) params.complete_after = i + 1;
   }
-  params.reached = std::make_shared<structured::Matcher>(params.form, matcher);
+  params.reached = std::make_shared<structured::Matcher>(params.grammar, matcher);
   if (!params.reached_status.ok()) return;
-  params.reached_status = FormError(params.form->CheckPlaces());
+  params.reached_status = GrammarError(params.grammar->CheckPlaces());
   if (!params.reached_status.ok()) {
-    params.reached = std::make_shared<structured::Matcher>(params.form, std::vector<TokenId>{});
+    params.reached = std::make_shared<structured::Matcher>(params.grammar, std::vector<TokenId>{});
   }
 }
 
@@ -84,8 +84,8 @@ int64_t LogitsProcessor::MaxBytes(const LogitsParams& params, int64_t max_total_
     longest = std::max(longest, word.size());
   }
   bytes += longest * sizeof(TokenId);
-  if (params.form != nullptr) {  // with masks in work, or that no other request has any longer
-    const structured::TokenTrie& trie = params.form->trie();
+  if (params.grammar != nullptr) {  // with masks in work, or that no other request has any longer
+    const structured::TokenTrie& trie = params.grammar->trie();
     const size_t mask_bytes = static_cast<size_t>(trie.vocab_size()) / 4;
     for (const auto& part : trie.parts()) bytes += part.byte.size() / 8;  // of a rule, in work
     bytes += 2 * sizeof(structured::Matcher) +
@@ -104,11 +104,12 @@ void LogitsProcessor::Begin(absl::Span<const TokenId> tokens, int64_t prompt_tok
   const size_t kept = std::min(generated.size(), std::max<size_t>(longest_bad_word_, 1) - 1);
   last_.assign(generated.end() - static_cast<int64_t>(kept), generated.end());
   if (params_.penalises()) CountAll(tokens, prompt_tokens, max_total_tokens);
-  if (params_.form != nullptr) {
+  if (params_.grammar != nullptr) {
     const auto reached = std::exchange(params_.reached, nullptr);
     BH_CHECK(reached != nullptr || generated.empty());
-    matcher_ = reached != nullptr ? std::make_unique<structured::Matcher>(*reached, end_ids_)
-                                  : std::make_unique<structured::Matcher>(params_.form, end_ids_);
+    matcher_ = reached != nullptr
+                   ? std::make_unique<structured::Matcher>(*reached, end_ids_)
+                   : std::make_unique<structured::Matcher>(params_.grammar, end_ids_);
     status_ = std::move(params_.reached_status);
   }
 }
@@ -149,7 +150,7 @@ absl::Status LogitsProcessor::Add(TokenId generated, int64_t* work_left) {
   *work_left -= std::max<int64_t>(0, token_work_ - kFreeTokenWork);
   token_work_ = std::min(structured::Automaton::kMaxWork, token_work_);
   if (accepted.ok() && !*accepted) unfollowed_ = generated;
-  return status_ = FormError(accepted.status());
+  return status_ = GrammarError(accepted.status());
 }
 
 absl::Status LogitsProcessor::Follow(int64_t* work_left) {
@@ -159,7 +160,7 @@ absl::Status LogitsProcessor::Follow(int64_t* work_left) {
   token_work_ = std::min(kMost, token_work_ + work);
   *work_left -= work;
   if (!accepted.ok() || *accepted) unfollowed_.reset();
-  return status_ = FormError(accepted.status());
+  return status_ = GrammarError(accepted.status());
 }
 
 // For penalties and bad words.
@@ -180,7 +181,7 @@ void LogitsProcessor::Count(TokenId generated) {
 
 absl::Status LogitsProcessor::Apply(absl::Span<float> logits,
                                     absl::Span<const TokenId> drafted) const {
-  BH_RETURN_IF_ERROR(KeepForm(logits, drafted));
+  BH_RETURN_IF_ERROR(KeepGrammar(logits, drafted));
   KeepAllowed(logits);
   BanWords(logits, drafted);
   for (const LogitBias& bias : params_.bias) logits[bias.id] += bias.bias;
@@ -208,7 +209,7 @@ absl::Status LogitsProcessor::AcceptDraft(Ahead& ahead, int64_t* work) {
   return absl::ResourceExhaustedError("the draft is too much work");
 }
 
-// Behind drafts, which are no more than guesses, what is not made at once begins anew.
+// Behind drafts, which are not certain, what is not made at once begins anew.
 bool LogitsProcessor::PrepareNext(absl::Span<const TokenId> drafted, int64_t* work_left) {
   const size_t behind = ahead_.size();
   int64_t work = 0;
@@ -248,15 +249,15 @@ int LogitsProcessor::NumAllowed(absl::Span<const TokenId> drafted, int64_t* work
   return static_cast<int>(drafted.size());
 }
 
-absl::Status LogitsProcessor::KeepForm(absl::Span<float> logits,
-                                       absl::Span<const TokenId> drafted) const {
+absl::Status LogitsProcessor::KeepGrammar(absl::Span<float> logits,
+                                          absl::Span<const TokenId> drafted) const {
   if (matcher_ == nullptr) return absl::OkStatus();
   BH_RETURN_IF_ERROR(status_);
   BH_CHECK(ahead_.size() > drafted.size());
   const Ahead& ahead = ahead_[drafted.size()];
-  BH_RETURN_IF_ERROR(FormError(ahead.status));
+  BH_RETURN_IF_ERROR(GrammarError(ahead.status));
   std::vector<uint32_t> mask((logits.size() + 31) / 32);
-  BH_RETURN_IF_ERROR(FormError(ahead.matcher.FillMask(ahead.masks, absl::MakeSpan(mask))));
+  BH_RETURN_IF_ERROR(GrammarError(ahead.matcher.FillMask(ahead.masks, absl::MakeSpan(mask))));
   KeepMasked(mask.data(), logits);
   return absl::OkStatus();
 }

@@ -46,11 +46,11 @@ struct LogitsParams {
   std::vector<LogitBias> bias;                  // ascending ids
   std::vector<TokenId> allowed;                 // ascending; empty: all
   std::vector<std::vector<TokenId>> bad_words;  // none is empty
-  // The form of the answer (runtime/structured/); null: any text.
-  std::shared_ptr<structured::Automaton> form;
-  // Of a resumed request with a form, by FollowForm (logits_processor.h): where in the form its
-  // emitted tokens end, or why they are not of it, and after how many of them nothing but the end
-  // may follow (0: more may follow).
+  // The grammar of the answer (runtime/structured/); null: any text.
+  std::shared_ptr<structured::Automaton> grammar;
+  // Of a resumed request with a grammar, by FollowGrammar (logits_processor.h): where in the
+  // grammar its emitted tokens end, or why they are not of it, and after how many of them nothing
+  // but the end may follow (0: more may follow).
   std::shared_ptr<const structured::Matcher> reached = nullptr;
   absl::Status reached_status = {};
   size_t complete_after = 0;
@@ -59,7 +59,8 @@ struct LogitsParams {
     return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0;
   }
   bool off() const {
-    return !penalises() && bias.empty() && allowed.empty() && bad_words.empty() && form == nullptr;
+    return !penalises() && bias.empty() && allowed.empty() && bad_words.empty() &&
+           grammar == nullptr;
   }
 };
 
@@ -68,7 +69,8 @@ struct StoppingParams {
   int min_tokens = 0;  // end-of-sequence, stop tokens and stop strings are ignored before this many
                        // tokens
   std::vector<std::string> stop;
-  std::string forced;  // a beginning that the form gives the answer: `stop` is not looked for there
+  std::string
+      forced;  // a beginning that the grammar gives the answer: `stop` is not looked for there
   std::vector<TokenId> stop_token_ids;
   bool ignore_eos = false;
   bool include_stop_in_output = false;

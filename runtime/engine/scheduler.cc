@@ -149,7 +149,7 @@ std::vector<Emission> Scheduler::Commit(StepResult result) {
     CommitDrafts(rows, std::move(result));
     return emissions;
   }
-  RenewFormWork();
+  RenewGrammarWork();
   const DraftTotals before = draft_totals_;
   emissions.reserve(rows.size());
   size_t next_sample = 0;

@@ -32,13 +32,13 @@
 // A sequence starts behind a prefix where all that the windows show is still cached.
 //
 // With drafts (drafts.h) a decoding sequence computes its last token and up to
-// num_speculative_tokens guesses behind it, and a token is sampled after each of them, as plain
-// decoding would if the guesses before were right. Those that are what was sampled are accepted,
-// and the first other sample is the next token: answers are those of plain decoding. Guesses take
-// what is left of a step when every decoding sequence has its token, an eighth of that while
-// prompts are computed, and only blocks that the sequence holds. What is rejected is overwritten,
-// and never cached. Where an answer has a form, a draft ends before the first token that the form
-// does not allow.
+// num_speculative_tokens draft tokens behind it, and a token is sampled after each of them, as
+// plain decoding would if the draft tokens before were right. Those that are what was sampled are
+// accepted, and the first other sample is the next token: answers are those of plain decoding.
+// Draft tokens take what is left of a step when every decoding sequence has its token, an eighth of
+// that while prompts are computed, and only blocks that the sequence holds. What is rejected is
+// overwritten, and never cached. Where an answer has a grammar, a draft ends before the first token
+// that the grammar does not allow.
 //
 // A draft model drafts in steps of its own (StepPlan::draft) before each step that verifies: one
 // more token of each sequence that drafts, sampled as the request asks. Its keys and values lie in
@@ -119,11 +119,11 @@ struct SchedulerLoad {
   SchedulerPressure pressure;
 };
 
-// What a step may begin of the work on forms of answers, in units of
+// What a step may begin of the work on grammars of answers, in units of
 // structured::Automaton::kMaxWork (about 10 ns): it does up to kMaxWork more, which later steps
 // save. And what its tokens may take beyond LogitsProcessor::kFreeTokenWork: one for which there is
-// no more is emitted by a later step, whose work on forms it is.
-inline constexpr int64_t kFormWorkOfStep = 2'000'000;
+// no more is emitted by a later step, whose work on grammars it is.
+inline constexpr int64_t kGrammarWorkOfStep = 2'000'000;
 inline constexpr int64_t kTokenWorkOfStep = 4'000'000;
 
 // Rows of a step whose logits are wanted for prompts: rank 0 reads each of them whole (about 0.1 ms
@@ -159,10 +159,10 @@ class Scheduler {
   // continue.
   void SetMaxNumSeqs(int max_num_seqs);
 
-  // The next step, or nothing if a commit is needed first, tokens were followed, or work on forms
-  // goes on in the next call. At most `depth` steps may be planned and uncommitted.
+  // The next step, or nothing if a commit is needed first, tokens were followed, or work on
+  // grammars goes on in the next call. At most `depth` steps may be planned and uncommitted.
   std::optional<Step> PlanStep();
-  bool works_on_forms() const { return works_on_forms_; }  // in the last call, alone
+  bool works_on_grammars() const { return works_on_grammars_; }  // in the last call, alone
   // The final plan: every rank leaves its loop. Nothing may be in flight.
   Step PlanStop();
   // Not a step: every rank collects the oldest step in flight.
@@ -172,7 +172,7 @@ class Scheduler {
   // Takes the result of the oldest uncommitted step. Emissions are in plan order, those of a
   // sequence with accepted drafts one after the other; none of a draft model's step.
   std::vector<Emission> Commit(StepResult result);
-  // After PlanStep: of tokens that commits have held, as their forms need more work.
+  // After PlanStep: of tokens that commits have held, as their grammars need more work.
   std::vector<Emission> TakeFollowed() { return std::exchange(followed_, {}); }
 
   // Of the emissions of the last commit, as many tokens had no receiver: not generated.
@@ -257,14 +257,14 @@ class Scheduler {
                          absl::Span<const absl::StatusOr<GeneratedToken>> samples);
   void ReturnDraftBlocks(Sequence& sequence, int64_t end);
 
-  // Forms of answers: scheduler_forms.cc.
-  void RenewFormWork();
-  void PrepareForms();
+  // Grammars of answers: scheduler_grammars.cc.
+  void RenewGrammarWork();
+  void PrepareGrammars();
   bool FollowHeld(Sequence& sequence);
   void EmitToken(const Sequence& sequence, GeneratedToken token, Emission& emission);
-  bool FormIsReady(Sequence& sequence, absl::Span<const TokenId> drafted);
-  bool PrepareMoreForms();
-  void KeepDraftsOfForm(Sequence& sequence);
+  bool GrammarIsReady(Sequence& sequence, absl::Span<const TokenId> drafted);
+  bool PrepareMoreGrammars();
+  void KeepDraftsOfGrammar(Sequence& sequence);
 
   // Blocks: scheduler_blocks.cc.
   struct BlocksToGrow {
@@ -333,12 +333,12 @@ class Scheduler {
   uint64_t prefix_queries_total_ = 0;
   uint64_t prefix_hits_total_ = 0;
 
-  // Of LogitsProcessor's work on forms, as it has left until the next commit. Negative: it has done
-  // work of later steps, too.
-  int64_t form_work_left_ = kFormWorkOfStep;
+  // Of LogitsProcessor's work on grammars, as it has left until the next commit. Negative: it has
+  // done work of later steps, too.
+  int64_t grammar_work_left_ = kGrammarWorkOfStep;
   int64_t token_work_left_ = 0;  // of the commit's
   std::vector<Emission> followed_;
-  bool works_on_forms_ = false;
+  bool works_on_grammars_ = false;
 
   DecodeCost decode_cost_;
   DecodeCost draft_cost_;  // of the draft model's steps

@@ -93,14 +93,14 @@ int Scheduler::AddDrafts(Sequence& sequence) {
   if (limits_.drafts.by_model()) {
     const auto left = static_cast<size_t>(draft_tokens_left_);
     sequence.drafts.resize(std::min(sequence.drafts.size(), left));
-    KeepDraftsOfForm(sequence);
+    KeepDraftsOfGrammar(sequence);
   } else {
     BH_CHECK(sequence.drafts.empty());
     if (sequence.in_flight > 0) return 0;  // its last token, or a commit, is to come
     const int length = DraftLength(sequence);
     if (length == 0) return 0;
     sequence.drafts = DraftByLookup(sequence.tokens, limits_.drafts, length, lookup_places_left_);
-    KeepDraftsOfForm(sequence);
+    KeepDraftsOfGrammar(sequence);
     if (sequence.drafts.empty()) sequence.acceptance.FoundNone();
   }
   const auto drafted = static_cast<int>(sequence.drafts.size());
@@ -220,7 +220,7 @@ int Scheduler::AddDraftRow(Sequence& sequence, int left, int& unseen_left, Step&
   // Behind a draft that was accepted whole there are two.
   const bool is_unseen = known + drafted - begin > 2;
   if (is_unseen) end = std::min(end, begin + unseen_left);
-  const bool samples = end == known + drafted && FormIsReady(sequence, sequence.drafts);
+  const bool samples = end == known + drafted && GrammarIsReady(sequence, sequence.drafts);
   // Drafts alone are nothing to compute where none follows.
   const bool has_row = end > begin && (samples || begin < known) && MayWrite(sequence, begin, end);
   if (!samples || !has_row) sequence.drafts_wanted = 0;  // not before the next step
@@ -253,7 +253,7 @@ int Scheduler::AddMtpRow(Sequence& sequence, bool follows, Step& step) {
     end = hidden_end;
   }
   const bool samples = drafted < sequence.drafts_wanted && end == known - 1 + drafted &&
-                       FormIsReady(sequence, sequence.drafts);
+                       GrammarIsReady(sequence, sequence.drafts);
   const bool has_row = sequence.state == SequenceState::kRunning && sequence.embeddings.empty() &&
                        (follows ? begin >= sequence.hidden_begin && begin < end : samples) &&
                        MayWrite(sequence, begin, end);

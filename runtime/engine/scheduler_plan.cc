@@ -75,13 +75,13 @@ struct Scheduler::PrefillBudget {
 
 std::optional<Step> Scheduler::PlanStep() {
   newly_admitted_.clear();
-  works_on_forms_ = false;
+  works_on_grammars_ = false;
   if (num_in_flight() >= limits_.depth || sequences_.empty()) return std::nullopt;
   if (!in_flight_.empty() && (in_flight_.back().must_be_committed || AwaitsDrafts())) {
     return std::nullopt;
   }
   planned_rows_.clear();
-  if (!drafts_round_) PrepareForms();  // before drafts take of the work
+  if (!drafts_round_) PrepareGrammars();  // before drafts take of the work
   if (std::optional<Step> step = PlanDraftStep(); step.has_value()) return step;
   Step step;
   admits_ = true;
@@ -89,7 +89,7 @@ std::optional<Step> Scheduler::PlanStep() {
   do {
     const int left = PlanDecodes(limits_.max_num_batched_tokens, step);
     if (left > 0) PlanPrefills(left, step);
-  } while (planned_rows_.empty() && followed_.empty() && PrepareMoreForms());
+  } while (planned_rows_.empty() && followed_.empty() && PrepareMoreGrammars());
   RecordPressure();
   if (planned_rows_.empty()) return std::nullopt;
   CompletePlan(step);
@@ -116,7 +116,7 @@ int Scheduler::PlanDecodes(int budget, Step& step) {
   BeginDrafts(budget, limits_.drafts.by_model());
   for (size_t i = 0; i < count; ++i) {
     const size_t index = (decode_cursor_ + i) % count;
-    if (!ReadyToDecode(*running_[index]) || !FormIsReady(*running_[index], {})) continue;
+    if (!ReadyToDecode(*running_[index]) || !GrammarIsReady(*running_[index], {})) continue;
     if (budget == 0) {  // the next step starts with the first one left out
       decode_cursor_ = index;
       return 0;
@@ -266,8 +266,8 @@ int Scheduler::AddChunk(Sequence& sequence, int max_tokens, Step& step) {
                        kPromptLogitRowsOfStep - PromptLogitRows(step)});
   }
   tokens = std::min(tokens, NextSnapshot(sequence) - sequence.planned_tokens);
-  // The token whose logits a form masks waits for the mask, as a decode; those before it do not.
-  if (tokens == sequence.tokens_to_plan() && !FormIsReady(sequence, {})) --tokens;
+  // The token whose logits a grammar masks waits for the mask, as a decode; those before it do not.
+  if (tokens == sequence.tokens_to_plan() && !GrammarIsReady(sequence, {})) --tokens;
   if (tokens <= 0) return 0;
   AddRow(sequence, static_cast<int>(tokens), step);
   return static_cast<int>(tokens);

@@ -43,9 +43,9 @@ struct Sequence {
   int priority = 0;           // 0 under FCFS
   SamplingParams sampling;
   std::unique_ptr<LogitsProcessor> logits;   // null: nothing changes them
-  int64_t form_work = 0;                     // that others have waited for, less its own waiting
+  int64_t grammar_work = 0;                  // that others have waited for, less its own waiting
   std::optional<GeneratedToken> held_token;  // the last of `tokens`, until it is followed along the
-                                             // form and emitted
+                                             // grammar and emitted
   std::optional<int> num_logprobs;
   LogitsSink* prompt_logits = nullptr;
   std::vector<float>* last_hidden_state = nullptr;

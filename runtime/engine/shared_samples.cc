@@ -48,7 +48,7 @@ int32_t IntOf(float bits) { return std::bit_cast<int32_t>(bits); }
 void AddSharedSamples(Step& step) {
   internal::StepPlan& plan = step.plan;
   auto needed_whole = step.prompt_logits.begin();  // both ascend
-  int of_rank0 = -1;  // a sequence: rows behind guesses wait for those before them
+  int of_rank0 = -1;  // a sequence: rows behind draft tokens wait for those before them
   for (const SampleRow& row : step.samples) {
     while (needed_whole != step.prompt_logits.end() && needed_whole->seq_index < row.seq_index)
       ++needed_whole;

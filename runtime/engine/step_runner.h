@@ -42,7 +42,7 @@ struct SampleRow {
   std::optional<int> num_logprobs;
   // Null: logits are sampled as they are. There until the step is collected.
   const LogitsProcessor* logits = nullptr;
-  // Guesses that the row follows, behind what is committed; there until the step is collected.
+  // Draft tokens that the row follows, behind what is committed; there until the step is collected.
   // Where the last one is not what was sampled in its place, this row's result is not looked at.
   absl::Span<const TokenId> drafted = {};
 };

@@ -28,7 +28,7 @@ size_t FindSample(Samples samples, int seq, int64_t position) {
   return same ? found - samples.begin() : samples.size();
 }
 
-// Behind a guess that the sample before it, of the same sequence, decides.
+// Behind a draft token that the sample before it, of the same sequence, decides.
 bool FollowsSample(Samples samples, size_t sample) {
   return sample > 0 && !samples[sample].drafted.empty() &&
          samples[sample - 1].seq_index == samples[sample].seq_index;
@@ -45,7 +45,7 @@ HostSampler::HostSampler(int64_t vocab_size, absl::Span<std::byte* const> scratc
 absl::Status HostSampler::Begin(const internal::StepPlan& plan) {
   if (shared_rows_ == 0) return absl::OkStatus();
   BH_ASSIGN_OR_RETURN(shared_, SharedSamplesOf(plan));
-  guesses_.assign(shared_.size(), -1);
+  draft_ids_.assign(shared_.size(), -1);
   results_.assign(shared_.size(), GeneratedToken());
   int64_t first_token = 0;  // of the sequence, in the step
   int seq = 0;
@@ -57,9 +57,9 @@ absl::Status HostSampler::Begin(const internal::StepPlan& plan) {
       continue;
     }
     const int64_t first = plan.start_position(seq) + plan.tokens_ahead();
-    guesses_[i] = plan.token_ids(static_cast<int>(first_token + row.position - 1 - first));
-    row.drafted = absl::MakeConstSpan(&guesses_[i], 1);
-    results_[i - 1]->id = guesses_[i];
+    draft_ids_[i] = plan.token_ids(static_cast<int>(first_token + row.position - 1 - first));
+    row.drafted = absl::MakeConstSpan(&draft_ids_[i], 1);
+    results_[i - 1]->id = draft_ids_[i];
   }
   return absl::OkStatus();
 }
@@ -102,10 +102,10 @@ bool HostSampler::FollowsRow(Samples samples, size_t row) const {
 void HostSampler::SampleOne(Samples samples, Results results, const Row& row, Sampler& sampler,
                             const RowThreads& threads) const {
   const SampleRow& how = samples[row.sample];
-  if (FollowsSample(samples, row.sample)) {  // behind a wrong guess, or nothing sampled?
+  if (FollowsSample(samples, row.sample)) {  // behind a wrong draft token, or nothing sampled?
     const absl::StatusOr<GeneratedToken>& before = results[row.sample - 1];
     if (!before.ok() || before->id != how.drafted.back()) {
-      results[row.sample] = absl::InternalError("behind a wrong guess");
+      results[row.sample] = absl::InternalError("behind a wrong draft token");
       return;
     }
   }

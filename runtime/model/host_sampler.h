@@ -58,7 +58,7 @@ class HostSampler {
   using Samples = absl::Span<const SampleRow>;
   using Results = absl::Span<absl::StatusOr<GeneratedToken>>;
 
-  // Rows of a sequence behind guesses wait for the sample before theirs.
+  // Rows of a sequence behind draft tokens wait for the sample before theirs.
   bool FollowsRow(Samples samples, size_t row) const;
   void SampleOne(Samples samples, Results results, const Row& row, Sampler& sampler,
                  const RowThreads& threads) const;
@@ -70,9 +70,10 @@ class HostSampler {
   Backend& backend_;
   Communicator& comm_;
   std::vector<Sampler> samplers_;
-  std::vector<SampleRow> shared_;  // of the step
-  std::vector<TokenId> guesses_;   // [shared]; their `drafted` are of these
-  // [shared] on a rank but 0. Of a row that is sampled elsewhere: what the next one's guess is.
+  std::vector<SampleRow> shared_;   // of the step
+  std::vector<TokenId> draft_ids_;  // [shared]; their `drafted` are of these
+  // [shared] on a rank but 0. Of a row that is sampled elsewhere: what the next one's draft token
+  // is.
   std::vector<absl::StatusOr<GeneratedToken>> results_;
   std::vector<int> group_of_row_;
   std::vector<int> rank_of_row_;

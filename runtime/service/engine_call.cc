@@ -42,7 +42,7 @@ void EngineCall::ParseAndBegin(std::shared_ptr<CallRequest> request, bool is_els
   PostToTextWorker(
       parsed->text_bytes,
       [this, build = std::move(parsed->build)]() mutable { BeginIfRoom(std::move(build)); },
-      parsed->form);
+      parsed->grammar);
 }
 
 // An id that is too long is refused when the request is built.
@@ -56,9 +56,9 @@ absl::Status EngineCall::Register(const std::string& request_id) {
       absl::StrCat("request_id ", Quoted(request_id_), " is in flight; choose another"));
 }
 
-void EngineCall::PostToTextWorker(size_t bytes, std::function<void()> work, size_t form) {
+void EngineCall::PostToTextWorker(size_t bytes, std::function<void()> work, size_t grammar) {
   const absl::Status taken = core_->text_worker.Post(
-      bytes, [self = shared_from_this(), work = std::move(work)] { work(); }, form);
+      bytes, [self = shared_from_this(), work = std::move(work)] { work(); }, grammar);
   if (!taken.ok()) Refuse(taken);
 }
 

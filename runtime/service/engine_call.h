@@ -32,7 +32,7 @@ class EngineCall : public Call,
     size_t text_bytes = 0;
     Build build = nullptr;
     bool is_costly = false;  // for its bytes: it waits for the text worker, even on it
-    size_t form = 0;         // of TextWorker::Post
+    size_t grammar = 0;      // of TextWorker::Post
   };
 
   void Start(std::unique_ptr<CallRequest> request) final;
@@ -84,7 +84,7 @@ class EngineCall : public Call,
   void BeginIfRoom(Build build);
   void Begin(Build build);
   void Refuse(const absl::Status& why);
-  void PostToTextWorker(size_t bytes, std::function<void()> work, size_t form = 0);
+  void PostToTextWorker(size_t bytes, std::function<void()> work, size_t grammar = 0);
   // Why the call ended before it reached the engine; ok: it has not.
   absl::Status OverLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Submit(Build build);

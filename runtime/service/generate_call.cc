@@ -52,20 +52,20 @@ absl::StatusOr<EngineCall::Parsed> GenerateCall::Parse(CallRequest& request) {
     parsed.is_costly = true;
     parsed.text_bytes = message->ByteSizeLong() + replayed;
   }
-  // A form is compiled, and a resumed answer's is followed, by the text worker, however short it
+  // A grammar is compiled, and a resumed answer's is followed, by the text worker, however short it
   // is, and the whole message waits. One that is compiled already is kept till then.
   std::shared_ptr<structured::Automaton> compiled;
   if (message->has_structured()) {
     const auto parts = core_->state.ForNewRequest();
-    if (parts.ok()) compiled = CompiledForm(*message, (*parts)->rules);
+    if (parts.ok()) compiled = CompiledGrammar(*message, (*parts)->rules);
     parsed.is_costly = replayed > 0 || compiled == nullptr;
     if (parsed.is_costly) {
       parsed.text_bytes =
           std::max({parsed.text_bytes, message->ByteSizeLong(), TextWorker::kLongTextBytes + 1});
     }
-    if (replayed > 0) parsed.text_bytes = std::max(parsed.text_bytes, TextWorker::kFormBytes);
+    if (replayed > 0) parsed.text_bytes = std::max(parsed.text_bytes, TextWorker::kGrammarBytes);
     if (compiled == nullptr) {
-      parsed.form = absl::HashOf(message->structured().SerializeAsString()) | 1;  // not 0
+      parsed.grammar = absl::HashOf(message->structured().SerializeAsString()) | 1;  // not 0
     }
   }
   parsed.build = [this, message = std::move(message), compiled = std::move(compiled)](

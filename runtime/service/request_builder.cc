@@ -240,10 +240,10 @@ absl::StatusOr<Request> BuildRequest(const v1::GenerateRequest& request,
   const int remaining = rules.max_model_len - static_cast<int>(out.prompt.size());
   BH_ASSIGN_OR_RETURN(out.stopping, BuildStopping(request.stopping(), rules, remaining, generates));
   if (request.has_structured()) {
-    BH_ASSIGN_OR_RETURN(out.logits.form, BuildForm(request, rules));
-    const v1::StructuredOutput& form = request.structured();
-    if (form.free_until().empty() || !form.free_from().empty()) {
-      out.stopping.forced = form.prefix();
+    BH_ASSIGN_OR_RETURN(out.logits.grammar, BuildGrammar(request, rules));
+    const v1::StructuredOutput& grammar = request.structured();
+    if (grammar.free_until().empty() || !grammar.free_from().empty()) {
+      out.stopping.forced = grammar.prefix();
     }
   }
   out.priority = request.priority();
@@ -252,7 +252,8 @@ absl::StatusOr<Request> BuildRequest(const v1::GenerateRequest& request,
   out.skip_special_tokens = !output.has_skip_special_tokens() || output.skip_special_tokens();
   if (request.has_resume()) {
     BH_RETURN_IF_ERROR(AddResume(request.resume(), request.sampling(), rules, out));
-    if (out.logits.form != nullptr && !out.emitted.empty()) FollowForm(out.emitted, out.logits);
+    if (out.logits.grammar != nullptr && !out.emitted.empty())
+      FollowGrammar(out.emitted, out.logits);
   }
   return out;
 }

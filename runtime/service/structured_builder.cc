@@ -13,7 +13,7 @@ namespace {
 
 using structured::GrammarSpec;
 
-// `field` names the form in errors.
+// `field` names the grammar in errors.
 absl::StatusOr<GrammarSpec> SpecOf(const v1::StructuredOutput& asked, std::string* field) {
   GrammarSpec spec;
   switch (asked.form_case()) {
@@ -42,9 +42,9 @@ absl::StatusOr<GrammarSpec> SpecOf(const v1::StructuredOutput& asked, std::strin
   }
   const auto add = [](const char* name, const std::string& text, std::string* out) {
     const std::string around = absl::StrCat("structured.", name);
-    if (text.size() > kMaxFormTextBytes) {
+    if (text.size() > kMaxGrammarTextBytes) {
       return InvalidField(around, absl::StrCat(text.size(), " bytes are more than the limit of ",
-                                               kMaxFormTextBytes, "; shorten it"));
+                                               kMaxGrammarTextBytes, "; shorten it"));
     }
     if (!IsValidUtf8(text)) return InvalidField(around, "is not valid UTF-8");
     *out = text;
@@ -78,8 +78,8 @@ absl::Status Explained(const absl::Status& status, const std::string& field) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<structured::Automaton>> BuildForm(const v1::GenerateRequest& request,
-                                                                 const RequestRules& rules) {
+absl::StatusOr<std::shared_ptr<structured::Automaton>> BuildGrammar(
+    const v1::GenerateRequest& request, const RequestRules& rules) {
   if (!request.has_structured()) return nullptr;
   std::string field;
   BH_ASSIGN_OR_RETURN(const GrammarSpec spec, SpecOf(request.structured(), &field));
@@ -88,17 +88,18 @@ absl::StatusOr<std::shared_ptr<structured::Automaton>> BuildForm(const v1::Gener
                         reason::kTextNotSupported);
   }
   if (request.stopping().ignore_eos()) {
-    return InvalidField("stopping.ignore_eos",
-                        "excludes structured output, which ends where its form is complete; leave "
-                        "one out");
+    return InvalidField(
+        "stopping.ignore_eos",
+        "excludes structured output, which ends where its grammar is complete; leave "
+        "one out");
   }
-  absl::StatusOr<std::shared_ptr<structured::Automaton>> form = rules.grammars->Get(spec);
-  if (!form.ok()) return Explained(form.status(), field);
-  return form;
+  absl::StatusOr<std::shared_ptr<structured::Automaton>> grammar = rules.grammars->Get(spec);
+  if (!grammar.ok()) return Explained(grammar.status(), field);
+  return grammar;
 }
 
-std::shared_ptr<structured::Automaton> CompiledForm(const v1::GenerateRequest& request,
-                                                    const RequestRules& rules) {
+std::shared_ptr<structured::Automaton> CompiledGrammar(const v1::GenerateRequest& request,
+                                                       const RequestRules& rules) {
   if (!request.has_structured() || rules.grammars == nullptr) return nullptr;
   std::string field;
   const absl::StatusOr<GrammarSpec> spec = SpecOf(request.structured(), &field);

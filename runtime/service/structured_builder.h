@@ -11,14 +11,14 @@
 
 namespace bulkhead {
 
-inline constexpr size_t kMaxFormTextBytes = 256;  // of prefix, suffix, free_until, free_from
+inline constexpr size_t kMaxGrammarTextBytes = 256;  // of prefix, suffix, free_until, free_from
 
-// Null where `request` asks for no form. Compiling may take some tenths of a second.
-absl::StatusOr<std::shared_ptr<structured::Automaton>> BuildForm(const v1::GenerateRequest& request,
-                                                                 const RequestRules& rules);
+// Null where `request` asks for no grammar. Compiling may take some tenths of a second.
+absl::StatusOr<std::shared_ptr<structured::Automaton>> BuildGrammar(
+    const v1::GenerateRequest& request, const RequestRules& rules);
 
 // The same where it is compiled already, else null; at once.
-std::shared_ptr<structured::Automaton> CompiledForm(const v1::GenerateRequest& request,
-                                                    const RequestRules& rules);
+std::shared_ptr<structured::Automaton> CompiledGrammar(const v1::GenerateRequest& request,
+                                                       const RequestRules& rules);
 
 }  // namespace bulkhead

@@ -20,9 +20,9 @@ TextWorker::~TextWorker() {
   thread_.join();
 }
 
-absl::Status TextWorker::Post(size_t bytes, std::function<void()> work, size_t form) {
+absl::Status TextWorker::Post(size_t bytes, std::function<void()> work, size_t grammar) {
   const absl::MutexLock lock(&mutex_);
-  if (form != 0 && !num_of_form_.contains(form)) bytes = std::max(bytes, kFormBytes);
+  if (grammar != 0 && !num_of_grammar_.contains(grammar)) bytes = std::max(bytes, kGrammarBytes);
   const bool is_own = std::this_thread::get_id() == thread_.get_id();
   const size_t others = waiting_bytes_ - (is_own ? running_bytes_ : 0);
   if (others > 0 && others + bytes > most_waiting_bytes_) {
@@ -30,9 +30,9 @@ absl::Status TextWorker::Post(size_t bytes, std::function<void()> work, size_t f
         WithReason(
             absl::ResourceExhaustedError(absl::StrCat(
                 others,
-                " bytes of long texts wait to be tokenised (a form that is not compiled yet, "
+                " bytes of long texts wait to be tokenised (a grammar that is not compiled yet, "
                 "or of a resumed answer, counts as ",
-                kFormBytes, "), ", bytes, " more would pass the limit of ", most_waiting_bytes_,
+                kGrammarBytes, "), ", bytes, " more would pass the limit of ", most_waiting_bytes_,
                 "; try again later, or send token ids")),
             reason::kQueueFull,
             {{"value", absl::StrCat(others + bytes)},
@@ -40,8 +40,8 @@ absl::Status TextWorker::Post(size_t bytes, std::function<void()> work, size_t f
         absl::Seconds(1));
   }
   waiting_bytes_ += bytes;
-  if (form != 0) ++num_of_form_[form];
-  queue_.push_back({bytes, form, std::move(work)});
+  if (grammar != 0) ++num_of_grammar_[grammar];
+  queue_.push_back({bytes, grammar, std::move(work)});
   return absl::OkStatus();
 }
 
@@ -61,7 +61,8 @@ void TextWorker::Loop() {
     next.work = nullptr;  // with everything it owns
     mutex_.Lock();
     waiting_bytes_ -= next.bytes;
-    if (next.form != 0 && --num_of_form_[next.form] == 0) num_of_form_.erase(next.form);
+    if (next.grammar != 0 && --num_of_grammar_[next.grammar] == 0)
+      num_of_grammar_.erase(next.grammar);
   }
   mutex_.Unlock();
 }

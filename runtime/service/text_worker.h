@@ -21,9 +21,9 @@ class TextWorker {
   static constexpr size_t kLongTextBytes = 16 << 10;
   // Longer messages go here unparsed, so that parsing memory is needed only once.
   static constexpr size_t kLongMessageBytes = 64 << 10;
-  // What a form to be compiled counts as at least, and a resumed answer's, which is followed: both
-  // may take most of a second, so few of them wait.
-  static constexpr size_t kFormBytes = 1 << 20;
+  // What a grammar to be compiled counts as at least, and a resumed answer's, which is followed:
+  // both may take most of a second, so few of them wait.
+  static constexpr size_t kGrammarBytes = 1 << 20;
 
   // `most_waiting_bytes`: in addition to one text that finds an empty queue.
   explicit TextWorker(int64_t most_waiting_bytes);
@@ -33,10 +33,10 @@ class TextWorker {
   TextWorker& operator=(const TextWorker&) = delete;
 
   // `bytes` of input, owned by `work`. RESOURCE_EXHAUSTED if too much is queued; `work` is then
-  // dropped. Work that posts more runs here itself, and no longer counts as queued. `form`, if not
-  // 0, is a hash of the form that the work compiles: it counts as kFormBytes, unless work with the
-  // same one is before it.
-  absl::Status Post(size_t bytes, std::function<void()> work, size_t form = 0);
+  // dropped. Work that posts more runs here itself, and no longer counts as queued. `grammar`, if
+  // not 0, is a hash of the grammar that the work compiles: it counts as kGrammarBytes, unless work
+  // with the same one is before it.
+  absl::Status Post(size_t bytes, std::function<void()> work, size_t grammar = 0);
 
  private:
   void Loop();
@@ -44,14 +44,15 @@ class TextWorker {
   const size_t most_waiting_bytes_;
   struct Waiting {
     size_t bytes = 0;
-    size_t form = 0;
+    size_t grammar = 0;
     std::function<void()> work;
   };
   absl::Mutex mutex_;
   std::deque<Waiting> queue_ ABSL_GUARDED_BY(mutex_);
   size_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // queued and in progress
   size_t running_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // in progress, or that were last
-  absl::flat_hash_map<size_t, int> num_of_form_ ABSL_GUARDED_BY(mutex_);  // the same, of each form
+  absl::flat_hash_map<size_t, int> num_of_grammar_
+      ABSL_GUARDED_BY(mutex_);  // the same, of each grammar
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

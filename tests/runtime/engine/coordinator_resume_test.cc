@@ -90,7 +90,7 @@ TEST_F(CoordinatorTest, AResumedAnswerThatFillsTheModelsLengthEndsAgainTheSameWa
   EXPECT_EQ(ReasonOf(refused), "PROMPT_TOO_LONG");
 }
 
-TEST_F(CoordinatorTest, AResumedAnswerGoesOnInItsForm) {
+TEST_F(CoordinatorTest, AResumedAnswerGoesOnInItsGrammar) {
   Begin();
   coordinator_->SetServing();
   runner_->Allow(kAll);
@@ -98,7 +98,7 @@ TEST_F(CoordinatorTest, AResumedAnswerGoesOnInItsForm) {
   texts.resize(kToyVocab);
   const structured::TokenTrie trie(texts);
   Request whole = ToyRequest(5, 20);
-  whole.logits.form = std::make_shared<structured::Automaton>(
+  whole.logits.grammar = std::make_shared<structured::Automaton>(
       *structured::Grammar::Regex("([ab]{2}c)*"), &trie, size_t{1} << 20);
   const auto all = Submit(whole);
   EXPECT_TRUE(all->WaitForEnd().status.ok());
@@ -106,19 +106,19 @@ TEST_F(CoordinatorTest, AResumedAnswerGoesOnInItsForm) {
   for (const size_t emitted : {1, 5, 19}) {
     Request resumed = whole;
     resumed.emitted.assign(tokens.begin(), tokens.begin() + emitted);
-    FollowForm(resumed.emitted, resumed.logits);
+    FollowGrammar(resumed.emitted, resumed.logits);
     const auto sink = Submit(resumed);
     EXPECT_TRUE(sink->WaitForEnd().status.ok());
     EXPECT_EQ(sink->tokens(), std::vector<TokenId>(tokens.begin() + emitted, tokens.end()));
   }
-  whole.emitted = {1, 3};  // not of the form
-  FollowForm(whole.emitted, whole.logits);
+  whole.emitted = {1, 3};  // not of the grammar
+  FollowGrammar(whole.emitted, whole.logits);
   const uint64_t computed = coordinator_->Load().scheduler.prompt_tokens_total;
   EXPECT_EQ(Submit(whole)->WaitForEnd().status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(coordinator_->Load().scheduler.prompt_tokens_total, computed);
 }
 
-TEST_F(CoordinatorTest, AResumedAnswerOfACompleteFormEndsWithoutAnotherToken) {
+TEST_F(CoordinatorTest, AResumedAnswerOfACompleteGrammarEndsWithoutAnotherToken) {
   Begin();
   coordinator_->SetServing();
   runner_->Allow(kAll);
@@ -128,10 +128,10 @@ TEST_F(CoordinatorTest, AResumedAnswerOfACompleteFormEndsWithoutAnotherToken) {
   for (const int max_tokens : {2, 9}) {
     Request resumed = ToyRequest(5, max_tokens);
     resumed.stopping.min_tokens = max_tokens - 1;
-    resumed.logits.form = std::make_shared<structured::Automaton>(*structured::Grammar::Regex("ab"),
-                                                                  &trie, size_t{1} << 20);
+    resumed.logits.grammar = std::make_shared<structured::Automaton>(
+        *structured::Grammar::Regex("ab"), &trie, size_t{1} << 20);
     resumed.emitted = {1, 2};
-    FollowForm(resumed.emitted, resumed.logits);
+    FollowGrammar(resumed.emitted, resumed.logits);
     const auto sink = Submit(resumed);
     const RequestEnd end = sink->WaitForEnd();
     EXPECT_TRUE(end.status.ok()) << end.status;

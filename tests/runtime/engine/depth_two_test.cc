@@ -56,7 +56,7 @@ std::vector<Request> RandomRequests(uint32_t seed) {
     }
     if (below(6) == 0 && alone.tokens.size() > 4) {
       request.emitted.assign(alone.tokens.begin(), alone.tokens.begin() + 3);
-      if (request.logits.form != nullptr) FollowForm(request.emitted, request.logits);
+      if (request.logits.grammar != nullptr) FollowGrammar(request.emitted, request.logits);
     }
     requests.push_back(std::move(request));
   }

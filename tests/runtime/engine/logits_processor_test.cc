@@ -144,7 +144,7 @@ TEST(LogitsProcessorTest, PenaltiesOfPromptTokensAreTheRepetitionPenaltyAlone) {
                 .bias = {},
                 .allowed = {},
                 .bad_words = {},
-                .form = nullptr};
+                .grammar = nullptr};
   one.prompt = {0, 1, 1, kGivenRow};
   one.generated = {1, 2, 2, 2};
   one.logits = {4, 4, -4, 4};
@@ -188,27 +188,27 @@ TEST(LogitsProcessorTest, BytesAreOfParametersAndOfATokenCountForEachToken) {
 }
 
 // Tokens a, b, ab, c and the end, id 4, in a vocabulary of 40 ids.
-LogitsParams FormOf(const std::string& pattern, size_t max_bytes = size_t{1} << 20,
-                    std::shared_ptr<structured::Automaton::Pool> pool = nullptr) {
+LogitsParams GrammarOf(const std::string& pattern, size_t max_bytes = size_t{1} << 20,
+                       std::shared_ptr<structured::Automaton::Pool> pool = nullptr) {
   static const auto* const trie = [] {
     std::vector<std::string> tokens = {"a", "b", "ab", "c"};
     tokens.resize(40);
     return new structured::TokenTrie(tokens);
   }();
   LogitsParams params;
-  params.form = std::make_shared<structured::Automaton>(*structured::Grammar::Regex(pattern), trie,
-                                                        max_bytes, std::move(pool));
+  params.grammar = std::make_shared<structured::Automaton>(*structured::Grammar::Regex(pattern),
+                                                           trie, max_bytes, std::move(pool));
   return params;
 }
 
-// Much for any form here.
+// Much for any grammar here.
 int64_t work_left = 1'000'000;
 
 TEST(LogitsProcessorTest, BytesAreOfAMaskBehindEachDraft) {
   static const structured::TokenTrie trie(std::vector<std::string>(4000, "a"));
   LogitsParams params;
-  params.form = std::make_shared<structured::Automaton>(*structured::Grammar::Regex("a+"), &trie,
-                                                        size_t{1} << 20);
+  params.grammar = std::make_shared<structured::Automaton>(*structured::Grammar::Regex("a+"), &trie,
+                                                           size_t{1} << 20);
   const int64_t without = LogitsProcessor::MaxBytes(params, 1000, 0);
   EXPECT_GE(without, 1000);
   EXPECT_GE(LogitsProcessor::MaxBytes(params, 1000, 16), without + 16 * 1000);
@@ -225,12 +225,12 @@ std::vector<TokenId> Kept(LogitsProcessor& processor, absl::Span<const TokenId> 
   return kept;
 }
 
-TEST(LogitsProcessorTest, TokensBeforeThePlaceReachedInTheFormAreNotFollowedAgain) {
-  LogitsParams params = FormOf("a+b");
-  FollowForm({0}, params);
+TEST(LogitsProcessorTest, TokensBeforeThePlaceReachedInTheGrammarAreNotFollowedAgain) {
+  LogitsParams params = GrammarOf("a+b");
+  FollowGrammar({0}, params);
   params.bad_words = {{3, 0}};
   LogitsProcessor processor(params, {4});
-  processor.Begin({7, 3}, 1, 10);  // c, which is not of the form, counts for other rules alone
+  processor.Begin({7, 3}, 1, 10);  // c, which is not of the grammar, counts for other rules alone
   EXPECT_EQ(Kept(processor), (std::vector<TokenId>{1, 2}));
   ASSERT_TRUE(processor.Add(2).ok());
   EXPECT_TRUE(processor.is_complete());
@@ -240,8 +240,8 @@ TEST(LogitsProcessorTest, TokensBeforeThePlaceReachedInTheFormAreNotFollowedAgai
 TEST(LogitsProcessorTest, APlaceReachedThatNeedsMoreThanThePoolHasIsRefused) {
   std::string pattern = "a+";
   for (int i = 0; i < 200; ++i) absl::StrAppend(&pattern, "|(a|b){0,300}c", i);
-  LogitsParams params = FormOf(pattern, 1000, std::make_shared<structured::Automaton::Pool>(0));
-  FollowForm({0, 0}, params);
+  LogitsParams params = GrammarOf(pattern, 1000, std::make_shared<structured::Automaton::Pool>(0));
+  FollowGrammar({0, 0}, params);
   EXPECT_EQ(params.reached_status.code(), absl::StatusCode::kResourceExhausted);
   LogitsProcessor processor(params, {4});
   processor.Begin({7, 0, 0}, 1, 10);
@@ -249,11 +249,11 @@ TEST(LogitsProcessorTest, APlaceReachedThatNeedsMoreThanThePoolHasIsRefused) {
   EXPECT_TRUE(processor.Prepare({}, &work_left));
   EXPECT_EQ(processor.Apply(absl::MakeSpan(logits)), params.reached_status);
   // The next one finds what it takes.
-  EXPECT_TRUE(params.form->CheckPlaces().ok());
+  EXPECT_TRUE(params.grammar->CheckPlaces().ok());
 }
 
-TEST(LogitsProcessorTest, OnlyTokensOfTheFormAreLeftAndItsEndWhereItIsComplete) {
-  LogitsProcessor processor(FormOf("ab?c?"), {4, 1000});
+TEST(LogitsProcessorTest, OnlyTokensOfTheGrammarAreLeftAndItsEndWhereItIsComplete) {
+  LogitsProcessor processor(GrammarOf("ab?c?"), {4, 1000});
   processor.Begin({{3, 3}}, 2, 10);
   EXPECT_THAT(Kept(processor), ElementsAre(0, 2));
   EXPECT_TRUE(processor.Add(0).ok());
@@ -266,8 +266,8 @@ TEST(LogitsProcessorTest, OnlyTokensOfTheFormAreLeftAndItsEndWhereItIsComplete) 
   EXPECT_THAT(Kept(processor), ElementsAre(4));
 }
 
-TEST(LogitsProcessorTest, ARowBehindDraftsHasTheFormBehindThem) {
-  LogitsProcessor processor(FormOf("a(b(c)?)?"), {4});
+TEST(LogitsProcessorTest, ARowBehindDraftsHasTheGrammarBehindThem) {
+  LogitsProcessor processor(GrammarOf("a(b(c)?)?"), {4});
   processor.Begin({{3}}, 1, 10);
   EXPECT_EQ(processor.NumAllowed({}, &work_left), 0);
   EXPECT_EQ(processor.NumAllowed({0, 1, 3}, &work_left), 3);
@@ -284,17 +284,17 @@ TEST(LogitsProcessorTest, ARowBehindDraftsHasTheFormBehindThem) {
   EXPECT_EQ(LogitsProcessor(LogitsParams()).NumAllowed({7, 7}, &work_left), 2);
 }
 
-TEST(LogitsProcessorTest, AResumedAnswerGoesOnInItsForm) {
-  LogitsParams params = FormOf("(ab)*c");
-  FollowForm({0, 1, 2}, params);  // "abab"
+TEST(LogitsProcessorTest, AResumedAnswerGoesOnInItsGrammar) {
+  LogitsParams params = GrammarOf("(ab)*c");
+  FollowGrammar({0, 1, 2}, params);  // "abab"
   LogitsProcessor processor(params, {4});
   processor.Begin({{3, 0, 1, 2}}, 1, 10);
   EXPECT_THAT(Kept(processor), ElementsAre(0, 2, 3));
 }
 
-TEST(LogitsProcessorTest, TokensThatAreNotOfTheFormFailFromThenOn) {
-  LogitsParams params = FormOf("(ab)*c");
-  FollowForm({1}, params);
+TEST(LogitsProcessorTest, TokensThatAreNotOfTheGrammarFailFromThenOn) {
+  LogitsParams params = GrammarOf("(ab)*c");
+  FollowGrammar({1}, params);
   LogitsProcessor processor(params, {4});
   processor.Begin({{3, 1}}, 1, 10);
   std::vector<float> logits(40, 1.0F);
@@ -305,8 +305,8 @@ TEST(LogitsProcessorTest, TokensThatAreNotOfTheFormFailFromThenOn) {
   EXPECT_FALSE(processor.is_complete());
 }
 
-TEST(LogitsProcessorTest, AFormThatNoTokenGoesOnWithFails) {
-  LogitsProcessor processor(FormOf("aX"), {4});
+TEST(LogitsProcessorTest, AGrammarThatNoTokenGoesOnWithFails) {
+  LogitsProcessor processor(GrammarOf("aX"), {4});
   processor.Begin({{3}}, 1, 10);
   EXPECT_THAT(Kept(processor), ElementsAre(0));
   EXPECT_TRUE(processor.Add(0).ok());
@@ -315,23 +315,23 @@ TEST(LogitsProcessorTest, AFormThatNoTokenGoesOnWithFails) {
   EXPECT_EQ(ReasonOf(processor.Apply(absl::MakeSpan(logits))), reason::kStructuredOutput);
 }
 
-TEST(LogitsProcessorTest, EmittedTokensAreFollowedUpToAnErrorTheEndOfTheFormOrTooMuchWork) {
-  LogitsParams params = FormOf("ab?");
-  FollowForm({0, 1, 3}, params);
+TEST(LogitsProcessorTest, EmittedTokensAreFollowedUpToAnErrorTheEndOfTheGrammarOrTooMuchWork) {
+  LogitsParams params = GrammarOf("ab?");
+  FollowGrammar({0, 1, 3}, params);
   EXPECT_EQ(params.complete_after, 2);
   EXPECT_TRUE(params.reached_status.ok());
   // About a hundred places at once: each token is little work, and all of them are too much.
-  params = FormOf("((a{1,10}b?){1,10})+");
+  params = GrammarOf("((a{1,10}b?){1,10})+");
   const std::vector<TokenId> emitted(100'000, 0);
-  FollowForm(absl::MakeConstSpan(emitted).first(1000), params);
+  FollowGrammar(absl::MakeConstSpan(emitted).first(1000), params);
   EXPECT_TRUE(params.reached_status.ok()) << params.reached_status;
-  FollowForm(emitted, params);
+  FollowGrammar(emitted, params);
   EXPECT_EQ(ReasonOf(params.reached_status), reason::kStructuredOutput);
-  EXPECT_EQ(params.form->total_work(), 0);  // others wait for none of it
+  EXPECT_EQ(params.grammar->total_work(), 0);  // others wait for none of it
 }
 
-TEST(LogitsProcessorTest, PenaltiesAndBiasesComeBehindTheForm) {
-  LogitsParams params = FormOf("[ab]+");
+TEST(LogitsProcessorTest, PenaltiesAndBiasesComeBehindTheGrammar) {
+  LogitsParams params = GrammarOf("[ab]+");
   params.bias = {{3, 50.0F}, {1, 2.0F}};
   LogitsProcessor processor(params, {4});
   processor.Begin({{3}}, 1, 10);
@@ -340,7 +340,7 @@ TEST(LogitsProcessorTest, PenaltiesAndBiasesComeBehindTheForm) {
   EXPECT_TRUE(processor.Apply(absl::MakeSpan(logits)).ok());
   EXPECT_EQ(logits[0], 1.0F);
   EXPECT_EQ(logits[1], 3.0F);
-  EXPECT_EQ(logits[3], -kInfinity);  // c is not of the form, however large its bias
+  EXPECT_EQ(logits[3], -kInfinity);  // c is not of the grammar, however large its bias
 }
 
 }  // namespace

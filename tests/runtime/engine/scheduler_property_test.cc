@@ -103,8 +103,8 @@ class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
     if (Below(16) == 0) request.num_logprobs = 1;  // sampled from whole rows of logits
     if (Below(4) == 0) request.logits = ToyLogitsParams(Below(30030));
     if (limits_.drafts.num_speculative_tokens > 0 && Below(2) == 0) {
-      // Every other guess is right.
-      if (request.logits.form != nullptr) {
+      // Every other draft token is right.
+      if (request.logits.grammar != nullptr) {
         request.logits.bias = {{5, 8.0F}, {6, 8.0F}, {30, 8.0F}, {31, 8.0F}};
       } else {
         request.logits.allowed = {5, 6};
@@ -115,11 +115,11 @@ class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
     if (Below(4) == 0) request.stopping.stop_token_ids = {3, 8};
     if (Below(8) == 0) {
       request.emitted.assign(Below(static_cast<uint32_t>(request.stopping.max_tokens)), 21);
-      // Of ToyLogitsParams' form: ids below 25 and others by turns.
-      for (size_t i = 1; i < request.emitted.size() && request.logits.form != nullptr; i += 2) {
+      // Of ToyLogitsParams' grammar: ids below 25 and others by turns.
+      for (size_t i = 1; i < request.emitted.size() && request.logits.grammar != nullptr; i += 2) {
         request.emitted[i] = 30;
       }
-      if (request.logits.form != nullptr) FollowForm(request.emitted, request.logits);
+      if (request.logits.grammar != nullptr) FollowGrammar(request.emitted, request.logits);
     }
     std::vector<TokenId> tokens = request.prompt;
     tokens.insert(tokens.end(), request.emitted.begin(), request.emitted.end());

@@ -105,7 +105,8 @@ void ExpectOwnStates(bool drafts) {
       if (below(3) == 0) {
         Request request = ToyRequest(1 + below(45), 1 + below(15), below(3));
         if (below(2) == 0) request.prompt.back() = below(kToyVocab);
-        if (drafts && below(2) == 0) request.logits.allowed = {5, 6};  // every other guess is right
+        if (drafts && below(2) == 0)
+          request.logits.allowed = {5, 6};  // every other draft token is right
         const auto id = loop.Submit(request);
         if (id.ok()) live.emplace_back(*id, std::move(request));
       }

@@ -51,7 +51,7 @@ TokenId ToyDrawNext(uint64_t history, const std::vector<TokenId>& banned,
                     int64_t prompt_tokens) {
   if (params.off()) return ToyDraw(history, banned);
   LogitsParams followed = params;
-  if (params.form != nullptr) FollowForm(tokens.subspan(prompt_tokens), followed);
+  if (params.grammar != nullptr) FollowGrammar(tokens.subspan(prompt_tokens), followed);
   LogitsProcessor processor(followed);
   processor.Begin(tokens, prompt_tokens, static_cast<int64_t>(tokens.size()));
   int64_t work_left = structured::Automaton::kMaxWork;
@@ -63,7 +63,7 @@ namespace {
 
 // Ids below 25, then others, by turns; never complete, as no token has the byte at its end. One
 // automaton for all requests, as the service shares them.
-std::shared_ptr<structured::Automaton> ToyForm() {
+std::shared_ptr<structured::Automaton> ToyGrammar() {
   static const auto* const trie = [] {
     std::vector<std::string> tokens(kToyVocab);
     for (TokenId id = 0; id < kToyVocab; ++id) {
@@ -72,10 +72,10 @@ std::shared_ptr<structured::Automaton> ToyForm() {
     tokens[kToyEos].clear();
     return new structured::TokenTrie(tokens);
   }();
-  static const auto* const form =
+  static const auto* const grammar =
       new std::shared_ptr<structured::Automaton>(std::make_shared<structured::Automaton>(
           *structured::Grammar::Regex("((aa?a?)(bb?b?))*!"), trie, size_t{1} << 16));
-  return *form;
+  return *grammar;
 }
 
 }  // namespace
@@ -89,7 +89,7 @@ LogitsParams ToyLogitsParams(uint32_t choice) {
   if (choice % 11 == 1) {
     for (TokenId id = 0; id < kToyVocab; id += 2) params.allowed.push_back(id);
   }
-  if (choice % 3 == 2) params.form = ToyForm();
+  if (choice % 3 == 2) params.grammar = ToyGrammar();
   if (choice % 13 == 1) params.bad_words = {{4}, {2, 6}, {8, 2, 10}};
   return params;
 }
@@ -327,7 +327,7 @@ void ToyLoop::PlanAndRun() {
   while (scheduler_.num_in_flight() < limits_.depth) {
     std::optional<bulkhead::Step> step = scheduler_.PlanStep();
     const std::vector<Emission> followed = scheduler_.TakeFollowed();
-    follows |= !followed.empty() || scheduler_.works_on_forms();
+    follows |= !followed.empty() || scheduler_.works_on_grammars();
     Record(followed);
     if (!step.has_value()) break;
     plan_ = step->plan;

@@ -38,7 +38,7 @@ TokenId ToyDraw(uint64_t history, const std::vector<TokenId>& banned,
 TokenId ToyDrawNext(uint64_t history, const std::vector<TokenId>& banned,
                     const LogitsParams& params, absl::Span<const TokenId> tokens,
                     int64_t prompt_tokens);
-// Any of penalties, biases, allowed ids, bad words and a form, by `choice`; off for some.
+// Any of penalties, biases, allowed ids, bad words and a grammar, by `choice`; off for some.
 LogitsParams ToyLogitsParams(uint32_t choice);
 
 struct ToyResult {

@@ -126,7 +126,7 @@ TEST(DraftModelTest, PreemptedSequencesAndThoseWithWindowsAreDraftedFor) {
 // Prompts and answers go over the borders of blocks of states, where those of the cache start.
 TEST(DraftModelTest, DraftsOfAModelWithStatesChangeNoToken) {
   for (const std::string model : {"qwen3_next_bf16", "qwen3_5_bf16"}) {
-    // Of two ids half of the guesses are right.
+    // Of two ids half of the draft tokens are right.
     const auto answer = [&](DraftSetting setting) {
       setting.requests = Requests(model);
       for (Request& request : setting.requests) {

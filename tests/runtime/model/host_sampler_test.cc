@@ -28,7 +28,7 @@ struct TestStep {
   std::vector<int> seqs;
   std::vector<int64_t> positions;
   std::vector<absl::StatusOr<GeneratedToken>> want;  // [samples]
-  std::vector<bool> looked_at;                       // [samples] not behind a wrong guess
+  std::vector<bool> looked_at;                       // [samples] not behind a wrong draft token
 };
 
 class Steps {
@@ -42,7 +42,7 @@ class Steps {
     penalty_->Begin(prompt, 2, 100);
   }
 
-  // `drafts`: rows behind guesses, right and wrong ones.
+  // `drafts`: rows behind draft tokens, right and wrong ones.
   TestStep Make(uint64_t seed, int num_seqs, bool drafts) {
     std::mt19937_64 random(seed);
     TestStep made;
@@ -56,13 +56,13 @@ class Steps {
       plan.add_num_logits(rows);
       SampleRow how = HardSettings(random(), vocab_size_);
       const bool changes = random() % 5 == 0;
-      guesses_.emplace_back();
-      guesses_.back().reserve(4);
+      draft_ids_.emplace_back();
+      draft_ids_.back().reserve(4);
       for (int i = 0; i < rows; ++i) {
         how.seq_index = s;
         how.position = start + i + 1;
         how.logits = changes ? penalty_.get() : nullptr;
-        how.drafted = guesses_.back();
+        how.drafted = draft_ids_.back();
         made.logits.push_back(HardRow(random(), vocab_size_));
         made.seqs.push_back(s);
         made.positions.push_back(start + i);
@@ -70,13 +70,13 @@ class Steps {
         made.want.push_back(ReferenceSample(made.logits.back(), how));
         const bool right =
             i == 0 || (made.looked_at.back() && made.want[made.want.size() - 2].ok() &&
-                       made.want[made.want.size() - 2]->id == guesses_.back().back());
+                       made.want[made.want.size() - 2]->id == draft_ids_.back().back());
         made.looked_at.push_back(right);
-        plan.add_token_ids(i == 0 ? 0 : guesses_.back().back());
-        // Mostly right guesses.
+        plan.add_token_ids(i == 0 ? 0 : draft_ids_.back().back());
+        // Mostly right draft tokens.
         const bool ok = made.want.back().ok();
         const TokenId next = ok && random() % 4 != 0 ? made.want.back()->id : 0;
-        guesses_.back().push_back(next);
+        draft_ids_.back().push_back(next);
       }
     }
     return made;
@@ -85,7 +85,7 @@ class Steps {
  private:
   const int64_t vocab_size_;
   std::unique_ptr<LogitsProcessor> penalty_;
-  std::deque<std::vector<TokenId>> guesses_;
+  std::deque<std::vector<TokenId>> draft_ids_;
 };
 
 struct Case {
@@ -199,7 +199,8 @@ TEST_P(HostSamplerTest, SamplesAreThoseOfTheDefinition) {
         const int64_t before = under_test.sampled_rows();
         const StepResult result = under_test.Run(tests[t], shares);
         if (rank > 0) {
-          // A sequence with guesses stays together, at rank 0 if it is more than a rank's part.
+          // A sequence with draft tokens stays together, at rank 0 if it is more than a rank's
+          // part.
           const bool many = t % 2 == 0 && tests[t].seqs.size() > 3 * c.cols.size();
           const int64_t more = under_test.sampled_rows() - before;
           EXPECT_TRUE(shares ? more > 0 || !many : more == 0) << rank << " " << more;

@@ -18,14 +18,14 @@ namespace {
 
 class EngineCallTest : public CallFixture {
  protected:
-  static v1::GenerateRequest WithForm(const std::string& regex) {
+  static v1::GenerateRequest WithGrammar(const std::string& regex) {
     v1::GenerateRequest request = TextRequest();
     request.mutable_structured()->set_regex(regex);
     return request;
   }
 };
 
-TEST_F(EngineCallTest, AMessageWithAFormWaitsForTheTextWorkerWithAllOfItsBytes) {
+TEST_F(EngineCallTest, AMessageWithAGrammarWaitsForTheTextWorkerWithAllOfItsBytes) {
   const auto go_on = std::make_shared<absl::Notification>();  // outlives the wait
   const auto most = static_cast<size_t>(core_.quotas.text_bytes);
   ASSERT_TRUE(
@@ -39,7 +39,7 @@ TEST_F(EngineCallTest, AMessageWithAFormWaitsForTheTextWorkerWithAllOfItsBytes) 
   call->OnClosed();
 }
 
-TEST_F(EngineCallTest, FewResumedAnswersWithAFormWaitForTheTextWorker) {
+TEST_F(EngineCallTest, FewResumedAnswersWithAGrammarWaitForTheTextWorker) {
   const auto most = static_cast<size_t>(core_.quotas.text_bytes);
   absl::Notification go_on, end_on;
   ASSERT_TRUE(core_.text_worker.Post(1, [&go_on] { go_on.WaitForNotification(); }).ok());
@@ -54,7 +54,7 @@ TEST_F(EngineCallTest, FewResumedAnswersWithAFormWaitForTheTextWorker) {
   longers_call->Start(std::make_unique<SerializedRequest>(longer));
   ASSERT_TRUE(
       core_.text_worker
-          .Post(most - TextWorker::kFormBytes / 2, [&end_on] { end_on.WaitForNotification(); })
+          .Post(most - TextWorker::kGrammarBytes / 2, [&end_on] { end_on.WaitForNotification(); })
           .ok());
   const auto call = Start<GenerateUnary>(request);
   const absl::Status end = transport_.end.value_or(absl::OkStatus());
@@ -71,27 +71,27 @@ TEST_F(EngineCallTest, FewResumedAnswersWithAFormWaitForTheTextWorker) {
   longers_call->OnClosed();
 }
 
-TEST_F(EngineCallTest, AFormThatIsNotCompiledCountsAsMuchAsItsWork) {
+TEST_F(EngineCallTest, AGrammarThatIsNotCompiledCountsAsMuchAsItsWork) {
   const auto most = static_cast<size_t>(core_.quotas.text_bytes);
-  const auto release = HoldTextWorker(most - TextWorker::kFormBytes / 2);
-  const auto call = Start<GenerateUnary>(WithForm("a+"));
+  const auto release = HoldTextWorker(most - TextWorker::kGrammarBytes / 2);
+  const auto call = Start<GenerateUnary>(WithGrammar("a+"));
   EXPECT_EQ(ReasonOf(transport_.end.value_or(absl::OkStatus())), reason::kQueueFull);
   call->OnClosed();
   release->Notify();
 }
 
-TEST_F(EngineCallTest, AFormThatIsCompiledWaitsForNoOther) {
-  const auto first = Start<GenerateUnary>(WithForm("a+"));
+TEST_F(EngineCallTest, AGrammarThatIsCompiledWaitsForNoOther) {
+  const auto first = Start<GenerateUnary>(WithGrammar("a+"));
   engine_.Next().Finish(FinishReason::kEos, 0);
   WaitForTextWorker();
   first->OnClosed();
   const auto release = HoldTextWorker(static_cast<size_t>(core_.quotas.text_bytes) - 1);
   transport_.end.reset();
-  const auto call = Start<GenerateUnary>(WithForm("a+"));
+  const auto call = Start<GenerateUnary>(WithGrammar("a+"));
   EXPECT_TRUE(engine_.HasNext());  // while the text worker is busy
   release->Notify();
   const Submitted submitted = engine_.Next();
-  EXPECT_NE(submitted.request.logits.form, nullptr);
+  EXPECT_NE(submitted.request.logits.grammar, nullptr);
   submitted.Finish(FinishReason::kEos, 0);
   WaitForTextWorker();
   call->OnClosed();
@@ -100,7 +100,7 @@ TEST_F(EngineCallTest, AFormThatIsCompiledWaitsForNoOther) {
 TEST_F(EngineCallTest, AFullQueueRefusesBeforeAnythingIsBuilt) {
   const auto release = HoldTextWorker();
   engine_.FillWith(WithReason(absl::ResourceExhaustedError("full"), reason::kQueueFull));
-  for (v1::GenerateRequest request : {WithForm("a+"), TextRequest()}) {
+  for (v1::GenerateRequest request : {WithGrammar("a+"), TextRequest()}) {
     transport_.end.reset();
     request.set_model("another");  // which would be the answer
     const auto call = Start<GenerateUnary>(request);
@@ -112,7 +112,7 @@ TEST_F(EngineCallTest, AFullQueueRefusesBeforeAnythingIsBuilt) {
 
 TEST_F(EngineCallTest, ARequestThatWaitsForTheTextWorkerIsAborted) {
   const auto release = HoldTextWorker();
-  const auto call = Start<GenerateUnary>(WithForm("a+"));
+  const auto call = Start<GenerateUnary>(WithGrammar("a+"));
   EXPECT_TRUE(core_.calls.IsRunning("r"));
   const auto found = core_.calls.Find("r");
   ASSERT_NE(found, nullptr);
@@ -141,7 +141,7 @@ TEST_F(EngineCallTest, AnAnswerIsUnsentUntilItsCallIsClosed) {
 
 TEST_F(EngineCallTest, ATimeLimitCountsFromTheArrival) {
   const auto release = HoldTextWorker();
-  v1::GenerateRequest request = WithForm("a+");
+  v1::GenerateRequest request = WithGrammar("a+");
   request.set_time_limit_ms(1);
   const RequestOrigin origin = ArrivedNow();
   const auto call = std::make_shared<GenerateUnary>(&core_, &transport_);
@@ -150,7 +150,7 @@ TEST_F(EngineCallTest, ATimeLimitCountsFromTheArrival) {
   release->Notify();
   const Submitted submitted = engine_.Next();
   EXPECT_EQ(submitted.request.arrived_ns, origin.arrived_ns);
-  EXPECT_EQ(submitted.request.logits.form, nullptr) << "compiled for nothing";
+  EXPECT_EQ(submitted.request.logits.grammar, nullptr) << "compiled for nothing";
   submitted.Finish(FinishReason::kTimeLimit, 0);
   WaitForTextWorker();
   call->OnClosed();

@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-RequestRules FormRules(size_t max_bytes = size_t{8} << 20) {
+RequestRules GrammarRules(size_t max_bytes = size_t{8} << 20) {
   RequestRules rules = Rules();
   rules.grammars = std::make_shared<structured::GrammarCache>(
       [] {
@@ -31,27 +31,27 @@ v1::GenerateRequest WithRegex(const std::string& pattern) {
   return request;
 }
 
-TEST(StructuredBuilderTest, EqualFormsShareAnAutomatonAndOthersHaveNone) {
-  const RequestRules rules = FormRules();
+TEST(StructuredBuilderTest, EqualGrammarsShareAnAutomatonAndOthersHaveNone) {
+  const RequestRules rules = GrammarRules();
   const Request request = Built(WithRegex("a+"), rules);
-  ASSERT_NE(request.logits.form, nullptr);
+  ASSERT_NE(request.logits.grammar, nullptr);
   EXPECT_FALSE(request.logits.off());
-  EXPECT_EQ(Built(WithRegex("a+"), rules).logits.form, request.logits.form);
+  EXPECT_EQ(Built(WithRegex("a+"), rules).logits.grammar, request.logits.grammar);
   v1::GenerateRequest wrapped = WithRegex("a+");
   wrapped.mutable_structured()->set_prefix("<");
-  EXPECT_NE(Built(wrapped, rules).logits.form, request.logits.form);
-  EXPECT_EQ(Built(Text("ab"), rules).logits.form, nullptr);
+  EXPECT_NE(Built(wrapped, rules).logits.grammar, request.logits.grammar);
+  EXPECT_EQ(Built(Text("ab"), rules).logits.grammar, nullptr);
   v1::GenerateRequest all = Text("ab");
   all.mutable_structured()->set_json_object(true);
-  EXPECT_NE(Built(all, rules).logits.form, nullptr);
+  EXPECT_NE(Built(all, rules).logits.grammar, nullptr);
   all.mutable_structured()->set_json_schema(R"({"type": "integer"})");
-  EXPECT_NE(Built(all, rules).logits.form, nullptr);
+  EXPECT_NE(Built(all, rules).logits.grammar, nullptr);
   all.mutable_structured()->mutable_choice()->add_texts("yes");
-  EXPECT_NE(Built(all, rules).logits.form, nullptr);
+  EXPECT_NE(Built(all, rules).logits.grammar, nullptr);
 }
 
-TEST(StructuredBuilderTest, StopStringsAreNotLookedForInThePrefixOfAForm) {
-  const RequestRules rules = FormRules();
+TEST(StructuredBuilderTest, StopStringsAreNotLookedForInThePrefixOfAGrammar) {
+  const RequestRules rules = GrammarRules();
   v1::GenerateRequest request = WithRegex("a+");
   request.mutable_structured()->set_prefix("<\n");
   EXPECT_EQ(Built(request, rules).stopping.forced, "<\n");
@@ -61,8 +61,8 @@ TEST(StructuredBuilderTest, StopStringsAreNotLookedForInThePrefixOfAForm) {
   EXPECT_EQ(Built(request, rules).stopping.forced, "<\n");
 }
 
-TEST(StructuredBuilderTest, EmittedTokensAreFollowedAlongTheFormBeforeTheRequestIsSubmitted) {
-  const RequestRules rules = FormRules();
+TEST(StructuredBuilderTest, EmittedTokensAreFollowedAlongTheGrammarBeforeTheRequestIsSubmitted) {
+  const RequestRules rules = GrammarRules();
   v1::GenerateRequest request = WithRegex("ab?");
   request.mutable_sampling()->set_seed(1);
   request.mutable_stopping()->set_max_tokens(5);
@@ -79,7 +79,7 @@ TEST(StructuredBuilderTest, EmittedTokensAreFollowedAlongTheFormBeforeTheRequest
 }
 
 TEST(StructuredBuilderTest, WhatIsOutsideIsRefusedByNameAndPlace) {
-  const RequestRules rules = FormRules();
+  const RequestRules rules = GrammarRules();
   v1::GenerateRequest request = Text("ab");
   request.mutable_structured();
   ExpectRefused(request, "structured", {"has no form"}, rules);
@@ -107,7 +107,7 @@ TEST(StructuredBuilderTest, WhatIsOutsideIsRefusedByNameAndPlace) {
 }
 
 TEST(StructuredBuilderTest, GrammarsInFlightThatTakeTheRoomAreAReasonToComeBack) {
-  const RequestRules rules = FormRules(size_t{1} << 20);
+  const RequestRules rules = GrammarRules(size_t{1} << 20);
   std::vector<Request> held;
   absl::Status refused;
   while (refused.ok() && held.size() < 100) {

@@ -56,18 +56,18 @@ TEST(TextWorkerTest, WorkThatPostsItsMessageAgainFindsItselfNotInTheWay) {
   go.set_value();
 }
 
-TEST(TextWorkerTest, AFormCountsOnceForAllThatWaitForIt) {
-  constexpr size_t kForms = 2;
+TEST(TextWorkerTest, AGrammarCountsOnceForAllThatWaitForIt) {
+  constexpr size_t kGrammars = 2;
   std::promise<void> go, done;
-  TextWorker worker(kForms * TextWorker::kFormBytes + 10);
+  TextWorker worker(kGrammars * TextWorker::kGrammarBytes + 10);
   ASSERT_TRUE(worker.Post(1, [&] { go.get_future().wait(); }).ok());
-  for (size_t form = 1; form <= kForms; ++form)
+  for (size_t grammar = 1; grammar <= kGrammars; ++grammar)
     EXPECT_TRUE(worker
                     .Post(
-                        1, [] {}, form)
+                        1, [] {}, grammar)
                     .ok());
   EXPECT_EQ(ReasonOf(worker.Post(
-                1, [] {}, kForms + 1)),
+                1, [] {}, kGrammars + 1)),
             reason::kQueueFull);
   EXPECT_TRUE(worker
                   .Post(
@@ -78,7 +78,7 @@ TEST(TextWorkerTest, AFormCountsOnceForAllThatWaitForIt) {
   done.get_future().wait();
   while (!worker
               .Post(
-                  1, [] {}, kForms + 1)
+                  1, [] {}, kGrammars + 1)
               .ok())
     std::this_thread::yield();
 }

@@ -1,6 +1,6 @@
-// Work on the forms of answers, which a step does little of: sequences for whose next token there
-// is more to do wait for later steps, and none ends for it. What a token is does not depend on
-// when.
+// Work on the grammars of answers, which a step does little of: sequences for whose next token
+// there is more to do wait for later steps, and none ends for it. What a token is does not depend
+// on when.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -11,31 +11,32 @@ namespace bulkhead {
 namespace {
 
 // Each step that a sequence waits makes up for as much of the work that it has had.
-constexpr int64_t kWorkOfWaiting = kFormWorkOfStep / 8;
+constexpr int64_t kWorkOfWaiting = kGrammarWorkOfStep / 8;
 
 }  // namespace
 
 // With a commit.
-void Scheduler::RenewFormWork() {
-  form_work_left_ = std::min(kFormWorkOfStep, form_work_left_ + kFormWorkOfStep);
+void Scheduler::RenewGrammarWork() {
+  grammar_work_left_ = std::min(kGrammarWorkOfStep, grammar_work_left_ + kGrammarWorkOfStep);
   token_work_left_ = kTokenWorkOfStep;
 }
 
 // Those that have had least work first.
-void Scheduler::PrepareForms() {
+void Scheduler::PrepareGrammars() {
   std::vector<Sequence*> sequences;
   for (Sequence* sequence : running_) {
     if (sequence->state == SequenceState::kRunning && sequence->logits != nullptr &&
-        sequence->logits->has_form()) {
+        sequence->logits->has_grammar()) {
       sequences.push_back(sequence);
     }
   }
   std::stable_sort(sequences.begin(), sequences.end(), [](const Sequence* a, const Sequence* b) {
-    return a->form_work < b->form_work;
+    return a->grammar_work < b->grammar_work;
   });
   for (Sequence* sequence : sequences) {
-    if (sequence->held_token.has_value() && form_work_left_ > 0 && !FollowHeld(*sequence)) continue;
-    if (!FormIsReady(*sequence, {})) sequence->form_work -= kWorkOfWaiting;
+    if (sequence->held_token.has_value() && grammar_work_left_ > 0 && !FollowHeld(*sequence))
+      continue;
+    if (!GrammarIsReady(*sequence, {})) sequence->grammar_work -= kWorkOfWaiting;
   }
 }
 
@@ -44,9 +45,9 @@ bool Scheduler::FollowHeld(Sequence& sequence) {
   Emission emission;
   emission.id = sequence.id;
   emission.preemptions = sequence.preemptions;
-  const int64_t before = form_work_left_;
-  emission.status = sequence.logits->Follow(&form_work_left_);
-  sequence.form_work += before - form_work_left_;
+  const int64_t before = grammar_work_left_;
+  emission.status = sequence.logits->Follow(&grammar_work_left_);
+  sequence.grammar_work += before - grammar_work_left_;
   if (sequence.logits->awaits_follow()) return true;
   GeneratedToken token = *std::exchange(sequence.held_token, std::nullopt);
   if (emission.status.ok()) EmitToken(sequence, std::move(token), emission);
@@ -62,7 +63,7 @@ void Scheduler::EmitToken(const Sequence& sequence, GeneratedToken token, Emissi
   const auto total = static_cast<int64_t>(sequence.tokens.size());
   emission.finish = sequence.stop_rule.Check(token.id, total - sequence.prompt_tokens, total);
   emission.token = std::move(token);
-  // Nothing but the end could follow a form that is complete.
+  // Nothing but the end could follow a grammar that is complete.
   const bool stops = emission.finish.has_value() && emission.finish->stop_token_id.has_value();
   if (!stops && sequence.logits != nullptr && sequence.logits->is_complete()) {
     emission.finish = TokenFinish{FinishReason::kEos, {}};
@@ -70,31 +71,31 @@ void Scheduler::EmitToken(const Sequence& sequence, GeneratedToken token, Emissi
 }
 
 // Whether the token behind `drafted` can be sampled in the step being planned.
-bool Scheduler::FormIsReady(Sequence& sequence, absl::Span<const TokenId> drafted) {
+bool Scheduler::GrammarIsReady(Sequence& sequence, absl::Span<const TokenId> drafted) {
   if (sequence.logits == nullptr) return true;
-  const int64_t before = form_work_left_;
-  const bool ready = sequence.logits->Prepare(drafted, &form_work_left_);
-  sequence.form_work += before - form_work_left_;
+  const int64_t before = grammar_work_left_;
+  const bool ready = sequence.logits->Prepare(drafted, &grammar_work_left_);
+  sequence.grammar_work += before - grammar_work_left_;
   return ready;
 }
 
 // Where a step has nothing to compute and none is in flight, no other sequence waits for the work.
 // As much as a step's, once: requests may have come.
-bool Scheduler::PrepareMoreForms() {
-  if (!in_flight_.empty() || works_on_forms_) return false;
+bool Scheduler::PrepareMoreGrammars() {
+  if (!in_flight_.empty() || works_on_grammars_) return false;
   // One that was preempted may have come back.
   const bool holds = std::any_of(running_.begin(), running_.end(), [](const Sequence* sequence) {
     return sequence->held_token.has_value();
   });
-  if (form_work_left_ > 0 && !holds) return false;
-  form_work_left_ = kFormWorkOfStep;
-  PrepareForms();
-  return works_on_forms_ = true;
+  if (grammar_work_left_ > 0 && !holds) return false;
+  grammar_work_left_ = kGrammarWorkOfStep;
+  PrepareGrammars();
+  return works_on_grammars_ = true;
 }
 
-void Scheduler::KeepDraftsOfForm(Sequence& sequence) {
+void Scheduler::KeepDraftsOfGrammar(Sequence& sequence) {
   if (sequence.logits == nullptr) return;
-  sequence.drafts.resize(sequence.logits->NumAllowed(sequence.drafts, &form_work_left_));
+  sequence.drafts.resize(sequence.logits->NumAllowed(sequence.drafts, &grammar_work_left_));
 }
 
 }  // namespace bulkhead

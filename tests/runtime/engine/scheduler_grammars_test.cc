@@ -1,4 +1,4 @@
-// Many forms of answers that take much work.
+// Many grammars of answers that take much work.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -22,7 +22,7 @@ using ::testing::Each;
 using ::testing::Ge;
 
 // One of its own for each request.
-std::shared_ptr<Automaton> NewForm(const std::string& pattern) {
+std::shared_ptr<Automaton> NewGrammar(const std::string& pattern) {
   static const auto* const trie = [] {
     std::vector<std::string> tokens(kToyVocab);
     for (TokenId id = 1; id < kToyVocab; ++id) {
@@ -33,7 +33,7 @@ std::shared_ptr<Automaton> NewForm(const std::string& pattern) {
   return std::make_shared<Automaton>(*structured::Grammar::Regex(pattern), trie, size_t{4} << 20);
 }
 
-class SchedulerFormsTest : public testing::Test {
+class SchedulerGrammarsTest : public testing::Test {
  protected:
   static SchedulerLimits Limits() {
     SchedulerLimits limits = ToyLimits();
@@ -47,19 +47,19 @@ class SchedulerFormsTest : public testing::Test {
   void SubmitCostly(int count, int max_tokens) {
     for (int i = 0; i < count; ++i) {
       Request request = ToyRequest(3, max_tokens, i);
-      request.logits.form = NewForm(absl::StrCat("(([ab]{1,30}){1,30})+c", i));
+      request.logits.grammar = NewGrammar(absl::StrCat("(([ab]{1,30}){1,30})+c", i));
       Submit(std::move(request));
     }
   }
   SequenceId Submit(Request request) {
-    if (request.logits.form != nullptr) forms_.push_back(request.logits.form);
+    if (request.logits.grammar != nullptr) forms_.push_back(request.logits.grammar);
     requests_.push_back(request);
     ids_.push_back(*loop_.Submit(std::move(request)));
     return ids_.back();
   }
   int64_t Work() const {
     int64_t work = 0;
-    for (const auto& form : forms_) work += form->total_work();
+    for (const auto& grammar : forms_) work += grammar->total_work();
     return work;
   }
 
@@ -69,7 +69,7 @@ class SchedulerFormsTest : public testing::Test {
   std::vector<SequenceId> ids_;
 };
 
-TEST_F(SchedulerFormsTest, AStepDoesLittleOfTheWorkOfManyAndOthersGoOn) {
+TEST_F(SchedulerGrammarsTest, AStepDoesLittleOfTheWorkOfManyAndOthersGoOn) {
   SubmitCostly(20, 4);
   const SequenceId plain = Submit(ToyRequest(3, 30, 100));
   int64_t most = 0;
@@ -80,7 +80,7 @@ TEST_F(SchedulerFormsTest, AStepDoesLittleOfTheWorkOfManyAndOthersGoOn) {
     ASSERT_EQ(loop_.TokensOf(plain).size(), step);
   }
   EXPECT_GT(Work(), 50'000'000);
-  EXPECT_LE(most, kFormWorkOfStep + Automaton::kMaxWork + kTokenWorkOfStep);
+  EXPECT_LE(most, kGrammarWorkOfStep + Automaton::kMaxWork + kTokenWorkOfStep);
   loop_.RunToEnd();
   for (size_t i = 0; i < ids_.size(); ++i) {
     ASSERT_NE(loop_.EndOf(ids_[i]), nullptr);
@@ -89,10 +89,10 @@ TEST_F(SchedulerFormsTest, AStepDoesLittleOfTheWorkOfManyAndOthersGoOn) {
   }
 }
 
-TEST_F(SchedulerFormsTest, AFormOfLittleWorkGoesBeforeCostlyOnes) {
+TEST_F(SchedulerGrammarsTest, AGrammarOfLittleWorkGoesBeforeCostlyOnes) {
   SubmitCostly(20, 20);
   Request request = ToyRequest(3, 20, 100);
-  request.logits.form = NewForm("[ab]{500,900}c");
+  request.logits.grammar = NewGrammar("[ab]{500,900}c");
   const SequenceId light = Submit(std::move(request));
   for (int step = 0; step < 80; ++step) loop_.Step();
   EXPECT_NE(loop_.EndOf(light), nullptr);
@@ -114,7 +114,7 @@ TEST(FormsOfDraftsTest, TheyTakeTheWorkThatTheNextTokensOfAllHaveLeft) {
     std::vector<SequenceId> ids;
     for (int i = 0; i < 4; ++i) {
       Request request = ToyRequest(3, 50, i);
-      request.logits.form = NewForm(absl::StrCat("(([ab]{1,30}){1,30})+c", i));
+      request.logits.grammar = NewGrammar(absl::StrCat("(([ab]{1,30}){1,30})+c", i));
       ids.push_back(*loop.Submit(std::move(request)));
     }
     std::vector<size_t> tokens;
@@ -128,11 +128,11 @@ TEST(FormsOfDraftsTest, TheyTakeTheWorkThatTheNextTokensOfAllHaveLeft) {
 // Behind 1,200 bytes a byte is some 20 thousand units of work; token 39 has 40, token 40 has one.
 constexpr char kAmbiguous[] = "[ab]*a[ab]{0,2000}c";
 
-Request Resumed(std::shared_ptr<Automaton> form, int emitted, int max_tokens) {
+Request Resumed(std::shared_ptr<Automaton> grammar, int emitted, int max_tokens) {
   Request request = ToyRequest(3, max_tokens);
   request.emitted.assign(emitted, 39);
-  request.logits.form = std::move(form);
-  FollowForm(request.emitted, request.logits);
+  request.logits.grammar = std::move(grammar);
+  FollowGrammar(request.emitted, request.logits);
   EXPECT_TRUE(request.logits.reached_status.ok()) << request.logits.reached_status;
   return request;
 }
@@ -145,12 +145,12 @@ TEST(HeldTokenTest, WhatIsMoreWorkThanACommitHasIsEmittedByLaterSteps) {
   limits.num_kv_blocks = 1000;
   KvBlockPool pool(limits.num_kv_blocks);
   Scheduler scheduler(limits, {kToyEos}, pool);
-  const auto form = NewForm(kAmbiguous);
-  const Request request = Resumed(form, 30, 32);
+  const auto grammar = NewGrammar(kAmbiguous);
+  const Request request = Resumed(grammar, 30, 32);
   for (int i = 0; i < 16; ++i) ASSERT_TRUE(scheduler.Submit(request).ok());
-  const auto bounded = NewForm("b([ab]{1,2}){1,620}");  // 1,241 bytes, and no more
+  const auto bounded = NewGrammar("b([ab]{1,2}){1,620}");  // 1,241 bytes, and no more
   ASSERT_TRUE(scheduler.Submit(Resumed(bounded, 30, 32)).ok());
-  const auto work = [&] { return form->total_work() + bounded->total_work(); };
+  const auto work = [&] { return grammar->total_work() + bounded->total_work(); };
   const auto run = [&](TokenId token) {
     const std::optional<Step> step = scheduler.PlanStep();
     std::vector<Emission> emissions = scheduler.TakeFollowed();
@@ -175,7 +175,7 @@ TEST(HeldTokenTest, WhatIsMoreWorkThanACommitHasIsEmittedByLaterSteps) {
   while (!scheduler.idle()) {
     const int64_t before = work();
     for (Emission& emission : run(39)) last.push_back(std::move(emission));
-    EXPECT_LE(work() - before, kFormWorkOfStep + Automaton::kMaxWork + kTokenWorkOfStep +
+    EXPECT_LE(work() - before, kGrammarWorkOfStep + Automaton::kMaxWork + kTokenWorkOfStep +
                                    17 * LogitsProcessor::kFreeTokenWork);
     ASSERT_LT(++rounds, 100);
   }
@@ -192,7 +192,7 @@ TEST(HeldTokenTest, WhatIsMoreWorkThanACommitHasIsEmittedByLaterSteps) {
 }
 
 // Of tokens and alternatives that each have a set of counts of their own.
-std::shared_ptr<Automaton> NewCostlyForm() {
+std::shared_ptr<Automaton> NewCostlyGrammar() {
   static const auto* const trie = [] {
     std::vector<std::string> tokens(kToyVocab);
     std::minstd_rand random(7);
@@ -213,23 +213,23 @@ TEST(CostlyMaskTest, AMaskOfMoreThanAStepsWorkIsMadeInSeveralStepsAndOthersGoOn)
   for (const bool has_others : {true, false}) {
     ToyLoop loop(limits);
     Request request = ToyRequest(3, 1);
-    request.logits.form = NewCostlyForm();
+    request.logits.grammar = NewCostlyGrammar();
     const SequenceId costly = *loop.Submit(request);
     const SequenceId plain = has_others ? *loop.Submit(ToyRequest(3, 100, 1)) : 0;
     size_t steps = 0;
     for (; loop.EndOf(costly) == nullptr; ++steps) {
-      const int64_t before = request.logits.form->total_work();
+      const int64_t before = request.logits.grammar->total_work();
       loop.Step();
       ASSERT_LT(steps, 90);
-      const int64_t work = request.logits.form->total_work() - before;
+      const int64_t work = request.logits.grammar->total_work() - before;
       if (has_others) {
-        EXPECT_LE(work, kFormWorkOfStep + Automaton::kMaxWork + kTokenWorkOfStep);
+        EXPECT_LE(work, kGrammarWorkOfStep + Automaton::kMaxWork + kTokenWorkOfStep);
         EXPECT_EQ(loop.TokensOf(plain).size(), steps + 1);
       }
     }
     EXPECT_TRUE(loop.EndOf(costly)->status.ok()) << loop.EndOf(costly)->status;
     EXPECT_EQ(loop.TokensOf(costly).size(), 1);
-    EXPECT_GT(request.logits.form->total_work(), Automaton::kMaxWork);
+    EXPECT_GT(request.logits.grammar->total_work(), Automaton::kMaxWork);
     EXPECT_GT(steps, 1);
   }
 }
@@ -244,7 +244,7 @@ TEST(CostlyMaskTest, ALongPromptWhoseMaskIsBeingMadeHoldsUpNoPrompt) {
   SequenceId costly = 0;
   for (int i = 0; i < 8; ++i) {
     Request request = ToyRequest(i < 7 ? 3 : 12, 1, i);
-    request.logits.form = NewCostlyForm();
+    request.logits.grammar = NewCostlyGrammar();
     costly = *loop.Submit(request);
   }
   for (int step = 0; step < 3; ++step) loop.Step();
@@ -267,7 +267,7 @@ TEST(HeldTokenTest, AnswersAreThoseOfEachRequestAlone) {
   limits.max_num_seqs = 12;
   limits.max_num_batched_tokens = 1000;
   limits.num_kv_blocks = 1000;
-  Request request = Resumed(NewForm(kAmbiguous), 30, 36);
+  Request request = Resumed(NewGrammar(kAmbiguous), 30, 36);
   request.logits.allowed = {39, 40};
   ToyLoop together(limits);
   std::vector<SequenceId> ids;
@@ -294,7 +294,7 @@ TEST_F(CoordinatorTest, HeldTokensAreDelivered) {
   limits.num_kv_blocks = 1000;
   Begin(limits);
   coordinator_->SetServing();
-  Request request = Resumed(NewForm(kAmbiguous), 30, 31);
+  Request request = Resumed(NewGrammar(kAmbiguous), 30, 31);
   request.logits.allowed = {39};
   std::vector<std::shared_ptr<RecordingSink>> sinks;
   for (int i = 0; i < 12; ++i) {
@@ -314,7 +314,7 @@ TEST(HeldTokenTest, ASequenceThatIsPreemptedWithAHeldTokenGoesOn) {
   std::string pattern = "(";
   for (int i = 0; i < 10; ++i)
     absl::StrAppend(&pattern, "[ab]*", i % 2 ? "a" : "b", "[ab]{1990,200", i, "}|");
-  Request request = Resumed(NewForm(pattern + ")c"), 17, 20);
+  Request request = Resumed(NewGrammar(pattern + ")c"), 17, 20);
   int64_t work = 0;
   structured::Matcher next(*request.logits.reached);
   ASSERT_TRUE(next.Accept(39, Automaton::kMaxWork, &work).ok());
