@@ -23,13 +23,13 @@ class ErrorCounts {
  public:
   void Add(const absl::Status& why) {
     const std::string word = ReasonOf(why);
-    AddOther(word);
+    AddReason(word);
     if (absl::IsInvalidArgument(why) || !absl::c_linear_search(kRoomReasons, word)) return;
     const absl::MutexLock lock(&mutex_);
     ++refusals_[word];
   }
-  // Of no refusal for want of room.
-  void AddOther(const std::string& reason) {
+  // Not a refusal for want of room.
+  void AddReason(const std::string& reason) {
     const absl::MutexLock lock(&mutex_);
     ++counts_[reason.empty() ? "INTERNAL" : reason];
   }

@@ -43,7 +43,7 @@ void UnreadAnswers::Remove(const void* call) {
 }
 
 void UnreadAnswers::Dropped(const void* call, bool dropped) {
-  if (dropped) return errors_->AddOther(reason::kSlowReader);
+  if (dropped) return errors_->AddReason(reason::kSlowReader);
   const absl::MutexLock lock(&mutex_);
   const auto found = by_call_.find(call);
   if (found == by_call_.end()) return;

@@ -99,7 +99,7 @@ bool ConnectionGuard::Take(const AcceptedClient& client) {
       (pressure_ != nullptr && pressure_->percent() >= HostPressure::kRefuseConnections);
   int pair[2];
   if (refused || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0) {
-    if (refused) totals_.counters->closed.Add("TOO_MANY_CONNECTIONS");
+    if (refused) totals_.counters->closed.AddReason("TOO_MANY_CONNECTIONS");
     close(client.fd);
     return refused;
   }

@@ -113,7 +113,7 @@ void GuardedConnection::CloseIfRulesSaySo(absl::Time now) {
 
 void GuardedConnection::Close(const std::string& reason, absl::Time now) {
   if (client_fd_ < 0) return;
-  totals_->counters->closed.Add(reason);
+  totals_->counters->closed.AddReason(reason);
   if (rules_.close_reason().empty() && to_client_.empty() && rules_.at_server_border()) {
     to_client_ = rules_.GoAway(Http2Error::kNoError);
     Send(client_fd_, std::exchange(to_client_, {}), &to_client_);

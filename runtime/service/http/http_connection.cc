@@ -385,7 +385,7 @@ void HttpConnection::Close(const std::string& why) {
   if (phase_ == Phase::kClosed) return;
   const auto self = shared_from_this();
   phase_ = Phase::kClosed;
-  if (!why.empty()) core_->host.closed.Add(why);
+  if (!why.empty()) core_->host.closed.AddReason(why);
   ErrorCode ignored;
   socket_.close(ignored);
   parser_ = nullptr;

@@ -80,7 +80,7 @@ struct HttpServer::Parts {
     const bool pressed = !is_metrics && core->host.resident_bytes_at_ready > 0 &&
                          core->pressure.percent() >= HostPressure::kRefuseConnections;
     if (stopping || pressed || (!HasRoom() && !CloseLongestIdle())) {
-      core->host.closed.Add("TOO_MANY_CONNECTIONS");
+      core->host.closed.AddReason("TOO_MANY_CONNECTIONS");
       return RefuseConnection(fd);
     }
     tcp::socket socket(io);

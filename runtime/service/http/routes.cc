@@ -114,7 +114,7 @@ void Routes::Serve(HttpRequest request, const ExchangePointer& exchange) {
                              reason::kInvalidValue),
                   405);
   answer.headers.emplace_back("Allow", absl::StrJoin(others, ", "));
-  context_.core->errors.AddOther(reason::kInvalidValue);
+  context_.core->errors.AddReason(reason::kInvalidValue);
   exchange->Answer(std::move(answer), [](bool) {});
 }
 

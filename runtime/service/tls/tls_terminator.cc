@@ -69,7 +69,7 @@ void TlsTerminator::Wake() {
 void TlsTerminator::Take(int client_fd) {
   const absl::MutexLock lock(&mutex_);
   if (open_ >= MaxTlsConnections(max_clients_) || stop_at_ != absl::InfiniteFuture()) {
-    closed_->Add("TOO_MANY_CONNECTIONS");
+    closed_->AddReason("TOO_MANY_CONNECTIONS");
     close(client_fd);
     return;
   }
@@ -141,7 +141,7 @@ void TlsTerminator::TakeArrivals(absl::Time now) {
     const int limit = std::max(MaxTlsHandshakes(max_clients_), kMinHandshakes);
     if (static_cast<int>(handshakes_.size()) <= limit) continue;
     const auto oldest = connections_.find(*handshakes_.begin());
-    closed_->Add("TLS_TIMEOUT");
+    closed_->AddReason("TLS_TIMEOUT");
     oldest->second.connection->Close();
     Settle(oldest, now);
   }
@@ -171,7 +171,7 @@ void TlsTerminator::Settle(Connections::iterator entry, absl::Time now) {
     connection.Move(now);
   }
   if (connection.is_closed()) {
-    if (!connection.close_reason().empty()) closed_->Add(connection.close_reason());
+    if (!connection.close_reason().empty()) closed_->AddReason(connection.close_reason());
     handshakes_.erase(id);
     connections_.erase(entry);
     const absl::MutexLock lock(&mutex_);

@@ -98,7 +98,7 @@ TEST_F(MetricsPageTest, NamesLabelsAndValuesAreThoseOfTheReading) {
   engine_.SetMetrics(metrics);
   SetReady();
   core_->errors.Add(WithReason(absl::ResourceExhaustedError("full"), reason::kQueueFull));
-  core_->errors.AddOther(reason::kMalformedRequest);
+  core_->errors.AddReason(reason::kMalformedRequest);
   std::map<std::string, double> values = Read();
   EXPECT_EQ(values[absl::StrCat("vllm:num_requests_running", kVllm)], 3);
   EXPECT_EQ(values[absl::StrCat("vllm:kv_cache_usage_perc", kVllm)], .25);
