@@ -66,16 +66,14 @@ TEST(PackedMessageTest, EveryOtherFieldParsesToo) {
   PackString(v1::ScoreResponse::kRequestIdFieldNumber, "r", &packed);
   PackString(v1::ScoreResponse::kEpochFieldNumber, "", &packed);
   const std::vector<TokenId> ids = {0, 1, 127, 128, 16383, 16384, 151'935};
-  const std::vector<double> logprobs = {-0.25, -1e-3, 0};
+  const std::vector<float> logprobs = {-0.25F, -1e-3F, 0};
   const size_t before = packed.size();
   PackTokenIds(v1::ScoreResponse::kTokenIdsFieldNumber, ids, &packed);
   EXPECT_EQ(static_cast<int64_t>(packed.size() - before), TokenIdsBytes(ids));
   EXPECT_LE(TokenIdsBytes(ids), MaxTokenIdsBytes(151'936, static_cast<int64_t>(ids.size())));
   objects.mutable_token_ids()->mutable_ids()->Add(ids.begin(), ids.end());
   PackFloats(v1::ScoreResponse::kTokenLogprobsFieldNumber, logprobs, &packed);
-  for (const double logprob : logprobs) {
-    objects.add_token_logprobs(static_cast<float>(logprob));
-  }
+  for (const float logprob : logprobs) objects.add_token_logprobs(logprob);
   PackDouble(v1::ScoreResponse::kNllFieldNumber, objects.nll(), &packed);
   PackDouble(v1::ScoreResponse::kPerplexityFieldNumber, objects.perplexity(), &packed);
   v1::ScoreResponse parsed;
