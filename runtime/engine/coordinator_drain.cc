@@ -73,8 +73,8 @@ void Coordinator::WaitForAnswers() {
   const absl::MutexLock lock(&mutex_);
   if (drain_.cut > 0) num_unsent = std::min(num_unsent, num_unread_);  // the cut ones are counted
   if (num_unsent == 0) return;
-  const size_t num_cut = std::min(num_unsent, drain_.finished);
-  drain_ = {.finished = drain_.finished - num_cut, .cut = drain_.cut + num_cut};
+  drain_ = {.finished = drain_.finished - std::min(num_unsent, drain_.finished),
+            .cut = drain_.cut + num_unsent};
   BH_LOG(kWarning) << "the drain timeout has passed: " << num_unsent
                    << (num_unsent == 1 ? " answer was" : " answers were") << " not read to the end";
 }

@@ -172,11 +172,14 @@ TEST_F(CoordinatorMetricsTest, CachedPromptTokensAndLanesAreToldApart) {
 TEST_F(CoordinatorMetricsTest, ThePromptThatWaitsForAnEqualOneHasTheLaneInWhichItWaits) {
   SchedulerLimits limits = ToyLimits();
   limits.prefix_caching = true;
+  limits.max_model_len = 256;
+  limits.max_num_batched_tokens = 128;
+  limits.num_kv_blocks = 400;
   Begin(limits);
   coordinator_->SetServing();
   const auto before = Submit(ToyRequest(4, 3, 1));
   runner_->WaitUntilBegun(1);
-  const Request request = ToyRequest(LongPromptTokens(limits) + 1, 3, 2);
+  const Request request = ToyRequest(100, 3, 2);
   const auto first = Submit(request);
   Request equal = request;
   equal.request_id += "-again";
