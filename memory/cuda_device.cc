@@ -137,6 +137,11 @@ void CudaDevice::Copy(const std::byte* from, std::byte* to, int64_t bytes) {
   driver_.Copy(from, to, bytes);
 }
 
+void CudaDevice::CopyRows(const std::byte* from, int64_t from_stride_bytes, std::byte* to,
+                          int64_t to_stride_bytes, int64_t bytes, int64_t rows) {
+  driver_.CopyRows(from, from_stride_bytes, to, to_stride_bytes, bytes, rows);
+}
+
 absl::Status CudaDevice::Synchronize() {
   const absl::Status status = driver_.Synchronize();
   return fault_.ok() ? status : fault_;
