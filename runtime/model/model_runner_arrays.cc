@@ -1,5 +1,6 @@
 // The block tables and the indices of a step: laid out on the host, and copied to the device.
 #include <algorithm>
+#include <utility>
 
 #include "runtime/model/model_runner.h"
 
@@ -86,17 +87,35 @@ void ModelRunner::SendIndices(const int32_t* host, int32_t* device, int64_t coun
                                  count * static_cast<int64_t>(sizeof(int32_t)));
 }
 
-// The copies read the host's arrays until the queue has come past them.
-void ModelRunner::CopyArrays(const StepIndex& index) {
+// Tables that change in a few places, which most do as sequences grow, need no copy each: they go
+// as a list of changes. Returns how many those are.
+int ModelRunner::CopyTables() {
+  int changes = 0;
   for (const int row : changed_tables_) {
-    TableRange& range = table_ranges_[row];
-    const int64_t at = int64_t{row} * index.block_table_stride + range.begin;
-    SendIndices(host_arrays_.block_tables + at, arrays_.block_tables + at, range.end - range.begin);
-    range = {};
+    const TableRange range = std::exchange(table_ranges_[row], {});
+    const int64_t begin = int64_t{row} * limits_.blocks_per_seq() + range.begin;
+    const int count = range.end - range.begin;
+    const int32_t* const entries = host_arrays_.block_tables + begin;
+    if (count > kSmallTableChange || changes + count > MaxTableChanges(limits_)) {
+      SendIndices(entries, arrays_.block_tables + begin, count);
+      continue;
+    }
+    for (int i = 0; i < count; ++i, ++changes) {
+      host_arrays_.table_changes[2 * changes] = static_cast<int32_t>(begin + i);
+      host_arrays_.table_changes[2 * changes + 1] = entries[i];
+    }
   }
   changed_tables_.clear();
-  SendIndices(host_arrays_.seq_begin, arrays_.seq_begin, index.num_seqs + 1);
-  SendIndices(host_arrays_.seq_slot, arrays_.seq_slot, index.num_seqs);
+  return changes;
+}
+
+// The copies read the host's arrays until the queue has come past them.
+void ModelRunner::CopyArrays(const StepIndex& index) {
+  const int changes = CopyTables();
+  SendIndices(host_arrays_.seq_begin, arrays_.seq_begin,
+              arrays_.table_changes + int64_t{2} * changes - arrays_.seq_begin);
+  // Before the last copy: attention reads tables before it waits for the kernel before it.
+  backend_.SetEntries(arrays_.table_changes, changes, arrays_.block_tables);
   SendIndices(host_arrays_.position, arrays_.position, index.num_tokens);
   SendIndices(host_arrays_.token_seq, arrays_.token_seq, index.num_tokens);
   SendIndices(host_arrays_.token_ids, arrays_.token_ids, index.num_tokens);
