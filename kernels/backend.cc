@@ -24,7 +24,8 @@ void Backend::SetEntries(const int32_t* changes, int count, int32_t* entries) {
 
 // Only backends that sample tokens get these.
 void Backend::SelectCandidates(ConstMatrixView, int64_t, MatrixView) { BH_CHECK(samples_tokens()); }
-void Backend::Sample(ConstMatrixView, const TokenSampling*, const int32_t*, int32_t*, int32_t*) {
+void Backend::Sample(ConstMatrixView, int, const TokenSampling*, const int32_t*, int32_t*,
+                     int32_t*) {
   BH_CHECK(samples_tokens());
 }
 void Backend::SampleRows(MatrixView, const TokenSampling*, const int32_t*, bool, MatrixView,

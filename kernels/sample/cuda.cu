@@ -16,8 +16,9 @@ struct SelectCandidatesParameters {
 };
 
 struct SampleParameters {
-  ConstRows candidates;  // `lists` of them in each row
+  ConstRows candidates;  // of each rank as many rows, with `lists` of them each
   int lists = 0;
+  int ranks = 1;
   const TokenSampling* params = nullptr;  // [rows]
   const int32_t* banned = nullptr;
   int32_t* sampled = nullptr;       // [rows] an id, kNotFinite or kNothingToSample
@@ -215,19 +216,21 @@ BH_KERNEL(kSelectThreads) Sample(SampleParameters p) {
   const TokenSampling sampling = p.params[int(blockIdx.x)];
   if (sampling.slot < 0) return;
   SampleSpace& space = *reinterpret_cast<SampleSpace*>(SharedMemory());
-  const float* const lists = p.candidates.data + int(blockIdx.x) * p.candidates.stride;
   const auto key_at = [=](int at) -> CandidateKey {
-    const float* const logit = lists + at / kCandidates * 2 * kCandidates + at % kCandidates;
+    const int list = at / kCandidates;
+    const int row = list / p.lists * int(gridDim.x) + int(blockIdx.x);
+    const float* const logit = p.candidates.data + row * p.candidates.stride +
+                               list % p.lists * 2 * kCandidates + at % kCandidates;
     const int32_t id = *reinterpret_cast<const int32_t*>(logit + kCandidates);
     return id < 0 ? 0 : KeyOf(*logit, id);
   };
   if (sampling.top_k == 1 && sampling.banned_count == 0) {  // greedy
-    const CandidateKey best = Greatest(key_at, p.lists, space.keys);
+    const CandidateKey best = Greatest(key_at, p.ranks * p.lists, space.keys);
     if (int(threadIdx.x) != 0) return;
     const int32_t id = CanBeSampled(best) ? IdOf(best) : kNothingToSample;
     return StoreSampled(p, sampling.slot, IsFinite(best) ? id : kNotFinite);
   }
-  SelectBest(key_at, p.lists * kCandidates, space.keys, &space.next);
+  SelectBest(key_at, p.ranks * p.lists * kCandidates, space.keys, &space.next);
   const bool finite = IsFinite(space.keys[0]);
   __syncthreads();
   const int count = WeighCandidates(p, sampling, space);
@@ -274,15 +277,16 @@ void CudaBackend::SelectCandidates(ConstMatrixView logits, int64_t first_id, Mat
            {lists.F32(), lists.row_stride()}});
 }
 
-void CudaBackend::Sample(ConstMatrixView lists, const TokenSampling* params, const int32_t* banned,
-                         int32_t* sampled, int32_t* last_sampled) {
-  BH_CHECK(lists.cols() % kCandidateCols == 0);
+void CudaBackend::Sample(ConstMatrixView lists, int ranks, const TokenSampling* params,
+                         const int32_t* banned, int32_t* sampled, int32_t* last_sampled) {
+  BH_CHECK(lists.cols() % kCandidateCols == 0 && lists.rows() % ranks == 0);
   Enqueue(driver_, cuda::SampleKernel(),
-          {.grid = {static_cast<int>(lists.rows()), 1, 1},
+          {.grid = {static_cast<int>(lists.rows() / ranks), 1, 1},
            .block = {cuda::kSelectThreads, 1, 1},
            .shared_bytes = sizeof(cuda::SampleSpace)},
           {{lists.F32(), lists.row_stride()},
            static_cast<int>(lists.cols() / kCandidateCols),
+           ranks,
            params,
            banned,
            sampled,

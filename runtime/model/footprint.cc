@@ -205,7 +205,7 @@ SamplingBuffers LayOutSampling(const ShardPlan& plan, int rank, const ModelLimit
   if (rank != 0) return buffers;
   buffers.all_lists = plan.size() == 1
                           ? buffers.lists
-                          : F32Matrix(allocator, at_once, plan.size() * ListCols(plan));
+                          : F32Matrix(allocator, plan.size() * at_once, ListCols(plan));
   buffers.params = reinterpret_cast<TokenSampling*>(
       allocator.Next(rows * static_cast<int64_t>(sizeof(TokenSampling))));
   buffers.banned = Int32Array(allocator, seqs * kCandidates);

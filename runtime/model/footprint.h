@@ -117,7 +117,7 @@ struct SamplingBuffers {
   int32_t* last_sampled = nullptr;
   MatrixView lists;  // [L, slices x kCandidateCols] this rank's candidates
   // Rank 0:
-  MatrixView all_lists;             // [L, ranks x lists' columns]; the rank's own in a group of one
+  MatrixView all_lists;             // [ranks x L, lists' columns]; the rank's own in a group of one
   TokenSampling* params = nullptr;  // [R]
   int32_t* banned = nullptr;        // [S x kCandidates]
   int32_t* sampled = nullptr;       // [R]

@@ -184,6 +184,35 @@ TEST_F(NcclCommunicatorTest, GathersUnevenColumnsOnRankZero) {
   });
 }
 
+// What is sampled from comes so: no copy for each rank.
+TEST_F(NcclCommunicatorTest, GathersRowsOfEqualWidthWithOneCopyEach) {
+  constexpr int64_t kCols = 60;
+  RunRanks(3, [&](Group& group) {
+    NcclRankOfTest rank(group, absl::Minutes(5));
+    ASSERT_TRUE(rank.comm.ok()) << rank.comm.status();
+    const int r = (*rank.comm)->rank();
+    const Buffer buffer = *rank.device->Allocate(4 * kCols * 4);
+    const std::vector<float> mine = MakePartialSum(3, r, kCols);
+    rank.driver.CopyToDevice(mine.data(), buffer.data(), kCols * 4);
+    const ConstMatrixView part(buffer.data(), DType::kF32, 1, kCols);
+    std::byte* const all = buffer.data() + kCols * 4;
+    MatrixView out;
+    if (r == 0) out = MatrixView(all, DType::kF32, 1, 3 * kCols);
+    const int64_t before = rank.driver.copies_to_device();
+    ASSERT_TRUE((*rank.comm)->GatherCols(part, {kCols, kCols, kCols}, out).ok());
+    EXPECT_EQ(rank.driver.copies_to_device(), before + (r == 0 ? 2 : 1));
+    if (r != 0) return;
+    std::vector<float> whole(3 * kCols), expected;
+    rank.driver.CopyToHost(all, whole.data(), 3 * kCols * 4);
+    ASSERT_TRUE(rank.driver.Synchronize().ok());
+    for (int i = 0; i < 3; ++i) {
+      const std::vector<float> of_rank = MakePartialSum(3, i, kCols);
+      expected.insert(expected.end(), of_rank.begin(), of_rank.end());
+    }
+    EXPECT_EQ(whole, expected);
+  });
+}
+
 TEST_F(NcclCommunicatorTest, BroadcastsWhatRankZeroHas) {
   constexpr int kCount = 9;
   RunRanks(3, [&](Group& group) {

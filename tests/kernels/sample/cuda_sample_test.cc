@@ -25,14 +25,7 @@ std::vector<int32_t> SampledByDevice(CudaUnderTest& cuda, const Rows& rows,
   const int64_t cols_of_rank = slices * kCandidateCols;
   const float* const logits = arrays.Put(rows.logits);
   float* const lists = arrays.New<float>(n * ranks * cols_of_rank);
-  const MatrixView all(reinterpret_cast<std::byte*>(lists), DType::kF32, n, ranks * cols_of_rank);
-  for (int64_t r = 0; r < ranks; ++r) {
-    const ConstMatrixView part(reinterpret_cast<const std::byte*>(logits + begins[r]), DType::kF32,
-                               n, begins[r + 1] - begins[r], rows.vocab);
-    const MatrixView list(reinterpret_cast<std::byte*>(lists + r * cols_of_rank), DType::kF32, n,
-                          cols_of_rank, ranks * cols_of_rank);
-    cuda.backend->SelectCandidates(part, begins[r], list);
-  }
+  const MatrixView all(reinterpret_cast<std::byte*>(lists), DType::kF32, ranks * n, cols_of_rank);
   std::vector<TokenSampling> params;
   std::vector<int32_t> banned = {-1};  // nobody's
   for (int i = 0; i < n; ++i) {
@@ -40,9 +33,16 @@ std::vector<int32_t> SampledByDevice(CudaUnderTest& cuda, const Rows& rows,
     params.push_back(TokenSamplingOf(row, kSlots - 1 - i, static_cast<int>(banned.size())));
     banned.insert(banned.end(), row.banned.begin(), row.banned.end());
   }
+  const TokenSampling* const on_device_params = arrays.Put(params);
+  for (int64_t r = 0; r < ranks; ++r) {
+    const ConstMatrixView part(reinterpret_cast<const std::byte*>(logits + begins[r]), DType::kF32,
+                               n, begins[r + 1] - begins[r], rows.vocab);
+    cuda.backend->SelectCandidates(part, begins[r], all.Rows(r * n, n));
+  }
   int32_t* const on_device = arrays.New<int32_t>(n);
   int32_t* const by_slot = arrays.Put(std::vector<int32_t>(kSlots, -99));
-  cuda.backend->Sample(all, arrays.Put(params), arrays.Put(banned), on_device, by_slot);
+  cuda.backend->Sample(all, static_cast<int>(ranks), on_device_params, arrays.Put(banned),
+                       on_device, by_slot);
   std::vector<int32_t> sampled = arrays.Get(on_device, n);
   const std::vector<int32_t> last_sampled = arrays.Get(by_slot, kSlots);
   for (int slot = 0; slot < kSlots; ++slot) {
@@ -180,7 +180,7 @@ TEST(SamplingOfNoRow, WritesNothing) {
   const ConstMatrixView lists(reinterpret_cast<const std::byte*>(arrays.New<float>(kCandidateCols)),
                               DType::kF32, 1, kCandidateCols);
   int32_t* const sampled = arrays.Put<int32_t>({-98, -99});
-  cuda.backend->Sample(lists, arrays.Put<TokenSampling>({{}}), nullptr, sampled, sampled + 1);
+  cuda.backend->Sample(lists, 1, arrays.Put<TokenSampling>({{}}), nullptr, sampled, sampled + 1);
   EXPECT_EQ(arrays.Get(sampled, 2), (std::vector<int32_t>{-98, -99}));
 }
 
