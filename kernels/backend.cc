@@ -23,7 +23,9 @@ void Backend::SetEntries(const int32_t* changes, int count, int32_t* entries) {
 }
 
 // Only backends that sample tokens get these.
-void Backend::SelectCandidates(ConstMatrixView, int64_t, MatrixView) { BH_CHECK(samples_tokens()); }
+void Backend::SelectCandidates(ConstMatrixView, int64_t, const TokenSampling*, MatrixView) {
+  BH_CHECK(samples_tokens());
+}
 void Backend::Sample(ConstMatrixView, int, const TokenSampling*, const int32_t*, int32_t*,
                      int32_t*) {
   BH_CHECK(samples_tokens());

@@ -10,9 +10,10 @@ namespace cuda {
 struct SelectCandidatesParameters {
   ConstRows logits;
   int width = 0;
-  int32_t first_id = 0;  // of column 0
-  int slice = 0;         // columns of a list
-  Rows out;              // lists of each row
+  int32_t first_id = 0;                   // of column 0
+  int slice = 0;                          // columns of a list
+  const TokenSampling* params = nullptr;  // [rows], or null
+  Rows out;                               // lists of each row
 };
 
 struct SampleParameters {
@@ -40,6 +41,11 @@ struct SelectSpace {
   int next;
 };
 
+BH_DEVICE void StoreCandidate(float* list, int i, CandidateKey key) {
+  list[i] = key == 0 ? 0.0F : LogitOf(key);
+  reinterpret_cast<int32_t*>(list + kCandidates)[i] = key == 0 ? -1 : IdOf(key);
+}
+
 BH_KERNEL(kSelectThreads) SelectCandidates(SelectCandidatesParameters p) {
   GridDependencySynchronize();
   SelectSpace& space = *reinterpret_cast<SelectSpace*>(SharedMemory());
@@ -47,14 +53,18 @@ BH_KERNEL(kSelectThreads) SelectCandidates(SelectCandidatesParameters p) {
   const int left = p.width - begin;
   const float* const logits = p.logits.data + int(blockIdx.y) * p.logits.stride + begin;
   const int32_t first_id = p.first_id + begin;
-  SelectBest([=](int at) { return KeyOf(logits[at], first_id + at); },
-             left < p.slice ? left : p.slice, space.keys, &space.next);
+  const int count = left < p.slice ? left : p.slice;
+  const auto key_at = [=](int at) { return KeyOf(logits[at], first_id + at); };
   float* const out =
       p.out.data + int(blockIdx.y) * p.out.stride + int(blockIdx.x) * 2 * kCandidates;
+  if (p.params != nullptr && p.params[int(blockIdx.y)].greedy()) {
+    const CandidateKey best = Greatest(key_at, count, space.keys);
+    if (int(threadIdx.x) == 0) StoreCandidate(out, 0, best);
+    return;
+  }
+  SelectBest(key_at, count, space.keys, &space.next);
   for (int i = int(threadIdx.x); i < kCandidates; i += kSelectThreads) {
-    const CandidateKey key = space.keys[i];
-    out[i] = key == 0 ? 0.0F : LogitOf(key);
-    reinterpret_cast<int32_t*>(out + kCandidates)[i] = key == 0 ? -1 : IdOf(key);
+    StoreCandidate(out, i, space.keys[i]);
   }
 }
 
@@ -187,25 +197,6 @@ BH_DEVICE int WeighCandidates(const SampleParameters& p, const TokenSampling& sa
   return count;
 }
 
-// The greatest of the lists, whose first entries are their greatest.
-template <typename KeyAt>
-BH_DEVICE CandidateKey Greatest(const KeyAt& key_at, int lists, CandidateKey* keys) {
-  CandidateKey greatest = 0;
-  for (int list = int(threadIdx.x); list < lists; list += kSelectThreads) {
-    const CandidateKey key = key_at(list * kCandidates);
-    greatest = key > greatest ? key : greatest;
-  }
-  keys[int(threadIdx.x)] = greatest;
-  for (int half = kSelectThreads / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (int(threadIdx.x) >= half) continue;
-    const CandidateKey other = keys[int(threadIdx.x) + half];
-    if (other > keys[int(threadIdx.x)]) keys[int(threadIdx.x)] = other;
-  }
-  __syncthreads();
-  return keys[0];
-}
-
 BH_DEVICE void StoreSampled(const SampleParameters& p, int slot, int32_t id) {
   p.sampled[int(blockIdx.x)] = id;
   p.last_sampled[slot] = id < 0 ? 0 : id;
@@ -224,8 +215,10 @@ BH_KERNEL(kSelectThreads) Sample(SampleParameters p) {
     const int32_t id = *reinterpret_cast<const int32_t*>(logit + kCandidates);
     return id < 0 ? 0 : KeyOf(*logit, id);
   };
-  if (sampling.top_k == 1 && sampling.banned_count == 0) {  // greedy
-    const CandidateKey best = Greatest(key_at, p.ranks * p.lists, space.keys);
+  if (sampling.greedy()) {
+    // The first of each list is its greatest.
+    const CandidateKey best = Greatest([=](int list) { return key_at(list * kCandidates); },
+                                       p.ranks * p.lists, space.keys);
     if (int(threadIdx.x) != 0) return;
     const int32_t id = CanBeSampled(best) ? IdOf(best) : kNothingToSample;
     return StoreSampled(p, sampling.slot, IsFinite(best) ? id : kNotFinite);
@@ -263,7 +256,8 @@ const KernelRegistration kRegistered(SelectCandidatesKernel(), SampleKernel(),
 }  // namespace
 }  // namespace cuda
 
-void CudaBackend::SelectCandidates(ConstMatrixView logits, int64_t first_id, MatrixView lists) {
+void CudaBackend::SelectCandidates(ConstMatrixView logits, int64_t first_id,
+                                   const TokenSampling* params, MatrixView lists) {
   BH_CHECK(lists.rows() == logits.rows() && lists.cols() % kCandidateCols == 0);
   const int64_t slices = lists.cols() / kCandidateCols;
   Enqueue(driver_, cuda::SelectCandidatesKernel(),
@@ -274,6 +268,7 @@ void CudaBackend::SelectCandidates(ConstMatrixView logits, int64_t first_id, Mat
            static_cast<int>(logits.cols()),
            static_cast<int32_t>(first_id),
            cuda::NumBlocks(logits.cols(), slices),
+           params,
            {lists.F32(), lists.row_stride()}});
 }
 

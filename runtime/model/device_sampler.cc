@@ -116,7 +116,11 @@ void DeviceSampler::SampleWhole(MatrixView logits) {
 }
 
 void DeviceSampler::Select(ConstMatrixView logits) {
-  backend_.SelectCandidates(logits, first_id_, buffers_.lists.Rows(selected_, logits.rows()));
+  // Of the rank that has them.
+  const TokenSampling* const params =
+      comm_.rank() == 0 ? buffers_.params + sampled_ + selected_ : nullptr;
+  backend_.SelectCandidates(logits, first_id_, params,
+                            buffers_.lists.Rows(selected_, logits.rows()));
   selected_ += logits.rows();
 }
 
