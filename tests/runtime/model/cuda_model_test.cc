@@ -309,5 +309,32 @@ TEST(CudaModelCopies, AreNoMoreWhereMoreSequencesTakeABlock) {
   EXPECT_EQ(CopiesOfAStep(4), CopiesOfAStep(1));
 }
 
+// More entries in all than the list of changes has room for.
+TEST(CudaModelCopies, TablesForWhichTheListHasNoRoomAreCopied) {
+  const std::string dir = std::string(BH_TEST_DATA) + "/models/llama3_gqa_bf16";
+  const ModelConfig config = LoadedRunner::ReadConfig(dir);
+  ModelLimits limits = LoadedRunner::Limits(config);
+  limits.kv_format = KvFormat::kBF16;
+  RunRanks(1, [&](Group& group) {
+    LoadedRunner runner(dir, *ShardPlan::Create(config, 1), limits, group, std::nullopt,
+                        [] { return EmulatedDevice(emulator::Schedule::kAscending, true); });
+    std::vector<StepRow> rows;
+    std::vector<float> alone;
+    for (int slot = 0; slot < 3; ++slot) {
+      rows.push_back({slot, 0, std::vector<int32_t>(limits.block_tokens + 1, 5 + slot), 1});
+      const StepOutput one = RunHere(*runner, MakeStep(limits, slot + 1, {rows.back()}));
+      alone.insert(alone.end(), one.logits.begin(), one.logits.end());
+    }
+    Step step = MakeStep(limits, 4, rows);
+    for (int entry = 0; entry < 3 * 6; ++entry) {
+      step.plan.add_table_slot(entry / 6);
+      step.plan.add_table_index(entry % 6);
+      step.plan.add_table_block(DefaultBlock(limits, entry / 6, entry % 6));
+    }
+    EXPECT_GT(3 * 6, MaxTableChanges(limits));
+    EXPECT_TRUE(RunHere(*runner, std::move(step)).logits == alone);
+  });
+}
+
 }  // namespace
 }  // namespace bulkhead
