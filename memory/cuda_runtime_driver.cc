@@ -248,10 +248,6 @@ class CudaRuntimeDriver final : public CudaDriver {
   }
   void CopyRows(const std::byte* from, int64_t from_stride_bytes, std::byte* to,
                 int64_t to_stride_bytes, int64_t bytes, int64_t rows) override {
-    constexpr int64_t kMaxStrideBytes = (int64_t{1} << 31) - 1;  // cudaDevAttrMaxPitch
-    if (std::max(from_stride_bytes, to_stride_bytes) > kMaxStrideBytes) {
-      return CudaDriver::CopyRows(from, from_stride_bytes, to, to_stride_bytes, bytes, rows);
-    }
     Note(cudaMemcpy2DAsync(to, static_cast<size_t>(to_stride_bytes), from,
                            static_cast<size_t>(from_stride_bytes), static_cast<size_t>(bytes),
                            static_cast<size_t>(rows), cudaMemcpyDeviceToDevice, stream_),
