@@ -23,6 +23,9 @@ struct TokenSampling {
   int32_t slot = -1;  // of the sequence; -1: unused row, nothing is sampled
   int32_t banned_begin = 0;
   int32_t banned_count = 0;
+
+  // Whether the likeliest is all that is needed.
+  constexpr bool greedy() const { return top_k == 1 && banned_count == 0; }
 };
 // Returned instead of a token: a logit is NaN or +inf; or all tokens are banned.
 inline constexpr int32_t kNotFinite = -1;

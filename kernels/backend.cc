@@ -18,9 +18,16 @@ void Backend::NormRopeAppendKv(const StepIndex& index, const HeadLayout& heads,
   AppendKv(index, heads, qkv, kv);
 }
 
+void Backend::SetEntries(const int32_t* changes, int count, int32_t* entries) {
+  for (int i = 0; i < count; ++i) entries[changes[2 * i]] = changes[2 * i + 1];
+}
+
 // Only backends that sample tokens get these.
-void Backend::SelectCandidates(ConstMatrixView, int64_t, MatrixView) { BH_CHECK(samples_tokens()); }
-void Backend::Sample(ConstMatrixView, const TokenSampling*, const int32_t*, int32_t*, int32_t*) {
+void Backend::SelectCandidates(ConstMatrixView, int64_t, const TokenSampling*, MatrixView) {
+  BH_CHECK(samples_tokens());
+}
+void Backend::Sample(ConstMatrixView, int, const TokenSampling*, const int32_t*, int32_t*,
+                     int32_t*) {
   BH_CHECK(samples_tokens());
 }
 void Backend::SampleRows(MatrixView, const TokenSampling*, const int32_t*, bool, MatrixView,

@@ -137,6 +137,15 @@ void CudaDevice::Copy(const std::byte* from, std::byte* to, int64_t bytes) {
   driver_.Copy(from, to, bytes);
 }
 
+void CudaDevice::CopyRows(const std::byte* from, int64_t from_stride_bytes, std::byte* to,
+                          int64_t to_stride_bytes, int64_t bytes, int64_t rows) {
+  constexpr int64_t kMaxStrideBytes = (int64_t{1} << 31) - 1;  // cudaDevAttrMaxPitch
+  if (std::max(from_stride_bytes, to_stride_bytes) > kMaxStrideBytes) {
+    return Device::CopyRows(from, from_stride_bytes, to, to_stride_bytes, bytes, rows);
+  }
+  driver_.CopyRows(from, from_stride_bytes, to, to_stride_bytes, bytes, rows);
+}
+
 absl::Status CudaDevice::Synchronize() {
   const absl::Status status = driver_.Synchronize();
   return fault_.ok() ? status : fault_;

@@ -35,6 +35,8 @@ class CudaDevice final : public Device {
   void CopyFromHost(const void* host, std::byte* device, int64_t bytes) override;
   void CopyToHost(const std::byte* device, void* host, int64_t bytes) override;
   void Copy(const std::byte* from, std::byte* to, int64_t bytes) override;
+  void CopyRows(const std::byte* from, int64_t from_stride_bytes, std::byte* to,
+                int64_t to_stride_bytes, int64_t bytes, int64_t rows) override;
   absl::Status Synchronize() override;
   int64_t allocated_bytes() const override { return allocated_bytes_; }
   absl::Status Charge(int64_t bytes) override;

@@ -67,6 +67,13 @@ class Device {
   virtual void CopyToHost(const std::byte* device, void* host, int64_t bytes) = 0;    // enqueued
   // Within the device's memory, without overlap; enqueued.
   virtual void Copy(const std::byte* from, std::byte* to, int64_t bytes) = 0;
+  // `rows` pieces of `bytes`, with a stride on each side: one copy where the device has such.
+  virtual void CopyRows(const std::byte* from, int64_t from_stride_bytes, std::byte* to,
+                        int64_t to_stride_bytes, int64_t bytes, int64_t rows) {
+    for (int64_t row = 0; row < rows; ++row) {
+      Copy(from + row * from_stride_bytes, to + row * to_stride_bytes, bytes);
+    }
+  }
   // INTERNAL if any work enqueued since the last call failed.
   virtual absl::Status Synchronize() = 0;
   // Memory in use: allocated and charged.

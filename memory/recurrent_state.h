@@ -124,21 +124,24 @@ struct StateArena {
 
  private:
   void CopySnapshot(Device& device, int slot, int snapshot, bool saves) const {
-    std::byte* at = base + geometry.num_slots * geometry.SequenceBytes() +
-                    int64_t{snapshot} * geometry.num_layers * geometry.SnapshotBytes();
+    std::byte* const at = base + geometry.num_slots * geometry.SequenceBytes() +
+                          int64_t{snapshot} * geometry.num_layers * geometry.SnapshotBytes();
     constexpr int64_t kF32 = 4;
     const int64_t matrices = geometry.heads.num_value_heads * geometry.MatrixFloats() * kF32;
     const int64_t inputs = geometry.InputFloats() * kF32;
-    const auto copy = [&device, saves](std::byte* snapshot_part, float* state, int64_t bytes) {
+    // A part of all layers at once.
+    const auto copy = [&](std::byte* snapshot_part, float* state, int64_t bytes) {
+      if (bytes == 0) return;  // a rank without heads
       auto* const state_part = reinterpret_cast<std::byte*>(state);
-      saves ? device.Copy(state_part, snapshot_part, bytes)
-            : device.Copy(snapshot_part, state_part, bytes);
+      const int64_t apart = geometry.num_slots * geometry.SlotBytes();
+      const int64_t snapshot_apart = geometry.SnapshotBytes();
+      saves ? device.CopyRows(state_part, apart, snapshot_part, snapshot_apart, bytes,
+                              geometry.num_layers)
+            : device.CopyRows(snapshot_part, snapshot_apart, state_part, apart, bytes,
+                              geometry.num_layers);
     };
-    for (int layer = 0; layer < geometry.num_layers; ++layer, at += geometry.SnapshotBytes()) {
-      const StateLayerView view = Layer(layer);
-      copy(at, view.Matrix(slot, 0), matrices);
-      copy(at + matrices, view.Inputs(slot), inputs);
-    }
+    copy(at, Layer(0).Matrix(slot, 0), matrices);
+    copy(at + matrices, Layer(0).Inputs(slot), inputs);
   }
 };
 

@@ -83,6 +83,12 @@ class NcclCommunicator final : public Communicator {
                                                         ncclFloat32, rank_.comm(), stream());
     BH_RETURN_IF_ERROR(rank_.Check(answer, "ncclAllGather"));
     if (rank() != 0) return absl::OkStatus();
+    const int64_t narrowest = *std::min_element(cols_of_rank.begin(), cols_of_rank.end());
+    if (part.rows() == 1 && narrowest == widest) {  // the parts lie as they are wanted
+      BH_CHECK(out.rows() == 1 && out.cols() == size() * widest);
+      driver_.Copy(all, out.data(), size() * share * kFloatBytes);
+      return absl::OkStatus();
+    }
     int64_t col = 0;
     for (int r = 0; r < size(); ++r) {
       const int64_t bytes = cols_of_rank[r] * kFloatBytes;

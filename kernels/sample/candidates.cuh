@@ -77,10 +77,9 @@ BH_DEVICE void KeysOfRound(const KeyAt& key_at, int begin, int count,
   }
 }
 
-// A key that at least kCandidates of key_at(0) .. key_at(count - 1) reach: the threads' greatest,
-// sorted. 0 where fewer threads have one.
+// This thread's greatest of key_at(0) .. key_at(count - 1).
 template <typename KeyAt>
-BH_DEVICE CandidateKey LowerBound(const KeyAt& key_at, int count, CandidateKey* keys) {
+BH_DEVICE CandidateKey GreatestOfThread(const KeyAt& key_at, int count) {
   CandidateKey greatest = 0;
   for (int begin = 0; begin < count; begin += kSelectRound) {
     CandidateKey round[kSelectAhead];
@@ -88,7 +87,28 @@ BH_DEVICE CandidateKey LowerBound(const KeyAt& key_at, int count, CandidateKey* 
     BH_UNROLL
     for (int i = 0; i < kSelectAhead; ++i) greatest = round[i] > greatest ? round[i] : greatest;
   }
-  keys[int(threadIdx.x)] = greatest;
+  return greatest;
+}
+
+// The greatest of all, on every thread.
+template <typename KeyAt>
+BH_DEVICE CandidateKey Greatest(const KeyAt& key_at, int count, CandidateKey* keys) {
+  keys[int(threadIdx.x)] = GreatestOfThread(key_at, count);
+  for (int half = kSelectThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (int(threadIdx.x) >= half) continue;
+    const CandidateKey other = keys[int(threadIdx.x) + half];
+    if (other > keys[int(threadIdx.x)]) keys[int(threadIdx.x)] = other;
+  }
+  __syncthreads();
+  return keys[0];
+}
+
+// A key that at least kCandidates of key_at(0) .. key_at(count - 1) reach: the threads' greatest,
+// sorted. 0 where fewer threads have one.
+template <typename KeyAt>
+BH_DEVICE CandidateKey LowerBound(const KeyAt& key_at, int count, CandidateKey* keys) {
+  keys[int(threadIdx.x)] = GreatestOfThread(key_at, count);
   __syncthreads();
   SortKeys(keys, kSelectThreads);
   const CandidateKey bound = keys[kCandidates - 1];

@@ -10,14 +10,16 @@ namespace cuda {
 struct SelectCandidatesParameters {
   ConstRows logits;
   int width = 0;
-  int32_t first_id = 0;  // of column 0
-  int slice = 0;         // columns of a list
-  Rows out;              // lists of each row
+  int32_t first_id = 0;                   // of column 0
+  int slice = 0;                          // columns of a list
+  const TokenSampling* params = nullptr;  // [rows], or null
+  Rows out;                               // lists of each row
 };
 
 struct SampleParameters {
-  ConstRows candidates;  // `lists` of them in each row
+  ConstRows candidates;  // of each rank as many rows, with `lists` of them each
   int lists = 0;
+  int ranks = 1;
   const TokenSampling* params = nullptr;  // [rows]
   const int32_t* banned = nullptr;
   int32_t* sampled = nullptr;       // [rows] an id, kNotFinite or kNothingToSample
@@ -39,6 +41,11 @@ struct SelectSpace {
   int next;
 };
 
+BH_DEVICE void StoreCandidate(float* list, int i, CandidateKey key) {
+  list[i] = key == 0 ? 0.0F : LogitOf(key);
+  reinterpret_cast<int32_t*>(list + kCandidates)[i] = key == 0 ? -1 : IdOf(key);
+}
+
 BH_KERNEL(kSelectThreads) SelectCandidates(SelectCandidatesParameters p) {
   GridDependencySynchronize();
   SelectSpace& space = *reinterpret_cast<SelectSpace*>(SharedMemory());
@@ -46,14 +53,18 @@ BH_KERNEL(kSelectThreads) SelectCandidates(SelectCandidatesParameters p) {
   const int left = p.width - begin;
   const float* const logits = p.logits.data + int(blockIdx.y) * p.logits.stride + begin;
   const int32_t first_id = p.first_id + begin;
-  SelectBest([=](int at) { return KeyOf(logits[at], first_id + at); },
-             left < p.slice ? left : p.slice, space.keys, &space.next);
+  const int count = left < p.slice ? left : p.slice;
+  const auto key_at = [=](int at) { return KeyOf(logits[at], first_id + at); };
   float* const out =
       p.out.data + int(blockIdx.y) * p.out.stride + int(blockIdx.x) * 2 * kCandidates;
+  if (p.params != nullptr && p.params[int(blockIdx.y)].greedy()) {
+    const CandidateKey best = Greatest(key_at, count, space.keys);
+    if (int(threadIdx.x) == 0) StoreCandidate(out, 0, best);
+    return;
+  }
+  SelectBest(key_at, count, space.keys, &space.next);
   for (int i = int(threadIdx.x); i < kCandidates; i += kSelectThreads) {
-    const CandidateKey key = space.keys[i];
-    out[i] = key == 0 ? 0.0F : LogitOf(key);
-    reinterpret_cast<int32_t*>(out + kCandidates)[i] = key == 0 ? -1 : IdOf(key);
+    StoreCandidate(out, i, space.keys[i]);
   }
 }
 
@@ -186,25 +197,6 @@ BH_DEVICE int WeighCandidates(const SampleParameters& p, const TokenSampling& sa
   return count;
 }
 
-// The greatest of the lists, whose first entries are their greatest.
-template <typename KeyAt>
-BH_DEVICE CandidateKey Greatest(const KeyAt& key_at, int lists, CandidateKey* keys) {
-  CandidateKey greatest = 0;
-  for (int list = int(threadIdx.x); list < lists; list += kSelectThreads) {
-    const CandidateKey key = key_at(list * kCandidates);
-    greatest = key > greatest ? key : greatest;
-  }
-  keys[int(threadIdx.x)] = greatest;
-  for (int half = kSelectThreads / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (int(threadIdx.x) >= half) continue;
-    const CandidateKey other = keys[int(threadIdx.x) + half];
-    if (other > keys[int(threadIdx.x)]) keys[int(threadIdx.x)] = other;
-  }
-  __syncthreads();
-  return keys[0];
-}
-
 BH_DEVICE void StoreSampled(const SampleParameters& p, int slot, int32_t id) {
   p.sampled[int(blockIdx.x)] = id;
   p.last_sampled[slot] = id < 0 ? 0 : id;
@@ -215,19 +207,23 @@ BH_KERNEL(kSelectThreads) Sample(SampleParameters p) {
   const TokenSampling sampling = p.params[int(blockIdx.x)];
   if (sampling.slot < 0) return;
   SampleSpace& space = *reinterpret_cast<SampleSpace*>(SharedMemory());
-  const float* const lists = p.candidates.data + int(blockIdx.x) * p.candidates.stride;
   const auto key_at = [=](int at) -> CandidateKey {
-    const float* const logit = lists + at / kCandidates * 2 * kCandidates + at % kCandidates;
+    const int list = at / kCandidates;
+    const int row = list / p.lists * int(gridDim.x) + int(blockIdx.x);
+    const float* const logit = p.candidates.data + row * p.candidates.stride +
+                               list % p.lists * 2 * kCandidates + at % kCandidates;
     const int32_t id = *reinterpret_cast<const int32_t*>(logit + kCandidates);
     return id < 0 ? 0 : KeyOf(*logit, id);
   };
-  if (sampling.top_k == 1 && sampling.banned_count == 0) {  // greedy
-    const CandidateKey best = Greatest(key_at, p.lists, space.keys);
+  if (sampling.greedy()) {
+    // The first of each list is its greatest.
+    const CandidateKey best = Greatest([=](int list) { return key_at(list * kCandidates); },
+                                       p.ranks * p.lists, space.keys);
     if (int(threadIdx.x) != 0) return;
     const int32_t id = CanBeSampled(best) ? IdOf(best) : kNothingToSample;
     return StoreSampled(p, sampling.slot, IsFinite(best) ? id : kNotFinite);
   }
-  SelectBest(key_at, p.lists * kCandidates, space.keys, &space.next);
+  SelectBest(key_at, p.ranks * p.lists * kCandidates, space.keys, &space.next);
   const bool finite = IsFinite(space.keys[0]);
   __syncthreads();
   const int count = WeighCandidates(p, sampling, space);
@@ -260,7 +256,8 @@ const KernelRegistration kRegistered(SelectCandidatesKernel(), SampleKernel(),
 }  // namespace
 }  // namespace cuda
 
-void CudaBackend::SelectCandidates(ConstMatrixView logits, int64_t first_id, MatrixView lists) {
+void CudaBackend::SelectCandidates(ConstMatrixView logits, int64_t first_id,
+                                   const TokenSampling* params, MatrixView lists) {
   BH_CHECK(lists.rows() == logits.rows() && lists.cols() % kCandidateCols == 0);
   const int64_t slices = lists.cols() / kCandidateCols;
   Enqueue(driver_, cuda::SelectCandidatesKernel(),
@@ -271,18 +268,20 @@ void CudaBackend::SelectCandidates(ConstMatrixView logits, int64_t first_id, Mat
            static_cast<int>(logits.cols()),
            static_cast<int32_t>(first_id),
            cuda::NumBlocks(logits.cols(), slices),
+           params,
            {lists.F32(), lists.row_stride()}});
 }
 
-void CudaBackend::Sample(ConstMatrixView lists, const TokenSampling* params, const int32_t* banned,
-                         int32_t* sampled, int32_t* last_sampled) {
-  BH_CHECK(lists.cols() % kCandidateCols == 0);
+void CudaBackend::Sample(ConstMatrixView lists, int ranks, const TokenSampling* params,
+                         const int32_t* banned, int32_t* sampled, int32_t* last_sampled) {
+  BH_CHECK(lists.cols() % kCandidateCols == 0 && lists.rows() % ranks == 0);
   Enqueue(driver_, cuda::SampleKernel(),
-          {.grid = {static_cast<int>(lists.rows()), 1, 1},
+          {.grid = {static_cast<int>(lists.rows() / ranks), 1, 1},
            .block = {cuda::kSelectThreads, 1, 1},
            .shared_bytes = sizeof(cuda::SampleSpace)},
           {{lists.F32(), lists.row_stride()},
            static_cast<int>(lists.cols() / kCandidateCols),
+           ranks,
            params,
            banned,
            sampled,

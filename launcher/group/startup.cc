@@ -175,6 +175,9 @@ absl::Status AllocateArenas(Group& group, absl::Duration timeout, absl::Time beg
     } else {
       BH_ASSIGN_OR_RETURN(arenas, TakeArenas(needs, of_draft, blocks, ledger));
     }
+    if (engine.device->host_memory()) return absl::OkStatus();
+    BH_ASSIGN_OR_RETURN(engine.step_figures,
+                        engine.device->AllocateHost(StepFiguresBytes(engine.topology.size)));
     return absl::OkStatus();
   };
   BH_RETURN_IF_ERROR(RunPhase(group.exchange(), "arenas", timeout, [&] {
@@ -369,9 +372,10 @@ StepRunner& RankEngine::steps() {
 
 InstrumentedStepRunner InstrumentedStepRunnerOf(RankEngine& engine, RankFigures& figures,
                                                 RankStepStats* board) {
-  return InstrumentedStepRunner(
-      engine.steps(), *engine.comm, CommLimitsOf(engine).max_sum_elements, figures, board,
-      engine.device->host_memory() ? nullptr : engine.device.get(), engine.watch.get());
+  return InstrumentedStepRunner(engine.steps(), *engine.comm, CommLimitsOf(engine).max_sum_elements,
+                                figures, board,
+                                engine.device->host_memory() ? nullptr : engine.device.get(),
+                                engine.step_figures.get(), engine.watch.get());
 }
 
 Coordinator::Options CoordinatorOptions(const RankEngine& engine, const SchedulerLimits& limits) {

@@ -63,6 +63,7 @@ struct RankEngine {
   std::unique_ptr<Device> device;
   std::unique_ptr<MemoryLedger> ledger;
   std::unique_ptr<Backend> backend;
+  HostBuffer step_figures;  // StepFiguresBytes, on a GPU
   std::unique_ptr<TimedCommunicator> comm;
   std::unique_ptr<ModelRunner> runner;
   std::unique_ptr<DraftEngine> draft;  // of --speculative-config with a model

@@ -116,25 +116,56 @@ absl::StatusOr<StepResult> InstrumentedStepRunner::Collect() {
   totals.set_longest_s(std::max(totals.longest_s(), seconds));
   AddTo(totals, 1, seconds, begun.comm_s + comm_.seconds() - comm_before);
   last_end_ = Clock::now();
-  if (result.ok() && shares_ && begun.seq % kShareEverySteps == 0) BH_RETURN_IF_ERROR(Share());
+  if (!result.ok() || !shares_) return result;
+  if (sum_comes_ && gpu_->cuda_driver()->Query(summed_)) BH_RETURN_IF_ERROR(TakeSum());
+  if (begun.seq % kShareEverySteps == 0) BH_RETURN_IF_ERROR(Share());
   return result;
 }
 
 absl::Status InstrumentedStepRunner::Share() {
-  const int size = comm_.size();
-  numbers_.assign(size_t{kShared} * size, 0.0F);
-  float* const mine = &numbers_[size_t{kShared} * comm_.rank()];
-  if (gpu_ == nullptr) {
-    PutTotals(figures_.decode(), last_shared_.decode(), mine);
-    PutTotals(figures_.prefill(), last_shared_.prefill(), mine + 2);
-  }
+  numbers_.assign(size_t{kStepFigures} * comm_.size(), 0.0F);
+  float* const mine = &numbers_[size_t{kStepFigures} * comm_.rank()];
   if (watch_ != nullptr) PutReading(watch_->reading(), mine + 4);
-  BH_RETURN_IF_ERROR(Sum());
+  if (gpu_ != nullptr) return SumOnGpu();
+  PutTotals(figures_.decode(), last_shared_.decode(), mine);
+  PutTotals(figures_.prefill(), last_shared_.prefill(), mine + 2);
+  const auto count = static_cast<int64_t>(numbers_.size());
+  const int64_t bytes = StepFiguresBytes(comm_.size());
+  std::memcpy(comm_.PartialSum(1, count).data(), numbers_.data(), bytes);
+  BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, comm_.AllReduceSumF32());
+  std::memcpy(numbers_.data(), sum.data(), bytes);
+  Tell(numbers_.data());
+  return absl::OkStatus();
+}
+
+// The next step may be in flight: waiting for the sum would wait for that, too.
+absl::Status InstrumentedStepRunner::SumOnGpu() {
+  if (sum_comes_) BH_RETURN_IF_ERROR(TakeSum());
+  const auto count = static_cast<int64_t>(numbers_.size());
+  const int64_t bytes = StepFiguresBytes(comm_.size());
+  std::memcpy(pinned_, numbers_.data(), bytes);
+  gpu_->CopyFromHost(pinned_, comm_.PartialSum(1, count).data(), bytes);
+  BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, comm_.AllReduceSumF32());
+  gpu_->CopyToHost(sum.data(), pinned_, bytes);
+  gpu_->cuda_driver()->Record(summed_);
+  sum_comes_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status InstrumentedStepRunner::TakeSum() {
+  BH_RETURN_IF_ERROR(gpu_->cuda_driver()->HostWait(summed_));
+  sum_comes_ = false;
+  Tell(reinterpret_cast<const float*>(pinned_));
+  return absl::OkStatus();
+}
+
+void InstrumentedStepRunner::Tell(const float* sums) {
+  const int size = comm_.size();
   if (board_ != nullptr) {
     std::vector<RankFigures> window(size);
     std::vector<DeviceWatchReading> devices(size);
     for (int rank = 0; rank < size; ++rank) {
-      const float* one = &numbers_[size_t{kShared} * rank];
+      const float* one = sums + size_t{kStepFigures} * rank;
       devices[rank] = ReadingOf(one + 4);
       if (gpu_ != nullptr) continue;
       AddTo(*window[rank].mutable_decode(),
@@ -146,23 +177,6 @@ absl::Status InstrumentedStepRunner::Share() {
     board_->SetDevices(std::move(devices));
   }
   last_shared_ = figures_;
-  return absl::OkStatus();
-}
-
-absl::Status InstrumentedStepRunner::Sum() {
-  const auto count = static_cast<int64_t>(numbers_.size());
-  const int64_t bytes = count * static_cast<int64_t>(sizeof(float));
-  const MatrixView partial = comm_.PartialSum(1, count);
-  if (gpu_ == nullptr) {
-    std::memcpy(partial.data(), numbers_.data(), bytes);
-    BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, comm_.AllReduceSumF32());
-    std::memcpy(numbers_.data(), sum.data(), bytes);
-    return absl::OkStatus();
-  }
-  gpu_->CopyFromHost(numbers_.data(), partial.data(), bytes);
-  BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, comm_.AllReduceSumF32());
-  gpu_->CopyToHost(sum.data(), numbers_.data(), bytes);
-  return gpu_->Synchronize();
 }
 
 std::vector<RankFigures> RankStepStats::Get() const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -15,6 +16,8 @@
 #include "absl/types/span.h"
 #include "bulkhead/internal/startup.pb.h"
 #include "comm/communicator.h"
+#include "launcher/planning/step_figures.h"
+#include "memory/cuda_driver.h"
 #include "memory/device.h"
 #include "memory/device_watch.h"
 #include "runtime/engine/step_runner.h"
@@ -79,24 +82,25 @@ class InstrumentedStepRunner final : public StepRunner {
 
   // `max_sum_elements`: of `comm`. If it is too small for the ranks' figures they are not shared.
   // `gpu`: null on a CPU. On a GPU no times are shared, since the host does not see where they are
-  // spent. `watch`: of the GPU's memory.
+  // spent, and nothing waits for the sum, which is told when a later step ends. `pinned`:
+  // StepFiguresBytes of host memory, with a GPU. `watch`: of the GPU's memory.
   InstrumentedStepRunner(StepRunner& runner, TimedCommunicator& comm, int64_t max_sum_elements,
                          RankFigures& figures, RankStepStats* board, Device* gpu = nullptr,
-                         const DeviceWatch* watch = nullptr)
+                         std::byte* pinned = nullptr, const DeviceWatch* watch = nullptr)
       : runner_(runner),
         comm_(comm),
-        shares_(max_sum_elements >= int64_t{kShared} * comm.size()),
+        shares_(max_sum_elements >= int64_t{kStepFigures} * comm.size()),
         figures_(figures),
         board_(board),
         gpu_(gpu),
-        watch_(watch) {}
+        pinned_(pinned),
+        watch_(watch),
+        summed_(gpu == nullptr ? CudaEvent() : gpu->cuda_driver()->NewEvent()) {}
   int depth() const override { return runner_.depth(); }
   absl::Status Submit(Step step) override;
   absl::StatusOr<StepResult> Collect() override;
 
  private:
-  static constexpr int kShared = 10;  // numbers per rank
-
   struct Begun {
     uint64_t seq = 0;
     bool decodes = false;
@@ -105,8 +109,11 @@ class InstrumentedStepRunner final : public StepRunner {
   };
 
   absl::Status Share();
-  // Sums numbers_ over the ranks.
-  absl::Status Sum();
+  // Enqueues the sum of numbers_ over the ranks.
+  absl::Status SumOnGpu();
+  // Waits for it where it has not come.
+  absl::Status TakeSum();
+  void Tell(const float* sums);
 
   StepRunner& runner_;
   TimedCommunicator& comm_;
@@ -115,8 +122,11 @@ class InstrumentedStepRunner final : public StepRunner {
   RankFigures last_shared_;  // figures_ when last shared
   RankStepStats* const board_;
   Device* const gpu_;
+  std::byte* const pinned_;
   const DeviceWatch* const watch_;
-  std::vector<float> numbers_;  // [size, kShared]
+  std::vector<float> numbers_;  // [size, kStepFigures]
+  const CudaEvent summed_;      // on a GPU: behind their sum's copy to pinned_
+  bool sum_comes_ = false;      // and was not taken yet
   std::deque<Begun> begun_;
   std::chrono::steady_clock::time_point last_end_;
 };

@@ -7,6 +7,7 @@
 #include "base/exit_code.h"
 #include "base/status.h"
 #include "launcher/planning/least_totals.h"
+#include "launcher/planning/step_figures.h"
 #include "runtime/engine/drafts.h"
 #include "runtime/model/kv_groups.h"
 #include "shard/shard_plan.h"
@@ -147,6 +148,7 @@ absl::StatusOr<Capacity> ModelCapacity::PlanAt(absl::Span<const DeviceBudget> bu
   return PlanCapacity(budgets, request, [&](int rank, const Limits& fitted) {
     limits.Limits::operator=(fitted);
     RankNeeds needs = FootprintOf(plan, rank, limits, sizes_, weights[rank]);
+    if (gpu) needs.host_bytes += StepFiguresBytes(plan.size());
     const auto threads =
         static_cast<int>(budgets[rank].transient_bytes / Checkpoint::kStagingBytes);
     needs.open_weight_bytes = weights[rank].OpenBytes(threads);

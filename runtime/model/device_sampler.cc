@@ -22,6 +22,13 @@ void ForSampled(const Step& step, absl::FunctionRef<void(size_t i)> body) {
   }
 }
 
+// Empty where `rows` is.
+MatrixView AsOneRow(MatrixView rows) {
+  if (rows.empty()) return {};
+  BH_CHECK(rows.row_stride() == rows.cols());
+  return {rows.data(), rows.dtype(), 1, rows.rows() * rows.cols()};
+}
+
 }  // namespace
 
 DeviceSampler::Staging DeviceSampler::LayOut(const ModelLimits& limits, BumpAllocator& allocator) {
@@ -51,7 +58,7 @@ DeviceSampler::DeviceSampler(const SamplingBuffers& buffers, int64_t first_id,
       device_(device),
       backend_(backend),
       comm_(comm),
-      cols_of_rank_(comm.size(), buffers.lists.cols()),
+      cols_of_rank_(comm.size()),
       memory_(HostBuffer()) {
   if (comm_.rank() != 0) return;
   memory_ = device_.AllocateHost(HostBytes(limits));
@@ -109,7 +116,11 @@ void DeviceSampler::SampleWhole(MatrixView logits) {
 }
 
 void DeviceSampler::Select(ConstMatrixView logits) {
-  backend_.SelectCandidates(logits, first_id_, buffers_.lists.Rows(selected_, logits.rows()));
+  // Of the rank that has them.
+  const TokenSampling* const params =
+      comm_.rank() == 0 ? buffers_.params + sampled_ + selected_ : nullptr;
+  backend_.SelectCandidates(logits, first_id_, params,
+                            buffers_.lists.Rows(selected_, logits.rows()));
   selected_ += logits.rows();
 }
 
@@ -118,10 +129,15 @@ absl::Status DeviceSampler::Sample() {
   const int64_t rows = std::exchange(selected_, 0);
   const MatrixView lists = buffers_.lists.Rows(0, rows);
   MatrixView all_lists;  // on rank 0
-  if (first) all_lists = buffers_.all_lists.Rows(0, rows);
-  if (comm_.size() > 1) BH_RETURN_IF_ERROR(comm_.GatherCols(lists, cols_of_rank_, all_lists));
+  if (first) all_lists = buffers_.all_lists.Rows(0, comm_.size() * rows);
+  if (comm_.size() > 1) {
+    // Rank by rank, which takes no copy for each of them.
+    const MatrixView part = AsOneRow(lists);
+    std::fill(cols_of_rank_.begin(), cols_of_rank_.end(), part.cols());
+    BH_RETURN_IF_ERROR(comm_.GatherCols(part, cols_of_rank_, AsOneRow(all_lists)));
+  }
   if (first) {
-    backend_.Sample(all_lists, buffers_.params + sampled_, buffers_.banned,
+    backend_.Sample(all_lists, comm_.size(), buffers_.params + sampled_, buffers_.banned,
                     buffers_.sampled + sampled_, buffers_.last_sampled);
   }
   sampled_ += rows;

@@ -71,8 +71,8 @@ class DeviceSampler {
   Device& device_;
   Backend& backend_;
   Communicator& comm_;
-  const std::vector<int64_t> cols_of_rank_;  // [size] of a gather of lists
-  absl::StatusOr<HostBuffer> memory_;        // what staging_ lies in
+  std::vector<int64_t> cols_of_rank_;  // [size] of a gather of lists
+  absl::StatusOr<HostBuffer> memory_;  // what staging_ lies in
   std::array<Staging, kStagings> staging_;
   uint64_t uploads_ = 0;
   uint64_t collects_ = 0;

@@ -160,6 +160,7 @@ StepArrays LayOutStepArrays(const ModelConfig& config, const ModelLimits& limits
       allocator, int64_t{limits.num_kv_groups()} * limits.table_rows() * limits.blocks_per_seq());
   arrays.seq_begin = Int32Array(allocator, seqs + 1);
   arrays.seq_slot = Int32Array(allocator, seqs);
+  arrays.table_changes = Int32Array(allocator, 2 * MaxTableChanges(limits));
   arrays.position = Int32Array(allocator, tokens);
   arrays.token_seq = Int32Array(allocator, tokens);
   arrays.token_ids = Int32Array(allocator, tokens);
@@ -204,7 +205,7 @@ SamplingBuffers LayOutSampling(const ShardPlan& plan, int rank, const ModelLimit
   if (rank != 0) return buffers;
   buffers.all_lists = plan.size() == 1
                           ? buffers.lists
-                          : F32Matrix(allocator, at_once, plan.size() * ListCols(plan));
+                          : F32Matrix(allocator, plan.size() * at_once, ListCols(plan));
   buffers.params = reinterpret_cast<TokenSampling*>(
       allocator.Next(rows * static_cast<int64_t>(sizeof(TokenSampling))));
   buffers.banned = Int32Array(allocator, seqs * kCandidates);

@@ -59,14 +59,22 @@ Activations LayOutActivations(const ShardPlan& plan, int rank, const ModelLimits
 // that of rows that a step is padded with: all block 0.
 struct StepArrays {
   int32_t* block_tables = nullptr;  // [groups, table_rows, blocks_per_seq]
-  int32_t* seq_begin = nullptr;     // [max_num_seqs + 1]
-  int32_t* seq_slot = nullptr;      // [max_num_seqs]
-  int32_t* position = nullptr;      // [T]
-  int32_t* token_seq = nullptr;     // [T]
-  int32_t* token_ids = nullptr;     // [T]
-  int32_t* logit_rows = nullptr;    // [T]
-  int32_t* hidden_rows = nullptr;   // [T] of an MTP layer
+  // One copy takes all from here to the last change.
+  int32_t* seq_begin = nullptr;      // [max_num_seqs + 1]
+  int32_t* seq_slot = nullptr;       // [max_num_seqs]
+  int32_t* table_changes = nullptr;  // [MaxTableChanges, 2] a place in block_tables, its block
+  int32_t* position = nullptr;       // [T]
+  int32_t* token_seq = nullptr;      // [T]
+  int32_t* token_ids = nullptr;      // [T]
+  int32_t* logit_rows = nullptr;     // [T]
+  int32_t* hidden_rows = nullptr;    // [T] of an MTP layer
 };
+// An entry of every table: a sequence that decodes adds one at most. Where a table changes in more
+// places than kSmallTableChange it is copied by itself.
+inline int64_t MaxTableChanges(const ModelLimits& limits) {
+  return int64_t{limits.num_kv_groups()} * limits.table_rows();
+}
+inline constexpr int kSmallTableChange = 16;
 StepArrays LayOutStepArrays(const ModelConfig& config, const ModelLimits& limits,
                             BumpAllocator& allocator);
 
@@ -109,7 +117,7 @@ struct SamplingBuffers {
   int32_t* last_sampled = nullptr;
   MatrixView lists;  // [L, slices x kCandidateCols] this rank's candidates
   // Rank 0:
-  MatrixView all_lists;             // [L, ranks x lists' columns]; the rank's own in a group of one
+  MatrixView all_lists;             // [ranks x L, lists' columns]; the rank's own in a group of one
   TokenSampling* params = nullptr;  // [R]
   int32_t* banned = nullptr;        // [S x kCandidates]
   int32_t* sampled = nullptr;       // [R]

@@ -13,8 +13,6 @@
 namespace bulkhead {
 namespace {
 
-using internal::StepPlan;
-
 ModelWeights LayOutOver(const ShardPlan& plan, int rank, const WeightFormats& held_as,
                         const Backend& backend, std::byte* base) {
   BumpAllocator allocator(base);
@@ -238,69 +236,6 @@ absl::Status ModelRunner::SetMtpHidden(const ModelRunner& from, absl::Span<const
   return absl::OkStatus();
 }
 
-// Of a plan that a runner with as many slots has checked.
-void ModelRunner::ApplyTables(const StepPlan& plan) {
-  const int stride = limits_.blocks_per_seq();
-  for (int i = 0; i < plan.table_slot_size(); ++i) {
-    const int group = plan.table_group_size() > 0 ? plan.table_group(i) : 0;
-    if (group >= limits_.num_kv_groups() || plan.table_index(i) >= stride) continue;
-    const int row = group * limits_.table_rows() + plan.table_slot(i);
-    const int at = plan.table_index(i);
-    host_arrays_.block_tables[int64_t{row} * stride + at] = plan.table_block(i);
-    TableRange& range = table_ranges_[row];
-    if (range.end == 0) {
-      changed_tables_.push_back(row);
-      range = {at, at + 1};
-    }
-    range = {std::min(range.begin, at), std::max(range.end, at + 1)};
-  }
-}
-
-StepIndex ModelRunner::Prepare(const StepPlan& plan) {
-  ApplyTables(plan);
-  const StepArrays& arrays = host_arrays_;
-  int token = 0;
-  for (int s = 0; s < plan.slot_size(); ++s) {
-    arrays.seq_begin[s] = token;
-    arrays.seq_slot[s] = plan.slot(s);
-    for (int i = 0; i < plan.num_tokens(s); ++i, ++token) {
-      arrays.position[token] = plan.start_position(s) + i;
-      arrays.token_seq[token] = s;
-      arrays.token_ids[token] = plan.token_ids(token);
-    }
-  }
-  ListLogitRows(plan);
-  return Pad(plan.slot_size(), token, plan.padded_tokens() - token);
-}
-
-// Rows of padding are tokens of block 0, each at a place of its own: they never race, but in the
-// warm-up, where a block may have fewer places.
-StepIndex ModelRunner::Pad(int num_seqs, int num_tokens, int rows) {
-  const StepArrays& arrays = host_arrays_;
-  const int places = std::min(limits_.block_tokens, limits_.max_model_len);
-  for (int i = 0; i < rows; ++i, ++num_seqs, ++num_tokens) {
-    arrays.seq_begin[num_seqs] = num_tokens;
-    arrays.seq_slot[num_seqs] = limits_.max_num_seqs;
-    arrays.position[num_tokens] = i % places;
-    arrays.token_seq[num_tokens] = num_seqs;
-    arrays.token_ids[num_tokens] = 0;
-  }
-  arrays.seq_begin[num_seqs] = num_tokens;
-  return IndexOf(num_seqs, num_tokens);
-}
-
-StepIndex ModelRunner::IndexOf(int num_seqs, int num_tokens) const {
-  return StepIndex{.num_seqs = num_seqs,
-                   .num_tokens = num_tokens,
-                   .seq_begin = arrays_.seq_begin,
-                   .seq_slot = arrays_.seq_slot,
-                   .position = arrays_.position,
-                   .token_seq = arrays_.token_seq,
-                   .block_tables = arrays_.block_tables,
-                   .block_table_stride = limits_.blocks_per_seq(),
-                   .padding_slot = limits_.max_num_seqs};
-}
-
 absl::StatusOr<ConstMatrixView> ModelRunner::Forward(const StepIndex& index, const Step& step) {
   const auto& ids = step.plan.token_ids();
   // A recorded pass looks all rows up; every rank sees in the plan whether that will do.
@@ -310,40 +245,6 @@ absl::StatusOr<ConstMatrixView> ModelRunner::Forward(const StepIndex& index, con
     return decoder_->Hidden(index.num_tokens);
   }
   return decoder_->Forward(index, arrays_.token_ids, step.given_rows);
-}
-
-// The same index of the host's arrays.
-StepIndex ModelRunner::HostIndexOf(StepIndex index) const {
-  index.seq_begin = host_arrays_.seq_begin;
-  index.seq_slot = host_arrays_.seq_slot;
-  index.position = host_arrays_.position;
-  index.token_seq = host_arrays_.token_seq;
-  index.block_tables = host_arrays_.block_tables;
-  return index;
-}
-
-void ModelRunner::SendIndices(const int32_t* host, int32_t* device, int64_t count) {
-  if (count == 0 || host == device) return;
-  backend_.device().CopyFromHost(host, reinterpret_cast<std::byte*>(device),
-                                 count * static_cast<int64_t>(sizeof(int32_t)));
-}
-
-// The copies read the host's arrays until the queue has come past them.
-void ModelRunner::CopyArrays(const StepIndex& index) {
-  for (const int row : changed_tables_) {
-    TableRange& range = table_ranges_[row];
-    const int64_t at = int64_t{row} * index.block_table_stride + range.begin;
-    SendIndices(host_arrays_.block_tables + at, arrays_.block_tables + at, range.end - range.begin);
-    range = {};
-  }
-  changed_tables_.clear();
-  SendIndices(host_arrays_.seq_begin, arrays_.seq_begin, index.num_seqs + 1);
-  SendIndices(host_arrays_.seq_slot, arrays_.seq_slot, index.num_seqs);
-  SendIndices(host_arrays_.position, arrays_.position, index.num_tokens);
-  SendIndices(host_arrays_.token_seq, arrays_.token_seq, index.num_tokens);
-  SendIndices(host_arrays_.token_ids, arrays_.token_ids, index.num_tokens);
-  SendIndices(host_arrays_.logit_rows, arrays_.logit_rows, static_cast<int64_t>(logit_seq_.size()));
-  backend_.BeginStep(HostIndexOf(index));
 }
 
 absl::Status ModelRunner::Submit(Step step) {

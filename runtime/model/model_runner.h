@@ -114,6 +114,7 @@ class ModelRunner final : public StepRunner {
   StepIndex Prepare(const internal::StepPlan& plan);
   StepIndex HostIndexOf(StepIndex index) const;
   void CopyArrays(const StepIndex& index);
+  int CopyTables();
   void SendIndices(const int32_t* host, int32_t* device, int64_t count);
   StepIndex IndexOf(int num_seqs, int num_tokens) const;
   // Lays `rows` sequences of one token behind the others; returns the index of all.

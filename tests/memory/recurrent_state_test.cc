@@ -1,9 +1,13 @@
 #include "memory/recurrent_state.h"
 
+#include <algorithm>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "memory/cuda_device.h"
+#include "tests/support/emulator/emulated_device.h"
 
 namespace bulkhead {
 namespace {
@@ -68,6 +72,35 @@ TEST(RecurrentStateTest, ASnapshotHasWhatIsReadAtABorder) {
     EXPECT_EQ(view.Matrix(1, 1)[geometry.MatrixFloats() - 1], 10.0F + layer);
     EXPECT_EQ(view.Inputs(1)[geometry.InputFloats() - 1], 10.5F + layer);
     EXPECT_EQ(view.Matrix(0, 0)[0], 20.0F + layer);
+  }
+}
+
+TEST(RecurrentStateTest, ASnapshotTakesTwoCopiesOnAGpuOfAnyNumberOfLayers) {
+  const StateGeometry geometry{.num_layers = 5,
+                               .num_slots = 2,
+                               .num_snapshots = 2,
+                               .conv_taps = 3,
+                               .heads = {1, 2, 4, 16, nullptr}};
+  emulator::EmulatedCudaDriver driver({.late = true});
+  const std::unique_ptr<CudaDevice> device = *CudaDevice::New(driver, 0);
+  const Buffer memory = *device->Allocate(geometry.Bytes());
+  std::vector<float> host(geometry.Bytes() / 4);
+  std::iota(host.begin(), host.end(), 0.0F);
+  device->CopyFromHost(host.data(), memory.data(), geometry.Bytes());
+  const StateArena arena{geometry, memory.data()};
+  const int64_t before = driver.copies_to_device();
+  arena.Save(*device, 0, 1);
+  EXPECT_EQ(driver.copies_to_device(), before + 2);
+  arena.Restore(*device, 1, 1);
+  EXPECT_EQ(driver.copies_to_device(), before + 4);
+  ASSERT_TRUE(device->Synchronize().ok());
+  for (int layer = 0; layer < geometry.num_layers; ++layer) {
+    const StateLayerView view = arena.Layer(layer);
+    const int64_t floats = 2 * geometry.MatrixFloats();
+    EXPECT_TRUE(std::equal(view.Matrix(1, 0), view.Matrix(1, 0) + floats, view.Matrix(0, 0)));
+    EXPECT_TRUE(
+        std::equal(view.Inputs(1), view.Inputs(1) + geometry.InputFloats(), view.Inputs(0)));
+    EXPECT_NE(*view.Keys(1, 0), *view.Keys(0, 0));
   }
 }
 

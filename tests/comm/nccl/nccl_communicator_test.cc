@@ -8,11 +8,8 @@
 #include "comm/nccl/nccl_library.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/round_sum.h"
 #include "memory/bf16.h"
-#include "memory/cuda_device.h"
-#include "tests/comm/nccl/emulated_nccl.h"
-#include "tests/comm/ramp.h"
+#include "tests/comm/nccl/nccl_rank_of_test.h"
 #include "tests/comm/terms.h"
 #include "tests/support/run_ranks.h"
 
@@ -20,53 +17,6 @@ namespace bulkhead {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr CommLimits kLimits{
-    .max_sum_elements = 20000, .max_gather_elements = 64, .transport = Transport::kNccl};
-constexpr CommLimits kRoundedLimits{.max_sum_elements = 20000,
-                                    .max_gather_elements = 64,
-                                    .transport = Transport::kNccl,
-                                    .sum_dtype = DType::kBF16};
-
-class NcclCommunicatorTest : public testing::Test {
- protected:
-  void SetUp() override {
-    Controls().fault = FakeNcclFault::kNone;
-    Controls().fail = false;
-    Controls().version = 23007;
-  }
-  void TearDown() override {
-    EXPECT_EQ(Controls().windows, 0);
-    EXPECT_EQ(Controls().communicators, 0);
-  }
-};
-
-NcclKernels KernelsOn(CudaDriver& driver) {
-  return {.write_late = RampWriter(driver),
-          .round = [&driver](const float* from, uint16_t* to,
-                             int64_t count) { RoundSum(driver, from, to, count); },
-          .widen = [&driver](const uint16_t* from, float* to,
-                             int64_t count) { WidenSum(driver, from, to, count); }};
-}
-
-// A rank with an emulated device that tries to connect.
-struct NcclRankOfTest {
-  NcclRankOfTest(Group& group, absl::Duration timeout, int64_t device_bytes = int64_t{64} << 20,
-                 bool late = false, const CommLimits& limits = kLimits)
-      : driver({.total_bytes = device_bytes, .late = late}),
-        device(*CudaDevice::New(driver, 0)),
-        ledger(std::make_unique<MemoryLedger>(*device)) {
-    rank_driver = &driver;
-    ledger->Claim(MemoryCategory::kCommunication,
-                  NcclWindow(limits, group.exchange().topology().size).total_bytes);
-    comm = ConnectNccl(group, limits, driver, *ledger, timeout, KernelsOn(driver));
-  }
-
-  emulator::EmulatedCudaDriver driver;
-  std::unique_ptr<CudaDevice> device;
-  std::unique_ptr<MemoryLedger> ledger;
-  absl::StatusOr<std::unique_ptr<Communicator>> comm;
-};
 
 TEST_F(NcclCommunicatorTest, SumsWhatTheRanksPutIntoTheirTerms) {
   for (const int size : {2, 3, 4}) {
@@ -181,6 +131,35 @@ TEST_F(NcclCommunicatorTest, GathersUnevenColumnsOnRankZero) {
         EXPECT_EQ(whole[row * 9 + c], expected) << row << " " << c;
       }
     }
+  });
+}
+
+// What is sampled from comes so: no copy for each rank.
+TEST_F(NcclCommunicatorTest, GathersRowsOfEqualWidthWithOneCopyEach) {
+  constexpr int64_t kCols = 60;
+  RunRanks(3, [&](Group& group) {
+    NcclRankOfTest rank(group, absl::Minutes(5));
+    ASSERT_TRUE(rank.comm.ok()) << rank.comm.status();
+    const int r = (*rank.comm)->rank();
+    const Buffer buffer = *rank.device->Allocate(4 * kCols * 4);
+    const std::vector<float> mine = MakePartialSum(3, r, kCols);
+    rank.driver.CopyToDevice(mine.data(), buffer.data(), kCols * 4);
+    const ConstMatrixView part(buffer.data(), DType::kF32, 1, kCols);
+    std::byte* const all = buffer.data() + kCols * 4;
+    MatrixView out;
+    if (r == 0) out = MatrixView(all, DType::kF32, 1, 3 * kCols);
+    const int64_t before = rank.driver.copies_to_device();
+    ASSERT_TRUE((*rank.comm)->GatherCols(part, {kCols, kCols, kCols}, out).ok());
+    EXPECT_EQ(rank.driver.copies_to_device(), before + (r == 0 ? 2 : 1));
+    if (r != 0) return;
+    std::vector<float> whole(3 * kCols), expected;
+    rank.driver.CopyToHost(all, whole.data(), 3 * kCols * 4);
+    ASSERT_TRUE(rank.driver.Synchronize().ok());
+    for (int i = 0; i < 3; ++i) {
+      const std::vector<float> of_rank = MakePartialSum(3, i, kCols);
+      expected.insert(expected.end(), of_rank.begin(), of_rank.end());
+    }
+    EXPECT_EQ(whole, expected);
   });
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <random>
 #include <set>
@@ -25,14 +26,7 @@ std::vector<int32_t> SampledByDevice(CudaUnderTest& cuda, const Rows& rows,
   const int64_t cols_of_rank = slices * kCandidateCols;
   const float* const logits = arrays.Put(rows.logits);
   float* const lists = arrays.New<float>(n * ranks * cols_of_rank);
-  const MatrixView all(reinterpret_cast<std::byte*>(lists), DType::kF32, n, ranks * cols_of_rank);
-  for (int64_t r = 0; r < ranks; ++r) {
-    const ConstMatrixView part(reinterpret_cast<const std::byte*>(logits + begins[r]), DType::kF32,
-                               n, begins[r + 1] - begins[r], rows.vocab);
-    const MatrixView list(reinterpret_cast<std::byte*>(lists + r * cols_of_rank), DType::kF32, n,
-                          cols_of_rank, ranks * cols_of_rank);
-    cuda.backend->SelectCandidates(part, begins[r], list);
-  }
+  const MatrixView all(reinterpret_cast<std::byte*>(lists), DType::kF32, ranks * n, cols_of_rank);
   std::vector<TokenSampling> params;
   std::vector<int32_t> banned = {-1};  // nobody's
   for (int i = 0; i < n; ++i) {
@@ -40,9 +34,18 @@ std::vector<int32_t> SampledByDevice(CudaUnderTest& cuda, const Rows& rows,
     params.push_back(TokenSamplingOf(row, kSlots - 1 - i, static_cast<int>(banned.size())));
     banned.insert(banned.end(), row.banned.begin(), row.banned.end());
   }
+  const TokenSampling* const on_device_params = arrays.Put(params);
+  for (int64_t r = 0; r < ranks; ++r) {
+    const ConstMatrixView part(reinterpret_cast<const std::byte*>(logits + begins[r]), DType::kF32,
+                               n, begins[r + 1] - begins[r], rows.vocab);
+    // Only the first rank knows which rows are greedy.
+    cuda.backend->SelectCandidates(part, begins[r], r == 0 ? on_device_params : nullptr,
+                                   all.Rows(r * n, n));
+  }
   int32_t* const on_device = arrays.New<int32_t>(n);
   int32_t* const by_slot = arrays.Put(std::vector<int32_t>(kSlots, -99));
-  cuda.backend->Sample(all, arrays.Put(params), arrays.Put(banned), on_device, by_slot);
+  cuda.backend->Sample(all, static_cast<int>(ranks), on_device_params, arrays.Put(banned),
+                       on_device, by_slot);
   std::vector<int32_t> sampled = arrays.Get(on_device, n);
   const std::vector<int32_t> last_sampled = arrays.Get(by_slot, kSlots);
   for (int slot = 0; slot < kSlots; ++slot) {
@@ -180,8 +183,37 @@ TEST(SamplingOfNoRow, WritesNothing) {
   const ConstMatrixView lists(reinterpret_cast<const std::byte*>(arrays.New<float>(kCandidateCols)),
                               DType::kF32, 1, kCandidateCols);
   int32_t* const sampled = arrays.Put<int32_t>({-98, -99});
-  cuda.backend->Sample(lists, arrays.Put<TokenSampling>({{}}), nullptr, sampled, sampled + 1);
+  cuda.backend->Sample(lists, 1, arrays.Put<TokenSampling>({{}}), nullptr, sampled, sampled + 1);
   EXPECT_EQ(arrays.Get(sampled, 2), (std::vector<int32_t>{-98, -99}));
+}
+
+TEST(SamplingOfAGreedyRow, OnlyTheFirstOfEachListIsWritten) {
+  constexpr int64_t kCols = 700;
+  constexpr int64_t kLists = 2;
+  constexpr float kUnwritten = -99;
+  std::vector<float> logits(kCols * 2);
+  for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i * 31 % kCols);
+  TokenSampling greedy{.slot = 0}, banned{.slot = 0, .banned_count = 1};
+  CudaUnderTest cuda(std::move(DevicesUnderTest(true)[0]));
+  DeviceArrays arrays(*cuda.driver);
+  float* const lists = arrays.Put(std::vector<float>(2 * kLists * kCandidateCols, kUnwritten));
+  cuda.backend->SelectCandidates(
+      ConstMatrixView(reinterpret_cast<const std::byte*>(arrays.Put(logits)), DType::kF32, 2,
+                      kCols),
+      1000, arrays.Put<TokenSampling>({greedy, banned}),
+      MatrixView(reinterpret_cast<std::byte*>(lists), DType::kF32, 2, kLists * kCandidateCols));
+  const std::vector<float> got = arrays.Get(lists, 2 * kLists * kCandidateCols);
+  for (int64_t list = 0; list < kLists; ++list) {
+    const float* const first = &got[list * kCandidateCols];
+    const float* const slice = &logits[list * kCols / kLists];
+    const float* const best = std::max_element(slice, slice + kCols / kLists);
+    EXPECT_EQ(first[0], *best);
+    EXPECT_EQ(std::bit_cast<int32_t>(first[kCandidates]), 1000 + best - logits.data());
+    EXPECT_EQ(std::count(first, first + kCandidateCols, kUnwritten), kCandidateCols - 2);
+    EXPECT_EQ(std::count(first + kLists * kCandidateCols, first + (kLists + 1) * kCandidateCols,
+                         kUnwritten),
+              0);
+  }
 }
 
 TEST(SamplingOfALongRow, HasAsManyListsAsSlices) {

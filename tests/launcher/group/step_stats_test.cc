@@ -156,6 +156,9 @@ TEST(StepStatsTest, RanksTellEachOtherNowAndThen) {
   }
 }
 
+// A late queue runs one piece of work with each look at it.
+constexpr uint64_t kStepsUntilTold = 4;
+
 // Each rank's GPU is emulated, and this thread cannot access its memory.
 TEST(StepStatsTest, RanksTellRankZeroWhatTheirGpusHaveFree) {
   constexpr int kRanks = 2;
@@ -177,13 +180,15 @@ TEST(StepStatsTest, RanksTellRankZeroWhatTheirGpusHaveFree) {
                        .period = absl::InfiniteDuration()},
                       kSealed + rank);
     (void)watch.Look();
+    const HostBuffer pinned = *device->AllocateHost(StepFiguresBytes(kRanks));
     IdleRunner idle;
     RankFigures figures;
     InstrumentedStepRunner runner(idle, comm, 64, figures, rank == 0 ? &board : nullptr,
-                                  device.get(), &watch);
+                                  device.get(), pinned.get(), &watch);
     Step step;
     step.plan.add_num_tokens(1);
-    for (uint64_t seq = 1; seq <= InstrumentedStepRunner::kShareEverySteps; ++seq) {
+    for (uint64_t seq = 1; seq <= InstrumentedStepRunner::kShareEverySteps + kStepsUntilTold;
+         ++seq) {
       step.plan.set_seq(seq);
       ASSERT_TRUE(RunStep(runner, step).ok());
     }
@@ -196,6 +201,60 @@ TEST(StepStatsTest, RanksTellRankZeroWhatTheirGpusHaveFree) {
     EXPECT_EQ(told[rank].least_free_bytes, kSealed - 1000 - rank);
     EXPECT_EQ(board.Get()[rank].decode().steps(), 0);
   }
+}
+
+// One rank's sums, in its device's memory.
+class OnDevice final : public Communicator {
+ public:
+  explicit OnDevice(Device& device) : buffer_(*device.Allocate(1024)) {}
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  MatrixView PartialSum(int64_t rows, int64_t cols) override {
+    sum_ = MatrixView(buffer_.data(), DType::kF32, rows, cols);
+    return sum_;
+  }
+  absl::StatusOr<ConstMatrixView> AllReduceSum() override { return ConstMatrixView(sum_); }
+  absl::Status GatherCols(ConstMatrixView, absl::Span<const int64_t>, MatrixView) override {
+    return absl::UnimplementedError("");
+  }
+
+ private:
+  Buffer buffer_;
+  MatrixView sum_;
+};
+
+TEST(StepStatsTest, NothingWaitsForTheSumOfAGpu) {
+  emulator::EmulatedCudaDriver driver({.guarded = true, .late = true});
+  const std::unique_ptr<CudaDevice> device = *CudaDevice::New(driver, 0);
+  TimedCommunicator comm(std::make_unique<OnDevice>(*device));
+  const HostBuffer pinned = *device->AllocateHost(StepFiguresBytes(1));
+  DeviceWatch watch({.device = "a GPU",
+                     .free_bytes = [] { return int64_t{5}; },
+                     .others = [] { return ""; },
+                     .period = absl::InfiniteDuration()},
+                    9);
+  (void)watch.Look();
+  RankStepStats board(1);
+  IdleRunner idle;
+  RankFigures figures;
+  InstrumentedStepRunner runner(idle, comm, 64, figures, &board, device.get(), pinned.get(),
+                                &watch);
+  Step step;
+  step.plan.add_num_tokens(1);
+  const auto run = [&](uint64_t steps) {
+    for (uint64_t i = 0; i < steps; ++i) {
+      step.plan.set_seq(step.plan.seq() + 1);
+      ASSERT_TRUE(RunStep(runner, step).ok());
+    }
+  };
+  run(InstrumentedStepRunner::kShareEverySteps);
+  EXPECT_EQ(board.Devices()[0].free_bytes, 0);
+  run(kStepsUntilTold);
+  EXPECT_EQ(board.Devices()[0].free_bytes, 5);
+  // Behind a step that does not end: whoever waits is told so.
+  run(InstrumentedStepRunner::kShareEverySteps - kStepsUntilTold - 1);
+  driver.EnqueueEndless();
+  run(1 + kStepsUntilTold);
 }
 
 TEST(StepStatsTest, ACommunicatorThatIsTooSmallIsLeftAlone) {

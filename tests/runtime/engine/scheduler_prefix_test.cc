@@ -274,26 +274,6 @@ TEST(SchedulerPrefixTest, OfPromptsThatBeginAlikeOneIsComputed) {
   }
 }
 
-TEST(SchedulerPrefixTest, AStepAdmitsNoMoreTokensThanItMayLookUp) {
-  constexpr int kPrompt = 1 << 15;
-  constexpr int64_t kAtOnce = kTokensAdmittedPerStep / kPrompt;
-  SchedulerLimits limits = CachingLimits();
-  limits.max_model_len = kPrompt + 16;
-  limits.max_num_seqs = 2 * kAtOnce + 1;
-  limits.max_num_batched_tokens = kPrompt + 1;
-  limits.num_kv_blocks = 20'000;
-  ToyLoop loop(limits);
-  const Request request = ToyRequest(kPrompt, 6);
-  ASSERT_TRUE(loop.Submit(request).ok());
-  loop.RunToEnd();
-  for (int i = 0; i < limits.max_num_seqs; ++i) ASSERT_TRUE(loop.Submit(request).ok());
-  loop.Step();
-  EXPECT_EQ(loop.scheduler().load().num_running, kAtOnce);
-  loop.Step();
-  EXPECT_EQ(loop.scheduler().load().num_running, 2 * kAtOnce);
-  loop.RunToEnd();
-}
-
 TEST(SchedulerPrefixTest, ReserveAdmitsByWhatIsNotShared) {
   SchedulerLimits limits = CachingLimits();
   limits.num_kv_blocks = 10;

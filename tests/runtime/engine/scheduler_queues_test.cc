@@ -184,5 +184,26 @@ TEST(LanesTest, ShortPromptsKeepAQuarterOfTheSlotsWhileTheyCome) {
   loop.RunToEnd();
 }
 
+TEST(LanesTest, AStepAdmitsNoMoreTokensThanItMayLookUp) {
+  constexpr int kPrompt = 1 << 15;
+  constexpr int64_t kAtOnce = kTokensAdmittedPerStep / kPrompt;
+  SchedulerLimits limits = ToyLimits();
+  limits.prefix_caching = true;
+  limits.max_model_len = kPrompt + 16;
+  limits.max_num_seqs = 2 * kAtOnce + 1;
+  limits.max_num_batched_tokens = kPrompt + 1;
+  limits.num_kv_blocks = 20'000;
+  ToyLoop loop(limits);
+  const Request request = ToyRequest(kPrompt, 6);
+  ASSERT_TRUE(loop.Submit(request).ok());
+  loop.RunToEnd();
+  for (int i = 0; i < limits.max_num_seqs; ++i) ASSERT_TRUE(loop.Submit(request).ok());
+  loop.Step();
+  EXPECT_EQ(loop.scheduler().load().num_running, kAtOnce);
+  loop.Step();
+  EXPECT_EQ(loop.scheduler().load().num_running, 2 * kAtOnce);
+  loop.RunToEnd();
+}
+
 }  // namespace
 }  // namespace bulkhead

@@ -10,7 +10,9 @@
 #include "tests/runtime/model/emulated_rig.h"
 #include "tests/runtime/model/rounded_products.h"
 #include "tests/support/golden.h"
+#include "tests/support/loaded_runner.h"
 #include "tests/support/model_rig.h"
+#include "tests/support/run_ranks.h"
 
 namespace bulkhead {
 namespace {
@@ -266,6 +268,72 @@ TEST(CudaDepthTwo, EveryRequestHasTheTokensOfOneStepAtATime) {
     EXPECT_EQ(RunRequests(dir, requests, 2, options), staged) << late;
     EXPECT_GT(driver->graph_launches(), 4);
   }
+}
+
+// Copies to the device of a step in which `seqs` sequences each go on in a new block.
+int64_t CopiesOfAStep(int seqs) {
+  const std::string dir = std::string(BH_TEST_DATA) + "/models/llama3_gqa_bf16";
+  const ModelConfig config = LoadedRunner::ReadConfig(dir);
+  ModelLimits limits = LoadedRunner::Limits(config);
+  limits.kv_format = KvFormat::kBF16;
+  std::shared_ptr<emulator::EmulatedCudaDriver> driver;
+  int64_t copies = 0;
+  RunRanks(1, [&](Group& group) {
+    LoadedRunner runner(dir, *ShardPlan::Create(config, 1), limits, group, std::nullopt, [&] {
+      return EmulatedDevice(emulator::Schedule::kAscending, true, &driver);
+    });
+    std::vector<StepRow> prompts, next;
+    for (int slot = 0; slot < seqs; ++slot) {
+      prompts.push_back({slot, 0, std::vector<int32_t>(limits.block_tokens, 5)});
+      next.push_back({slot, limits.block_tokens, {6}, 1});
+    }
+    ASSERT_TRUE(RunStep(*runner, MakeStep(limits, 1, prompts)).ok());
+    Step step = MakeStep(limits, 2, next);
+    step.plan.clear_table_slot();
+    step.plan.clear_table_index();
+    step.plan.clear_table_block();
+    for (int slot = 0; slot < seqs; ++slot) {
+      step.plan.add_table_slot(slot);
+      step.plan.add_table_index(1);
+      step.plan.add_table_block(DefaultBlock(limits, slot, 1));
+    }
+    const int64_t before = driver->copies_to_device();
+    ASSERT_TRUE(RunStep(*runner, std::move(step)).ok());
+    copies = driver->copies_to_device() - before;
+  });
+  return copies;
+}
+
+TEST(CudaModelCopies, AreNoMoreWhereMoreSequencesTakeABlock) {
+  EXPECT_GT(CopiesOfAStep(1), 0);
+  EXPECT_EQ(CopiesOfAStep(4), CopiesOfAStep(1));
+}
+
+// More entries in all than the list of changes has room for.
+TEST(CudaModelCopies, TablesForWhichTheListHasNoRoomAreCopied) {
+  const std::string dir = std::string(BH_TEST_DATA) + "/models/llama3_gqa_bf16";
+  const ModelConfig config = LoadedRunner::ReadConfig(dir);
+  ModelLimits limits = LoadedRunner::Limits(config);
+  limits.kv_format = KvFormat::kBF16;
+  RunRanks(1, [&](Group& group) {
+    LoadedRunner runner(dir, *ShardPlan::Create(config, 1), limits, group, std::nullopt,
+                        [] { return EmulatedDevice(emulator::Schedule::kAscending, true); });
+    std::vector<StepRow> rows;
+    std::vector<float> alone;
+    for (int slot = 0; slot < 3; ++slot) {
+      rows.push_back({slot, 0, std::vector<int32_t>(limits.block_tokens + 1, 5 + slot), 1});
+      const StepOutput one = RunHere(*runner, MakeStep(limits, slot + 1, {rows.back()}));
+      alone.insert(alone.end(), one.logits.begin(), one.logits.end());
+    }
+    Step step = MakeStep(limits, 4, rows);
+    for (int entry = 0; entry < 3 * 6; ++entry) {
+      step.plan.add_table_slot(entry / 6);
+      step.plan.add_table_index(entry % 6);
+      step.plan.add_table_block(DefaultBlock(limits, entry / 6, entry % 6));
+    }
+    EXPECT_GT(3 * 6, MaxTableChanges(limits));
+    EXPECT_TRUE(RunHere(*runner, std::move(step)).logits == alone);
+  });
 }
 
 }  // namespace

@@ -260,9 +260,11 @@ void EmulatedCudaDriver::Launch(const CudaKernel& kernel, const LaunchShape& sha
 
 void EmulatedCudaDriver::CopyToDevice(const void* host, std::byte* device, int64_t bytes) {
   CheckMapped(device, bytes, "CopyToDevice");
+  ++copies_to_device_;
   CheckPinned(host, bytes, "a graph copies from memory that is not pinned");
   Enqueue([=, this] {
     block_.memory().WriteFromOutside(device, bytes);
+    block_.memory().EndKernels();
     return std::memcpy(device, host, bytes), absl::OkStatus();
   });
 }
@@ -277,11 +279,20 @@ void EmulatedCudaDriver::CopyToHost(const std::byte* device, void* host, int64_t
 void EmulatedCudaDriver::Copy(const std::byte* from, std::byte* to, int64_t bytes) {
   CheckMapped(from, bytes, "Copy");
   CheckMapped(to, bytes, "Copy");
+  ++copies_to_device_;
   if (from < to + bytes && to < from + bytes && bytes > 0) Fail("Copy of ranges that overlap");
   Enqueue([=, this] {
     block_.memory().CopyState(from, to, bytes);
     return std::memmove(to, from, bytes), absl::OkStatus();
   });
+}
+
+void EmulatedCudaDriver::CopyRows(const std::byte* from, int64_t from_stride_bytes, std::byte* to,
+                                  int64_t to_stride_bytes, int64_t bytes, int64_t rows) {
+  if (bytes > std::min(from_stride_bytes, to_stride_bytes)) Fail("CopyRows of rows that overlap");
+  const int64_t before = copies_to_device_;
+  CudaDriver::CopyRows(from, from_stride_bytes, to, to_stride_bytes, bytes, rows);
+  copies_to_device_ = before + 1;
 }
 
 void EmulatedCudaDriver::Fill(std::byte* device, std::byte value, int64_t bytes) {

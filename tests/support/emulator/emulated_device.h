@@ -59,6 +59,8 @@ class EmulatedCudaDriver final : public CudaDriver, public PeerDriver {
   void CopyToDevice(const void* host, std::byte* device, int64_t bytes) override;
   void CopyToHost(const std::byte* device, void* host, int64_t bytes) override;
   void Copy(const std::byte* from, std::byte* to, int64_t bytes) override;
+  void CopyRows(const std::byte* from, int64_t from_stride_bytes, std::byte* to,
+                int64_t to_stride_bytes, int64_t bytes, int64_t rows) override;
   void Fill(std::byte* device, std::byte value, int64_t bytes) override;
   absl::Status Synchronize() override;
   void ReportFault(absl::Status fault) override { Fail(std::string(fault.message())); }
@@ -99,6 +101,9 @@ class EmulatedCudaDriver final : public CudaDriver, public PeerDriver {
   // Copies from and to pageable host memory: a GPU's stream would wait for them, and the call of
   // one to it for the stream, as here.
   int64_t pageable_copies() const { return pageable_copies_; }
+  // Number of copies to and within the device's memory so far: what is recorded counts once, rows
+  // of one call as one.
+  int64_t copies_to_device() const { return copies_to_device_; }
 
  private:
   struct Item {
@@ -132,6 +137,7 @@ class EmulatedCudaDriver final : public CudaDriver, public PeerDriver {
   int64_t graph_launches_ = 0;
   int64_t live_graphs_ = 0;
   int64_t pageable_copies_ = 0;
+  int64_t copies_to_device_ = 0;
   std::vector<Item> queue_;                                // not yet run; in order
   int64_t enqueued_ = 0;                                   // positions assigned
   int64_t endless_ = std::numeric_limits<int64_t>::max();  // position that is never passed

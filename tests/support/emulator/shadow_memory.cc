@@ -65,10 +65,12 @@ void ShadowMemory::ForEachCell(uintptr_t address, size_t bytes, const Visit& vis
 }
 
 void ShadowMemory::WriteFromOutside(const std::byte* at, int64_t bytes, bool by_kernel) {
+  if (by_kernel) ++run_;
   ForEachCell(AddressOf(at), bytes, [&](uintptr_t address, uint8_t mask) {
     Cell& cell = PageOf(address).cells[address % kPageBytes / kCellBytes];
     cell.written |= mask;
     cell.by_kernel = by_kernel;
+    if (by_kernel) cell.write_run = run_;
   });
 }
 
@@ -215,7 +217,7 @@ const char* ShadowMemory::AccessGlobal(uintptr_t address, size_t bytes, AccessKi
         if (!time.awaited_previous) {
           if (IsWrite(kind)) {
             wrong = "a write before it has waited for the kernel before";
-          } else if (page.is_device && cell.by_kernel) {
+          } else if (page.is_device && cell.by_kernel && cell.write_run > ended_run_) {
             wrong =
                 "a read of what a kernel has written, before it has waited for the kernel before";
           }

@@ -46,6 +46,8 @@ class ShadowMemory {
   void Unmap(const std::byte* at, int64_t bytes);
   // By a copy or a fill, whose end the next kernel waits for, or by a kernel of a library.
   void WriteFromOutside(const std::byte* at, int64_t bytes, bool by_kernel = false);
+  // A copy from the host: it waits for the kernels before it, and those behind it for the copy.
+  void EndKernels() { ended_run_ = run_; }
   // `to` is written where `from` is.
   void CopyState(const std::byte* from, const std::byte* to, int64_t bytes);
 
@@ -109,6 +111,7 @@ class ShadowMemory {
   std::array<Recent, 64> recent_;  // of pages_
   uint32_t run_ = 0;
   uint32_t first_run_ = 0;  // of the launch
+  uint32_t ended_run_ = 0;  // the last one that has ended whenever the next kernel begins
   uintptr_t shared_begin_ = 0;
   uintptr_t shared_end_ = 0;
   std::vector<Cell> shared_;

@@ -49,6 +49,7 @@ class ShadowTest : public testing::TestWithParam<Schedule> {
     driver_.ReleaseRange(base_, 2 * kBytes);
   }
 
+  void CopyFromHost() { driver_.CopyToDevice(host_.data(), base_, 4); }
   // What is wrong with a kernel behind one of a library that reads `in` and writes `out`.
   std::string FaultBehindLibrary(Kernel kernel) {
     driver_.EnqueueForLibrary({{memory_.in, kBytes / 2, false}, {memory_.out, kBytes / 2, true}},
@@ -94,6 +95,13 @@ TEST_P(ShadowTest, AReadOfALibrarysOutputBeforeItHasEnded) {
   EXPECT_THAT(FaultBehindLibrary(ReadsEarly<false>), IsEmpty());
   EXPECT_THAT(FaultBehindLibrary(ReadsEarly<true>),
               HasSubstr("a read of what a kernel has written"));
+}
+
+TEST_P(ShadowTest, NoReadOfAKernelsOutputFromBeforeACopyOfTheHost) {
+  EXPECT_THAT(FaultOf({WritesOut}), IsEmpty());
+  CopyFromHost();
+  EXPECT_THAT(FaultOf({ReadsEarly<true>}), IsEmpty());
+  EXPECT_THAT(FaultOf({ReadsEarly<true>}), HasSubstr("a read of what a kernel has written"));
 }
 
 TEST_P(ShadowTest, AWriteBeforeTheKernelBeforeHasEnded) {
