@@ -113,10 +113,15 @@ absl::Status PrintEnd(const DrainInBackground& drain, const DrainOptions& option
   if (!last.has_value()) return NotBegun(options, drain.status());
   const uint32_t running = last->num_requests_running();
   const uint32_t waiting = last->num_requests_waiting();
-  if (running + waiting > 0) {
-    std::printf("%u running and %u waiting were left when it last answered; its log may say why\n",
-                running, waiting);
+  const std::string left =
+      absl::StrCat(running, " running and ", waiting, " waiting were left when it last answered");
+  if (running + waiting > 0 && drain.IsAnswered() && !drain.status().ok()) {
+    return WithExitCode(absl::UnavailableError(absl::StrCat(
+                            "the server at ", options.target, " did not end in order: ",
+                            StatusOf(drain.status(), options.target).message(), " (", left, ")")),
+                        ExitCode::kClientError);
   }
+  if (running + waiting > 0) std::printf("%s; its log may say why\n", left.c_str());
   return absl::OkStatus();
 }
 
@@ -190,6 +195,10 @@ absl::Status DrainUntilGone(v1::Control::Stub* control, const DrainOptions& opti
     counts &= !has_requests || !answered;  // an older server, which knows no `wait`
     const bool is_busy = has_requests || load.num_unsent_answers() > 0;
     const absl::string_view late = is_silent ? patience.Unanswered() : patience.Answered(is_busy);
+    // A call that something between has ended says nothing of the group.
+    if (status.ok() && load.draining() && answered && drain->waits() && !drain->status().ok()) {
+      drain.emplace(control, options, true);
+    }
     if (load.draining()) {
       if (!last.has_value() || Counts(load) != Counts(*last)) PrintCounts(Counts(load));
       last = std::move(load);

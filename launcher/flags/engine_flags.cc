@@ -234,7 +234,7 @@ void AddTimeFlags(RawEngineFlags* raw, Flags* flags) {
   flags->Add(
       "--step-timeout", "TIME",
       "of one step, then the group ends with exit code 6 (default: ten times what a full chunk "
-      "takes, 60 to 300)",
+      "takes, 60 to 300, but at least twenty times what the step is estimated to take)",
       DurationValue(&options.step_timeout));
 }
 

@@ -14,11 +14,14 @@ void Coordinator::BeginDrain(absl::Duration timeout, DrainWaiter ended) {
   const uint64_t now = options_.now_ns();
   const auto wait = static_cast<uint64_t>(std::max<int64_t>(0, absl::ToInt64Nanoseconds(timeout)));
   const uint64_t deadline = now + std::min(wait, std::numeric_limits<uint64_t>::max() - now);
+  // Some may have ended, and are not sent yet.
+  const size_t num_unsent =
+      options_.unsent_answers == nullptr ? 0 : options_.unsent_answers(absl::ZeroDuration());
   DrainOutcome outcome;
   {
     const absl::MutexLock lock(&mutex_);
     if (state_ == GroupState::kLost) return;
-    if (state_ != GroupState::kDraining) drain_.finished = live_.size();
+    if (state_ != GroupState::kDraining) drain_.finished = std::max(live_.size(), num_unsent);
     state_ = GroupState::kDraining;
     drain_deadline_ns_ = std::min(deadline, drain_deadline_ns_.value_or(deadline));
     work_.Signal();
@@ -71,7 +74,8 @@ void Coordinator::WaitForAnswers() {
     num_unsent = options_.unsent_answers(std::min(left, kLook));
   } while (num_unsent > 0 && left > absl::ZeroDuration());
   const absl::MutexLock lock(&mutex_);
-  if (drain_.cut > 0) num_unsent = std::min(num_unsent, num_unread_);  // the cut ones are counted
+  // The cut ones are counted, but may not be sent either: at most so many others.
+  if (drain_.cut > 0) num_unsent = std::min(num_unsent, num_unread_);
   if (num_unsent == 0) return;
   drain_ = {.finished = drain_.finished - std::min(num_unsent, drain_.finished),
             .cut = drain_.cut + num_unsent};

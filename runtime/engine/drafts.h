@@ -1,5 +1,5 @@
 // Drafts of a sequence's next tokens, by prompt lookup, by a draft model or by the model's MTP
-// layer, and how long they should be. A draft is a token that a step computes together with the
+// layer, and how long they should be. A draft token is computed by a step together with the
 // token before it; what is sampled decides (scheduler.h), so that nothing here changes an answer.
 // Pure; used by one thread.
 #pragma once

@@ -146,7 +146,8 @@ StepTimeLimits StepTimeLimitsFrom(const WarmUpResult& warm_up, std::optional<abs
   }
   limits.timeout = given.value_or(
       std::clamp(absl::Ceil(10 * chunk, absl::Seconds(1)), kMinTimeout, kMaxTimeout));
-  if (!given.has_value()) limits.least_estimates = 2;
+  // Twice what it is late after: a slow machine is warned of first.
+  if (!given.has_value()) limits.least_estimates = 2 * kLateEstimates;
   return limits;
 }
 

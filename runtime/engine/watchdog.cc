@@ -24,7 +24,6 @@ constexpr int64_t kStallNanos = 2'000'000'000;
 // The host of a hung rank can name it, and others can name a host of which all ranks hang: whoever
 // knows less gives them time to report.
 constexpr absl::Duration kGrace = absl::Seconds(1);
-constexpr int kLateEstimates = 10;
 constexpr absl::Duration kMinLate = absl::Seconds(1);
 constexpr absl::Duration kStandstill = absl::Seconds(5);
 constexpr absl::Duration kQuiet = absl::Minutes(1);  // minimum time between warnings
@@ -154,8 +153,12 @@ absl::Status WatchdogRules::CheckStep(int64_t now_ns, absl::Duration own_still) 
   if (lasted <= std::min(late, limit_)) return absl::OkStatus();
   const Stragglers stragglers = liveness_.FindStragglers();
   if (lasted > limit_ + GraceFor(stragglers)) {
+    const std::string estimate =
+        estimate_ == absl::InfiniteDuration()
+            ? ""
+            : absl::StrCat(" (estimated were ", StepTimeText(estimate_), ")");
     return Lost(absl::StrCat("step ", step_seq_, " did not end within ", StepTimeText(limit_),
-                             WaitFor(stragglers)),
+                             estimate, WaitFor(stragglers), "; --step-timeout sets another limit"),
                 stragglers.lost);
   }
   if (lasted <= late) return absl::OkStatus();

@@ -23,6 +23,8 @@
 
 namespace bulkhead {
 
+inline constexpr int kLateEstimates = 10;  // a step that takes so many is late
+
 // Time limits for steps that begin from now on.
 struct StepTimeLimits {
   absl::Duration timeout = absl::Seconds(60);  // InfiniteDuration: none

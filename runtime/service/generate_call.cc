@@ -48,12 +48,12 @@ absl::StatusOr<EngineCall::Parsed> GenerateCall::Parse(CallRequest& request) {
   const size_t replayed = ReplayWork(*message);
   Parsed parsed{.request_id = message->request_id(),
                 .text_bytes = message->text().size() + replayed};
-  if (replayed > 0 && parsed.text_bytes > TextWorker::kLongTextBytes) {
-    parsed.is_costly = true;
-    parsed.text_bytes = message->ByteSizeLong() + replayed;
+  if (parsed.text_bytes > TextWorker::kLongTextBytes) {  // the whole message waits
+    parsed.is_costly = replayed > 0;
+    parsed.text_bytes = message->SpaceUsedLong() + replayed;
   }
   // A grammar is compiled, and a resumed answer's is followed, by the text worker, however short it
-  // is, and the whole message waits. One that is compiled already is kept till then.
+  // is. One that is compiled already is kept till then.
   std::shared_ptr<structured::Automaton> compiled;
   if (message->has_structured()) {
     const auto parts = core_->state.ForNewRequest();
@@ -61,7 +61,7 @@ absl::StatusOr<EngineCall::Parsed> GenerateCall::Parse(CallRequest& request) {
     parsed.is_costly = replayed > 0 || compiled == nullptr;
     if (parsed.is_costly) {
       parsed.text_bytes =
-          std::max({parsed.text_bytes, message->ByteSizeLong(), TextWorker::kLongTextBytes + 1});
+          std::max({parsed.text_bytes, message->SpaceUsedLong(), TextWorker::kLongTextBytes + 1});
     }
     if (replayed > 0) parsed.text_bytes = std::max(parsed.text_bytes, TextWorker::kGrammarBytes);
     if (compiled == nullptr) {

@@ -15,7 +15,8 @@ absl::StatusOr<EngineCall::Parsed> ScoreCall::Parse(CallRequest& request) {
   auto parsed = std::make_shared<v1::ScoreRequest>();
   BH_RETURN_IF_ERROR(request.Parse(*parsed));
   wants_logprobs_ = !parsed->has_token_logprobs() || parsed->token_logprobs();
-  const size_t text_bytes = parsed->text().size();
+  size_t text_bytes = parsed->text().size();
+  if (text_bytes > TextWorker::kLongTextBytes) text_bytes = parsed->SpaceUsedLong();
   std::string id = parsed->request_id();
   return Parsed{std::move(id), text_bytes,
                 [this, parsed](const RequestRules& rules) -> absl::StatusOr<Request> {
@@ -26,7 +27,7 @@ absl::StatusOr<EngineCall::Parsed> ScoreCall::Parse(CallRequest& request) {
                 }};
 }
 
-// Includes the score's own memory: tokens, and log probabilities in double.
+// Includes the score's own memory: tokens and log probabilities.
 int64_t ScoreCall::MaxAnswerBytes(const Request& request, const RequestRules& rules) const {
   constexpr int64_t kBesides = 1024;
   const auto tokens = static_cast<int64_t>(request.prompt.size());

@@ -67,7 +67,7 @@ class HangTest(unittest.TestCase):
                 self.assertRegex(error.details(), rf"^step \d+ did not end within \S+"
                                  rf"(, and {named}, which the others wait for, used no CPU time for the last \S+"
                                  rf"|, and {named} used no CPU time for the last \S+"
-                                 rf"|; the others wait for {named})$")
+                                 rf"|( \(estimated were \S+\))?; the others wait for {named}; --step-timeout sets another limit)$")
             hosts.until(lambda: len(served.codes()) == 4, "codes are missing")
             self.assertEqual(served.codes(), dict.fromkeys(range(4), LOST))
             hosts.until(lambda: any(re.search("bulkhead: step .* " + named, line) for line in served.lines),

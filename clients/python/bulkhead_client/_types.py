@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field, fields
-from typing import Iterable, Mapping, Optional, Sequence, Tuple, Union
+from typing import Collection, Mapping, Optional, Sequence, Tuple, Union
 
 from bulkhead.v1 import generation_pb2 as pb
 
@@ -69,11 +69,11 @@ def request_of(prompt: Prompt, params: Optional[SamplingParams]) -> pb.GenerateR
         if value is None:
             continue
         now = getattr(target, each.name)
-        if isinstance(value, Mapping):
+        if hasattr(now, "update"):
             now.update(value)
         elif not hasattr(now, "extend"):
             setattr(target, each.name, value)
-        elif isinstance(value, Iterable) and not isinstance(value, (str, bytes)):  # which are iterable, too
+        elif isinstance(value, Collection) and not isinstance(value, (str, bytes)):  # which are collections, too
             now.extend(value)
         else:
             raise TypeError(f"{each.name}: a list, not {value!r}")

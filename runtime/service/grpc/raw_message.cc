@@ -18,8 +18,9 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::internal::WireFormatLite;
 
-// Each takes about 100 bytes as an object, and 2 on the wire. A request needs 17.
-constexpr int kMaxObjects = 1024;
+// Each takes about 100 bytes as an object, and 2 on the wire. A request may have kMaxChoices texts,
+// kMaxLogitBiases entries, and some hundred more.
+constexpr int kMaxObjects = 4096 + 1024 + 1024;
 constexpr int kMaxDepth = 8;
 constexpr size_t kSmallSliceBytes = 1024;  // copying these is cheaper than owning them
 

@@ -22,7 +22,7 @@ absl::Status MalformedRequest(absl::string_view why);
 grpc::ByteBuffer TakeRequest(const grpc::ByteBuffer* request);
 
 // Fills `message` and clears `buffer`. INVALID_ARGUMENT (MALFORMED_REQUEST). Uses at most
-// kHeldPerTextByte (host_quotas.h) per byte of the buffer: messages with more than 1024 strings
+// kHeldPerTextByte (host_quotas.h) per byte of the buffer: messages with more than 6144 strings
 // and unknown fields are refused.
 absl::Status ParseRequest(grpc::ByteBuffer& buffer, google::protobuf::Message& message);
 

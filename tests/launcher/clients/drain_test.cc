@@ -25,6 +25,8 @@ using ::testing::HasSubstr;
 class FakeControl : public v1::Control::Service {
  public:
   absl::Notification drained;
+  absl::Notification* loss = nullptr;  // ends a call that waits; absent: it is answered at once
+  bool goes_on = false;                // the call alone was lost, once
   std::atomic<uint32_t> timeout_s{0};
   std::atomic<uint32_t> running{1};
   std::atomic<uint32_t> unsent{0};
@@ -36,14 +38,16 @@ class FakeControl : public v1::Control::Service {
     timeout_s = request->timeout_s();
     response->set_num_requests_running(running);
     if (!drained.HasBeenNotified()) drained.Notify();
-    return grpc::Status::OK;
+    if (loss == nullptr || (goes_on && loss->HasBeenNotified())) return grpc::Status::OK;
+    loss->WaitForNotification();
+    return {grpc::StatusCode::UNAVAILABLE, "rank 1 was lost"};
   }
   grpc::Status GetLoad(grpc::ServerContext*, const v1::GetLoadRequest*,
                        v1::LoadInfo* load) override {
     drained.WaitForNotification();
     load->set_num_requests_running(running);
     load->set_num_unsent_answers(unsent);
-    load->set_draining(true);
+    load->set_draining(goes_on || loss == nullptr || !loss->HasBeenNotified());
     return answer == nullptr ? grpc::Status::OK : answer(++questions);
   }
 };
@@ -92,6 +96,36 @@ TEST_F(DrainTest, ReturnsWhenTheServerIsGone) {
   EXPECT_TRUE(RunDrain(options_).ok());
   server.join();
   EXPECT_EQ(control_.timeout_s, 2U);
+}
+
+TEST_F(DrainTest, FailsWhereTheGroupIsLostWithRequests) {
+  absl::Notification loss;
+  control_.loss = &loss;
+  control_.answer = [&](int question) {
+    if (question == 2) loss.Notify();
+    return grpc::Status::OK;
+  };
+  std::thread server([&] {
+    loss.WaitForNotification();
+    server_->Shutdown();
+  });
+  const absl::Status lost = RunDrain(options_);
+  server.join();
+  EXPECT_EQ(lost.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(lost.message()),
+              AllOf(HasSubstr("rank 1 was lost"), HasSubstr("1 running and 0 waiting")));
+}
+
+TEST_F(DrainTest, ACallThatIsLostOnTheWayIsNoLostGroup) {
+  absl::Notification loss;
+  control_.loss = &loss;
+  control_.goes_on = true;
+  const auto answer = [&](int question) {
+    if (question == 2) loss.Notify();
+    return grpc::Status::OK;
+  };
+  const absl::Status status = RunDrainFor(6, answer);
+  EXPECT_TRUE(status.ok()) << status;
 }
 
 TEST_F(DrainTest, DoesNotWaitForEverForAServerThatStays) {

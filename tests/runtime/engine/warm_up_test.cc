@@ -213,6 +213,7 @@ TEST(StepTimeLimitsTest, ADraftModelThatIsTheSlowerOneSetsThem) {
   ASSERT_TRUE(limits.draft_estimate.has_value());
   EXPECT_EQ(limits.draft_estimate->least_s, 4);
   EXPECT_EQ(limits.estimate->least_s, 0);
+  EXPECT_GT(limits.least_estimates, kLateEstimates) << "a warning comes first";
 }
 
 TEST(StepTimeLimitsTest, WhatIsGivenIsTheLimitOfEveryStep) {

@@ -264,7 +264,7 @@ void EmulatedCudaDriver::CopyToDevice(const void* host, std::byte* device, int64
   CheckPinned(host, bytes, "a graph copies from memory that is not pinned");
   Enqueue([=, this] {
     block_.memory().WriteFromOutside(device, bytes);
-    block_.memory().EndKernels();
+    if (bytes > 0) block_.memory().EndKernels();
     return std::memcpy(device, host, bytes), absl::OkStatus();
   });
 }

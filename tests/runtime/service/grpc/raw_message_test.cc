@@ -4,9 +4,12 @@
 
 #include <random>
 
+#include "absl/strings/str_cat.h"
 #include "bulkhead/v1/generation.pb.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "runtime/service/refusal.h"
+#include "runtime/service/request_builder.h"
+#include "runtime/structured/grammar.h"
 
 namespace bulkhead {
 namespace {
@@ -35,27 +38,36 @@ TEST(RawMessageTest, AWholeRequestParses) {
 }
 
 TEST(RawMessageTest, WhatWouldBecomeManyTimesItsSizeIsNotParsed) {
-  const std::string empty_string("\x1a\x00", 2);  // Stopping.stop
-  const std::string unknown("\xf8\x7f\x01", 3);   // field 2047
-  std::string strings, unknowns;
-  for (int i = 0; i < 2000; ++i) {
-    strings += empty_string;
-    unknowns += unknown;
+  v1::GenerateRequest strings, unknowns, unknown;
+  unknown.mutable_unknown_fields()->AddVarint(2047, 1);
+  for (int i = 0; i < 6145; ++i) {
+    strings.mutable_stopping()->add_stop("");
+    unknowns.MergeFrom(unknown);
   }
-  v1::GenerateRequest request;
-  for (const std::string& many : {strings, unknowns}) {
-    std::string stopping("\x3a", 1);  // GenerateRequest.stopping
-    stopping += static_cast<char>(0x80 | (many.size() & 0x7f));
-    stopping += static_cast<char>(many.size() >> 7);
-    absl::Status status;
-    EXPECT_EQ(Parsed(stopping + many, status).stopping().stop_size(), 0);
+  absl::Status status;
+  for (const v1::GenerateRequest& many : {strings, unknowns}) {
+    EXPECT_EQ(Parsed(many.SerializeAsString(), status).stopping().stop_size(), 0);
     EXPECT_EQ(ReasonOf(status), "MALFORMED_REQUEST");
-    EXPECT_NE(status.message().find("1024"), std::string::npos);
+    EXPECT_NE(status.message().find("6144"), std::string::npos);
   }
   // A few pass, up to the checks that name them.
-  absl::Status status;
-  Parsed(unknown, status);
+  Parsed(unknown.SerializeAsString(), status);
   EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST(RawMessageTest, AsManyStringsAsARequestMayHaveParse) {
+  v1::GenerateRequest request;
+  for (size_t i = 0; i < structured::kMaxChoices; ++i) {
+    request.mutable_structured()->mutable_choice()->add_texts(absl::StrCat("choice ", i));
+  }
+  for (int i = 0; i < kMaxLogitBiases; ++i)
+    (*request.mutable_sampling()->mutable_logit_bias())[i] = 1;
+  for (int i = 0; i < 64; ++i) request.mutable_sampling()->add_bad_words("w");
+  for (int i = 0; i < 16; ++i) request.mutable_stopping()->add_stop("s");
+  absl::Status status;
+  const v1::GenerateRequest parsed = Parsed(request.SerializeAsString(), status);
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(parsed, request));
 }
 
 TEST(RawMessageTest, AnythingElseIsRefusedOrParsesAsTheLibraryWould) {
