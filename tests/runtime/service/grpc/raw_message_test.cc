@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "bulkhead/v1/generation.pb.h"
+#include "google/protobuf/unknown_field_set.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "runtime/service/refusal.h"
 #include "runtime/service/request_builder.h"
@@ -39,7 +40,7 @@ TEST(RawMessageTest, AWholeRequestParses) {
 
 TEST(RawMessageTest, WhatWouldBecomeManyTimesItsSizeIsNotParsed) {
   v1::GenerateRequest strings, unknowns, unknown;
-  unknown.mutable_unknown_fields()->AddVarint(2047, 1);
+  unknown.GetReflection()->MutableUnknownFields(&unknown)->AddVarint(2047, 1);
   for (int i = 0; i < 6145; ++i) {
     strings.mutable_stopping()->add_stop("");
     unknowns.MergeFrom(unknown);
