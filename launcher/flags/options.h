@@ -89,7 +89,7 @@ struct EngineOptions {
 // Of --host-memory: the maximum, and the minimum for the shortest queue of a model without a
 // tokenizer.
 inline constexpr int64_t kMaxHostMemory = int64_t{1} << 50;
-inline constexpr int64_t kMinHostMiB = 180;
+inline constexpr int64_t kMinHostMiB = 190;
 
 struct ServeOptions {
   EngineOptions engine;

@@ -105,7 +105,7 @@ TEST(ServeOptionsTest, HostMemoryThatCannotBeIsRefusedWithItsLimits) {
       {"-1", "'-1' is not enough: "}};
   for (const auto& [text, what] : refused) {
     EXPECT_THAT(Refusal(Serve({"--host-memory", text})),
-                AllOf(HasSubstr(what), HasSubstr("at least 180MiB"), HasSubstr("at most 1024TiB"),
+                AllOf(HasSubstr(what), HasSubstr("at least 190MiB"), HasSubstr("at most 1024TiB"),
                       HasSubstr("leave it out for what is left")));
   }
 }

@@ -108,11 +108,11 @@ TEST(RemediesTest, TwoChangesAreNamedWhereOneDoesNotDo) {
 
 TEST(RemediesTest, TooLittleHostMemoryHasItsLeastAndWhatTakesLess) {
   const std::vector<std::string> remedies =
-      TrueRemedies("--device-memory 1GiB --host-memory 200MiB --max-model-len 2048");
+      TrueRemedies("--device-memory 1GiB --host-memory 210MiB --max-model-len 2048");
   ASSERT_THAT(remedies, SizeIs(testing::Ge(2)));
   EXPECT_THAT(remedies[0], testing::StartsWith("--host-memory "));
   EXPECT_THAT(remedies, Contains(testing::StartsWith("--max-model-len ")));
-  EXPECT_THAT(TrueRemedies("--device-memory 1GiB --host-memory 203MiB --max-num-queued-reqs 5000"),
+  EXPECT_THAT(TrueRemedies("--device-memory 1GiB --host-memory 213MiB --max-num-queued-reqs 5000"),
               Contains(testing::StartsWith("--max-num-queued-reqs ")));
 }
 
