@@ -74,7 +74,7 @@ void Coordinator::WaitForAnswers() {
     num_unsent = options_.unsent_answers(std::min(left, kLook));
   } while (num_unsent > 0 && left > absl::ZeroDuration());
   const absl::MutexLock lock(&mutex_);
-  // The cut ones are counted, but may not be sent either: at most so many others.
+  // Those that were cut are counted, but may not be sent either; at most num_unread_ are others.
   if (drain_.cut > 0) num_unsent = std::min(num_unsent, num_unread_);
   if (num_unsent == 0) return;
   drain_ = {.finished = drain_.finished - std::min(num_unsent, drain_.finished),

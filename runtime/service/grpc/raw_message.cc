@@ -10,6 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/service/refusal.h"
+#include "runtime/service/request_builder.h"
+#include "runtime/structured/grammar.h"
 
 namespace bulkhead {
 namespace {
@@ -18,9 +20,10 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::internal::WireFormatLite;
 
-// Each takes about 100 bytes as an object, and 2 on the wire. A request may have kMaxChoices texts,
-// kMaxLogitBiases entries, and some hundred more.
-constexpr int kMaxObjects = 4096 + 1024 + 1024;
+// Each takes about 100 bytes as an object, and 2 on the wire. Besides choices and biases a request
+// may have some hundred.
+constexpr int kMaxObjects = int{structured::kMaxChoices} + kMaxLogitBiases + 1024;
+static_assert(kMaxObjects <= 6144);  // kShortRequestsBytes (host_quotas.h) has room for these
 constexpr int kMaxDepth = 8;
 constexpr size_t kSmallSliceBytes = 1024;  // copying these is cheaper than owning them
 

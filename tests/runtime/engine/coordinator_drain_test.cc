@@ -16,33 +16,37 @@ using ::testing::HasSubstr;
 
 class CoordinatorDrainTest : public CoordinatorTest {
  protected:
-  static void WaitUntilAsked(const std::atomic<int>& num_asked, int times) {
-    for (int i = 0; i < 10'000 && num_asked < times; ++i) absl::SleepFor(absl::Milliseconds(1));
-    EXPECT_GE(num_asked, times);
+  // Until num_unsent_ is 0.
+  void LeaveOneUnsent() {
+    unsent_answers_ = [this](absl::Duration /*timeout*/) {
+      ++num_asked_;
+      std::this_thread::yield();
+      return num_unsent_.load();
+    };
+  }
+  void WaitUntilAsked(int times) {
+    for (int i = 0; i < 10'000 && num_asked_ < times; ++i) absl::SleepFor(absl::Milliseconds(1));
+    EXPECT_GE(num_asked_, times);
   }
 
+  std::atomic<int> num_asked_ = 0;
+  std::atomic<size_t> num_unsent_ = 1;
   std::vector<DrainOutcome> outcomes_;
   const std::shared_ptr<const DrainEnd> ended_ = std::make_shared<const DrainEnd>(
       [this](const DrainOutcome& outcome) { outcomes_.push_back(outcome); });
 };
 
 TEST_F(CoordinatorDrainTest, ADrainIsOverWhenTheLastAnswerIsSent) {
-  std::atomic<int> num_asked = 0;
-  std::atomic<size_t> num_unsent = 1;
-  unsent_answers_ = [&](absl::Duration /*timeout*/) {
-    ++num_asked;
-    std::this_thread::yield();
-    return num_unsent.load();
-  };
+  LeaveOneUnsent();
   Begin();
   coordinator_->SetServing();
   runner_->Allow(kAll);
   const auto sink = Submit(ToyRequest(4, 3));
   coordinator_->BeginDrain(absl::Seconds(100), ended_);
   EXPECT_TRUE(sink->WaitForEnd().status.ok());
-  WaitUntilAsked(num_asked, 3);
+  WaitUntilAsked(3);
   EXPECT_TRUE(outcomes_.empty());
-  num_unsent = 0;
+  num_unsent_ = 0;
   loop_.join();
   EXPECT_TRUE(status_.ok());
   ASSERT_EQ(outcomes_.size(), 1);
@@ -95,13 +99,7 @@ TEST_F(CoordinatorDrainTest, WhatIsCutAndWhatIsNotReadAreCountedOnceEach) {
 }
 
 TEST_F(CoordinatorDrainTest, LoadSaysThatNoneIsRunningWhileAnswersAreRead) {
-  std::atomic<int> num_asked = 0;
-  std::atomic<size_t> num_unsent = 1;
-  unsent_answers_ = [&](absl::Duration /*timeout*/) {
-    ++num_asked;
-    std::this_thread::yield();
-    return num_unsent.load();
-  };
+  LeaveOneUnsent();
   Begin();
   coordinator_->SetServing();
   Request request = ToyRequest(4, 100);
@@ -113,23 +111,18 @@ TEST_F(CoordinatorDrainTest, LoadSaysThatNoneIsRunningWhileAnswersAreRead) {
   now_ns_ += 2'000'000'000;
   runner_->Allow(kAll);
   sink->WaitForEnd();
-  WaitUntilAsked(num_asked, 1);
+  WaitUntilAsked(1);
   EXPECT_EQ(coordinator_->Load().scheduler.num_running, 0);
-  num_unsent = 0;
+  num_unsent_ = 0;
   loop_.join();
 }
 
 TEST_F(CoordinatorDrainTest, ALossEndsTheWaitForAnswers) {
-  std::atomic<int> num_asked = 0;
-  unsent_answers_ = [&](absl::Duration /*timeout*/) {
-    ++num_asked;
-    std::this_thread::yield();
-    return size_t{1};
-  };
+  LeaveOneUnsent();
   Begin();
   coordinator_->SetServing();
   coordinator_->BeginDrain(absl::Seconds(100), ended_);
-  WaitUntilAsked(num_asked, 1);
+  WaitUntilAsked(1);
   coordinator_->Fail(absl::UnavailableError("rank 1 was lost"));
   loop_.join();
   EXPECT_EQ(status_.code(), absl::StatusCode::kUnavailable);

@@ -39,6 +39,18 @@ TEST_F(EngineCallTest, AMessageWithAGrammarWaitsForTheTextWorkerWithAllOfItsByte
   call->OnClosed();
 }
 
+TEST_F(EngineCallTest, AMessageWithALongTextWaitsWithTheBytesOfItsManySmallStrings) {
+  const auto most = static_cast<size_t>(core_.quotas.text_bytes);
+  const auto release = HoldTextWorker(most - 100'000);
+  v1::GenerateRequest request = TextRequest();
+  request.set_text(std::string(TextWorker::kLongTextBytes + 1, 'a'));
+  for (int i = 0; i < 6000; ++i) request.mutable_stopping()->add_stop("");
+  const auto call = Start<GenerateUnary>(request);
+  EXPECT_EQ(ReasonOf(transport_.end.value_or(absl::OkStatus())), reason::kQueueFull);
+  release->Notify();
+  call->OnClosed();
+}
+
 TEST_F(EngineCallTest, FewResumedAnswersWithAGrammarWaitForTheTextWorker) {
   const auto most = static_cast<size_t>(core_.quotas.text_bytes);
   absl::Notification go_on, end_on;
