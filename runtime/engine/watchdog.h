@@ -23,7 +23,7 @@
 
 namespace bulkhead {
 
-inline constexpr int kLateEstimates = 10;  // a step that takes so many is late
+inline constexpr int kLateEstimates = 10;  // a step is late when it takes this many estimates
 
 // Time limits for steps that begin from now on.
 struct StepTimeLimits {
