@@ -298,12 +298,13 @@ TEST_F(ServedProgramTest, ADrainTellsHowManyFinishedAndHowManyWereCut) {
                                HasSubstr(" has ended\n")));
 }
 
-TEST_F(ServedProgramTest, ADrainOfAServerThatIsLostTellsOfRequestsThatWereLeft) {
+TEST_F(ServedProgramTest, ADrainOfAServerThatIsLostFailsAndTellsOfRequestsThatWereLeft) {
   control_.is_lost = true;
   const Ended ended = Run({"drain", "--target", target_});
-  EXPECT_EQ(ended.exit_code, 0) << ended.err;
-  EXPECT_THAT(ended.out,
-              AllOf(HasSubstr("2 running and 0 waiting were left"), Not(HasSubstr("finished"))));
+  EXPECT_EQ(ended.exit_code, 1) << ended.err;
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("did not end in order"),
+                               HasSubstr("2 running and 0 waiting were left")));
+  EXPECT_EQ(ended.out, "draining: 2 running, 0 waiting\n");
 }
 
 TEST_F(ServedProgramTest, ADrainThatIsNotWaitedForTellsWhatIsRunning) {
