@@ -2,10 +2,9 @@
 // arithmetic: tiles of registers over blocks that stay in the caches. Compiled per instruction set.
 #include "kernels/matmul/op.h"
 
-#include "kernels/matmul/input_pairs.h"
+#include "kernels/matmul/input_rows.h"
 #include "kernels/matmul/product_tile.h"
 #include "kernels/matmul/quantized_tile.h"
-#include "kernels/simd/transpose_four.h"
 #include "simd.h"
 
 namespace bulkhead::BH_ISA {
@@ -15,11 +14,10 @@ constexpr int kFewRows = kTileVectors == 2 ? 4 : 2;
 static_assert(kFewRows <= kMaxFewRowsOfAnyIsa);
 constexpr int64_t kPrefetchBytes = 2048;
 constexpr int64_t kWidenedInputs = 256;  // of a quantised panel, at once
-// A block of a product with one slice, which has no subtrees in its scratch. On AVX2 a tile is half
-// a panel: it begins and ends, and reads `out` from L3, twice as often for the same work.
-constexpr int64_t kLongBlockInputs = kTileVectors == 1 ? 1024 : kBlockInputs;
 constexpr int64_t kMaxGroupTiles = (kGroupRows + kTileRows - 1) / kTileRows;
 static_assert(kLongBlockInputs >= kBlockInputs && kLongBlockInputs < kScratchFloatsPerRow);
+// Words of a row that stay in L2 for all slices of a panel; AVX2's CPUs have 256 or 512 KiB.
+constexpr int64_t kPanelWords = kTileVectors == 1 ? 1024 : kMaxPanelWords;
 
 struct Kernels {
   int64_t step_bytes;                 // of one k of a panel
@@ -55,17 +53,6 @@ BH_INLINE int64_t PartBegin(int64_t count, int64_t part, int64_t parts) {
 
 BH_INLINE int ColumnsOf(const Product& product, int64_t panel) {
   return static_cast<int>(Smaller(product.outputs - panel * kPanelColumns, kPanelColumns));
-}
-
-// Words of `count` inputs of a row as the kernels take them.
-BH_INLINE int64_t XWords(const Product& product, int64_t count) {
-  return product.in_bf16 ? (count + 1) / 2 * kWordsPerPair : count;
-}
-
-// Where the words of a slice begin in a row: each slice begins with a whole pair.
-BH_INLINE int64_t XBegin(const Product& product, int slice) {
-  const int64_t begin = product.k_borders[slice];
-  return product.in_bf16 ? (begin / 2 + slice) * kWordsPerPair : begin;
 }
 
 // A panel from input `k` of a slice on: in bf16 from a whole pair on.
@@ -178,39 +165,6 @@ void MultiplyInPlace(const Product& product, const ProductPart& part, int64_t pa
   KernelsFor(product).in_place[part.row_end - part.row_begin - 1](tile);
 }
 
-// Row `row` of x, from input `k` on.
-BH_INLINE const float* InputsOf(const Product& product, int64_t row, int64_t k) {
-  return product.x + (product.x_rows == nullptr ? row : product.x_rows[row]) * product.x_stride + k;
-}
-
-// to [XWords(count)][rows] = the transpose of inputs [begin, begin + count) of rows [first, first +
-// rows) of x, at most kTileRows.
-void PackRows(const Product& product, int64_t first, int64_t rows, int64_t begin, int64_t count,
-              float* to) {
-  alignas(64) float rounded[kTileRows][kLongBlockInputs];
-  const float* from[kTileRows];
-  for (int64_t r = 0; r < rows; ++r) from[r] = InputsOf(product, first + r, begin);
-  if (kWordsPerPair == 1 && product.in_bf16) return PackPairs(from, rows, count, to);
-  for (int64_t r = 0; r < rows && product.in_bf16; ++r) {
-    RoundInputs(from[r], count, rounded[r]);
-    from[r] = rounded[r];
-  }
-  const int64_t words = XWords(product, count);
-  const int64_t whole_rows = rows / 4 * 4;
-  const int64_t whole_words = words / 4 * 4;
-  for (int64_t r = 0; r < whole_rows; r += 4) {
-    for (int64_t k = 0; k < whole_words; k += 4) {
-      TransposeFour(from + r, k, to + k * rows + r, rows);
-    }
-    for (int64_t k = whole_words; k < words; ++k) {
-      for (int i = 0; i < 4; ++i) to[k * rows + r + i] = from[r + i][k];
-    }
-  }
-  for (int64_t r = whole_rows; r < rows; ++r) {
-    for (int64_t k = 0; k < words; ++k) to[k * rows + r] = from[r][k];
-  }
-}
-
 // Rows and panels whose blocks are in the caches together, and the range of K that is being worked
 // on.
 struct Block {
@@ -225,9 +179,19 @@ struct Block {
   int64_t k_end;
   const PackedCell* cells;  // that it is, of a quantised weight
   int64_t num_cells;
+  bool by_panel;          // all slices of a panel before the next one; else all panels of a slice
   const float* packed_x;  // tile by tile: [k][rows of the tile]
-  float* subtrees;        // panel by panel, tile by tile: [level][rows of the tile][32]
+  // Panel by panel, by_panel of one panel: tile by tile: [level][rows of the tile][32]
+  float* subtrees;
 };
+
+// What is multiplied after this panel's block.
+const char* NextWeight(const Product& product, const Block& block, int64_t panel, int64_t step) {
+  if (!block.by_panel) return WeightAt(product, panel + 1, block.slice, block.k_begin, step);
+  const bool is_last = block.slice + 1 == product.num_slices;
+  return is_last ? WeightAt(product, panel + 1, 0, 0, step)
+                 : WeightAt(product, panel, block.slice + 1, block.k_end, step);
+}
 
 // One panel over the block's range of K: every tile of rows.
 void MultiplyPanel(const Product& product, const Block& block, int64_t panel) {
@@ -240,7 +204,7 @@ void MultiplyPanel(const Product& product, const Block& block, int64_t panel) {
   const int joins = JoinsAfter(block.slice);
   alignas(64) float widened[kWidenedInputs * kPanelColumns];
   Tile tile{};
-  int64_t share = 0;  // of the next panel's block, which each tile fetches
+  int64_t share = 0;  // of the next block, which each tile fetches
   if (product.quantized != nullptr) {
     for (int64_t i = 0; count > 0 && i < block.num_cells; ++i) {
       const PackedCell& cell = block.cells[i];
@@ -250,8 +214,7 @@ void MultiplyPanel(const Product& product, const Block& block, int64_t panel) {
     tile.ahead = {tile.weight, 0};
   } else {
     tile.weight = WeightAt(product, panel, block.slice, block.k_begin, step);
-    tile.ahead = {WeightAt(product, panel + 1, block.slice, block.k_begin, step),
-                  step / block.num_tiles};
+    tile.ahead = {NextWeight(product, block, panel, step), step / block.num_tiles};
     share = count / block.num_tiles * step;
   }
   tile.count = count;
@@ -260,18 +223,63 @@ void MultiplyPanel(const Product& product, const Block& block, int64_t panel) {
   tile.start_stride = product.out_stride;
   tile.dest_stride = is_left ? kPanelColumns : product.out_stride;
   tile.num_joins = is_last ? joins : 0;
+  const int64_t subtrees_begin = block.by_panel ? 0 : (panel - block.panel_begin) * block.num_rows;
   for (int64_t t = 0; t < block.num_tiles; ++t) {
     const int64_t row = block.tile_begin[t];
     const int64_t rows = block.tile_begin[t + 1] - row;
     float* out = product.out + (block.row_begin + row) * product.out_stride + panel * kPanelColumns;
-    float* subtrees = block.subtrees + ((panel - block.panel_begin) * block.num_rows + row) *
-                                           kMaxSliceLevels * kPanelColumns;
+    float* subtrees = block.subtrees + (subtrees_begin + row) * kMaxSliceLevels * kPanelColumns;
     tile.x = block.packed_x + row * XWords(product, count);
     tile.start = is_first ? nullptr : out;
     tile.left = subtrees;
     tile.dest = is_left ? subtrees + joins * rows * kPanelColumns : out;
     kernels.packed[rows - 1](tile);
     tile.ahead.at += share;
+  }
+}
+
+// The inputs [k_begin, k_end) of all tiles of the block.
+void PackTiles(const Product& product, const Block& block, float* to) {
+  const int64_t count = block.k_end - block.k_begin;
+  for (int64_t t = 0; t < block.num_tiles; ++t) {
+    const int64_t row = block.tile_begin[t];
+    PackRows(product, block.row_begin + row, block.tile_begin[t + 1] - row, block.k_begin, count,
+             to + row * XWords(product, count));
+  }
+}
+
+// Whether all slices of a group's rows stay in L2 while its panels pass: they are packed once, and
+// the subtrees of one panel stay in L1.
+bool IsByPanel(const Product& product) {
+  if (product.num_slices == 1 || product.quantized != nullptr) return false;
+  int64_t words = 0;
+  for (int slice = 0; slice < product.num_slices; ++slice) {
+    const SliceBlocks blocks = BlocksOf(product, slice);
+    if (blocks.num_blocks > 1) return false;
+    words += XWords(product, blocks.inputs);
+  }
+  return words <= kPanelWords;
+}
+
+// The block's rows and panels over all of K, panel by panel.
+void MultiplyGroupByPanel(const Product& product, Block block, float* packed_x) {
+  int64_t words[kMaxSlices + 1] = {};  // of the block's rows before each slice
+  const auto enter = [&](int slice) {
+    block.slice = slice;
+    block.k_begin = product.k_borders[slice];
+    block.k_end = product.k_borders[slice + 1];
+    block.packed_x = packed_x + words[slice];
+  };
+  for (int slice = 0; slice < product.num_slices; ++slice) {
+    enter(slice);
+    PackTiles(product, block, packed_x + words[slice]);
+    words[slice + 1] = words[slice] + block.num_rows * XWords(product, block.k_end - block.k_begin);
+  }
+  for (int64_t panel = block.panel_begin; panel < block.panel_end; ++panel) {
+    for (int slice = 0; slice < product.num_slices; ++slice) {
+      enter(slice);
+      MultiplyPanel(product, block, panel);
+    }
   }
 }
 
@@ -292,12 +300,7 @@ void MultiplyGroup(const Product& product, Block block, float* packed_x) {
         block.k_begin = blocks.begin + BlockBegin(product, blocks, i);
         block.k_end = blocks.begin + BlockBegin(product, blocks, i + 1);
       }
-      const int64_t count = block.k_end - block.k_begin;
-      for (int64_t t = 0; t < block.num_tiles; ++t) {
-        const int64_t row = block.tile_begin[t];
-        PackRows(product, block.row_begin + row, block.tile_begin[t + 1] - row, block.k_begin,
-                 count, packed_x + row * XWords(product, count));
-      }
+      PackTiles(product, block, packed_x);
       for (int64_t panel = block.panel_begin; panel < block.panel_end; ++panel) {
         MultiplyPanel(product, block, panel);
       }
@@ -352,9 +355,12 @@ void MultiplyMany(const Product& product, const ProductPart& part) {
   const int64_t rows = part.row_end - part.row_begin;
   const int64_t panels = part.panel_end - part.panel_begin;
   const int64_t num_groups = CeilDiv(rows, kGroupRows);
-  // One slice leaves no unfinished subtrees behind.
-  const int64_t chunk_panels = product.num_slices == 1 ? panels : kChunkPanels;
   Block block{};
+  block.by_panel = IsByPanel(product);
+  // One slice leaves no unfinished subtrees behind.
+  const bool is_whole = product.num_slices == 1 || block.by_panel;
+  const int64_t chunk_panels = is_whole ? panels : kChunkPanels;
+  const auto multiply = block.by_panel ? &MultiplyGroupByPanel : &MultiplyGroup;
   for (int64_t group = 0; group < num_groups; ++group) {
     block.row_begin = part.row_begin + PartBegin(rows, group, num_groups);
     block.num_rows = part.row_begin + PartBegin(rows, group + 1, num_groups) - block.row_begin;
@@ -362,11 +368,11 @@ void MultiplyMany(const Product& product, const ProductPart& part) {
     for (int64_t t = 0; t <= block.num_tiles; ++t) {
       block.tile_begin[t] = PartBegin(block.num_rows, t, block.num_tiles);
     }
-    block.subtrees = part.scratch + block.num_rows * kBlockInputs;
+    block.subtrees = part.scratch + block.num_rows * (block.by_panel ? kPanelWords : kBlockInputs);
     for (int64_t panel = 0; panel < panels; panel += chunk_panels) {
       block.panel_begin = part.panel_begin + panel;
       block.panel_end = part.panel_begin + Smaller(panel + chunk_panels, panels);
-      MultiplyGroup(product, block, part.scratch);
+      multiply(product, block, part.scratch);
     }
   }
 }
