@@ -103,11 +103,7 @@ absl::Status EngineCall::OverLocked() const {
 absl::Status EngineCall::Submit(Build build) {
   BH_ASSIGN_OR_RETURN(const std::shared_ptr<const ServingParts> parts,
                       core_->state.ForNewRequest());
-  RequestRules rules = parts->rules;
-  rules.started_max_model_len = rules.max_model_len;
-  const SchedulerLimits limits = parts->control->Limits();
-  rules.max_model_len = limits.max_model_len;
-  rules.num_speculative_tokens = limits.drafts.num_speculative_tokens;
+  const RequestRules rules = RulesNow(*parts);
   {
     const absl::MutexLock lock(&mutex_);
     BH_RETURN_IF_ERROR(OverLocked());  // the client may be gone already
