@@ -177,11 +177,7 @@ void EngineCall::CancelInEngine(absl::Status why) {
   inbox->Cancel(request_id, std::move(why), this);
 }
 
-void EngineCall::OnCancelled(bool deadline_passed) {
-  absl::Status why = deadline_passed ? absl::DeadlineExceededError("the call's deadline has passed")
-                                     : absl::CancelledError("cancelled by the client");
-  Cancel(WithReason(std::move(why), deadline_passed ? reason::kDeadline : reason::kCancelled));
-}
+void EngineCall::OnCancelled(bool deadline_passed) { Cancel(ClientGone(deadline_passed)); }
 
 void EngineCall::Cancel(absl::Status why) {
   {
