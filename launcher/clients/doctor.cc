@@ -57,7 +57,7 @@ absl::StatusOr<ServerSnapshot> TakeSnapshot(const std::string& target, Control* 
   BH_RETURN_IF_ERROR(Ask(target, control, &Control::SetLimits, &limits));
   seen.now = limits.now();
   seen.sealed = limits.sealed();
-  if (static_cast<int>(seen.ranks.binding_rank()) < seen.ranks.ranks_size()) return seen;
+  if (int64_t{seen.ranks.binding_rank()} < seen.ranks.ranks_size()) return seen;
   return WithExitCode(absl::DataLossError("the server's rank table lacks its binding rank"),
                       ExitCode::kClientError);
 }
