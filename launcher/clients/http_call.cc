@@ -30,7 +30,7 @@ namespace ssl = boost::asio::ssl;
 using boost::asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
-constexpr std::chrono::seconds kConnectLimit(5);
+constexpr std::chrono::seconds kHttpConnectLimit(5);
 constexpr uint32_t kMaxHeadBytes = 16 << 10;
 // Of a refusal: its JSON is a few lines.
 constexpr size_t kMaxRefusalBytes = 64 << 10;
@@ -80,7 +80,7 @@ class HttpCall::Connection {
     tcp::resolver resolver(io_);
     const auto found = resolver.resolve(host, target.address.substr(colon + 1), error);
     if (error) return NoServer(target.address);
-    stream_.expires_after(kConnectLimit);
+    stream_.expires_after(kHttpConnectLimit);
     stream_.async_connect(found, [&](const ErrorCode& e, const tcp::endpoint&) { error = e; });
     io_.run();
     if (error) return NoServer(target.address);
