@@ -34,7 +34,7 @@ std::pair<Message*, const FieldDescriptor*> FieldOf(const std::string& key,
   };
   if (key == "prompt") return field(request, "text");
   if (key == "prompt_token_ids") return field(request->mutable_token_ids(), "ids");
-  if (key == "text") return {};  // of the output: whether there is one
+  if (key == "text" || key == "embedding") return {};  // of the output: a result is its text
   for (Message* part :
        std::initializer_list<Message*>{request, request->mutable_sampling(),
                                        request->mutable_stopping(), request->mutable_output()}) {

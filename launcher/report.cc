@@ -49,7 +49,7 @@ absl::StatusOr<v1::Report> ReadReportFile(const std::string& path) {
   const auto object = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
   v1::Report report;
   std::string wrong = object.is_object() ? JsonToMessage(object, &report) : "the JSON object";
-  if (wrong.empty() && static_cast<int>(report.binding().rank()) >= report.ranks_size()) {
+  if (wrong.empty() && int64_t{report.binding().rank()} >= report.ranks_size()) {
     wrong = "binding.rank";
   }
   if (wrong.empty() && !report.fits() && !report.has_short_()) wrong = "short";

@@ -99,12 +99,6 @@ void KvBlockPool::TakeCached(BlockId block) {
   BH_CHECK(num_reserved_out_ <= num_reserved_);
 }
 
-CachedPrefix KvBlockPool::FindPrefix(const SequenceKey& key) const {
-  CachedPrefix prefix;
-  UpdatePrefix(key, prefix);
-  return prefix;
-}
-
 void KvBlockPool::UpdatePrefix(const SequenceKey& key, CachedPrefix& prefix) const {
   if (cache_ == nullptr) return;
   if (prefix.num_evictions != num_evictions_) prefix.blocks.clear();

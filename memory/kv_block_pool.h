@@ -43,10 +43,8 @@ class KvBlockPool {
   // Releases all of `blocks`, last first, and clears the list. Releasing a free block is a bug.
   void Return(std::vector<BlockId>& blocks);
 
-  // The longest cached run of full blocks at the start of the sequence.
-  CachedPrefix FindPrefix(const SequenceKey& key) const;
-  // Updates a prefix of the same sequence. If nothing was evicted since, only the blocks after it
-  // are looked up.
+  // The longest cached run of full blocks at the start of the sequence. `prefix`: what an earlier
+  // call found, or none. If nothing was evicted since, only the blocks after it are looked up.
   void UpdatePrefix(const SequenceKey& key, CachedPrefix& prefix) const;
   // Its first `count` blocks.
   CachedPrefix FirstBlocks(const CachedPrefix& prefix, int64_t count) const;

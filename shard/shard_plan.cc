@@ -281,12 +281,6 @@ ShardPlan ShardPlan::OfLayers(Range layers) const {
   return stage;
 }
 
-bool ShardPlan::replicates_kv_heads() const {
-  int64_t held = 0;
-  for (const RankShard& shard : ranks_) held += shard.kv_heads.size();
-  return held > config().num_key_value_heads;
-}
-
 std::vector<int64_t> ShardPlan::vocab_cols() const {
   std::vector<int64_t> cols;
   for (const RankShard& shard : ranks_) cols.push_back(shard.vocab.size());

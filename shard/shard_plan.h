@@ -88,9 +88,6 @@ class ShardPlan {
   const ModelConfig& config() const { return *ranks_.front().model; }
   int size() const { return static_cast<int>(ranks_.size()); }
   const RankShard& rank(int rank) const { return ranks_[rank]; }
-  // More ranks than KV groups: some KV heads live on several ranks, and more ranks shrink the cache
-  // no more.
-  bool replicates_kv_heads() const;
   std::vector<int64_t> vocab_cols() const;  // [size] logits columns of each rank
 
  private:

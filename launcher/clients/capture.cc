@@ -1,31 +1,17 @@
 #include "launcher/clients/capture.h"
 
-#include <google/protobuf/util/json_util.h>
-
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "base/message_json.h"
 #include "base/status.h"
+#include "base/whole_file.h"
 #include "launcher/version.h"
 
 namespace bulkhead {
-namespace {
-
-std::string JsonOf(const google::protobuf::Message& message) {
-  google::protobuf::util::JsonPrintOptions options;
-  options.add_whitespace = true;
-  options.always_print_primitive_fields = true;
-  options.preserve_proto_field_names = true;
-  std::string text;
-  if (!google::protobuf::util::MessageToJsonString(message, &text, options).ok()) return "";
-  return text;
-}
-
-}  // namespace
 
 absl::StatusOr<std::vector<std::string>> WriteCapture(const std::string& dir,
                                                       const std::string& target,
@@ -45,27 +31,17 @@ absl::StatusOr<std::vector<std::string>> WriteCapture(const std::string& dir,
   model.clear_config_json();
   const std::vector<std::pair<const char*, std::string>> files = {
       {"summary.txt", absl::StrCat("bulkhead ", Version(), " doctor of ", target, "\n\n", summary)},
-      {"ledger.json", JsonOf(seen.ranks)},
-      {"limits.json", JsonOf(limits)},
-      {"counters.json", JsonOf(seen.load)},
-      {"server.json", JsonOf(seen.server)},
-      {"model.json", JsonOf(model)},
+      {"ledger.json", MessageToJsonText(seen.ranks)},
+      {"limits.json", MessageToJsonText(limits)},
+      {"counters.json", MessageToJsonText(seen.load)},
+      {"server.json", MessageToJsonText(seen.server)},
+      {"model.json", MessageToJsonText(model)},
       {"config.json", seen.model.config_json()},
   };
   std::vector<std::string> paths;
   for (const auto& [name, text] : files) {
     const std::string path = absl::StrCat(dir, "/", name);
-    std::ofstream file(path, std::ios::binary);
-    if (!file.is_open()) {
-      return WithExitCode(absl::PermissionDeniedError(absl::StrCat("cannot write ", path)),
-                          ExitCode::kUsage);
-    }
-    file << text;
-    file.close();
-    if (!file) {  // for example, a full disk
-      return WithExitCode(absl::DataLossError(absl::StrCat("writing ", path, " failed")),
-                          ExitCode::kClientError);
-    }
+    BH_RETURN_IF_ERROR(WriteWholeFile("--capture", path, text));
     paths.push_back(path);
   }
   return paths;

@@ -9,8 +9,8 @@
 
 namespace bulkhead {
 
-// Creates `dir` if necessary. ALREADY_EXISTS if it is not empty, PERMISSION_DENIED if it is not
-// writable, with exit code 2. Returns the paths of the files.
+// Creates `dir` if necessary. ALREADY_EXISTS if it is not empty, CannotWrite if it is not writable,
+// with exit code 2. Returns the paths of the files.
 absl::StatusOr<std::vector<std::string>> WriteCapture(const std::string& dir,
                                                       const std::string& target,
                                                       const ServerSnapshot& seen,

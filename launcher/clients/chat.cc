@@ -259,7 +259,6 @@ absl::Status RunChat(const ChatOptions& options) {
   const absl::Status status =
       interactive ? ChatInTerminal(&chat, options.http) : AnswerStandardInput(&chat);
   if (ended_by != 0) return WithExitCode(status, static_cast<ExitCode>(128 + ended_by));
-  if (status.ok() || status.GetPayload("x").has_value()) return status;
   return ExitCodeOf(status) == ExitCode::kBug ? WithExitCode(status, ExitCode::kClientError)
                                               : status;
 }

@@ -10,9 +10,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "base/exit_code.h"
 #include "base/status.h"
 #include "google/rpc/error_details.pb.h"
 #include "launcher/clients/client_credentials.h"
@@ -115,7 +114,15 @@ absl::Status StatusOf(const grpc::Status& status, const std::string& target) {
   if (code == absl::StatusCode::kUnauthenticated) {
     absl::StrAppend(&message, "; give the key with --api-key-file FILE or BULKHEAD_API_KEY");
   }
-  if (!status.error_details().empty()) return absl::Status(code, message);
+  if (!status.error_details().empty()) {
+    absl::Status refusal(code, message);
+    google::rpc::Status details;
+    if (!details.ParseFromString(status.error_details())) return refusal;
+    for (const auto& one : details.details()) {
+      refusal.SetPayload(one.type_url(), absl::Cord(one.value()));
+    }
+    return refusal;
+  }
   if (code == absl::StatusCode::kUnavailable) {
     message = absl::StrCat("the server at ", target, " can no longer be reached", of_grpc,
                            "; its last line says why it ended");
@@ -128,21 +135,10 @@ absl::Status StatusOf(const grpc::Status& status, const std::string& target) {
   return absl::Status(code, message);
 }
 
-std::optional<absl::Duration> RetryDelayOf(const grpc::Status& status) {
-  google::rpc::Status details;
-  if (!details.ParseFromString(status.error_details())) return std::nullopt;
-  bool is_bound = status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED;
-  std::optional<absl::Duration> delay;
-  for (const auto& any : details.details()) {
-    google::rpc::ErrorInfo error;
-    google::rpc::RetryInfo info;
-    if (any.UnpackTo(&error)) is_bound |= error.reason() == reason::kTooManyCalls;
-    if (any.UnpackTo(&info)) {
-      delay = absl::Seconds(info.retry_delay().seconds()) +
-              absl::Nanoseconds(info.retry_delay().nanos());
-    }
-  }
-  return is_bound ? delay : std::nullopt;
+std::optional<absl::Duration> RetryDelayOf(const absl::Status& status) {
+  const bool is_bound =
+      absl::IsResourceExhausted(status) || ReasonOf(status) == reason::kTooManyCalls;
+  return is_bound ? RetryAfter(status) : std::nullopt;
 }
 
 void CallsInFlight::Add(grpc::ClientContext* context) {

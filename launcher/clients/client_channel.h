@@ -10,11 +10,16 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/exit_code.h"
 #include "grpcpp/grpcpp.h"
 #include "launcher/flags/security_options.h"
 
 namespace bulkhead {
+
+inline constexpr absl::Duration kConnectLimit = absl::Seconds(5);
+inline constexpr absl::Duration kCallLimit = absl::Seconds(10);
 
 // A connected channel. UNAVAILABLE naming `target`, with exit code 1, when connecting fails or
 // after `limit`; INVALID_ARGUMENT with exit code 2 for a file that cannot be used. Every call
@@ -25,12 +30,24 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& target
                                                        absl::Duration limit, int connection = 0);
 
 // The status of a call to `target`. gRPC's own errors ("Socket closed") are extended by the target
-// and what to do; a server's refusal, which has details, is passed on unchanged.
+// and what to do; a server's refusal, which has details, is passed on with them as payloads
+// (runtime/engine/refusal.h).
 absl::Status StatusOf(const grpc::Status& status, const std::string& target);
+
+// A call with one answer, within kCallLimit. Errors are StatusOf's, with exit code 1.
+template <typename Stub, typename Request, typename Response>
+absl::Status Ask(const std::string& target, Stub* stub,
+                 grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                 const Request& request, Response* response) {
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + kCallLimit));
+  return WithExitCode(StatusOf((stub->*method)(&context, request, response), target),
+                      ExitCode::kClientError);
+}
 
 // After what time a refused call may be sent to the same server again: where a bound of the server
 // was reached. A server that starts, drains or is lost gives a delay, too, and is not waited for.
-std::optional<absl::Duration> RetryDelayOf(const grpc::Status& status);
+std::optional<absl::Duration> RetryDelayOf(const absl::Status& status);
 
 // The calls in flight, so that a signal can cancel all of them. Thread-safe.
 class CallsInFlight {

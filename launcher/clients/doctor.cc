@@ -31,33 +31,19 @@
 namespace bulkhead {
 namespace {
 
-constexpr absl::Duration kConnectLimit = absl::Seconds(5);
-constexpr absl::Duration kCallLimit = absl::Seconds(10);
-
 using Control = v1::Control::Stub;
-
-template <typename Request, typename Response>
-absl::Status Ask(const std::string& target, Control* control,
-                 grpc::Status (Control::*method)(grpc::ClientContext*, const Request&, Response*),
-                 Response* response) {
-  grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + kCallLimit));
-  const grpc::Status status = (control->*method)(&context, Request(), response);
-  return status.ok() ? absl::OkStatus()
-                     : WithExitCode(StatusOf(status, target), ExitCode::kClientError);
-}
 
 absl::StatusOr<ServerSnapshot> TakeSnapshot(const std::string& target, Control* control) {
   ServerSnapshot seen;
-  BH_RETURN_IF_ERROR(Ask(target, control, &Control::GetServerInfo, &seen.server));
-  BH_RETURN_IF_ERROR(Ask(target, control, &Control::GetModelInfo, &seen.model));
-  BH_RETURN_IF_ERROR(Ask(target, control, &Control::GetRankTable, &seen.ranks));
-  BH_RETURN_IF_ERROR(Ask(target, control, &Control::GetLoad, &seen.load));
+  BH_RETURN_IF_ERROR(Ask(target, control, &Control::GetServerInfo, {}, &seen.server));
+  BH_RETURN_IF_ERROR(Ask(target, control, &Control::GetModelInfo, {}, &seen.model));
+  BH_RETURN_IF_ERROR(Ask(target, control, &Control::GetRankTable, {}, &seen.ranks));
+  BH_RETURN_IF_ERROR(Ask(target, control, &Control::GetLoad, {}, &seen.load));
   v1::SetLimitsResponse limits;  // requested without a change
-  BH_RETURN_IF_ERROR(Ask(target, control, &Control::SetLimits, &limits));
+  BH_RETURN_IF_ERROR(Ask(target, control, &Control::SetLimits, {}, &limits));
   seen.now = limits.now();
   seen.sealed = limits.sealed();
-  if (static_cast<int>(seen.ranks.binding_rank()) < seen.ranks.ranks_size()) return seen;
+  if (int64_t{seen.ranks.binding_rank()} < seen.ranks.ranks_size()) return seen;
   return WithExitCode(absl::DataLossError("the server's rank table lacks its binding rank"),
                       ExitCode::kClientError);
 }
@@ -153,7 +139,7 @@ absl::Status Watch(const DoctorOptions& options, Control* control, const ServerS
   absl::Time last = begin;
   while (!calls.SleepUnlessCancelled(*options.watch)) {
     v1::LoadInfo load;
-    BH_RETURN_IF_ERROR(Ask(options.target, control, &Control::GetLoad, &load));
+    BH_RETURN_IF_ERROR(Ask(options.target, control, &Control::GetLoad, {}, &load));
     const absl::Time now = absl::Now();
     const double traffic = load.num_requests_running() + load.num_requests_waiting();
     kv.push_back({static_cast<double>(load.num_kv_blocks_used()), traffic});

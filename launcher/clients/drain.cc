@@ -21,9 +21,7 @@
 namespace bulkhead {
 namespace {
 
-constexpr absl::Duration kConnectLimit = absl::Seconds(5);
 constexpr absl::Duration kPollInterval = absl::Milliseconds(100);
-constexpr absl::Duration kCallLimit = absl::Seconds(10);
 
 // Of requests that have ended: what the server waits for when none is left.
 uint32_t NumUnread(const v1::LoadInfo& load) {
@@ -56,11 +54,10 @@ v1::DrainRequest RequestOf(const DrainOptions& options, bool wait) {
   return request;
 }
 
-absl::Status NotBegun(const DrainOptions& options, const grpc::Status& status) {
+absl::Status NotBegun(const DrainOptions& options, const absl::Status& why) {
   return WithExitCode(
-      absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                   absl::StrCat("the server at ", options.target, " did not begin to drain: ",
-                                StatusOf(status, options.target).message())),
+      absl::Status(why.code(), absl::StrCat("the server at ", options.target,
+                                            " did not begin to drain: ", why.message())),
       ExitCode::kClientError);
 }
 
@@ -69,10 +66,11 @@ class DrainInBackground {
  public:
   DrainInBackground(v1::Control::Stub* control, const DrainOptions& options, bool wait)
       : request_(RequestOf(options, wait)) {
-    control->async()->Drain(&context_, &request_, &response_, [this](const grpc::Status& status) {
-      status_ = status;
-      answered_.Notify();
-    });
+    control->async()->Drain(&context_, &request_, &response_,
+                            [this, &options](const grpc::Status& status) {
+                              status_ = StatusOf(status, options.target);
+                              answered_.Notify();
+                            });
   }
   ~DrainInBackground() {
     context_.TryCancel();
@@ -83,14 +81,14 @@ class DrainInBackground {
     return answered_.WaitForNotificationWithTimeout(timeout);
   }
   // Once it is answered.
-  const grpc::Status& status() const { return status_; }
+  const absl::Status& status() const { return status_; }
   const v1::DrainResponse& response() const { return response_; }
 
  private:
   grpc::ClientContext context_;
   const v1::DrainRequest request_;
   v1::DrainResponse response_;
-  grpc::Status status_;
+  absl::Status status_;
   absl::Notification answered_;
 };
 
@@ -117,8 +115,8 @@ absl::Status PrintEnd(const DrainInBackground& drain, const DrainOptions& option
       absl::StrCat(running, " running and ", waiting, " waiting were left when it last answered");
   if (running + waiting > 0 && drain.IsAnswered() && !drain.status().ok()) {
     return WithExitCode(absl::UnavailableError(absl::StrCat(
-                            "the server at ", options.target, " did not end in order: ",
-                            StatusOf(drain.status(), options.target).message(), " (", left, ")")),
+                            "the server at ", options.target,
+                            " did not end in order: ", drain.status().message(), " (", left, ")")),
                         ExitCode::kClientError);
   }
   if (running + waiting > 0) std::printf("%s; its log may say why\n", left.c_str());
@@ -177,7 +175,7 @@ absl::Status DrainUntilGone(v1::Control::Stub* control, const DrainOptions& opti
   while (true) {
     if (drain->IsAnswered() && !drain->status().ok()) {
       // The control port does not wait.
-      if (drain->waits() && drain->status().error_code() == grpc::StatusCode::INVALID_ARGUMENT) {
+      if (drain->waits() && absl::IsInvalidArgument(drain->status())) {
         drain.emplace(control, options, false);
         counts = false;
       } else if (!last.has_value()) {
@@ -185,11 +183,10 @@ absl::Status DrainUntilGone(v1::Control::Stub* control, const DrainOptions& opti
       }
     }
     const bool answered = drain->IsAnswered();
-    grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + kCallLimit));
     v1::LoadInfo load;
-    const grpc::Status status = control->GetLoad(&context, v1::GetLoadRequest(), &load);
-    const bool is_silent = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
+    const absl::Status status =
+        Ask(options.target, control, &v1::Control::Stub::GetLoad, {}, &load);
+    const bool is_silent = absl::IsDeadlineExceeded(status);
     if (!status.ok() && !is_silent) return PrintEnd(*drain, options, last, counts);
     const bool has_requests = load.num_requests_running() + load.num_requests_waiting() > 0;
     counts &= !has_requests || !answered;  // an older server, which knows no `wait`
@@ -221,10 +218,9 @@ absl::Status RunDrain(const DrainOptions& options) {
     std::printf("the server at %s has ended\n", options.target.c_str());
     return FlushStandardOutput();
   }
-  grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + kCallLimit));
   v1::DrainResponse response;
-  const grpc::Status status = control->Drain(&context, RequestOf(options, false), &response);
+  const absl::Status status = Ask(options.target, control.get(), &v1::Control::Stub::Drain,
+                                  RequestOf(options, false), &response);
   if (!status.ok()) return NotBegun(options, status);
   PrintCounts(Counts(response.num_requests_running(), response.num_requests_waiting(), 0));
   return FlushStandardOutput();

@@ -22,7 +22,6 @@
 namespace bulkhead {
 namespace {
 
-constexpr absl::Duration kConnectLimit = absl::Seconds(5);
 constexpr size_t kHeaderBytes = 72;
 
 absl::StatusOr<std::string> ReadPrompt() {

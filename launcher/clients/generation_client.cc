@@ -119,7 +119,7 @@ GenerationResult GenerationClient::Run(int64_t index, const v1::GenerateRequest&
       events.Read(event);
     });
     result.status = status.ok() ? events.End() : StatusOf(status, target_);
-    const std::optional<absl::Duration> hint = RetryDelayOf(status);
+    const std::optional<absl::Duration> hint = RetryDelayOf(result.status);
     if (!hint.has_value() || events.accepted()) return result;
     const absl::Duration delay = std::clamp(*hint, kShortestRetryDelay, kLongestRetryDelay);
     if (absl::Now() + delay > deadline) return result;

@@ -5,7 +5,9 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <atomic>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -30,7 +32,7 @@ namespace ssl = boost::asio::ssl;
 using boost::asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
-constexpr std::chrono::seconds kConnectLimit(5);
+constexpr std::chrono::seconds kHttpConnectLimit(5);
 constexpr uint32_t kMaxHeadBytes = 16 << 10;
 // Of a refusal: its JSON is a few lines.
 constexpr size_t kMaxRefusalBytes = 64 << 10;
@@ -70,35 +72,49 @@ absl::Status Broken(const std::string& address, const ErrorCode& error) {
 
 class HttpCall::Connection {
  public:
+  // Within kHttpConnectLimit, or until Stop.
   absl::Status Open(const HttpTarget& target) {
     const size_t colon = target.address.rfind(':');
     std::string host = target.address.substr(0, colon);
     if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
     const bool is_tls = !target.ssl_ca_certs.empty();
     if (is_tls) BH_RETURN_IF_ERROR(ReadFiles(target));
-    ErrorCode error;
-    tcp::resolver resolver(io_);
-    const auto found = resolver.resolve(host, target.address.substr(colon + 1), error);
-    if (error) return NoServer(target.address);
-    stream_.expires_after(kConnectLimit);
-    stream_.async_connect(found, [&](const ErrorCode& e, const tcp::endpoint&) { error = e; });
-    io_.run();
-    if (error) return NoServer(target.address);
-    ProbeWhenIdle();
-    if (is_tls) {
+    ErrorCode error = boost::asio::error::timed_out;  // unless there is another end
+    const auto shake_hands = [&] {
+      ErrorCode unset;
       tls_.emplace(stream_, context_);
       SSL_set_tlsext_host_name(tls_->native_handle(), host.c_str());
-      tls_->set_verify_callback(ssl::host_name_verification(host), error);
+      tls_->set_verify_callback(ssl::host_name_verification(host), unset);
       tls_->async_handshake(ssl::stream_base::client, [&](const ErrorCode& e) { error = e; });
-      io_.restart();
-      io_.run();
-      if (error) return NoTls(target.address, error);
-    }
-    stream_.expires_never();
+    };
+    const auto connect = [&](const tcp::resolver::results_type& found) {
+      stream_.async_connect(found, [&](const ErrorCode& refused, const tcp::endpoint&) {
+        if (!refused && is_tls) return shake_hands();
+        error = refused;
+      });
+    };
+    looks_up_ = true;
+    resolver_.async_resolve(host, target.address.substr(colon + 1),
+                            [&](const ErrorCode& unknown, const auto& found) {
+                              looks_up_ = false;
+                              if (!unknown) return connect(found);
+                              error = unknown;
+                            });
+    io_.run_for(kHttpConnectLimit);
+    if (error) return tls_.has_value() ? NoTls(target.address, error) : NoServer(target.address);
+    fd_ = stream_.socket().native_handle();
+    ProbeWhenIdle();
     return absl::OkStatus();
   }
 
-  int fd() { return stream_.socket().native_handle(); }
+  // The lookup of a name goes on: nothing ends it, and the destructor waits for it.
+  bool looks_up() const { return looks_up_; }
+
+  // Any thread.
+  void Stop() {
+    io_.stop();
+    if (fd_ >= 0) shutdown(fd_, SHUT_RDWR);
+  }
 
   // What `work` makes of the stream, plain or not.
   template <typename Work>
@@ -126,16 +142,19 @@ class HttpCall::Connection {
 
   void ProbeWhenIdle() {
     const int on = 1;
-    setsockopt(fd(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-    setsockopt(fd(), IPPROTO_TCP, TCP_KEEPIDLE, &kProbeAfterSeconds, sizeof(int));
-    setsockopt(fd(), IPPROTO_TCP, TCP_KEEPINTVL, &kProbeEverySeconds, sizeof(int));
-    setsockopt(fd(), IPPROTO_TCP, TCP_KEEPCNT, &kNumProbes, sizeof(int));
+    setsockopt(fd_, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    setsockopt(fd_, IPPROTO_TCP, TCP_KEEPIDLE, &kProbeAfterSeconds, sizeof(int));
+    setsockopt(fd_, IPPROTO_TCP, TCP_KEEPINTVL, &kProbeEverySeconds, sizeof(int));
+    setsockopt(fd_, IPPROTO_TCP, TCP_KEEPCNT, &kNumProbes, sizeof(int));
   }
 
   boost::asio::io_context io_;
+  tcp::resolver resolver_{io_};
   ssl::context context_{ssl::context::tls_client};
   beast::tcp_stream stream_{io_};
   std::optional<ssl::stream<beast::tcp_stream&>> tls_;
+  bool looks_up_ = false;
+  std::atomic<int> fd_ = -1;  // once it is open
 };
 
 HttpCall::HttpCall(HttpTarget target) : target_(std::move(target)) {}
@@ -144,7 +163,7 @@ HttpCall::~HttpCall() = default;
 void HttpCall::Cancel() {
   const absl::MutexLock lock(&mutex_);
   cancelled_ = true;
-  if (fd_ >= 0) shutdown(fd_, SHUT_RDWR);
+  if (connection_ != nullptr) connection_->Stop();
 }
 
 bool HttpCall::cancelled() const {
@@ -152,20 +171,20 @@ bool HttpCall::cancelled() const {
   return cancelled_;
 }
 
-bool HttpCall::SetSocket(int fd) {
+bool HttpCall::SetConnection(Connection* connection) {
   const absl::MutexLock lock(&mutex_);
-  fd_ = fd;
+  connection_ = connection;
   return !cancelled_;
 }
 
 absl::Status HttpCall::Send(const std::string& path, const std::string& body,
                             const OnBody& on_body) {
-  Connection connection;
-  absl::Status status = connection.Open(target_);
-  if (status.ok() && SetSocket(connection.fd())) {
-    status = Exchange(connection, path, body, on_body);
-  }
-  SetSocket(-1);
+  auto connection = std::make_unique<Connection>();
+  absl::Status status;
+  if (SetConnection(connection.get())) status = connection->Open(target_);
+  if (status.ok() && !cancelled()) status = Exchange(*connection, path, body, on_body);
+  SetConnection(nullptr);
+  if (connection->looks_up()) static_cast<void>(connection.release());
   return cancelled() ? absl::CancelledError("stopped") : status;
 }
 

@@ -45,13 +45,13 @@ class HttpCall {
   absl::Status Exchange(Connection& connection, const std::string& path, const std::string& body,
                         const OnBody& on_body);
   bool cancelled() const;
-  // The socket that Cancel shuts down; -1: none. False after Cancel.
-  bool SetSocket(int fd);
+  // What Cancel stops; null: nothing. False after Cancel.
+  bool SetConnection(Connection* connection);
 
   const HttpTarget target_;
   mutable absl::Mutex mutex_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
-  int fd_ ABSL_GUARDED_BY(mutex_) = -1;
+  Connection* connection_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };
 
 // The error of a refused request; `body` is what came with it.

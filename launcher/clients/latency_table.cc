@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "base/bytes.h"
 #include "launcher/text_table.h"
+#include "runtime/engine/fixed_histogram.h"
 
 namespace bulkhead {
 namespace {
@@ -26,19 +27,6 @@ uint64_t CountOf(const v1::Histogram& histogram) {
   uint64_t count = 0;
   for (const uint64_t each : histogram.counts()) count += each;
   return count;
-}
-
-double QuantileOf(const v1::Histogram& histogram, double q) {
-  const double rank = q * static_cast<double>(CountOf(histogram));
-  double below = 0;
-  for (int i = 0; i < histogram.bounds_size(); ++i) {
-    const auto count = static_cast<double>(histogram.counts(i));
-    const double high = histogram.bounds(i);
-    const double low = i == 0 ? high : histogram.bounds(i - 1);
-    if (count > 0 && below + count >= rank) return low + (high - low) * (rank - below) / count;
-    below += count;
-  }
-  return histogram.bounds(histogram.bounds_size() - 1);
 }
 
 std::string LatencyTable(const v1::RequestHistograms& histograms) {
@@ -68,10 +56,11 @@ std::string LatencyTable(const v1::RequestHistograms& histograms) {
       const uint64_t above = row.histogram.counts(row.histogram.bounds_size());
       const bool is_below = rank <= static_cast<double>(row.histogram.counts(0));
       const bool is_above = rank > static_cast<double>(count - above);
-      cells.back().push_back(absl::StrCat(is_below   ? "<= "
-                                          : is_above ? "> "
-                                                     : "",
-                                          row.text(QuantileOf(row.histogram, q))));
+      cells.back().push_back(
+          absl::StrCat(is_below   ? "<= "
+                       : is_above ? "> "
+                                  : "",
+                       row.text(QuantileOf(row.histogram.bounds(), row.histogram.counts(), q))));
     }
   }
   return cells.size() == 1 ? "" : TextTable(cells);

@@ -4,9 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "base/bytes.h"
-#include "base/exit_code.h"
 #include "base/status.h"
 #include "bulkhead/v1/generation.grpc.pb.h"
 #include "launcher/clients/client_channel.h"
@@ -14,12 +12,6 @@
 #include "launcher/text_table.h"
 
 namespace bulkhead {
-namespace {
-
-constexpr absl::Duration kConnectLimit = absl::Seconds(5);
-constexpr absl::Duration kCallLimit = absl::Seconds(10);
-
-}  // namespace
 
 absl::Status RunLimits(const LimitsOptions& options) {
   BH_ASSIGN_OR_RETURN(const auto channel,
@@ -32,11 +24,9 @@ absl::Status RunLimits(const LimitsOptions& options) {
   if (options.max_num_queued_reqs.has_value()) {
     request.set_max_num_queued_reqs(*options.max_num_queued_reqs);
   }
-  grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + kCallLimit));
   v1::SetLimitsResponse response;
-  const grpc::Status status = control->SetLimits(&context, request, &response);
-  if (!status.ok()) return WithExitCode(StatusOf(status, options.target), ExitCode::kClientError);
+  BH_RETURN_IF_ERROR(
+      Ask(options.target, control.get(), &v1::Control::Stub::SetLimits, request, &response));
   const auto row = [](const char* name, uint32_t before, uint32_t now, uint32_t sealed) {
     return std::vector<std::string>{name, FormatCount(before), FormatCount(now),
                                     FormatCount(sealed)};

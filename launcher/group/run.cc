@@ -16,8 +16,8 @@
 #include "base/status.h"
 #include "base/whole_file.h"
 #include "launcher/group/batch.h"
-#include "launcher/group/grammars.h"
 #include "launcher/group/logits_file.h"
+#include "launcher/group/request_rules.h"
 #include "launcher/prompts.h"
 #include "runtime/service/message_conversion.h"
 #include "runtime/service/prompt_logprobs.h"
@@ -118,15 +118,7 @@ class RunJob final : public BatchJob {
 
   absl::Status Prepare(const RankEngine& engine) override {
     BH_RETURN_IF_ERROR(CheckHasLmHead(engine.source));
-    const ParsedConfig& config = engine.source.config;
-    RequestRules rules;
-    rules.tokenizer = engine.tokenizer.get();
-    rules.served_model_names = {options_.engine.model};
-    rules.vocab_size = config.model.vocab_size;
-    rules.max_model_len = engine.limits.max_model_len;
-    rules.default_max_tokens = options_.engine.default_max_tokens;
-    rules.defaults = config.generation;
-    rules.grammars = GrammarsOf(engine);
+    const RequestRules rules = RequestRulesOf(engine, options_.engine);
     std::vector<LogitsFile::Tensor> tensors;
     prompt_logprobs_.resize(lines_.size());
     for (size_t i = 0; i < lines_.size(); ++i) {
@@ -144,8 +136,7 @@ class RunJob final : public BatchJob {
           {static_cast<int64_t>(i), static_cast<int64_t>(requests_[i]->prompt.size())});
     }
     if (!options_.logits.has_value()) return absl::OkStatus();
-    BH_ASSIGN_OR_RETURN(logits_,
-                        LogitsFile::Create(*options_.logits, tensors, config.model.vocab_size));
+    BH_ASSIGN_OR_RETURN(logits_, LogitsFile::Create(*options_.logits, tensors, rules.vocab_size));
     for (size_t t = 0; t < tensors.size(); ++t) {
       requests_[tensors[t].index]->prompt_logits = logits_->sink(t);
     }

@@ -12,10 +12,11 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "launcher/group/batch.h"
+#include "launcher/group/request_rules.h"
 #include "launcher/prompts.h"
 #include "nlohmann/json.hpp"
 #include "runtime/engine/prompt_score.h"
-#include "runtime/service/request_builder.h"
+#include "runtime/service/prompt_builder.h"
 
 namespace bulkhead {
 namespace {
@@ -73,13 +74,13 @@ class ScoreJob final : public BatchJob {
 
   absl::Status Prepare(const RankEngine& engine) override {
     BH_RETURN_IF_ERROR(CheckHasLmHead(engine.source));
-    const int vocab_size = engine.source.config.model.vocab_size;
+    const RequestRules rules = RequestRulesOf(engine, options_.engine);
     BH_LOG(kInfo) << absl::StrFormat("scoring: logits are computed in tiles of %d rows, %s each",
                                      kLogitTileRows,
-                                     FormatBytes(int64_t{kLogitTileRows} * vocab_size * 4));
+                                     FormatBytes(int64_t{kLogitTileRows} * rules.vocab_size * 4));
     totals_.lines.Expect(lines_.size());
     for (size_t i = 0; i < lines_.size(); ++i) {
-      absl::StatusOr<std::vector<TokenId>> tokens = TokensOf(lines_[i], engine);
+      absl::StatusOr<std::vector<TokenId>> tokens = TokensOf(lines_[i], rules);
       statuses_.push_back(tokens.status());
       scores_.push_back(std::make_shared<TextScore>(
           totals_, i, tokens.ok() ? *std::move(tokens) : std::vector<TokenId>()));
@@ -120,42 +121,11 @@ class ScoreJob final : public BatchJob {
  private:
   // It may have max_model_len tokens: no room for an answer is needed.
   static absl::StatusOr<std::vector<TokenId>> TokensOf(const PromptLine& line,
-                                                       const RankEngine& engine) {
+                                                       const RequestRules& rules) {
     BH_RETURN_IF_ERROR(line.request.status());
-    absl::StatusOr<std::vector<TokenId>> tokens = TokensOf(*line.request, engine);
+    absl::StatusOr<std::vector<TokenId>> tokens =
+        BuildPrompt(*line.request, rules, /*reserved_tokens=*/0);
     if (!tokens.ok()) tokens = AtLine(line.number, tokens.status());
-    return tokens;
-  }
-
-  static absl::StatusOr<std::vector<TokenId>> TokensOf(const v1::GenerateRequest& line,
-                                                       const RankEngine& engine) {
-    std::vector<TokenId> tokens;
-    if (line.has_text()) {
-      if (engine.tokenizer == nullptr) {
-        return absl::InvalidArgumentError("there is no tokenizer; give prompt_token_ids");
-      }
-      const bool special = !line.has_add_special_tokens() || line.add_special_tokens();
-      BH_ASSIGN_OR_RETURN(tokens, engine.tokenizer->Encode(line.text(), special));
-    } else {
-      BH_ASSIGN_OR_RETURN(
-          tokens, CheckedTokenIds(line.token_ids().ids(), engine.source.config.model.vocab_size,
-                                  "prompt_token_ids"));
-    }
-    if (tokens.empty()) return absl::InvalidArgumentError("the text has no tokens");
-    const ParsedConfig& config = engine.source.config;
-    if (static_cast<int64_t>(tokens.size()) > engine.limits.max_model_len) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          tokens.size(), " tokens are more than max_model_len ", engine.limits.max_model_len,
-          "; split the text, or give a larger "
-          "--max-model-len: the model takes up to ",
-          config.model.max_position_embeddings));
-    }
-    for (const TokenId id : tokens) {
-      if (id >= config.model.vocab_size) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("the tokenizer gave id ", id, ", which the model does not have"));
-      }
-    }
     return tokens;
   }
 

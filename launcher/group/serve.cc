@@ -20,11 +20,11 @@
 #include "comm/wait.h"
 #include "launcher/exit_status.h"
 #include "launcher/group/config_text.h"
-#include "launcher/group/grammars.h"
 #include "launcher/group/host_start.h"
 #include "launcher/group/load_histograms.h"
 #include "launcher/group/provenance.h"
 #include "launcher/group/rank_process.h"
+#include "launcher/group/request_rules.h"
 #include "launcher/group/security.h"
 #include "launcher/group/startup.h"
 #include "launcher/group/tokenizer_archive.h"
@@ -161,15 +161,8 @@ ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
   parts.inbox = &coordinator;
   parts.control = &control;
   parts.kv_events = std::move(kv_events);
-  parts.rules = {.tokenizer = engine.tokenizer.get(),
-                 .served_model_names = {name},
-                 .vocab_size = model.vocab_size,
-                 .max_model_len = limits.max_model_len,
-                 .default_max_tokens = options.engine.default_max_tokens,
-                 .has_priorities = options.engine.scheduling_policy == SchedulingPolicy::kPriority,
-                 .defaults = engine.source.config.generation,
-                 .embedding = engine.source.embedding,
-                 .grammars = GrammarsOf(engine)};
+  parts.rules = RequestRulesOf(engine, options.engine);
+  parts.rules.served_model_names = {name};
   v1::ServerInfo& server = parts.server_info;
   server.set_version(std::string(Version()));
   server.set_tensor_parallel_size(engine.topology.size);

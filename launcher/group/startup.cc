@@ -391,7 +391,6 @@ Coordinator::Options CoordinatorOptions(const RankEngine& engine, const Schedule
     if (engine.draft != nullptr) costs.sampling_ns += engine.draft->runner->sampling_ns();
     return costs;
   };
-  options.now_ns = [] { return static_cast<uint64_t>(MonotonicNanos()); };
   return options;
 }
 

@@ -51,7 +51,7 @@ absl::StatusOr<Step> Coordinator::NextStep() {
     }
     const uint64_t now = options_.now_ns();
     meter_.Busy(now, scheduler_.load());
-    if (scheduler_.commits_drafts()) answers_ns_ += now - std::exchange(step_begun_ns_, now);
+    if (scheduler_.commits_draft_step()) answers_ns_ += now - std::exchange(step_begun_ns_, now);
     return *std::move(step);
   }
 }
@@ -137,11 +137,11 @@ void Coordinator::Commit(StepResult result) {
   // drafts, has taken the host's time for its plan and for the answers before it, too.
   const uint64_t begun_ns = std::exchange(step_begun_ns_, options_.now_ns());
   uint64_t step_ns = step_begun_ns_ - begun_ns;
-  if (!scheduler_.commits_drafts()) step_ns += std::exchange(answers_ns_, 0);
+  if (!scheduler_.commits_draft_step()) step_ns += std::exchange(answers_ns_, 0);
   if (options_.limits.drafts.num_speculative_tokens > 0) {
     scheduler_.RecordStepTime(static_cast<double>(step_ns) * 1e-9);
   }
-  if (scheduler_.commits_drafts()) {
+  if (scheduler_.commits_draft_step()) {
     scheduler_.Commit(std::move(result));
     return;
   }

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 
 #include "absl/types/span.h"
 
@@ -28,7 +29,10 @@ class FixedHistogram {
   }
 
   absl::Span<const double> bounds() const { return bounds_; }
-  // Of bucket i alone, i <= bounds().size().
+  // Of each bucket alone: one more than bounds.
+  absl::Span<const uint64_t> counts() const {
+    return absl::MakeConstSpan(counts_).first(bounds_.size() + 1);
+  }
   uint64_t count(size_t i) const { return counts_[i]; }
   uint64_t count() const { return count_; }
   double sum() const { return sum_; }
@@ -39,5 +43,24 @@ class FixedHistogram {
   uint64_t count_ = 0;
   double sum_ = 0;
 };
+
+// The value that a share `q` in (0, 1] of all is not above, taken as evenly spread in each bucket
+// (histogram_quantile of Prometheus) but the first, which is wide: there it is the bucket's bound.
+// The last bound for what is above it. There is a bound, and a value.
+inline double QuantileOf(absl::Span<const double> bounds, absl::Span<const uint64_t> counts,
+                         double q) {
+  const double rank =
+      q * static_cast<double>(std::accumulate(counts.begin(), counts.end(), uint64_t{0}));
+  double below = 0, low = bounds[0];
+  for (size_t i = 0; i < bounds.size(); ++i) {
+    const auto count = static_cast<double>(counts[i]);
+    if (count > 0 && below + count >= rank) {
+      return low + (bounds[i] - low) * (rank - below) / count;
+    }
+    below += count;
+    low = bounds[i];
+  }
+  return low;
+}
 
 }  // namespace bulkhead

@@ -67,7 +67,7 @@ class StepLoop {
     if (in_flight() == 0) return Bug("a plan collects with no step in flight");
     absl::StatusOr<StepResult> result = runner_.Collect();
     ++collected_;
-    if (watch_ != nullptr) watch_->StepEnds(collected_);
+    if (watch_ != nullptr) watch_->StepEnds();
     if (!result.ok()) return result.status();
     if (coordinator_ != nullptr) coordinator_->Commit(*std::move(result));
     return absl::OkStatus();

@@ -16,7 +16,7 @@ class StepWatch {
  public:
   virtual ~StepWatch() = default;
   virtual void StepBegins(const internal::StepPlan& plan) = 0;
-  virtual void StepEnds(uint64_t seq) = 0;
+  virtual void StepEnds() = 0;
 };
 
 // Runs on the rank's main thread until a plan says stop (ok) or the group fails (on rank 0 every

@@ -142,10 +142,10 @@ Step Scheduler::PlanCollect() const {
 std::vector<Emission> Scheduler::Commit(StepResult result) {
   BH_CHECK(!in_flight_.empty());
   const std::vector<PlannedRow> rows = std::move(in_flight_.front().rows);
-  const bool drafts = in_flight_.front().drafts;
+  const bool by_draft_model = in_flight_.front().by_draft_model;
   in_flight_.pop_front();
   std::vector<Emission> emissions;
-  if (drafts) {
+  if (by_draft_model) {
     CommitDrafts(rows, std::move(result));
     return emissions;
   }
@@ -255,7 +255,7 @@ int64_t Scheduler::NumRunning() const {
 void Scheduler::Enqueue(Sequence& sequence) {
   sequence.state = SequenceState::kWaiting;
   sequence.planned_tokens = 0;
-  sequence.draft_tokens = 0;
+  sequence.draft_computed_tokens = 0;
   sequence.drafts.clear();
   sequence.blocks_sent = 0;
   sequence.blocks_cached = 0;
@@ -381,7 +381,7 @@ void Scheduler::CheckInvariants() const {
     BH_CHECK(sequence->pending_samples <= sequence->in_flight);
     BH_CHECK(sequence->planned_tokens <= sequence->known_tokens());
     const auto drafted = static_cast<int64_t>(sequence->drafts.size());
-    BH_CHECK(sequence->draft_tokens <= sequence->known_tokens() + drafted);
+    BH_CHECK(sequence->draft_computed_tokens <= sequence->known_tokens() + drafted);
   }
   BH_CHECK(coming == blocks_pending_release_);
   BH_CHECK(reserved == pool_.num_reserved() && pool_.num_available() >= 0);

@@ -178,7 +178,7 @@ class Scheduler {
   // Of the emissions of the last commit, as many tokens had no receiver: not generated.
   void DiscountEmissions(uint64_t tokens) { generation_tokens_total_ -= tokens; }
 
-  bool commits_drafts() const { return in_flight_.front().drafts; }  // of a draft model
+  bool commits_draft_step() const { return in_flight_.front().by_draft_model; }  // of a draft model
   int num_in_flight() const { return static_cast<int>(in_flight_.size()); }
   bool idle() const { return sequences_.empty(); }  // nothing is queued, running or in flight
   // First-time admissions of the last PlanStep.
@@ -209,7 +209,7 @@ class Scheduler {
     std::vector<PlannedRow> rows;
     bool must_be_committed = false;  // before the next one is planned
     int64_t decode_tokens = 0;       // all of its tokens, where it computes no prompts; else 0
-    bool drafts = false;             // by the draft model
+    bool by_draft_model = false;     // or its MTP layer
     bool follows = false;            // the MTP layer's, behind the model's: not paid for
   };
   struct PrefillBudget;

@@ -152,9 +152,9 @@ void Scheduler::CacheFullBlocks(Sequence& sequence, int64_t end) {
     if (block != std::exchange(sequence.blocks[i], block)) {
       sequence.blocks_sent = std::min(sequence.blocks_sent, i);
       if (!pool_.cache()->drafted(block)) {
-        sequence.draft_tokens = std::min(sequence.draft_tokens, i * block_tokens);
+        sequence.draft_computed_tokens = std::min(sequence.draft_computed_tokens, i * block_tokens);
       }
-    } else if ((i + 1) * block_tokens <= sequence.draft_tokens) {
+    } else if ((i + 1) * block_tokens <= sequence.draft_computed_tokens) {
       pool_.SetDrafted(block);
     }
     for (size_t group = 1; group <= sequence.windows.size(); ++group) {

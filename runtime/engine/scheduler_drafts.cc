@@ -43,11 +43,13 @@ void Scheduler::RecordStepTime(double seconds) {
   const PlannedStep& step = in_flight_.front();
   const double mean_s = decode_cost_.MeanSeconds();
   if (step.decode_tokens > 0) {
-    seconds = (step.drafts ? draft_cost_ : decode_cost_).Record(step.decode_tokens, seconds);
+    seconds =
+        (step.by_draft_model ? draft_cost_ : decode_cost_).Record(step.decode_tokens, seconds);
   }
-  if (!step.drafts) draft_trials_ = std::min(kMaxDraftTrials, draft_trials_ + kTrialsPerStep);
+  if (!step.by_draft_model)
+    draft_trials_ = std::min(kMaxDraftTrials, draft_trials_ + kTrialsPerStep);
   if (mean_s == 0 || step.follows) return;
-  draft_allowance_.Add(seconds / mean_s * (step.drafts ? -1 : DraftAllowance::kShare));
+  draft_allowance_.Add(seconds / mean_s * (step.by_draft_model ? -1 : DraftAllowance::kShare));
 }
 
 // After the commit of a step of `num_rows` sequences; `before`: draft_totals_.
@@ -79,7 +81,7 @@ int Scheduler::DraftLength(const Sequence& sequence) const {
   const int64_t to_come = sequence.max_total_tokens - known;
   most = std::min(most, to_come - 1);
   if (limits_.drafts.by_model()) {
-    const int64_t unseen = limits_.drafts.mtp ? 0 : known - sequence.draft_tokens;
+    const int64_t unseen = limits_.drafts.mtp ? 0 : known - sequence.draft_computed_tokens;
     if (unseen > kUnseenPerToken * to_come) return 0;
     most = std::min(most, limits_.drafts.draft_model_len + 1 - known);
   }
@@ -149,7 +151,7 @@ void Scheduler::BeginDraftRound() {
   std::array<int, kMaxDraftTokens> drafted = {};
   for (Sequence* sequence : running_) {
     SkipDraftedBlocks(*sequence);
-    const int64_t next = sequence->draft_tokens;
+    const int64_t next = sequence->draft_computed_tokens;
     const bool has_hidden =
         !limits_.drafts.mtp || (sequence->hidden_begin <= next && next < sequence->hidden_end);
     const bool drafts = ReadyToDecode(*sequence) && sequence->embeddings.empty() && has_hidden;
@@ -215,7 +217,7 @@ int Scheduler::AddDraftRow(Sequence& sequence, int left, int& unseen_left, Step&
   const auto drafted = static_cast<int>(sequence.drafts.size());
   if (sequence.state != SequenceState::kRunning || drafted >= sequence.drafts_wanted) return 0;
   const auto known = static_cast<int64_t>(sequence.tokens.size());
-  const int64_t begin = sequence.draft_tokens;
+  const int64_t begin = sequence.draft_computed_tokens;
   int64_t end = std::min(known + drafted, begin + left);
   // Behind a draft that was accepted whole there are two.
   const bool is_unseen = known + drafted - begin > 2;
@@ -238,7 +240,7 @@ int Scheduler::AddMtpRow(Sequence& sequence, bool follows, Step& step) {
   const int64_t hidden_end = std::exchange(sequence.hidden_end, 0);
   const auto drafted = static_cast<int64_t>(sequence.drafts.size());
   const auto known = static_cast<int64_t>(sequence.tokens.size());
-  int64_t begin = sequence.draft_tokens;
+  int64_t begin = sequence.draft_computed_tokens;
   int64_t end = begin + 1;
   if (follows) {
     // Of equal sequences that have come to the end of a block together one computes it for all.
@@ -249,7 +251,7 @@ int Scheduler::AddMtpRow(Sequence& sequence, bool follows, Step& step) {
          ++block) {
       begin += block_tokens;
     }
-    sequence.draft_tokens = begin;
+    sequence.draft_computed_tokens = begin;
     end = hidden_end;
   }
   const bool samples = drafted < sequence.drafts_wanted && end == known - 1 + drafted &&
@@ -288,17 +290,18 @@ void Scheduler::PlanDraftRow(Sequence& sequence, int64_t begin, int64_t end, boo
 // After a step of the model that has computed its tokens of the positions from `begin` to `end`.
 void Scheduler::KeepDrafted(Sequence& sequence, int64_t begin, int64_t end) const {
   // The MTP layer's own states were in the place of the model's from there on.
-  sequence.draft_tokens = std::min(sequence.draft_tokens, limits_.drafts.mtp ? begin : end);
+  sequence.draft_computed_tokens =
+      std::min(sequence.draft_computed_tokens, limits_.drafts.mtp ? begin : end);
   sequence.hidden_begin = begin;
   sequence.hidden_end = end;
 }
 
 // Cached blocks that the draft model has computed for another sequence.
 void Scheduler::SkipDraftedBlocks(Sequence& sequence) const {
-  if (sequence.draft_tokens % limits_.block_tokens != 0) return;
-  int64_t block = sequence.draft_tokens / limits_.block_tokens;
+  if (sequence.draft_computed_tokens % limits_.block_tokens != 0) return;
+  int64_t block = sequence.draft_computed_tokens / limits_.block_tokens;
   while (block < sequence.blocks_cached && pool_.cache()->drafted(sequence.blocks[block])) ++block;
-  sequence.draft_tokens = block * limits_.block_tokens;
+  sequence.draft_computed_tokens = block * limits_.block_tokens;
 }
 
 // Sequences that share a cached block write the same into it, but not in one step.
@@ -317,10 +320,10 @@ void Scheduler::CommitDrafts(const std::vector<PlannedRow>& rows, StepResult res
     --sequence.in_flight;
     const int64_t block_tokens = limits_.block_tokens;
     const int64_t full = std::min(sequence.blocks_cached, row.end / block_tokens);
-    for (int64_t block = sequence.draft_tokens / block_tokens; block < full; ++block) {
+    for (int64_t block = sequence.draft_computed_tokens / block_tokens; block < full; ++block) {
       pool_.SetDrafted(sequence.blocks[block]);
     }
-    sequence.draft_tokens = row.end;
+    sequence.draft_computed_tokens = row.end;
     if (row.num_samples > 0) {
       BH_CHECK(next_sample < result.samples.size());
       TakeDraft(sequence, result.samples[next_sample++]);

@@ -85,7 +85,7 @@ struct Sequence {
   std::vector<TokenId> drafts;  // that the step in flight, or the next one, verifies
   // Of a draft model: positions that it has computed, `drafts` included, and how many drafts there
   // are to be before the next step.
-  int64_t draft_tokens = 0;
+  int64_t draft_computed_tokens = 0;
   int drafts_wanted = 0;
   // Of an MTP layer: positions whose hidden states the model's last step has left, until the
   // layer's step behind it.

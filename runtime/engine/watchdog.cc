@@ -216,7 +216,7 @@ Watchdog::~Watchdog() {
 void Watchdog::StepBegins(const internal::StepPlan& plan) {
   rules_.StepBegins(plan, MonotonicNanos());
 }
-void Watchdog::StepEnds(uint64_t /*seq*/) { rules_.StepEnds(MonotonicNanos()); }
+void Watchdog::StepEnds() { rules_.StepEnds(MonotonicNanos()); }
 void Watchdog::PhaseBegins(const std::string& name, absl::Duration limit) {
   rules_.PhaseBegins(name, limit, MonotonicNanos());
 }

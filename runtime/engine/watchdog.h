@@ -128,7 +128,7 @@ class Watchdog final : public StepWatch {
 
   // On the rank's main thread; a phase begins when the previous one has ended.
   void StepBegins(const internal::StepPlan& plan) override;
-  void StepEnds(uint64_t seq) override;
+  void StepEnds() override;
   void PhaseBegins(const std::string& name, absl::Duration limit);
   void SetPhaseLimit(absl::Duration limit) { rules_.SetPhaseLimit(limit); }
   void PhaseEnds();

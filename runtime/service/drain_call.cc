@@ -47,11 +47,7 @@ void DrainCall::End(const absl::Status& status) {
   transport_->End(status, std::move(answer));
 }
 
-void DrainCall::OnCancelled(bool deadline_passed) {
-  End(deadline_passed
-          ? absl::DeadlineExceededError("the deadline has passed")
-          : WithReason(absl::CancelledError("cancelled by the client"), reason::kCancelled));
-}
+void DrainCall::OnCancelled(bool deadline_passed) { End(ClientGone(deadline_passed)); }
 
 void DrainCall::OnClosed() {
   core_->answers.unread().Remove(this);

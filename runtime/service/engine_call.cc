@@ -103,11 +103,7 @@ absl::Status EngineCall::OverLocked() const {
 absl::Status EngineCall::Submit(Build build) {
   BH_ASSIGN_OR_RETURN(const std::shared_ptr<const ServingParts> parts,
                       core_->state.ForNewRequest());
-  RequestRules rules = parts->rules;
-  rules.started_max_model_len = rules.max_model_len;
-  const SchedulerLimits limits = parts->control->Limits();
-  rules.max_model_len = limits.max_model_len;
-  rules.num_speculative_tokens = limits.drafts.num_speculative_tokens;
+  const RequestRules rules = RulesNow(*parts);
   {
     const absl::MutexLock lock(&mutex_);
     BH_RETURN_IF_ERROR(OverLocked());  // the client may be gone already
@@ -181,11 +177,7 @@ void EngineCall::CancelInEngine(absl::Status why) {
   inbox->Cancel(request_id, std::move(why), this);
 }
 
-void EngineCall::OnCancelled(bool deadline_passed) {
-  absl::Status why = deadline_passed ? absl::DeadlineExceededError("the call's deadline has passed")
-                                     : absl::CancelledError("cancelled by the client");
-  Cancel(WithReason(std::move(why), deadline_passed ? reason::kDeadline : reason::kCancelled));
-}
+void EngineCall::OnCancelled(bool deadline_passed) { Cancel(ClientGone(deadline_passed)); }
 
 void EngineCall::Cancel(absl::Status why) {
   {

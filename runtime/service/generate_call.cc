@@ -360,9 +360,7 @@ void GenerateStream::Proceed() {
       return End(absl::OkStatus(), MessagePieces{std::move(event)});
     case Next::kEnd:
       // The engine may have ended well while the client left.
-      if (status.ok()) {
-        status = WithReason(absl::CancelledError("cancelled by the client"), reason::kCancelled);
-      }
+      if (status.ok()) status = ClientGone();
       transport_->SetTrailer("x-tokens-emitted", absl::StrCat(tokens_written));
       return End(status, std::nullopt);
   }

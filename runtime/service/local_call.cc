@@ -26,9 +26,7 @@ void LocalCall::Start(std::unique_ptr<CallRequest> request) {
 }
 
 void LocalCall::RespondAndEnd(CallRequest& request) {
-  if (cancelled_) {
-    return End(WithReason(absl::CancelledError("cancelled by the client"), reason::kCancelled));
-  }
+  if (cancelled_) return End(ClientGone());
   absl::StatusOr<MessagePieces> answer = respond_(*core_, request, hold_);
   if (!answer.ok()) return End(answer.status());
   End(absl::OkStatus(), *std::move(answer));

@@ -24,7 +24,7 @@ absl::Status PromptTooLong(absl::string_view field, int64_t tokens, const Reques
   const std::string raise = tokens <= started - reserved_tokens
                                 ? absl::StrCat("or reset the limit, which was lowered from ",
                                                started, " ('bulkhead limits --reset')")
-                                : "or start the server with a larger --max-model-len, where the "
+                                : "or start with a larger --max-model-len, where the "
                                   "model takes more";
   return InvalidField(
       field,

@@ -54,6 +54,14 @@ absl::Status IsStopping() {
   return WithReason(absl::UnavailableError("the server is stopping"), reason::kStopping);
 }
 
+absl::Status ClientGone(bool deadline_passed) {
+  if (!deadline_passed) {
+    return WithReason(absl::CancelledError("cancelled by the client"), reason::kCancelled);
+  }
+  return WithReason(absl::DeadlineExceededError("the call's deadline has passed"),
+                    reason::kDeadline);
+}
+
 std::optional<std::string> RetryPushback(const absl::Status& status) {
   const std::optional<absl::Duration> delay = RetryAfter(status);
   if (delay.has_value()) return absl::StrCat(absl::ToInt64Milliseconds(*delay));

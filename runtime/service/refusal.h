@@ -26,6 +26,9 @@ absl::Status HostIsShortOfMemory();
 // UNAVAILABLE (STOPPING).
 absl::Status IsStopping();
 
+// CANCELLED by the client, or DEADLINE_EXCEEDED: nobody waits for the answer.
+absl::Status ClientGone(bool deadline_passed = false);
+
 // The trailer that tells gRPC clients when to retry, or not to; none leaves the choice to them.
 inline constexpr char kRetryPushbackKey[] = "grpc-retry-pushback-ms";
 std::optional<std::string> RetryPushback(const absl::Status& status);

@@ -44,6 +44,15 @@ const char* ReasonFor(const absl::Status& status, ServingPhase phase) {
 
 }  // namespace
 
+RequestRules RulesNow(const ServingParts& parts) {
+  const SchedulerLimits limits = parts.control->Limits();
+  RequestRules rules = parts.rules;
+  rules.started_max_model_len = rules.max_model_len;
+  rules.max_model_len = limits.max_model_len;
+  rules.num_speculative_tokens = limits.drafts.num_speculative_tokens;
+  return rules;
+}
+
 ServingState::ServingState() : epoch_(NewEpoch()) {}
 
 void ServingState::SetListener(std::function<void(ServingPhase)> listener) {

@@ -54,6 +54,9 @@ struct ServingParts {
   std::shared_ptr<KvEventLog> kv_events;  // null: not recorded
 };
 
+// The rules under the limits of this moment, which an operator may have lowered.
+RequestRules RulesNow(const ServingParts& parts);
+
 class ServingState {
  public:
   ServingState();

@@ -366,7 +366,7 @@ TEST(Watchdog, OneRanksLimitEndsTheWaitsOfAll) {
     if (rank == 0) {
       watchdog.StepBegins(PlanOf(7));
       while (told < 3) std::this_thread::yield();
-      watchdog.StepEnds(7);
+      watchdog.StepEnds();
       return;
     }
     std::string message;

@@ -101,6 +101,7 @@ class OperatorTest(unittest.TestCase):
             with open(os.path.join(folder, "counters.json"), encoding="utf-8") as f:
                 counters = json.load(f)
             self.assertEqual(len(counters["num_requests_by_log2_tokens"]), 32)
+            self.assertIsInstance(counters["resident_bytes"], int)
             with open(os.path.join(folder, "config.json"), "rb") as f:
                 digest = hashlib.sha256(f.read()).hexdigest()
             with open(os.path.join(folder, "model.json"), encoding="utf-8") as f:

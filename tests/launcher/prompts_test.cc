@@ -144,6 +144,7 @@ TEST(PromptsTest, ABadLineNamesWhatIsBad) {
       {R"({"prompt": "p", "stop": 5})", "stop must be"},
       {R"({"prompt": "p", "stop": ["a", 5]})", "stop[1] must be a string"},
       {R"({"prompt": "p", "text": true})", "unknown key text"},
+      {R"({"prompt": "p", "embedding": true})", "unknown key embedding"},
       {R"({"prompt": "p", "sampling": {}})", "unknown key sampling"},
       {R"({"prompt": "p", "ignore_eos": 1})", "ignore_eos must be true or false"},
       {R"({"prompt": "p", "priority": 2147483648})", "priority 2147483648"},

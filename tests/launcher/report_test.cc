@@ -104,11 +104,13 @@ TEST_F(ReportFileTest, WhatIsNoReportIsRefusedWithTheFieldThatIsWrong) {
   }
   EXPECT_THAT(Read("{}").status().message(), HasSubstr("fits"));
   EXPECT_THAT(Read(R"({"fits": "yes"})").status().message(), HasSubstr("fits"));
-  std::string text = JsonOf(Refused(), {}, {.kv_cache_dtype = "int8"});
-  const size_t at = text.find("\"binding\": {\n    \"rank\": 1");
-  ASSERT_NE(at, std::string::npos);
-  text.replace(text.find('1', at), 1, "2");
-  EXPECT_THAT(Read(text).status().message(), HasSubstr("binding.rank"));
+  for (const char* rank : {"2", "2147483648", "4294967295"}) {
+    std::string text = JsonOf(Refused(), {}, {.kv_cache_dtype = "int8"});
+    const size_t at = text.find("\"binding\": {\n    \"rank\": 1");
+    ASSERT_NE(at, std::string::npos);
+    text.replace(text.find('1', at), 1, rank);
+    EXPECT_THAT(Read(text).status().message(), HasSubstr("binding.rank")) << rank;
+  }
 }
 
 TEST_F(ReportFileTest, WhyAGroupWasLostComesFirst) {

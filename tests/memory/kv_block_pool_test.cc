@@ -5,6 +5,7 @@
 #include <set>
 
 #include "gtest/gtest.h"
+#include "tests/support/find_prefix.h"
 
 namespace bulkhead {
 namespace {
@@ -52,7 +53,7 @@ class CachingPoolTest : public testing::Test {
   std::vector<BlockId> Hold(const std::vector<int32_t>& tokens, absl::string_view salt = "") {
     std::vector<BlockId> blocks;
     const SequenceKey key = {SequenceDigest(salt), tokens};
-    pool_.TakePrefix(pool_.FindPrefix(key), blocks);
+    pool_.TakePrefix(FindPrefix(pool_, key), blocks);
     auto cached = static_cast<int64_t>(blocks.size());
     EXPECT_TRUE(pool_.Grow(blocks, static_cast<int64_t>(tokens.size() + 1) / 2 - cached));
     for (; 2 * cached + 2 <= static_cast<int64_t>(tokens.size()); ++cached) {
@@ -72,12 +73,12 @@ TEST_F(CachingPoolTest, IdleBlocksCountAsFreeAndAreFoundAgain) {
   pool_.Return(blocks);
   EXPECT_EQ(pool_.num_free(), 6);
   EXPECT_EQ(pool_.num_idle(), 2);
-  const CachedPrefix prefix = pool_.FindPrefix({{}, {1, 2, 3, 4, 6}});
+  const CachedPrefix prefix = FindPrefix(pool_, {{}, {1, 2, 3, 4, 6}});
   EXPECT_EQ(prefix.blocks, std::vector<BlockId>({first[0], first[1]}));
   EXPECT_EQ(prefix.num_idle, 2);
-  EXPECT_TRUE(pool_.FindPrefix({{}, {1, 2, 3}}).blocks.size() == 1);
-  EXPECT_TRUE(pool_.FindPrefix({{}, {3, 4}}).blocks.empty());
-  EXPECT_TRUE(pool_.FindPrefix({SequenceDigest("salt"), {1, 2}}).blocks.empty());
+  EXPECT_TRUE(FindPrefix(pool_, {{}, {1, 2, 3}}).blocks.size() == 1);
+  EXPECT_TRUE(FindPrefix(pool_, {{}, {3, 4}}).blocks.empty());
+  EXPECT_TRUE(FindPrefix(pool_, {SequenceDigest("salt"), {1, 2}}).blocks.empty());
 }
 
 TEST_F(CachingPoolTest, SharedBlocksReturnWithTheirLastHolder) {
@@ -86,7 +87,7 @@ TEST_F(CachingPoolTest, SharedBlocksReturnWithTheirLastHolder) {
   EXPECT_EQ(a[0], b[0]);
   EXPECT_NE(a[1], b[1]);
   EXPECT_EQ(pool_.NumHolders(a[0]), 2);
-  EXPECT_EQ(pool_.FindPrefix({{}, {1, 2}}).num_idle, 0);
+  EXPECT_EQ(FindPrefix(pool_, {{}, {1, 2}}).num_idle, 0);
   EXPECT_EQ(pool_.num_free(), 3);
   pool_.Return(a);
   EXPECT_EQ(pool_.num_free(), 4);
@@ -117,9 +118,9 @@ TEST_F(CachingPoolTest, GrowthTakesIdleBlocksWhenNoOthersAreLeftOldestFirst) {
   ASSERT_TRUE(pool_.Grow(c, 3));
   EXPECT_EQ(pool_.num_idle(), 3);
   ASSERT_TRUE(pool_.Grow(c, 1));
-  EXPECT_TRUE(pool_.FindPrefix({{}, {5, 6}}).blocks.empty());
+  EXPECT_TRUE(FindPrefix(pool_, {{}, {5, 6}}).blocks.empty());
   ASSERT_TRUE(pool_.Grow(c, 1));
-  EXPECT_EQ(pool_.FindPrefix({{}, {1, 2, 3, 4}}).blocks.size(), 1U);
+  EXPECT_EQ(FindPrefix(pool_, {{}, {1, 2, 3, 4}}).blocks.size(), 1U);
   EXPECT_FALSE(pool_.Grow(c, 2));
   ASSERT_TRUE(pool_.Grow(c, 1));
   EXPECT_EQ(pool_.num_free(), 0);
@@ -157,7 +158,7 @@ TEST_F(CachingPoolTest, APrefixThatIsUpdatedIsTheOneThatIsFoundAnew) {
     if (random() % 2 == 0 && !tokens.empty()) tokens[0] = 9;
     if (pool_.num_free() >= 4 && random() % 4 > 0) list = Hold(tokens);
     pool_.UpdatePrefix({{}, wanted}, prefix);
-    const CachedPrefix anew = pool_.FindPrefix({{}, wanted});
+    const CachedPrefix anew = FindPrefix(pool_, {{}, wanted});
     ASSERT_EQ(prefix.blocks, anew.blocks);
     ASSERT_EQ(prefix.num_idle, anew.num_idle);
     lengths_seen.insert(anew.blocks.size());
@@ -199,7 +200,7 @@ TEST(KvBlockPoolTest, WhatIsReservedIsThereWhenItIsTaken) {
   pool.ReturnReserved(same);
   EXPECT_EQ(pool.num_idle(), 1);
   EXPECT_EQ(pool.num_available(), 1);
-  const CachedPrefix prefix = pool.FindPrefix(key);
+  const CachedPrefix prefix = FindPrefix(pool, key);
   EXPECT_EQ(pool.FindWindow(key, prefix, 1, 0, 1), std::vector<BlockId>{mine});
   EXPECT_TRUE(pool.FindWindow(key, prefix, 2, 0, 1).empty());
   pool.TakeCached(mine);

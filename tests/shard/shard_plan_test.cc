@@ -228,10 +228,16 @@ TEST(ShardPlanTest, ARankWithoutHeadsIsLegal) {
 }
 
 TEST(ShardPlanTest, KvHeadsAreReplicatedWhereAGroupIsCut) {
-  EXPECT_FALSE(PlanOf(ConfigWithHeads(8, 4), 4).replicates_kv_heads());
-  EXPECT_TRUE(PlanOf(ConfigWithHeads(8, 4), 8).replicates_kv_heads());
-  EXPECT_TRUE(PlanOf(ConfigWithHeads(8, 1), 2).replicates_kv_heads());
-  EXPECT_FALSE(PlanOf(ConfigWithHeads(8, 1), 1).replicates_kv_heads());
+  const auto held = [](int kv_heads, int size) {
+    const ShardPlan plan = PlanOf(ConfigWithHeads(8, kv_heads), size);
+    int64_t heads = 0;
+    for (int rank = 0; rank < size; ++rank) heads += plan.rank(rank).kv_heads.size();
+    return heads;
+  };
+  EXPECT_EQ(held(4, 4), 4);
+  EXPECT_EQ(held(4, 8), 8);
+  EXPECT_EQ(held(1, 2), 2);
+  EXPECT_EQ(held(1, 1), 1);
 }
 
 // A sum over KV heads has each once, and in the same leaf at every group size.

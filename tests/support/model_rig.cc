@@ -9,7 +9,6 @@
 #include "base/status.h"
 #include "comm/group.h"
 #include "comm/local/local_group.h"
-#include "memory/kv_block_pool.h"
 #include "runtime/engine/coordinator.h"
 #include "runtime/engine/decode_rows.h"
 #include "runtime/engine/rank_loop.h"
@@ -19,6 +18,7 @@
 #include "shard/model_config.h"
 #include "shard/weight_loader.h"
 #include "tests/runtime/engine/recording_sink.h"
+#include "tests/support/find_prefix.h"
 #include "tests/support/run_ranks.h"
 
 namespace bulkhead {
@@ -167,7 +167,7 @@ class Script {
       seq.tokens.insert(seq.tokens.end(), greedy.begin(), greedy.end());
       const auto all_but_last = absl::MakeConstSpan(seq.tokens)
                                     .first(state_tokens_ > 0 ? Kept(seq) : seq.tokens.size() - 1);
-      pool_.TakePrefix(pool_.FindPrefix({.tokens = all_but_last}), seq.blocks);
+      pool_.TakePrefix(FindPrefix(pool_, {.tokens = all_but_last}), seq.blocks);
       seq.cached_blocks = static_cast<int>(seq.blocks.size());
       const size_t vocab_size = result_.logits[i].size() / seq.prompt;
       seq.done = seq.cached_blocks * options_.block_tokens;

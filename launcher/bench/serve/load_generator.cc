@@ -9,26 +9,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
-#include "google/rpc/error_details.pb.h"
 #include "launcher/prompts.h"
+#include "runtime/engine/refusal.h"
 
 namespace bulkhead {
 namespace {
 
-constexpr absl::Duration kConnectLimit = absl::Seconds(5);
 // So many requests in a row without a server: it will not come back by itself.
 constexpr int kMaxUnavailable = 16;
 constexpr double kNsPerS = 1e9;
-
-std::string ReasonOf(const grpc::Status& status) {
-  google::rpc::Status details;
-  if (!details.ParseFromString(status.error_details())) return "";
-  for (const auto& any : details.details()) {
-    google::rpc::ErrorInfo info;
-    if (any.Is<google::rpc::ErrorInfo>() && any.UnpackTo(&info)) return info.reason();
-  }
-  return "";
-}
 
 double SecondsOf(clockid_t clock) {
   timespec time = {};
@@ -142,7 +131,7 @@ class LoadGenerator::Call {
     }
     const absl::Status status = StatusOf(status_, generator_->target_);
     record_->code = absl::StatusCodeToString(status.code());
-    record_->reason = ReasonOf(status_);
+    record_->reason = ReasonOf(status);
     record_->message = std::string(status.message());
   }
 

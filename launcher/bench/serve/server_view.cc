@@ -2,29 +2,11 @@
 
 #include <utility>
 
-#include "absl/time/clock.h"
-#include "base/exit_code.h"
 #include "base/status.h"
 #include "bulkhead/v1/generation.grpc.pb.h"
 #include "launcher/clients/client_channel.h"
 
 namespace bulkhead {
-namespace {
-
-constexpr absl::Duration kCallLimit = absl::Seconds(10);
-
-template <typename Stub, typename Request, typename Response>
-absl::Status Ask(const std::string& target, Stub* stub,
-                 grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-                 const Request& request, Response* response) {
-  grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + kCallLimit));
-  const grpc::Status status = (stub->*method)(&context, request, response);
-  return status.ok() ? absl::OkStatus()
-                     : WithExitCode(StatusOf(status, target), ExitCode::kClientError);
-}
-
-}  // namespace
 
 absl::StatusOr<ServerFacts> AskFacts(const std::shared_ptr<grpc::Channel>& channel,
                                      const std::string& target) {

@@ -127,9 +127,7 @@ void KvEventsCall::OnWritten(bool ok) {
   {
     const absl::MutexLock lock(&mutex_);
     writing_ = false;
-    if (!ok && !end_.has_value()) {
-      end_ = WithReason(absl::CancelledError("cancelled by the client"), reason::kCancelled);
-    }
+    if (!ok && !end_.has_value()) end_ = ClientGone();
   }
   Proceed();
 }
@@ -142,11 +140,7 @@ void KvEventsCall::EndSoon(absl::Status status) {
   Proceed();
 }
 
-void KvEventsCall::OnCancelled(bool deadline_passed) {
-  EndSoon(deadline_passed
-              ? absl::DeadlineExceededError("the deadline has passed")
-              : WithReason(absl::CancelledError("cancelled by the client"), reason::kCancelled));
-}
+void KvEventsCall::OnCancelled(bool deadline_passed) { EndSoon(ClientGone(deadline_passed)); }
 
 void KvEventsCall::OnClosed() {
   core_->answers.unread().Remove(this);

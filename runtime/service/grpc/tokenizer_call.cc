@@ -51,7 +51,7 @@ void TokenizerCall::WriteNext() {
 
 void TokenizerCall::OnWritten(bool ok) {
   if (ok) return WriteNext();
-  End(WithReason(absl::CancelledError("cancelled by the client"), reason::kCancelled));
+  End(ClientGone());
 }
 
 void TokenizerCall::End(const absl::Status& status) {

@@ -13,16 +13,6 @@
 #include "runtime/service/refusal.h"
 
 namespace bulkhead {
-namespace {
-
-absl::Status CancelledStatus(bool deadline_passed) {
-  return deadline_passed
-             ? WithReason(absl::DeadlineExceededError("the call's deadline has passed"),
-                          reason::kDeadline)
-             : WithReason(absl::CancelledError("cancelled by the client"), reason::kCancelled);
-}
-
-}  // namespace
 
 std::string VllmChoiceId(const std::string& request_id, int index) {
   return absl::StrCat(request_id, "#", index);
@@ -166,7 +156,7 @@ absl::Status VllmGenerateCall::MakeChoices(CallRequest& request,
                                            std::optional<VllmGeneration>& generation) {
   {
     const absl::MutexLock lock(&mutex_);
-    if (cancelled_.has_value()) return CancelledStatus(*cancelled_);
+    if (cancelled_.has_value()) return ClientGone(*cancelled_);
   }
   {
     vllm_api::GenerateRequest message;
@@ -202,7 +192,7 @@ void VllmGenerateCall::StartChoices(VllmGeneration generation, const RequestOrig
   for (int i = 0; i < n; ++i) {
     {
       const absl::MutexLock lock(&mutex_);
-      if (cancelled_.has_value()) FailLocked(CancelledStatus(*cancelled_));
+      if (cancelled_.has_value()) FailLocked(ClientGone(*cancelled_));
       if (failure_.has_value()) {
         num_open_ -= n - i;
         break;
@@ -312,7 +302,7 @@ void VllmGenerateCall::OnWritten(bool ok) {
   {
     const absl::MutexLock lock(&mutex_);
     written = std::exchange(writing_, std::nullopt);
-    if (!ok) FailLocked(CancelledStatus(/*deadline_passed=*/false));
+    if (!ok) FailLocked(ClientGone());
   }
   BH_CHECK(written.has_value());
   const auto self = shared_from_this();

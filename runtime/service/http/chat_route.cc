@@ -60,8 +60,7 @@ absl::StatusOr<ChatJob> MakeChatJob(const HttpContext& context, absl::string_vie
                                       "folder, or send token ids to /v1/completions"),
         reason::kTextNotSupported);
   }
-  RequestRules rules = parts->rules;
-  rules.max_model_len = parts->control->Limits().max_model_len;
+  const RequestRules rules = RulesNow(*parts);
   BH_ASSIGN_OR_RETURN(ChatCompletionRequest request, read(std::move(parsed.body), rules));
   if (request.parses_tool_calls && !request.wanted_tool.has_value() && !chats->takes_tools) {
     return NotSupported("tools",

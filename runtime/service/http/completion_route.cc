@@ -17,8 +17,7 @@ namespace {
 absl::Status Complete(const HttpContext& context, const ExchangePointer& exchange,
                       ParsedRequest parsed) {
   BH_ASSIGN_OR_RETURN(const auto parts, context.core->state.ForNewRequest());
-  RequestRules rules = parts->rules;
-  rules.max_model_len = parts->control->Limits().max_model_len;
+  const RequestRules rules = RulesNow(*parts);
   BH_ASSIGN_OR_RETURN(CompletionRequest request, ReadCompletion(parsed.body, rules));
   parsed.body = Json();
   GenerationJob job;

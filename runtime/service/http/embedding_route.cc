@@ -67,8 +67,7 @@ absl::StatusOr<GenerationJob> ReadJob(const Json& body, const RequestRules& rule
 absl::Status Embed(const HttpContext& context, const ExchangePointer& exchange,
                    ParsedRequest parsed) {
   BH_ASSIGN_OR_RETURN(const auto parts, context.core->state.ForNewRequest());
-  RequestRules rules = parts->rules;
-  rules.max_model_len = parts->control->Limits().max_model_len;
+  const RequestRules rules = RulesNow(*parts);
   EmbeddingOptions options;
   BH_ASSIGN_OR_RETURN(GenerationJob job, ReadJob(parsed.body, rules, &options));
   parsed.body = Json();

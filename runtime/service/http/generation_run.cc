@@ -322,8 +322,7 @@ size_t BadWordBytes(const GenerationJob& job) {
 absl::Status EncodeOnce(const HttpContext& context, GenerationJob* job) {
   if (SharedTextBytes(*job) == 0) return absl::OkStatus();
   BH_ASSIGN_OR_RETURN(const auto parts, context.core->state.ForNewRequest());
-  RequestRules rules = parts->rules;
-  rules.max_model_len = parts->control->Limits().max_model_len;
+  const RequestRules rules = RulesNow(*parts);
   for (size_t i = 0; i < job->prompts.size(); ++i) {
     v1::GenerateRequest& request = job->prompts[i];
     if (!request.has_text()) continue;

@@ -42,10 +42,10 @@ std::string PercentDecoded(absl::string_view text) {
 void ServeModels(const HttpContext& context, HttpRequest, const ExchangePointer& exchange) {
   const auto parts = context.core->state.ForControl(v1::GetModelInfoRequest());
   if (!parts.ok()) return AnswerError(context, exchange, parts.status());
+  const RequestRules rules = RulesNow(**parts);
   std::string list;
-  for (const std::string& name : (*parts)->rules.served_model_names) {
-    absl::StrAppend(&list, list.empty() ? "" : ",",
-                    ModelJson(context, name, (*parts)->rules.max_model_len));
+  for (const std::string& name : rules.served_model_names) {
+    absl::StrAppend(&list, list.empty() ? "" : ",", ModelJson(context, name, rules.max_model_len));
   }
   AnswerJson(exchange, absl::StrCat("{\"object\":\"list\",\"data\":[", list, "]}"));
 }
@@ -57,7 +57,7 @@ void ServeModel(const HttpContext& context, HttpRequest request, const ExchangeP
   named.set_model(PercentDecoded(absl::StripPrefix(request.path, kModelsPath)));
   const absl::Status status = CheckNames(named, (*parts)->rules);
   if (!status.ok()) return AnswerError(context, exchange, status);
-  AnswerJson(exchange, ModelJson(context, named.model(), (*parts)->rules.max_model_len));
+  AnswerJson(exchange, ModelJson(context, named.model(), RulesNow(**parts).max_model_len));
 }
 
 void ServeHealth(const HttpContext& context, HttpRequest, const ExchangePointer& exchange) {

@@ -108,9 +108,9 @@ void Routes::Serve(HttpRequest request, const ExchangePointer& exchange) {
                                   reason::kInvalidValue));
   }
   HttpAnswer answer =
-      ErrorAnswer(WithReason(absl::InvalidArgumentError(
-                                 absl::StrCat(request.path, " takes ", absl::StrJoin(others, ", "),
-                                              ", not ", Quoted(request.method))),
+      ErrorAnswer(WithReason(absl::InvalidArgumentError(absl::StrCat(
+                                 Quoted(request.path), " takes ", absl::StrJoin(others, ", "),
+                                 ", not ", Quoted(request.method))),
                              reason::kInvalidValue),
                   405);
   answer.headers.emplace_back("Allow", absl::StrJoin(others, ", "));

@@ -139,7 +139,7 @@ absl::Status Tokenized(const HttpContext& context, const ExchangePointer& exchan
   message.set_text(*std::move(prompt));
   if (add_special.has_value()) message.set_add_special_tokens(*add_special);
   const auto to_json =
-      [length = parts->rules.max_model_len](const std::shared_ptr<const std::string>& answer) {
+      [length = RulesNow(*parts).max_model_len](const std::shared_ptr<const std::string>& answer) {
         constexpr int kIds = v1::TokenizeResponse::kTokenIdsFieldNumber;
         v1::TokenIds ids;
         ids.ParseFromString(std::string(BytesOf(*answer, kIds)));

@@ -1,14 +1,13 @@
 #include "runtime/service/metrics/status_json.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/message_json.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
+#include "runtime/engine/fixed_histogram.h"
 #include "runtime/service/metrics/metrics_reading.h"
 #include "runtime/service/refusal.h"
 
@@ -21,11 +20,11 @@ using Json = nlohmann::ordered_json;
 Json HistogramJson(const FixedHistogram& histogram) {
   Json json = {{"count", histogram.count()}, {"sum", histogram.sum()}};
   for (const auto& [name, quantile] : {std::pair("p50", 0.5), {"p95", 0.95}, {"p99", 0.99}}) {
-    const double value = QuantileOf(histogram, quantile);
-    json[name] = std::isnan(value) ? Json() : Json(value);
+    Json& value = json[name];  // null: nothing was counted
+    if (histogram.count() > 0) value = QuantileOf(histogram.bounds(), histogram.counts(), quantile);
   }
   Json& counts = json["counts"] = Json::array();
-  for (size_t i = 0; i <= histogram.bounds().size(); ++i) counts.push_back(histogram.count(i));
+  for (const uint64_t count : histogram.counts()) counts.push_back(count);
   json["bounds"] = histogram.bounds();
   return json;
 }
@@ -102,20 +101,6 @@ void AddRanks(const MetricsReading& reading, Json* json) {
 }
 
 }  // namespace
-
-double QuantileOf(const FixedHistogram& histogram, double quantile) {
-  if (histogram.count() == 0) return std::numeric_limits<double>::quiet_NaN();
-  const double rank = quantile * static_cast<double>(histogram.count());
-  double up_to = 0, low = histogram.bounds()[0];
-  for (size_t i = 0; i < histogram.bounds().size(); ++i) {
-    const auto count = static_cast<double>(histogram.count(i));
-    const double high = histogram.bounds()[i];
-    if (count > 0 && up_to + count >= rank) return low + (high - low) * (rank - up_to) / count;
-    up_to += count;
-    low = high;
-  }
-  return low;
-}
 
 absl::StatusOr<std::string> StatusJson(ServiceCore& core, int64_t started_unix_s, bool has_chats) {
   BH_ASSIGN_OR_RETURN(const MetricsReading reading, ReadMetrics(core, started_unix_s));

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "runtime/engine/fixed_histogram.h"
 #include "runtime/service/service_core.h"
 
 namespace bulkhead {
@@ -15,9 +14,5 @@ namespace bulkhead {
 // RANK_LOST); RESOURCE_EXHAUSTED (HOST_MEMORY) above quotas.metrics_bytes, which it shares with
 // /metrics.
 absl::StatusOr<std::string> StatusJson(ServiceCore& core, int64_t started_unix_s, bool has_chats);
-
-// Linear within a bucket, as Prometheus' histogram_quantile; the first bound within or below it,
-// since that bucket is wide, and the last bound above all of them. NaN without a value.
-double QuantileOf(const FixedHistogram& histogram, double quantile);
 
 }  // namespace bulkhead

@@ -21,16 +21,6 @@ v1::Histogram Of(std::initializer_list<double> bounds, std::initializer_list<uin
   return histogram;
 }
 
-TEST(LatencyTableTest, QuantilesAreInTheirBucketAndNotAboveTheLastBound) {
-  const v1::Histogram histogram = Of({1, 2, 4}, {50, 40, 9, 1});
-  EXPECT_EQ(CountOf(histogram), 100u);
-  EXPECT_DOUBLE_EQ(QuantileOf(histogram, 0.25), 1) << "within the first bucket nothing is known";
-  EXPECT_DOUBLE_EQ(QuantileOf(histogram, 0.5), 1);
-  EXPECT_DOUBLE_EQ(QuantileOf(histogram, 0.7), 1.5);
-  EXPECT_DOUBLE_EQ(QuantileOf(histogram, 0.99), 4);
-  EXPECT_DOUBLE_EQ(QuantileOf(histogram, 1), 4);
-}
-
 TEST(LatencyTableTest, ShowsWhatWasCountedAndNothingElse) {
   v1::RequestHistograms histograms;
   EXPECT_EQ(LatencyTable(histograms), "");

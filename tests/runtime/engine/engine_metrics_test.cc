@@ -21,6 +21,23 @@ TEST(FixedHistogramTest, ABoundIsPartOfItsBucket) {
   EXPECT_DOUBLE_EQ(histogram.sum(), 14.6);
 }
 
+TEST(FixedHistogramTest, AQuantileIsLinearWithinABucketButTheFirst) {
+  constexpr double kBounds[] = {1, 2, 4};
+  FixedHistogram histogram(kBounds);
+  const auto quantile = [&](double q) {
+    return QuantileOf(histogram.bounds(), histogram.counts(), q);
+  };
+  for (int i = 0; i < 10; ++i) histogram.Observe(1.5);
+  EXPECT_DOUBLE_EQ(quantile(0.5), 1.5);
+  for (int i = 0; i < 10; ++i) histogram.Observe(3);
+  EXPECT_DOUBLE_EQ(quantile(0.75), 3);
+  for (int i = 0; i < 100; ++i) histogram.Observe(9);
+  EXPECT_DOUBLE_EQ(quantile(0.99), 4) << "the last bound";
+  for (int i = 0; i < 1000; ++i) histogram.Observe(1e-3);
+  EXPECT_DOUBLE_EQ(quantile(0.25), 1) << "within the first bucket nothing is known";
+  EXPECT_DOUBLE_EQ(quantile(0.5), 1);
+}
+
 TEST(EngineMetricsTest, LengthsAreCountedUpToTheModelsLength) {
   EXPECT_EQ(EngineMetrics(4096).request_prompt_tokens.bounds().back(), 2000);
   EXPECT_EQ(EngineMetrics(5000).request_prompt_tokens.bounds().back(), 5000);

@@ -113,7 +113,7 @@ class CountingWatch final : public StepWatch {
     EXPECT_EQ(plan.seq(), ++begun);
     most_in_flight = std::max(most_in_flight, begun - ended);
   }
-  void StepEnds(uint64_t seq) override { EXPECT_EQ(seq, ++ended); }
+  void StepEnds() override { ++ended; }
   uint64_t begun = 0;
   uint64_t ended = 0;
   uint64_t most_in_flight = 0;

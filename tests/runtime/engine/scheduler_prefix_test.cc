@@ -4,6 +4,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/runtime/engine/toy_model.h"
+#include "tests/support/find_prefix.h"
 
 namespace bulkhead {
 namespace {
@@ -157,11 +158,11 @@ TEST(SchedulerPrefixTest, BlocksAreSharedOnceTheirStepIsCommitted) {
   const std::optional<Step> second = scheduler.PlanStep();
   EXPECT_THAT(Starts(second->plan), ElementsAre(16, 0));
   scheduler.Commit({});
-  EXPECT_EQ(pool.FindPrefix({.tokens = ToyRequest(20, 1).prompt}).blocks.size(), 4U);
+  EXPECT_EQ(FindPrefix(pool, {.tokens = ToyRequest(20, 1).prompt}).blocks.size(), 4U);
   StepResult result;
   result.samples.emplace_back(GeneratedToken{7, {}, {}});
   scheduler.Commit(std::move(result));
-  EXPECT_EQ(pool.FindPrefix({.tokens = ToyRequest(20, 1).prompt}).blocks.size(), 5U);
+  EXPECT_EQ(FindPrefix(pool, {.tokens = ToyRequest(20, 1).prompt}).blocks.size(), 5U);
   scheduler.Finish(2);
   EXPECT_TRUE(scheduler.idle());
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 
+#include "runtime/service/drain_call.h"
 #include "runtime/service/generate_call.h"
 #include "runtime/service/local_call.h"
 #include "runtime/service/refusal.h"
@@ -71,6 +72,21 @@ TEST_F(CallTransportTest, ACancelledCallIsCancelledInTheEngineAndEndsWithItsCaus
     ASSERT_TRUE(transport_.end.has_value());
     EXPECT_EQ(ReasonOf(*transport_.end), late ? reason::kDeadline : reason::kCancelled);
     EXPECT_EQ(transport_.trailers.at("x-tokens-emitted"), "0");
+    call->OnClosed();
+  }
+}
+
+TEST_F(CallTransportTest, AWaitForADrainEndsWithItsCauseWhereItsClientLeaves) {
+  v1::DrainRequest request;
+  request.set_wait(true);
+  for (const bool late : {false, true}) {
+    transport_.end.reset();
+    const auto call = std::make_shared<DrainCall>(&core_, &transport_, "a test");
+    call->Start(std::make_unique<SerializedRequest>(request));
+    EXPECT_FALSE(transport_.end.has_value());
+    call->OnCancelled(late);
+    ASSERT_TRUE(transport_.end.has_value());
+    EXPECT_EQ(core_.errors.Get()[late ? reason::kDeadline : reason::kCancelled], 1);
     call->OnClosed();
   }
 }

@@ -9,6 +9,7 @@
 
 #include "absl/time/clock.h"
 #include "runtime/service/refusal.h"
+#include "tests/runtime/service/call_fixture.h"
 #include "tests/runtime/service/grpc/service_fixture.h"
 #include "vllm/grpc/engine/vllm_engine.grpc.pb.h"
 
@@ -121,6 +122,15 @@ TEST_F(KvEventsCallTest, TheEndOfTheServerEndsTheStream) {
   vllm_api::KvEventBatch batch;
   EXPECT_FALSE(reader->Read(&batch));
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(KvEventsCallTest, ADeadlineIsCountedAsOne) {
+  FakeTransport transport;
+  const auto call = std::make_shared<KvEventsCall>(core_.get(), &transport);
+  call->Start(std::make_unique<SerializedRequest>(vllm_api::SubscribeKvEventsRequest()));
+  call->OnCancelled(/*deadline_passed=*/true);
+  EXPECT_EQ(core_->errors.Get()[reason::kDeadline], 1);
+  call->OnClosed();
 }
 
 TEST_F(KvEventsCallTest, ThereIsALimitOfSubscribers) {

@@ -83,9 +83,12 @@ TEST_F(HttpServerTest, RefusalsHaveTheirStatus) {
             "TEXT_NOT_SUPPORTED")
       << "there is no template";
   const auto client = Connect();
-  client->Send("DELETE /v1/models HTTP/1.1\r\nHost: a\r\n\r\n");
+  client->Send(
+      absl::StrCat("DELETE /v1/models/'", std::string(100, 'a'), " HTTP/1.1\r\nHost: a\r\n\r\n"));
   const auto [head, body] = client->ReadAnswer();
   EXPECT_THAT(head, AllOf(HasSubstr("405"), HasSubstr("Allow: GET, HEAD")));
+  EXPECT_THAT(json::parse(body)["error"]["message"].get<std::string>(),
+              AllOf(HasSubstr("\"/v1/models/\\'aaa"), HasSubstr("aaa...\" takes GET, HEAD, not")));
   client->Send(
       "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\n"
       "Content-Length: 2\r\n\r\n{}");

@@ -110,6 +110,25 @@ TEST_F(HttpServerTest, ModelsAreFoundByName) {
   }
 }
 
+TEST_F(HttpServerTest, LoweredLimitsAreToldAndHowToResetThem) {
+  v1::SetLimitsRequest change;
+  change.set_max_model_len(8);
+  SchedulerLimits before;
+  ASSERT_TRUE(engine_.SetLimits(change, &before).ok());
+  EXPECT_EQ(Get("/v1/models").second["data"][0]["max_model_len"], 8);
+  EXPECT_EQ(Get("/v1/models/letters").second["max_model_len"], 8);
+  EXPECT_EQ(Ask("/tokenize", R"({"prompt": "ab"})").second["max_model_len"], 8);
+  for (const char* n : {"1", "2"}) {
+    const auto [status, answer] =
+        Ask("/v1/completions",
+            absl::StrCat(R"({"prompt": ")", std::string(20, 'a'), R"(", "n": )", n, "}"));
+    EXPECT_EQ(status, 400) << n;
+    EXPECT_THAT(answer["error"]["message"].get<std::string>(),
+                HasSubstr("lowered from 64 ('bulkhead limits --reset')"))
+        << n;
+  }
+}
+
 TEST_F(HttpServerTest, LogprobsAreOfEachToken) {
   const auto client = Connect();
   client->Post("/v1/completions", R"({"prompt": "ab", "logprobs": 2})");

@@ -1,5 +1,4 @@
 // The page at /, and /status, which it shows.
-#include <cmath>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -119,20 +118,6 @@ TEST_F(PageTest, AStatusBeyondItsShareOfMemoryIsRefused) {
   const auto [code, status] = Get("/status");
   EXPECT_EQ(code, 503);
   EXPECT_EQ(status["error"]["code"], "HOST_MEMORY");
-}
-
-TEST(QuantileOf, IsLinearWithinABucketButTheFirst) {
-  static constexpr double kBounds[] = {1, 2, 4};
-  FixedHistogram histogram(kBounds);
-  EXPECT_TRUE(std::isnan(QuantileOf(histogram, 0.5)));
-  for (int i = 0; i < 10; ++i) histogram.Observe(1.5);
-  EXPECT_DOUBLE_EQ(QuantileOf(histogram, 0.5), 1.5);
-  for (int i = 0; i < 10; ++i) histogram.Observe(3);
-  EXPECT_DOUBLE_EQ(QuantileOf(histogram, 0.75), 3);
-  for (int i = 0; i < 100; ++i) histogram.Observe(9);
-  EXPECT_DOUBLE_EQ(QuantileOf(histogram, 0.99), 4) << "the last bound";
-  for (int i = 0; i < 1000; ++i) histogram.Observe(1e-3);
-  EXPECT_DOUBLE_EQ(QuantileOf(histogram, 0.5), 1) << "the first bound";
 }
 
 }  // namespace

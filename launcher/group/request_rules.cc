@@ -1,0 +1,32 @@
+#include "launcher/group/request_rules.h"
+
+#include <memory>
+
+namespace bulkhead {
+namespace {
+
+std::shared_ptr<structured::GrammarCache> GrammarsOf(const RankEngine& engine) {
+  if (engine.tokenizer == nullptr) return nullptr;
+  constexpr int64_t kOfflineBytes = int64_t{128} << 20;
+  const int64_t bytes =
+      engine.host.has_value() ? engine.host->quotas.structured_bytes : kOfflineBytes;
+  return std::make_shared<structured::GrammarCache>(
+      [tokenizer = engine.tokenizer.get()] { return tokenizer->TokenBytes(); },
+      engine.source.config.model.vocab_size, static_cast<size_t>(bytes));
+}
+
+}  // namespace
+
+RequestRules RequestRulesOf(const RankEngine& engine, const EngineOptions& options) {
+  return {.tokenizer = engine.tokenizer.get(),
+          .served_model_names = {options.model},
+          .vocab_size = engine.source.config.model.vocab_size,
+          .max_model_len = engine.limits.max_model_len,
+          .default_max_tokens = options.default_max_tokens,
+          .has_priorities = options.scheduling_policy == SchedulingPolicy::kPriority,
+          .defaults = engine.source.config.generation,
+          .embedding = engine.source.embedding,
+          .grammars = GrammarsOf(engine)};
+}
+
+}  // namespace bulkhead
