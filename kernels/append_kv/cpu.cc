@@ -9,6 +9,7 @@ namespace {
 
 // Columns of a latent vector that a thread writes.
 constexpr int kLatentColumns = 64;
+constexpr int kLineFloats = 16;
 
 }  // namespace
 
@@ -24,25 +25,28 @@ void CpuBackend::AppendKv(const StepIndex& index, const HeadLayout& heads, Const
   const int64_t parts = CeilDiv(d, cols);  // of a head
   const int64_t elements = int64_t{g.num_parts()} * index.num_tokens * heads.num_kv_heads * d;
   const auto append = BH_OF_ISA(isa_, AppendToken);
-  const auto append_part = [&](int64_t head, int begin) {
-    const int64_t skipped = begin * g.KeysBytes() / d;
-    for (int t = 0; t < index.num_tokens; ++t) {
-      const float* key = qkv.F32(t) + (heads.num_heads + head) * d + begin;
-      const float* value = key + int64_t{heads.num_kv_heads} * d;
-      const int64_t row = index.seq_slot[index.token_seq[t]];
-      const int32_t* blocks = index.block_tables + row * index.block_table_stride;
-      const int64_t block = blocks[index.position[t] / g.block_tokens];
-      const int64_t offset = index.position[t] % g.block_tokens;
-      append(key, value, std::min(cols, d - begin), g.format,
-             {kv.Keys(block, head) + skipped, g.latent ? nullptr : kv.Values(block, head),
-              kv.Scaling(block, head), g.block_tokens, offset, kv.KeyScale(head),
-              kv.ValueScale(head)});
+  const auto append_part = [&](int t, int64_t head, int begin) {
+    const float* key = qkv.F32(t) + (heads.num_heads + head) * d + begin;
+    const float* value = key + int64_t{heads.num_kv_heads} * d;
+    for (int i = 0; i < std::min(cols, d - begin); i += kLineFloats) {
+      __builtin_prefetch(key + qkv.row_stride() + i);
+      __builtin_prefetch(value + qkv.row_stride() + i);
     }
+    const int64_t row = index.seq_slot[index.token_seq[t]];
+    const int32_t* blocks = index.block_tables + row * index.block_table_stride;
+    const int64_t block = blocks[index.position[t] / g.block_tokens];
+    const int64_t offset = index.position[t] % g.block_tokens;
+    append(key, value, std::min(cols, d - begin), g.format,
+           {kv.Keys(block, head) + begin * g.KeysBytes() / d,
+            g.latent ? nullptr : kv.Values(block, head), kv.Scaling(block, head), g.block_tokens,
+            offset, kv.KeyScale(head), kv.ValueScale(head)});
   };
   pool_->ParallelForWork(heads.num_kv_heads * parts, elements,
                          [&](int, int64_t begin, int64_t end) {
-                           for (int64_t i = begin; i < end; ++i) {
-                             append_part(i / parts, static_cast<int>(i % parts) * cols);
+                           for (int t = 0; t < index.num_tokens; ++t) {
+                             for (int64_t i = begin; i < end; ++i) {
+                               append_part(t, i / parts, static_cast<int>(i % parts) * cols);
+                             }
                            }
                          });
 }

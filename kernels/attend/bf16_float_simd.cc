@@ -3,6 +3,7 @@
 #include "kernels/attend/attention_tiles.h"
 #include "kernels/attend/bf16_unit.h"
 #include "kernels/attend/in_bf16.h"
+#include "kernels/simd/for_vectors.h"
 #include "simd.h"
 
 namespace bulkhead::BH_ISA {
@@ -279,6 +280,7 @@ class PairRun : Bf16Unit {
     const int words = pairs_ * kWordsPerPair;
     for (int row = 0; row < rows; ++row) {
       const float* const q = rows_.QueryOf(first + row);
+      PrefetchNumbers(rows_.QueryOf(Min(first + row + 4, rows_.count - 1)), call_.head_dim);
       for (int i = 0; i < call_.head_dim; i += kGroupTokens) {
         const int left = call_.head_dim - i;
         alignas(64) float rounded[2 * kLanes];

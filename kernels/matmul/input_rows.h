@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/matmul/op.h"
+#include "kernels/simd/for_vectors.h"
 #include "kernels/simd/transpose_four.h"
 #include "simd.h"
 
@@ -32,12 +33,16 @@ inline void RoundInputs(const float* x, int64_t count, float* words) {
   }
 }
 
+inline constexpr int64_t kPairsAhead = 128;
+
 // The pairs of `count` inputs of each row, [words][rows], where a pair is one word.
 inline void PackPairs(const float* const* from, int64_t rows, int64_t count, float* to) {
   const int64_t words = (count + 1) / 2;
   for (int64_t word = 0; word < words; word += kLanes, to += kLanes * rows) {
-    I32x16 pairs[kLanes] = {};
+    I32x16 pairs[kLanes];
+    for (int64_t r = rows; r < kLanes; ++r) pairs[r] = I32x16{};
     for (int64_t r = 0; r < rows; ++r) {
+      PrefetchNumbers(from[r] + 2 * word + kPairsAhead, 2 * kLanes);
       alignas(64) float rounded[2 * kLanes];
       RoundPairs(from[r] + 2 * word, count - 2 * word, rounded);
       pairs[r] = BitsOf(Load(rounded));

@@ -5,6 +5,7 @@
 #include "kernels/matmul/int8_cell.h"
 #include "kernels/matmul/op.h"
 #include "kernels/matmul/panel_tree.h"
+#include "kernels/simd/for_vectors.h"
 #include "simd.h"
 
 namespace bulkhead::BH_ISA {
@@ -332,10 +333,14 @@ void QuantizeCell(const QuantizedPanels& weight, const FloatRows& inputs, const 
   const int64_t row_step = x.by_row ? int64_t{4} * cell.words : 4;
   const int64_t word_step = x.by_row ? 4 : 4 * tile.rows;
   const int64_t first = tile.begin * x.cells + cell_index * tile.rows;
-  for (int64_t r = 0; r < tile.rows; ++r) {
+  const auto inputs_of = [&](int64_t r) {
     const int64_t row = inputs.rows == nullptr ? tile.begin + r : inputs.rows[tile.begin + r];
-    QuantizeInputs(inputs.x + row * inputs.stride + cell.begin, cell, words + r * row_step,
-                   word_step, x.scales[first + r], x.sums[first + r]);
+    return inputs.x + row * inputs.stride + cell.begin;
+  };
+  for (int64_t r = 0; r < tile.rows; ++r) {
+    if (r + 1 < tile.rows) PrefetchNumbers(inputs_of(r + 1), cell.count);
+    QuantizeInputs(inputs_of(r), cell, words + r * row_step, word_step, x.scales[first + r],
+                   x.sums[first + r]);
   }
 }
 

@@ -1,6 +1,12 @@
 #include "simd.h"
 
 namespace bulkhead::BH_ISA {
+namespace {
+
+// Heads of a row follow one another, and CPUs fetch ahead by themselves within a page only.
+constexpr int kRowAhead = 512;
+
+}  // namespace
 
 void Rotate(const float* rope, int rotary_dim, bool interleaved, int distance, float* x) {
   const int half = rotary_dim / 2;
@@ -13,6 +19,8 @@ void Rotate(const float* rope, int rotary_dim, bool interleaved, int distance, f
       pairs[0][j] = x[2 * (i + j)];
       pairs[1][j] = x[2 * (i + j) + 1];
     }
+    Prefetch(x + i + kRowAhead);
+    Prefetch(x + distance + i + kRowAhead);
     const F32x16 x1 = LoadN(interleaved ? pairs[0] : x + i, n);
     const F32x16 x2 = LoadN(interleaved ? pairs[1] : x + distance + i, n);
     StoreN(interleaved ? pairs[0] : x + i, Fnma(x2, s, Mul(x1, c)), n);

@@ -18,6 +18,11 @@ struct ShortVector {
   BH_INLINE F32x16 OrElse(F32x16 a, F32x16 b) const { return Select(FirstN(n), a, b); }
 };
 
+// Asks for numbers of a row that is read later: CPUs fetch ahead by themselves within a page only.
+BH_INLINE void PrefetchNumbers(const float* row, int64_t count) {
+  for (int64_t i = 0; i < count; i += kLanes) Prefetch(row + i);
+}
+
 // visit(first element, WholeVector or ShortVector) over `size` elements, ascending.
 template <typename Visit>
 BH_INLINE void ForVectors(int64_t size, const Visit& visit) {
