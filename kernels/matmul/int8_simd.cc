@@ -333,13 +333,11 @@ void QuantizeCell(const QuantizedPanels& weight, const FloatRows& inputs, const 
   const int64_t row_step = x.by_row ? int64_t{4} * cell.words : 4;
   const int64_t word_step = x.by_row ? 4 : 4 * tile.rows;
   const int64_t first = tile.begin * x.cells + cell_index * tile.rows;
-  const auto inputs_of = [&](int64_t r) {
-    const int64_t row = inputs.rows == nullptr ? tile.begin + r : inputs.rows[tile.begin + r];
-    return inputs.x + row * inputs.stride + cell.begin;
-  };
   for (int64_t r = 0; r < tile.rows; ++r) {
-    if (r + 1 < tile.rows) PrefetchNumbers(inputs_of(r + 1), cell.count);
-    QuantizeInputs(inputs_of(r), cell, words + r * row_step, word_step, x.scales[first + r],
+    const int64_t row = inputs.rows == nullptr ? tile.begin + r : inputs.rows[tile.begin + r];
+    const float* from = inputs.x + row * inputs.stride + cell.begin;
+    PrefetchNumbers(from + cell.count, cell.count);  // of the next cell
+    QuantizeInputs(from, cell, words + r * row_step, word_step, x.scales[first + r],
                    x.sums[first + r]);
   }
 }
