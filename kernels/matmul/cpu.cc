@@ -173,8 +173,7 @@ int64_t ExpertTileRows(const StepLimits& limits) {
 }  // namespace
 
 CpuMatMulScratch::CpuMatMulScratch(const StepLimits& limits, BumpAllocator& allocator)
-    : thread_floats(std::min<int64_t>(limits.max_num_batched_tokens, kGroupRows) *
-                    kScratchFloatsPerRow),
+    : thread_floats(kGroupRows * kScratchFloatsPerRow),
       max_rows(limits.max_num_batched_tokens),
       max_inputs(limits.max_int8_inputs),
       max_expert_inputs(limits.max_expert_inputs) {

@@ -16,8 +16,8 @@ constexpr int64_t kPrefetchBytes = 2048;
 constexpr int64_t kWidenedInputs = 256;  // of a quantised panel, at once
 constexpr int64_t kMaxGroupTiles = (kGroupRows + kTileRows - 1) / kTileRows;
 static_assert(kLongBlockInputs >= kBlockInputs && kLongBlockInputs < kScratchFloatsPerRow);
-// Words of a row that stay in L2 for all slices of a panel; AVX2's CPUs have 256 or 512 KiB.
-constexpr int64_t kPanelWords = kTileVectors == 1 ? 1024 : kMaxPanelWords;
+// Words of a group's rows that stay in L2 for all slices; AVX2's CPUs have 256 or 512 KiB.
+constexpr int64_t kGroupWords = kGroupRows * (kTileVectors == 1 ? 1024 : kMaxWordsPerRow);
 
 struct Kernels {
   int64_t step_bytes;                 // of one k of a panel
@@ -250,15 +250,12 @@ void PackTiles(const Product& product, const Block& block, float* to) {
 
 // Whether all slices of a group's rows stay in L2 while its panels pass: they are packed once, and
 // the subtrees of one panel stay in L1.
-bool IsByPanel(const Product& product) {
+bool IsByPanel(const Product& product, int64_t rows) {
   if (product.num_slices == 1 || product.quantized != nullptr) return false;
-  int64_t words = 0;
-  for (int slice = 0; slice < product.num_slices; ++slice) {
-    const SliceBlocks blocks = BlocksOf(product, slice);
-    if (blocks.num_blocks > 1) return false;
-    words += XWords(product, blocks.inputs);
-  }
-  return words <= kPanelWords;
+  const int last = product.num_slices - 1;
+  const int64_t* borders = product.k_borders;
+  const int64_t words = XBegin(product, last) + XWords(product, borders[last + 1] - borders[last]);
+  return rows * words <= kGroupWords;
 }
 
 // The block's rows and panels over all of K, panel by panel.
@@ -356,7 +353,7 @@ void MultiplyMany(const Product& product, const ProductPart& part) {
   const int64_t panels = part.panel_end - part.panel_begin;
   const int64_t num_groups = CeilDiv(rows, kGroupRows);
   Block block{};
-  block.by_panel = IsByPanel(product);
+  block.by_panel = IsByPanel(product, CeilDiv(rows, num_groups));
   // One slice leaves no unfinished subtrees behind.
   const bool is_whole = product.num_slices == 1 || block.by_panel;
   const int64_t chunk_panels = is_whole ? panels : kChunkPanels;
@@ -368,7 +365,7 @@ void MultiplyMany(const Product& product, const ProductPart& part) {
     for (int64_t t = 0; t <= block.num_tiles; ++t) {
       block.tile_begin[t] = PartBegin(block.num_rows, t, block.num_tiles);
     }
-    block.subtrees = part.scratch + block.num_rows * (block.by_panel ? kPanelWords : kBlockInputs);
+    block.subtrees = part.scratch + (block.by_panel ? kGroupWords : block.num_rows * kBlockInputs);
     for (int64_t panel = 0; panel < panels; panel += chunk_panels) {
       block.panel_begin = part.panel_begin + panel;
       block.panel_end = part.panel_begin + Smaller(panel + chunk_panels, panels);

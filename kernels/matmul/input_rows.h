@@ -78,6 +78,10 @@ BH_INLINE const float* InputsOf(const Product& product, int64_t row, int64_t k) 
 // rows) of x, at most kTileRows.
 inline void PackRows(const Product& product, int64_t first, int64_t rows, int64_t begin,
                      int64_t count, float* to) {
+  for (; count > kLongBlockInputs; begin += kLongBlockInputs, count -= kLongBlockInputs) {
+    PackRows(product, first, rows, begin, kLongBlockInputs, to);
+    to += XWords(product, kLongBlockInputs) * rows;
+  }
   alignas(64) float rounded[kTileRows][kLongBlockInputs];
   const float* from[kTileRows];
   for (int64_t r = 0; r < rows; ++r) from[r] = InputsOf(product, first + r, begin);

@@ -16,15 +16,15 @@ inline constexpr int kMaxSliceLevels = 3;  // of the tree over kMaxSlices
 
 // Blocks of a product of many rows: kBlockInputs inputs of kGroupRows rows of x are packed and stay
 // in L2 while panels pass; with several slices, the unfinished subtrees of kChunkPanels panels stay
-// there too. With one slice an instruction set may take more inputs, in their place. Where all
-// slices of a row have at most kMaxPanelWords words, or fewer by the instruction set, they stay
-// there together.
+// there too. With one slice an instruction set may take more inputs, in their place. All slices of
+// a group that has at most kGroupRows * kMaxWordsPerRow words, or fewer by the instruction set,
+// stay there together.
 inline constexpr int64_t kBlockInputs = 512;
 inline constexpr int64_t kGroupRows = 48;
 inline constexpr int64_t kChunkPanels = 8;
-// Scratch of one thread, per row of the largest product, up to kGroupRows rows.
-inline constexpr int64_t kMaxPanelWords = 3584;  // 672 KiB of a group
-inline constexpr int64_t kScratchFloatsPerRow = kMaxPanelWords + kPanelColumns * kMaxSliceLevels;
+inline constexpr int64_t kMaxWordsPerRow = 3584;  // 672 KiB of a group
+// Scratch of one thread, for each of kGroupRows rows.
+inline constexpr int64_t kScratchFloatsPerRow = kMaxWordsPerRow + kPanelColumns * kMaxSliceLevels;
 static_assert(kScratchFloatsPerRow >=
               kBlockInputs + kChunkPanels * kPanelColumns * kMaxSliceLevels);
 
@@ -55,7 +55,7 @@ struct ProductPart {
   int64_t panel_end;
   int64_t row_begin;
   int64_t row_end;
-  float* scratch;  // [min(rows, kGroupRows) * kScratchFloatsPerRow]
+  float* scratch;  // [kGroupRows * kScratchFloatsPerRow]
 };
 
 inline constexpr int kMaxFewRowsOfAnyIsa = 4;
