@@ -94,6 +94,9 @@ TEST_P(Bf16MatMulTest, BeginsEachSliceWithAWholePair) {
     // Blocks of as many inputs as there is room for.
     ExpectBits({rows, 32, {0, 1023, 2046}});
   }
+  // Multiplied panel by panel, and slice by slice.
+  ExpectBits({48, 300, {0, 1025, 2001, 3001, 7150}});
+  ExpectBits({48, 300, {0, 1025, 2001, 3001, 7200}});
 }
 
 TEST_P(Bf16MatMulTest, TakesDenormalNumbersAsZero) {

@@ -157,6 +157,16 @@ TEST_P(MatMulTest, BlocksOfInputsContinueTheChain) {
   }
 }
 
+// At the limit of what is multiplied panel by panel, and past it.
+TEST_P(MatMulTest, SlicesOfManyInputsJoinAsThoseOfFew) {
+  for (const int64_t inputs : {1024, 1025, 3584, 3585}) {
+    const std::vector<int64_t> borders = Borders(inputs, 8, 1);
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      ExpectBits({48, 300, inputs, borders, dtype}, {1});
+    }
+  }
+}
+
 TEST_P(MatMulTest, GivesTheSameBitsForAnyThreads) {
   ExpectBits({1, 389, 129, {0, 129}, DType::kBF16}, {1, 2, 3, 5});
   ExpectBits({100, 389, 129, {0, 17, 64, 100, 129}, DType::kBF16}, {1, 2, 3, 5});
