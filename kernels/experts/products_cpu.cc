@@ -101,7 +101,7 @@ class ProductsOfExperts {
       product.in_bf16 = in_bf16;
       product.x_rows = tokens;
       if (rows > BH_OF_ISA_OR_BF16(isa_, kMaxFewRows)) {
-        return many(product, {begin, end, 0, rows, scratch});
+        return many(product, {begin, end, 0, rows, scratch, scratch_.thread_floats});
       }
       if (in_bf16) round(product, rows, scratch);
       for (int64_t row = 0; row < rows && !in_bf16; ++row) {

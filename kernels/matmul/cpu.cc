@@ -46,8 +46,8 @@ void MatMulInInt8(ThreadPool& pool, Isa isa, const CpuMatMulScratch& scratch, Co
   const Int8Product product = Int8ProductOf(weight, panels, inputs, rows, tiles, output.out);
   const auto multiply = BH_OF_ISA_OR_VNNI(isa, MultiplyInt8);
   const auto multiply_in_tiles = BH_OF_AMX(isa, MultiplyInt8InTiles);
-  static_assert(kAmxGroupFloats <= kGroupRows * kScratchFloatsPerRow &&
-                kAmxScratchFloatsPerRow <= kScratchFloatsPerRow);
+  static_assert(kAmxGroupFloats <= kGroupRows * kMinScratchFloatsPerRow &&
+                kAmxScratchFloatsPerRow <= kMinScratchFloatsPerRow);
   const int64_t chunk_rows = inputs.by_row ? TileChunkRows(inputs.row_bytes) : kInt8ChunkRows;
   ForGrid(
       pool, isa, output, {rows, tiles, chunk_rows}, rows * shape.rows * shape.cols,
@@ -70,8 +70,8 @@ void MatMulInBf16Tiles(ThreadPool& pool, Isa isa, const CpuMatMulScratch& scratc
     for (int64_t row = begin; row < end; ++row) round(product, row, scratch.bf16_tiles);
   });
   const auto multiply = BH_OF_AMX(isa, MultiplyBf16InTiles);
-  static_assert(kBf16TileGroupFloats <= kGroupRows * kScratchFloatsPerRow &&
-                kBf16TileScratchFloats <= 2 * kScratchFloatsPerRow);
+  static_assert(kBf16TileGroupFloats <= kGroupRows * kMinScratchFloatsPerRow &&
+                kBf16TileScratchFloats <= 2 * kMinScratchFloatsPerRow);
   ForGrid(pool, isa, output,
           {rows, CeilDiv(rows, kBf16TileRows), TileChunkRows(product.inputs * 2), kBf16TileRows},
           rows * product.outputs * product.inputs, [&](int thread, const GridPart& part) {
@@ -91,7 +91,7 @@ void MultiplySlices(ThreadPool& pool, Isa isa, const CpuMatMulScratch& scratch,
   const int64_t tile_floats = rows * kPanelColumns;
   // At most one tile of scratch per slice and thread, fewer than a thread's scratch for `rows`
   // rows.
-  static_assert(kMaxSlices * kPanelColumns <= kScratchFloatsPerRow);
+  static_assert(kMaxSlices * kPanelColumns <= kMinScratchFloatsPerRow);
   const auto multiply = BH_OF_ISA_OR_BF16(isa, MultiplySlice);
   pool.ParallelForWork(panels * num_slices, rows * product.outputs * product.inputs,
                        [&](int, int64_t begin, int64_t end) {
@@ -173,7 +173,8 @@ int64_t ExpertTileRows(const StepLimits& limits) {
 }  // namespace
 
 CpuMatMulScratch::CpuMatMulScratch(const StepLimits& limits, BumpAllocator& allocator)
-    : thread_floats(kGroupRows * kScratchFloatsPerRow),
+    : thread_floats(std::min<int64_t>(limits.max_num_batched_tokens, kGroupRows) *
+                    ScratchFloatsPerRow(limits.max_inputs)),
       max_rows(limits.max_num_batched_tokens),
       max_inputs(limits.max_int8_inputs),
       max_expert_inputs(limits.max_expert_inputs) {
@@ -292,7 +293,7 @@ void CpuBackend::Multiply(ConstMatrixView x, const Linear& weight, const Product
     of_part.out = part.out;
     of_part.out_stride = part.out_stride;
     multiply(of_part, {part.panel_begin, part.panel_end, part.unit_begin, part.unit_end,
-                       mat_mul_scratch_.Of(thread)});
+                       mat_mul_scratch_.Of(thread), mat_mul_scratch_.thread_floats});
   });
 }
 

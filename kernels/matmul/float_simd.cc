@@ -15,7 +15,7 @@ static_assert(kFewRows <= kMaxFewRowsOfAnyIsa);
 constexpr int64_t kPrefetchBytes = 2048;
 constexpr int64_t kWidenedInputs = 256;  // of a quantised panel, at once
 constexpr int64_t kMaxGroupTiles = (kGroupRows + kTileRows - 1) / kTileRows;
-static_assert(kLongBlockInputs >= kBlockInputs && kLongBlockInputs < kScratchFloatsPerRow);
+static_assert(kLongBlockInputs >= kBlockInputs && kLongBlockInputs < kMinScratchFloatsPerRow);
 // Words of a group's rows that stay in L2 for all slices; AVX2's CPUs have 256 or 512 KiB.
 constexpr int64_t kGroupWords = kGroupRows * (kTileVectors == 1 ? 1024 : kMaxWordsPerRow);
 
@@ -228,7 +228,7 @@ void MultiplyPanel(const Product& product, const Block& block, int64_t panel) {
     const int64_t row = block.tile_begin[t];
     const int64_t rows = block.tile_begin[t + 1] - row;
     float* out = product.out + (block.row_begin + row) * product.out_stride + panel * kPanelColumns;
-    float* subtrees = block.subtrees + (subtrees_begin + row) * kMaxSliceLevels * kPanelColumns;
+    float* subtrees = block.subtrees + (subtrees_begin + row) * kSubtreeFloatsPerRow;
     tile.x = block.packed_x + row * XWords(product, count);
     tile.start = is_first ? nullptr : out;
     tile.left = subtrees;
@@ -248,14 +248,14 @@ void PackTiles(const Product& product, const Block& block, float* to) {
   }
 }
 
-// Whether all slices of a group's rows stay in L2 while its panels pass: they are packed once, and
-// the subtrees of one panel stay in L1.
-bool IsByPanel(const Product& product, int64_t rows) {
+// Whether all slices of a group of `rows` rows stay in L2 while its panels pass: they are packed
+// once, and the subtrees of one panel stay in L1.
+bool IsByPanel(const Product& product, const ProductPart& part, int64_t rows) {
   if (product.num_slices == 1 || product.quantized != nullptr) return false;
   const int last = product.num_slices - 1;
   const int64_t* borders = product.k_borders;
   const int64_t words = XBegin(product, last) + XWords(product, borders[last + 1] - borders[last]);
-  return rows * words <= kGroupWords;
+  return rows * words <= Smaller(kGroupWords, part.scratch_floats - rows * kSubtreeFloatsPerRow);
 }
 
 // The block's rows and panels over all of K, panel by panel.
@@ -350,10 +350,11 @@ void MultiplySlice(const Product& product, const ProductPart& part, int slice, f
 
 void MultiplyMany(const Product& product, const ProductPart& part) {
   const int64_t rows = part.row_end - part.row_begin;
+  if (rows == 0) return;
   const int64_t panels = part.panel_end - part.panel_begin;
   const int64_t num_groups = CeilDiv(rows, kGroupRows);
   Block block{};
-  block.by_panel = IsByPanel(product, CeilDiv(rows, num_groups));
+  block.by_panel = IsByPanel(product, part, CeilDiv(rows, num_groups));
   // One slice leaves no unfinished subtrees behind.
   const bool is_whole = product.num_slices == 1 || block.by_panel;
   const int64_t chunk_panels = is_whole ? panels : kChunkPanels;
@@ -365,7 +366,9 @@ void MultiplyMany(const Product& product, const ProductPart& part) {
     for (int64_t t = 0; t <= block.num_tiles; ++t) {
       block.tile_begin[t] = PartBegin(block.num_rows, t, block.num_tiles);
     }
-    block.subtrees = part.scratch + (block.by_panel ? kGroupWords : block.num_rows * kBlockInputs);
+    block.subtrees =
+        part.scratch + (block.by_panel ? part.scratch_floats - block.num_rows * kSubtreeFloatsPerRow
+                                       : block.num_rows * kBlockInputs);
     for (int64_t panel = 0; panel < panels; panel += chunk_panels) {
       block.panel_begin = part.panel_begin + panel;
       block.panel_end = part.panel_begin + Smaller(panel + chunk_panels, panels);

@@ -48,8 +48,7 @@ inline void PackPairs(const float* const* from, int64_t rows, int64_t count, flo
       pairs[r] = BitsOf(Load(rounded));
     }
     Transpose(pairs);
-    // Lanes behind the last row are those of the words behind, which are written later, or none:
-    // pairs leave half of their room free.
+    // Lanes behind the last row are those of words that are written later.
     const bool is_last = word + kLanes >= words;
     const auto lanes = static_cast<int>(is_last ? rows : kLanes);
     for (int64_t k = 0; k < Smaller(kLanes, words - word); ++k) {

@@ -16,17 +16,26 @@ inline constexpr int kMaxSliceLevels = 3;  // of the tree over kMaxSlices
 
 // Blocks of a product of many rows: kBlockInputs inputs of kGroupRows rows of x are packed and stay
 // in L2 while panels pass; with several slices, the unfinished subtrees of kChunkPanels panels stay
-// there too. With one slice an instruction set may take more inputs, in their place. All slices of
-// a group that has at most kGroupRows * kMaxWordsPerRow words, or fewer by the instruction set,
-// stay there together.
+// there too. With one slice an instruction set may take more inputs, in their place. Where the
+// scratch holds all slices of a group's rows, at most kGroupRows * kMaxWordsPerRow words and fewer
+// by the instruction set, they stay there together.
 inline constexpr int64_t kBlockInputs = 512;
 inline constexpr int64_t kGroupRows = 48;
 inline constexpr int64_t kChunkPanels = 8;
 inline constexpr int64_t kMaxWordsPerRow = 3584;  // 672 KiB of a group
-// Scratch of one thread, for each of kGroupRows rows.
-inline constexpr int64_t kScratchFloatsPerRow = kMaxWordsPerRow + kPanelColumns * kMaxSliceLevels;
-static_assert(kScratchFloatsPerRow >=
-              kBlockInputs + kChunkPanels * kPanelColumns * kMaxSliceLevels);
+inline constexpr int64_t kSubtreeFloatsPerRow = kPanelColumns * kMaxSliceLevels;  // of a panel
+// Floats of a row of pairs of bf16, of any variant: a pair is at most two floats, and a slice with
+// an odd number of inputs ends with half a pair.
+static constexpr int64_t PairFloats(int64_t inputs) { return inputs + 2 * (kMaxSlices + 1); }
+// Scratch of one thread, per row of the largest product, up to kGroupRows rows: at least the first.
+inline constexpr int64_t kMinScratchFloatsPerRow =
+    kBlockInputs + kChunkPanels * kSubtreeFloatsPerRow;
+static constexpr int64_t ScratchFloatsPerRow(int64_t max_inputs) {
+  const int64_t words =
+      PairFloats(max_inputs) < kMaxWordsPerRow ? PairFloats(max_inputs) : kMaxWordsPerRow;
+  return words + kSubtreeFloatsPerRow < kMinScratchFloatsPerRow ? kMinScratchFloatsPerRow
+                                                                : words + kSubtreeFloatsPerRow;
+}
 
 // out = x * weight^T.
 struct Product {
@@ -55,7 +64,8 @@ struct ProductPart {
   int64_t panel_end;
   int64_t row_begin;
   int64_t row_end;
-  float* scratch;  // [kGroupRows * kScratchFloatsPerRow]
+  float* scratch;  // [scratch_floats], at least min(rows, kGroupRows) * kMinScratchFloatsPerRow
+  int64_t scratch_floats = 0;
 };
 
 inline constexpr int kMaxFewRowsOfAnyIsa = 4;
@@ -69,9 +79,6 @@ BH_PER_ISA_AND_BF16(void MultiplyMany(const Product& product, const ProductPart&
 // The chain of one slice of one panel, for at most kMaxFewRows rows: into sums [rows][32].
 BH_PER_ISA_AND_BF16(void MultiplySlice(const Product& product, const ProductPart& part, int slice,
                                        float* sums))
-// Floats of a row of pairs of bf16, of any variant: a pair is at most two floats, and a slice with
-// an odd number of inputs ends with half a pair.
-static constexpr int64_t PairFloats(int64_t inputs) { return inputs + 2 * (kMaxSlices + 1); }
 // pairs [rows][PairFloats(inputs)] = x rounded to bf16, as this variant's MultiplyFew and
 // MultiplySlice take it in place of x.
 BH_PER_ISA_AND_BF16(void RoundRows(const Product& product, int64_t rows, float* pairs))

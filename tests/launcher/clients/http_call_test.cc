@@ -14,24 +14,35 @@
 namespace bulkhead {
 namespace {
 
-// A listener that has more connections than it lets wait: it answers no further one.
-TEST(HttpCallTest, ACallIsCancelledWhileItConnects) {
-  std::vector<int> sockets = {socket(AF_INET, SOCK_STREAM, 0)};
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  auto* const any = reinterpret_cast<sockaddr*>(&address);
-  ASSERT_EQ(bind(sockets[0], any, size), 0);
-  ASSERT_EQ(listen(sockets[0], 0), 0);
-  getsockname(sockets[0], any, &size);
-  for (int i = 0; i < 4; ++i) {
-    sockets.push_back(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
-    connect(sockets.back(), any, size);
+class HttpCallTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    sockets_ = {socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0)};
+    address_.sin_family = AF_INET;
+    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(bind(sockets_[0], any_, size_), 0);
+    ASSERT_EQ(listen(sockets_[0], 0), 0);
+    getsockname(sockets_[0], any_, &size_);
+    target_.address = absl::StrCat("127.0.0.1:", ntohs(address_.sin_port));
   }
-  HttpTarget target;
-  target.address = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
-  HttpCall call(target);
+  void TearDown() override {
+    for (const int fd : sockets_) close(fd);
+  }
+
+  sockaddr_in address_ = {};
+  sockaddr* const any_ = reinterpret_cast<sockaddr*>(&address_);
+  socklen_t size_ = sizeof(address_);
+  std::vector<int> sockets_;  // the first one listens
+  HttpTarget target_;
+};
+
+// The listener has more connections than it lets wait: it answers no further one.
+TEST_F(HttpCallTest, ACallIsCancelledWhileItConnects) {
+  for (int i = 0; i < 4; ++i) {
+    sockets_.push_back(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
+    connect(sockets_.back(), any_, size_);
+  }
+  HttpCall call(target_);
   std::thread cancels([&] {
     absl::SleepFor(absl::Milliseconds(100));
     call.Cancel();
@@ -40,15 +51,13 @@ TEST(HttpCallTest, ACallIsCancelledWhileItConnects) {
   EXPECT_TRUE(absl::IsCancelled(call.Send("/", "", [](absl::string_view) {})));
   EXPECT_LT(absl::Now() - begin, absl::Seconds(4)) << "it gives up after 5 s by itself";
   cancels.join();
-  for (const int fd : sockets) close(fd);
 }
 
-TEST(HttpCallTest, ACallThatWasCancelledBeforeItBeginsIsNotSent) {
-  HttpTarget target;
-  target.address = "localhost:1";
-  HttpCall call(target);
+TEST_F(HttpCallTest, ACallThatWasCancelledBeforeItBeginsDoesNotConnect) {
+  HttpCall call(target_);
   call.Cancel();
   EXPECT_TRUE(absl::IsCancelled(call.Send("/", "", [](absl::string_view) {})));
+  EXPECT_EQ(accept(sockets_[0], nullptr, nullptr), -1);
 }
 
 }  // namespace

@@ -111,7 +111,7 @@ TEST_F(CoordinatorDrainTest, LoadSaysThatNoneIsRunningWhileAnswersAreRead) {
   now_ns_ += 2'000'000'000;
   runner_->Allow(kAll);
   sink->WaitForEnd();
-  WaitUntilAsked(1);
+  WaitUntilAsked(2);  // when it begins, and when all requests have ended
   EXPECT_EQ(coordinator_->Load().scheduler.num_running, 0);
   num_unsent_ = 0;
   loop_.join();
