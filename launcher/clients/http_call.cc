@@ -100,9 +100,7 @@ class HttpCall::Connection {
                               if (!unknown) return connect(found);
                               error = unknown;
                             });
-    // A resolver has limits of its own.
-    while (looks_up_ && io_.run_one() > 0) {
-    }
+    while (looks_up_ && io_.run_one() > 0) continue;  // a resolver has limits of its own
     io_.run_for(kHttpConnectLimit);
     if (error) return tls_.has_value() ? NoTls(target.address, error) : NoServer(target.address);
     fd_ = stream_.socket().native_handle();
