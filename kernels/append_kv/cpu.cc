@@ -9,7 +9,7 @@ namespace {
 
 // Columns of a latent vector that a thread writes.
 constexpr int kLatentColumns = 64;
-constexpr int kLineFloats = 16;
+constexpr int kLineFloats = 16;  // of a cache line
 
 }  // namespace
 

@@ -33,7 +33,7 @@ inline void RoundInputs(const float* x, int64_t count, float* words) {
   }
 }
 
-inline constexpr int64_t kPairsAhead = 128;
+inline constexpr int64_t kPairsAhead = 128;  // inputs from those packed to those fetched
 
 // The pairs of `count` inputs of each row, [words][rows], where a pair is one word.
 inline void PackPairs(const float* const* from, int64_t rows, int64_t count, float* to) {

@@ -79,7 +79,7 @@ class HttpCall::Connection {
     if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
     const bool is_tls = !target.ssl_ca_certs.empty();
     if (is_tls) BH_RETURN_IF_ERROR(ReadFiles(target));
-    ErrorCode error = boost::asio::error::timed_out;  // unless there is another end
+    ErrorCode error = boost::asio::error::timed_out;  // until a handler sets it
     const auto shake_hands = [&] {
       ErrorCode unset;
       tls_.emplace(stream_, context_);

@@ -26,7 +26,7 @@ absl::Status HostIsShortOfMemory();
 // UNAVAILABLE (STOPPING).
 absl::Status IsStopping();
 
-// CANCELLED by the client, or DEADLINE_EXCEEDED: nobody waits for the answer.
+// CANCELLED by the client, or DEADLINE_EXCEEDED: of a call whose client does not wait any more.
 absl::Status ClientGone(bool deadline_passed = false);
 
 // The trailer that tells gRPC clients when to retry, or not to; none leaves the choice to them.

@@ -36,7 +36,7 @@ class HttpCallTest : public ::testing::Test {
   HttpTarget target_;
 };
 
-// The listener has more connections than it lets wait: it answers no further one.
+// The listen backlog is full: further connections are not answered.
 TEST_F(HttpCallTest, ACallIsCancelledWhileItConnects) {
   for (int i = 0; i < 4; ++i) {
     sockets_.push_back(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
