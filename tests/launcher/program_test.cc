@@ -211,6 +211,7 @@ class IdleControl : public v1::Control::Service {
   grpc::Status GetRankTable(grpc::ServerContext*, const v1::GetRankTableRequest*,
                             v1::RankTable* table) override {
     table->add_ranks();
+    table->set_binding_rank(binding_rank);
     return grpc::Status::OK;
   }
   grpc::Status GetLoad(grpc::ServerContext*, const v1::GetLoadRequest*,
@@ -234,6 +235,7 @@ class IdleControl : public v1::Control::Service {
     return is_lost ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone") : grpc::Status::OK;
   }
 
+  uint32_t binding_rank = 0;
   std::atomic<bool> is_lost{false};  // while it drains
   std::atomic<bool> drains{false};
   std::atomic<bool> has_ended{false};
@@ -311,6 +313,13 @@ TEST_F(ServedProgramTest, ADrainThatIsNotWaitedForTellsWhatIsRunning) {
   const Ended ended = Run({"drain", "--target", target_, "--no-wait"});
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_EQ(ended.out, "draining: 2 running, 0 waiting\n");
+}
+
+TEST_F(ServedProgramTest, ABindingRankThatIsNotInTheTableIsNoIndex) {
+  for (const uint32_t rank : {1U, 0x80000000U, 0xFFFFFFFFU}) {
+    control_.binding_rank = rank;
+    ExpectFailure(Run({"doctor", "--target", target_}), 1, "lacks its binding rank");
+  }
 }
 
 TEST_F(ServedProgramTest, AnInterruptEndsAWatchWithAVerdict) {
