@@ -220,12 +220,14 @@ template <PanelFormat kFormat, int kRows>
   AddCell<kFormat, kRows>(at, words, bf16_scales, factors, x, ahead, chains);
 }
 
-// Rows of `out` are pages apart: else each store waits for its page's address and its line.
+// Rows of `out` are pages apart: else each store waits for its page's address and its line. Three
+// rows a cell: weights would wait for more lines than that.
 template <int kRows>
-BH_INLINE void PrefetchOut(const Int8Product& product, int64_t panel, int64_t row) {
-  const float* out = product.out + row * product.out_stride + panel * kPanelColumns;
-#pragma GCC unroll 12
-  for (int r = 0; r < kRows; ++r, out += product.out_stride) {
+BH_INLINE void PrefetchOut(const Int8Product& product, int64_t panel, int64_t row, int cell) {
+  constexpr int kRowsOfCell = 3;
+  const int begin = cell * kRowsOfCell;
+  const float* out = product.out + (row + begin) * product.out_stride + panel * kPanelColumns;
+  for (int r = begin; r < begin + kRowsOfCell && r < kRows; ++r, out += product.out_stride) {
     PrefetchToWrite(out);
     PrefetchToWrite(out + kLanes);
   }
@@ -242,7 +244,6 @@ void RunPanel(const Int8Product& product, int64_t panel, int64_t row, Ahead ahea
   const float* const factors = FactorsOf(weight, codes);
   const int64_t columns_left = product.outputs - panel * kPanelColumns;
   const int columns = static_cast<int>(columns_left < kPanelColumns ? columns_left : kPanelColumns);
-  if (slice_sums == nullptr) PrefetchOut<kRows>(product, panel, row);
   F32x16 left[kMaxSliceLevels][kRows][2];  // unfinished left subtrees, the smallest first
   int cell = 0;
   for (int slice = 0; slice < product.num_slices; ++slice) {
@@ -252,6 +253,7 @@ void RunPanel(const Int8Product& product, int64_t panel, int64_t row, Ahead ahea
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) chains[r][0] = chains[r][1] = fresh;
     for (; cell < weight.num_cells && weight.cells[cell].slice == slice; ++cell) {
+      if (slice_sums == nullptr) PrefetchOut<kRows>(product, panel, row, cell);
       const PackedCell& packed = weight.cells[cell];
       const int64_t first = row * x.cells + int64_t{cell} * kRows;
       const TileInputs inputs{x.codes + row * x.row_bytes + packed.x_offset * kRows,
