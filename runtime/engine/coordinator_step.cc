@@ -40,13 +40,14 @@ absl::StatusOr<Step> Coordinator::NextStep() {
     std::optional<Step> step = scheduler_.PlanStep();
     RecordAdmitted();
     std::vector<Emission> followed = scheduler_.TakeFollowed();
-    const bool advances = step.has_value() || !followed.empty() || scheduler_.works_on_grammars();
+    const bool follows = !followed.empty();
     DeliverEmissions(std::move(followed));
     Publish();
+    if (follows) continue;
     if (!step.has_value()) {
       if (scheduler_.num_in_flight() > 0) return scheduler_.PlanCollect();
       // With nothing in flight some request must be runnable.
-      BH_CHECK(advances || scheduler_.idle());
+      BH_CHECK(scheduler_.works_on_grammars() || scheduler_.idle());
       continue;
     }
     const uint64_t now = options_.now_ns();

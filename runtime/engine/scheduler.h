@@ -159,8 +159,9 @@ class Scheduler {
   // continue.
   void SetMaxNumSeqs(int max_num_seqs);
 
-  // The next step, or nothing if a commit is needed first, tokens were followed, or work on
-  // grammars goes on in the next call. At most `depth` steps may be planned and uncommitted.
+  // The next step, or nothing if a commit is needed first, tokens were followed (whoever receives
+  // them may end their sequences), or work on grammars goes on in the next call. At most `depth`
+  // steps may be planned and uncommitted.
   std::optional<Step> PlanStep();
   bool works_on_grammars() const { return works_on_grammars_; }  // in the last call, alone
   // The final plan: every rank leaves its loop. Nothing may be in flight.

@@ -307,9 +307,11 @@ void Scheduler::SkipDraftedBlocks(Sequence& sequence) const {
 // Sequences that share a cached block write the same into it, but not in one step.
 bool Scheduler::MayWrite(const Sequence& sequence, int64_t begin, int64_t end) {
   const int64_t last = std::min(sequence.blocks_cached, TableBlocks(end));
-  for (int64_t block = begin / limits_.block_tokens; block < last; ++block) {
-    if (!draft_writes_.insert(sequence.blocks[block]).second) return false;
-  }
+  const int64_t first = std::min(begin / limits_.block_tokens, last);
+  const auto blocks = absl::MakeConstSpan(sequence.blocks).subspan(first, last - first);
+  const auto is_written = [&](int block) { return draft_writes_.contains(block); };
+  if (std::any_of(blocks.begin(), blocks.end(), is_written)) return false;
+  draft_writes_.insert(blocks.begin(), blocks.end());
   return true;
 }
 

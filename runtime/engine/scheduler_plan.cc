@@ -82,6 +82,7 @@ std::optional<Step> Scheduler::PlanStep() {
   }
   planned_rows_.clear();
   if (!drafts_round_) PrepareGrammars();  // before drafts take of the work
+  if (!followed_.empty()) return std::nullopt;
   if (std::optional<Step> step = PlanDraftStep(); step.has_value()) return step;
   Step step;
   admits_ = true;
@@ -89,7 +90,7 @@ std::optional<Step> Scheduler::PlanStep() {
   do {
     const int left = PlanDecodes(limits_.max_num_batched_tokens, step);
     if (left > 0) PlanPrefills(left, step);
-  } while (planned_rows_.empty() && followed_.empty() && PrepareMoreGrammars());
+  } while (planned_rows_.empty() && PrepareMoreGrammars() && followed_.empty());
   RecordPressure();
   if (planned_rows_.empty()) return std::nullopt;
   CompletePlan(step);
