@@ -70,7 +70,7 @@ absl::Status ControlAnswers::SetLimits(const v1::SetLimitsRequest& request,
   SchedulerLimits before;
   const absl::StatusOr<SchedulerLimits> now = (*parts)->control->SetLimits(request, &before);
   if (!now.ok()) return WithReason(now.status(), reason::kInvalidValue);
-  static LogPace pace(absl::Seconds(1));  // one per process, as is its log
+  static LogPace pace(absl::Seconds(1), 20);  // one per process, as is its log
   int64_t unsaid = 0;
   if (*now != before && pace.ShouldLog(&unsaid)) {
     if (unsaid > 0) BH_LOG(kInfo) << "limits changed " << unsaid << " more times";
@@ -92,7 +92,11 @@ absl::Status ControlAnswers::Abort(const v1::AbortRequest& request, const std::s
                                    v1::AbortResponse* response) {
   const auto parts = core_->state.ForControl(request);
   if (!parts.ok()) return parts.status();
-  std::set<std::string> ids(request.request_ids().begin(), request.request_ids().end());
+  std::set<std::string> ids;
+  for (const std::string& id : request.request_ids()) {
+    const std::vector<std::string> running = core_->calls.RunningIdsOf(id);
+    ids.insert(running.begin(), running.end());
+  }
   if (request.all()) {
     const std::vector<std::string> running = core_->calls.RunningIds();
     ids.insert(running.begin(), running.end());

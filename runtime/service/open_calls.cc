@@ -2,7 +2,13 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace bulkhead {
+
+std::string ChoiceId(const std::string& request_id, int index) {
+  return absl::StrCat(request_id, "#", index);
+}
 
 void OpenCalls::Begin(OpenCall* call, std::weak_ptr<OpenCall> self) {
   const absl::MutexLock lock(&mutex_);
@@ -33,6 +39,17 @@ void OpenCalls::Release(const std::string& request_id) {
 bool OpenCalls::IsRunning(const std::string& request_id) const {
   const absl::MutexLock lock(&mutex_);
   return running_.count(request_id) > 0;
+}
+
+std::vector<std::string> OpenCalls::RunningIdsOf(const std::string& request_id) const {
+  std::vector<std::string> ids;
+  const absl::MutexLock lock(&mutex_);
+  if (running_.count(request_id) > 0) ids.push_back(request_id);
+  for (int i = 0; i < kMaxChoices; ++i) {
+    std::string choice = ChoiceId(request_id, i);
+    if (running_.count(choice) > 0) ids.push_back(std::move(choice));
+  }
+  return ids;
 }
 
 std::shared_ptr<OpenCall> OpenCalls::Find(const std::string& request_id) const {

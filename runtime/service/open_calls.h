@@ -16,6 +16,10 @@
 
 namespace bulkhead {
 
+inline constexpr int kMaxChoices = 128;  // of one request: prompts times n
+// The id of choice `index` where there are several.
+std::string ChoiceId(const std::string& request_id, int index);
+
 class OpenCall {
  public:
   virtual ~OpenCall() = default;
@@ -38,6 +42,8 @@ class OpenCalls {
   bool Register(const std::string& request_id, OpenCall* call);
   void Release(const std::string& request_id);
   bool IsRunning(const std::string& request_id) const;
+  // This one's, or those of its choices that are running.
+  std::vector<std::string> RunningIdsOf(const std::string& request_id) const;
   // Null if none has this id.
   std::shared_ptr<OpenCall> Find(const std::string& request_id) const;
   std::vector<std::string> RunningIds() const;

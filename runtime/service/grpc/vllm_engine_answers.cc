@@ -88,13 +88,7 @@ absl::Status VllmEngineAnswers::HealthCheck(const vllm_api::HealthCheckRequest& 
 absl::Status VllmEngineAnswers::Abort(const vllm_api::AbortRequest& request,
                                       vllm_api::AbortResponse* /*response*/) {
   v1::AbortRequest abort;
-  for (const std::string& id : request.request_ids()) {
-    abort.add_request_ids(id);
-    for (int i = 0; i < static_cast<int>(kMaxVllmChoices); ++i) {
-      std::string choice = VllmChoiceId(id, i);
-      if (core_->calls.IsRunning(choice)) abort.add_request_ids(std::move(choice));
-    }
-  }
+  *abort.mutable_request_ids() = request.request_ids();
   v1::AbortResponse aborted;
   return control_.Abort(abort, "", &aborted);
 }

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "runtime/service/open_calls.h"
 #include "runtime/service/packed_reader.h"
 #include "runtime/service/prompt_builder.h"
 #include "runtime/service/refusal.h"
@@ -278,7 +279,7 @@ absl::StatusOr<VllmGeneration> TakeGeneration(vllm_api::GenerateRequest& message
   BH_RETURN_IF_ERROR(WithinLimit("max_tokens", max_tokens, static_cast<uint32_t>(max_model_len),
                                  ", max_model_len; ask for fewer"));
   BH_RETURN_IF_ERROR(
-      WithinLimit("n", message.sampling_params().n(), kMaxVllmChoices, " choices; ask for fewer"));
+      WithinLimit("n", message.sampling_params().n(), kMaxChoices, " choices; ask for fewer"));
   VllmGeneration out;
   v1::GenerateRequest& request = out.request;
   request.mutable_request_id()->swap(*message.mutable_request_id());

@@ -15,9 +15,6 @@ namespace bulkhead {
 
 namespace vllm_api = ::vllm::grpc::engine;
 
-// Generations of one request. Each is a call of the service.
-inline constexpr uint32_t kMaxVllmChoices = 128;
-
 struct VllmGeneration {
   v1::GenerateRequest request;  // of choice 0
   int n = 1;

@@ -14,10 +14,6 @@
 
 namespace bulkhead {
 
-std::string VllmChoiceId(const std::string& request_id, int index) {
-  return absl::StrCat(request_id, "#", index);
-}
-
 // The transport of one call. Its call writes one message at a time, so that `counts` and `ids` are
 // used by one thread at a time.
 class VllmGenerateCall::Choice final : public CallTransport {
@@ -199,7 +195,7 @@ void VllmGenerateCall::StartChoices(VllmGeneration generation, const RequestOrig
       }
     }
     v1::GenerateRequest request = i + 1 < n ? generation.request : std::move(generation.request);
-    if (n > 1) request.set_request_id(VllmChoiceId(id, i));
+    if (n > 1) request.set_request_id(ChoiceId(id, i));
     if (has_seed) request.mutable_sampling()->set_seed(seed + static_cast<uint64_t>(i));
     Choice& choice = *choices_[i];
     choice.call().Start(std::make_unique<MessageRequest>(std::move(request), origin));

@@ -19,9 +19,6 @@
 
 namespace bulkhead {
 
-// Of choice `index` in the engine, where n > 1; else the client's own.
-std::string VllmChoiceId(const std::string& request_id, int index);
-
 class VllmGenerateCall final : public Call, public std::enable_shared_from_this<VllmGenerateCall> {
  public:
   // `transport`: of a stream.

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "runtime/service/http/openai_error.h"
 #include "runtime/service/http/structured_fields.h"
+#include "runtime/service/open_calls.h"
 #include "runtime/service/prompt_builder.h"
 #include "runtime/service/refusal.h"
 #include "runtime/service/request_builder.h"

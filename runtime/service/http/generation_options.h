@@ -13,9 +13,6 @@
 
 namespace bulkhead {
 
-// Choices of one request: prompts times n.
-inline constexpr int kMaxChoices = 128;
-
 struct GenerationOptions {
   std::string model;  // as asked for
   bool stream = false;

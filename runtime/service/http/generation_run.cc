@@ -8,6 +8,7 @@
 #include "runtime/service/generate_call.h"
 #include "runtime/service/http/openai_error.h"
 #include "runtime/service/message_request.h"
+#include "runtime/service/open_calls.h"
 #include "runtime/service/prompt_builder.h"
 #include "runtime/service/refusal.h"
 
@@ -104,7 +105,7 @@ class GenerationRun final : public std::enable_shared_from_this<GenerationRun> {
 v1::GenerateRequest GenerationRun::RequestOf(int choice) const {
   const int n = job_.options.n;
   v1::GenerateRequest request = job_.prompts[choice / n];
-  request.set_request_id(job_.num_choices() == 1 ? job_.id : absl::StrCat(job_.id, "-", choice));
+  request.set_request_id(job_.num_choices() == 1 ? job_.id : ChoiceId(job_.id, choice));
   if (request.sampling().has_seed()) {
     request.mutable_sampling()->set_seed(request.sampling().seed() +
                                          static_cast<uint64_t>(choice % n));

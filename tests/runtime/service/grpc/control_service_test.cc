@@ -126,6 +126,30 @@ TEST_F(ControlServiceTest, AbortEndsTheNamedRequestsAndCountsThem) {
   EXPECT_EQ(Abort(request).aborted(), 0U);
 }
 
+TEST_F(ControlServiceTest, AbortEndsAllChoicesOfARequest) {
+  MakeReady();
+  grpc::ClientContext contexts[3];
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::GenerateEvent>>> calls;
+  const std::string ids[] = {ChoiceId("a", 0), ChoiceId("a", kMaxChoices - 1), "a-1"};
+  for (int i = 0; i < 3; ++i) {
+    calls.push_back(generation_->GenerateStream(&contexts[i], TextRequestOf(ids[i])));
+    engine_.Next();
+  }
+  v1::AbortRequest request;
+  request.add_request_ids("a");
+  EXPECT_EQ(Abort(request).aborted(), 2U);
+  v1::GenerateEvent event;
+  for (int i = 0; i < 2; ++i) {
+    while (calls[i]->Read(&event)) {
+    }
+    EXPECT_EQ(ReasonOf(calls[i]->Finish()), "ABORTED");
+  }
+  request.set_request_ids(0, "a-1");
+  EXPECT_EQ(Abort(request).aborted(), 1U);
+  while (calls[2]->Read(&event)) {
+  }
+}
+
 TEST_F(ControlServiceTest, DrainRefusesTheNewAndFinishesTheOld) {
   MakeReady();
   grpc::ClientContext old_context;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/service/open_calls.h"
 #include "runtime/service/packed_reader.h"
 #include "runtime/service/prompt_builder.h"
 
@@ -131,7 +132,7 @@ TEST(VllmRequestTest, WhatIsNotServedIsRefusedByName) {
       {"kv_transfer_params", [](auto& r, auto&) { r.mutable_kv_transfer_params(); }},
       {"kv_transfer_params_json", [](auto& r, auto&) { r.set_kv_transfer_params_json("{}"); }},
       {"data_parallel_rank", [](auto& r, auto&) { r.set_data_parallel_rank(1); }},
-      {"sampling_params.n", [](auto&, auto& p) { p.set_n(kMaxVllmChoices + 1); }},
+      {"sampling_params.n", [](auto&, auto& p) { p.set_n(kMaxChoices + 1); }},
       {"sampling_params.max_tokens", [](auto&, auto& p) { p.set_max_tokens(kLength + 1); }},
       {"sampling_params.logprobs", [](auto&, auto& p) { p.set_logprobs(-1); }},
       {"sampling_params.prompt_logprobs", [](auto&, auto& p) { p.set_prompt_logprobs(-1); }},
