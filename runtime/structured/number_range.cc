@@ -1,5 +1,6 @@
 #include "runtime/structured/number_range.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <tuple>
@@ -27,15 +28,15 @@ class Digits {
 
   int32_t Emit() {
     std::vector<int32_t> starts = {builder_.Bytes({})};
-    const int most = integer_ ? kMaxIntegerDigits : kMaxNumberDigits;
-    for (int length = 1; length <= most; ++length) {
-      const auto size = [](const Bound& bound) {
-        return static_cast<int>(bound.decimal->integer.size());
-      };
-      if (min_.decimal != nullptr && size(min_) > length) continue;
-      if (max_.decimal != nullptr && size(max_) < length) continue;
+    const auto size = [](const Bound& bound) {
+      return bound.decimal == nullptr ? 0 : static_cast<int>(bound.decimal->integer.size());
+    };
+    const int most =
+        std::max({integer_ ? kMaxIntegerDigits : kMaxNumberDigits, size(min_), size(max_)});
+    for (int length = std::max(1, size(min_)); length <= most; ++length) {
+      if (max_.decimal != nullptr && size(max_) < length) break;
       length_ = length;
-      fraction_limit_ = integer_ ? 0 : kMaxNumberDigits - length;
+      fraction_limit_ = integer_ ? 0 : std::max(0, kMaxNumberDigits - length + LeadingZeros());
       integer_states_.clear();
       starts.push_back(Integer(0, {min_.decimal != nullptr && size(min_) == length,
                                    max_.decimal != nullptr && size(max_) == length}));
@@ -44,6 +45,13 @@ class Digits {
   }
 
  private:
+  // Behind the point of every number up to the maximum.
+  int LeadingZeros() const {
+    if (max_.decimal == nullptr || max_.decimal->integer != "0") return 0;
+    const std::string& fraction = max_.decimal->fraction;
+    return static_cast<int>(std::min(fraction.find_first_not_of('0'), fraction.size()));
+  }
+
   // Whether the digits so far equal those of a bound.
   struct Tight {
     bool min, max;

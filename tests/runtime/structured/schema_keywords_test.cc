@@ -92,6 +92,20 @@ TEST(SchemaKeywordsTest, OfTwoBoundsOfASideTheNarrowerCounts) {
   EXPECT_FALSE(Holds(strict, "3"));
 }
 
+TEST(SchemaKeywordsTest, NumbersHaveAsManyDigitsAsTheirBounds) {
+  const std::string id = R"({"type":"integer","minimum":0,"maximum":9223372036854775807})";
+  EXPECT_TRUE(Holds(id, "9223372036854775807"));
+  EXPECT_FALSE(Holds(id, "9223372036854775808"));
+  EXPECT_TRUE(Holds(R"({"type":"integer","minimum":1000000000000000000})", "1000000000000000001"));
+  EXPECT_FALSE(Holds(R"({"type":"integer"})", "1000000000000000000"));
+  EXPECT_TRUE(Holds(R"({"type":"number","minimum":1e20})", "100000000000000000000"));
+  EXPECT_TRUE(Holds(R"({"type":"number","maximum":-1e20})", "-100000000000000000000"));
+  const std::string tiny = R"({"type":"number","minimum":1e-20,"maximum":2e-20})";
+  EXPECT_TRUE(Holds(tiny, "0.000000000000000000015"));
+  EXPECT_FALSE(Holds(tiny, "0.000000000000000000025"));
+  EXPECT_FALSE(Holds(R"({"type":"number","maximum":1})", "0.0000000000000001"));
+}
+
 TEST(SchemaKeywordsTest, ACountMayBeWrittenWithAPoint) {
   EXPECT_FALSE(Holds(R"({"type":"string","minLength":2.0})", R"("a")"));
   EXPECT_TRUE(Holds(R"({"type":"string","minLength":2.0})", R"("ab")"));
