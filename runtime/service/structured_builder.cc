@@ -65,7 +65,7 @@ absl::Status Explained(const absl::Status& status, const std::string& field) {
     case absl::StatusCode::kUnimplemented:
       return InvalidField(field, status.message(), reason::kUnsupportedParameter);
     case absl::StatusCode::kInvalidArgument:
-      return InvalidField(field, status.message());
+      return InvalidField(field, status.message(), reason::kStructuredOutput);
     case absl::StatusCode::kResourceExhausted:
       return WithRetryAfter(
           WithReason(absl::ResourceExhaustedError(absl::StrCat(field, ": ", status.message())),

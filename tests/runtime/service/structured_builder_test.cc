@@ -85,6 +85,7 @@ TEST(StructuredBuilderTest, WhatIsOutsideIsRefusedByNameAndPlace) {
   ExpectRefused(request, "structured", {"has no form"}, rules);
   ExpectRefused(WithRegex("a(?=b)"), "structured.regex", {"byte 4"}, rules);
   ExpectRefused(WithRegex("("), "structured.regex", {}, rules);
+  EXPECT_EQ(ReasonOf(BuildRequest(WithRegex("("), rules).status()), reason::kStructuredOutput);
   ExpectRefused(WithRegex("\xff"), "structured.regex", {"UTF-8"}, rules);
   request.mutable_structured()->set_json_schema(
       R"({"properties": {"a": {"type": "string", "contains": 1}}})");
