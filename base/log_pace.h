@@ -11,11 +11,11 @@
 
 namespace bulkhead {
 
-// At most one line per interval. Thread-safe.
+// One line per interval on average, `burst` of them at once at most. Thread-safe.
 class LogPace {
  public:
-  explicit LogPace(absl::Duration interval, std::function<absl::Time()> now = absl::Now)
-      : interval_(interval), now_(std::move(now)) {}
+  LogPace(absl::Duration interval, int burst, std::function<absl::Time()> now = absl::Now)
+      : interval_(interval), burst_(burst), now_(std::move(now)) {}
 
   // True if this line may be logged; `suppressed_count` is then the number of lines suppressed
   // before it.
@@ -23,6 +23,7 @@ class LogPace {
 
  private:
   const absl::Duration interval_;
+  const int burst_;
   const std::function<absl::Time()> now_;
   absl::Mutex mutex_;
   absl::Time next_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
