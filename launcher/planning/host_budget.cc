@@ -138,9 +138,13 @@ HostBudget HostBudgetAt(int step, const HostRequest& request, const Capacity& ca
           (kMaxScrapes + kHeldPerMetricsByte);
   Part(budget, HostPart::kCalls) = quotas.max_open_calls * kOpenCallBytes;
   Part(budget, HostPart::kRequests) = quotas.request_bytes * kHeldPerRequestByte;
+  // Lists of blocks grow to twice their size.
+  const int64_t block_list_bytes = int64_t{2} * limits.blocks_per_seq() * limits.num_kv_groups() *
+                                   static_cast<int64_t>(sizeof(BlockId));
   Part(budget, HostPart::kQueue) =
       requests * (kRequestBytes + kTextStreamBytes +
-                  limits.max_model_len * static_cast<int64_t>(sizeof(int32_t)));
+                  limits.max_model_len * static_cast<int64_t>(sizeof(int32_t))) +
+      limits.max_num_seqs * block_list_bytes;
   Part(budget, HostPart::kText) = quotas.text_bytes + quotas.message_bytes * kHeldPerTextByte +
                                   kShortRequestsBytes + kDeepMatchBytes;
   Part(budget, HostPart::kAnswers) = quotas.answer_bytes * kHeldPerAnswerByte;

@@ -160,7 +160,8 @@ TEST(HostBudgetTest, ARequestThatWaitsMayHaveBeenResumedOrPreempted) {
 
 TEST(HostBudgetTest, TheLeastThatTheCommandLineNamesIsThatOfTheSmallestModel) {
   Capacity capacity;
-  capacity.limits = {.max_num_seqs = 1, .max_model_len = 2, .max_num_batched_tokens = 1};
+  capacity.limits = {
+      .max_num_seqs = 1, .max_model_len = 2, .max_num_batched_tokens = 1, .block_tokens = 16};
   const HostRequest request{.max_num_queued_reqs = 1, .prefix_caching = false};
   const int64_t least = HostBudgetAt(kNumHostSteps - 1, request, capacity).total_bytes();
   EXPECT_EQ(kMinHostMiB, (least + kMiB - 1) / kMiB);
