@@ -13,6 +13,18 @@
 
 namespace bulkhead {
 
+v1::SetLimitsResponse LimitsOf(const ServerSnapshot& seen) {
+  v1::SetLimitsResponse limits;
+  *limits.mutable_now() = seen.now;
+  *limits.mutable_sealed() = seen.sealed;
+  return limits;
+}
+
+v1::ModelInfo WithoutConfig(v1::ModelInfo model) {
+  model.clear_config_json();
+  return model;
+}
+
 absl::StatusOr<std::vector<std::string>> WriteCapture(const std::string& dir,
                                                       const std::string& target,
                                                       const ServerSnapshot& seen,
@@ -24,18 +36,13 @@ absl::StatusOr<std::vector<std::string>> WriteCapture(const std::string& dir,
                             absl::StrCat("--capture ", dir, " is not empty; name a new folder")),
                         ExitCode::kUsage);
   }
-  v1::SetLimitsResponse limits;
-  *limits.mutable_now() = seen.now;
-  *limits.mutable_sealed() = seen.sealed;
-  v1::ModelInfo model = seen.model;
-  model.clear_config_json();
   const std::vector<std::pair<const char*, std::string>> files = {
       {"summary.txt", absl::StrCat("bulkhead ", Version(), " doctor of ", target, "\n\n", summary)},
       {"ledger.json", MessageToJsonText(seen.ranks)},
-      {"limits.json", MessageToJsonText(limits)},
+      {"limits.json", MessageToJsonText(LimitsOf(seen))},
       {"counters.json", MessageToJsonText(seen.load)},
       {"server.json", MessageToJsonText(seen.server)},
-      {"model.json", MessageToJsonText(model)},
+      {"model.json", MessageToJsonText(WithoutConfig(seen.model))},
       {"config.json", seen.model.config_json()},
   };
   std::vector<std::string> paths;

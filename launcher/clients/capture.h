@@ -9,6 +9,10 @@
 
 namespace bulkhead {
 
+// What it writes of a snapshot; `doctor --json` prints the same.
+v1::SetLimitsResponse LimitsOf(const ServerSnapshot& seen);
+v1::ModelInfo WithoutConfig(v1::ModelInfo model);
+
 // Creates `dir` if necessary. ALREADY_EXISTS if it is not empty, CannotWrite if it is not writable,
 // with exit code 2. Returns the paths of the files.
 absl::StatusOr<std::vector<std::string>> WriteCapture(const std::string& dir,

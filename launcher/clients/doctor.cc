@@ -16,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "base/bytes.h"
 #include "base/exit_code.h"
+#include "base/message_json.h"
 #include "base/status.h"
 #include "bulkhead/v1/generation.grpc.pb.h"
 #include "launcher/clients/capture.h"
@@ -27,6 +28,7 @@
 #include "launcher/exit_status.h"
 #include "launcher/report.h"
 #include "launcher/signal_thread.h"
+#include "nlohmann/json.hpp"
 
 namespace bulkhead {
 namespace {
@@ -125,6 +127,21 @@ std::string SummaryOf(const std::string& target, const ServerSnapshot& seen) {
   return text;
 }
 
+std::string JsonOf(const std::string& target, const ServerSnapshot& seen) {
+  nlohmann::ordered_json findings = nlohmann::ordered_json::array();
+  for (const Finding& finding : Diagnose(seen)) {
+    findings.push_back({{"what", finding.what}, {"setting", finding.setting}});
+  }
+  const nlohmann::ordered_json json = {{"target", target},
+                                       {"findings", findings},
+                                       {"server", MessageToJson(seen.server)},
+                                       {"model", MessageToJson(WithoutConfig(seen.model))},
+                                       {"rank_table", MessageToJson(seen.ranks)},
+                                       {"limits", MessageToJson(LimitsOf(seen))},
+                                       {"load", MessageToJson(seen.load)}};
+  return json.dump(2) + "\n";
+}
+
 // One line per interval until `calls` are cancelled, and finally the trend of each metric.
 absl::Status Watch(const DoctorOptions& options, Control* control, const ServerSnapshot& seen,
                    CallsInFlight& calls) {
@@ -192,7 +209,8 @@ absl::Status RunDoctor(const DoctorOptions& options) {
                       Connect(options.target, options.credentials, kConnectLimit));
   const std::unique_ptr<Control> control = v1::Control::NewStub(channel);
   BH_ASSIGN_OR_RETURN(const ServerSnapshot seen, TakeSnapshot(options.target, control.get()));
-  const std::string summary = SummaryOf(options.target, seen);
+  const std::string summary =
+      options.json ? JsonOf(options.target, seen) : SummaryOf(options.target, seen);
   std::fputs(summary.c_str(), stdout);
   BH_RETURN_IF_ERROR(FlushStandardOutput());
   if (options.capture.has_value()) {

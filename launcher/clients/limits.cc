@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
+#include "base/message_json.h"
 #include "base/status.h"
 #include "bulkhead/v1/generation.grpc.pb.h"
 #include "launcher/clients/client_channel.h"
@@ -27,6 +28,10 @@ absl::Status RunLimits(const LimitsOptions& options) {
   v1::SetLimitsResponse response;
   BH_RETURN_IF_ERROR(
       Ask(options.target, control.get(), &v1::Control::Stub::SetLimits, request, &response));
+  if (options.json) {
+    std::fputs(MessageToJsonText(response).c_str(), stdout);
+    return FlushStandardOutput();
+  }
   const auto row = [](const char* name, uint32_t before, uint32_t now, uint32_t sealed) {
     return std::vector<std::string>{name, FormatCount(before), FormatCount(now),
                                     FormatCount(sealed)};

@@ -261,6 +261,7 @@ struct LimitsOptions {
   std::string target = "127.0.0.1:50051";
   ClientCredentials credentials;
   bool reset = false;
+  bool json = false;
   std::optional<uint32_t> max_num_seqs, max_model_len, max_num_queued_reqs;
 };
 
@@ -268,6 +269,7 @@ struct LimitsOptions {
 struct DoctorOptions {
   std::string target = "127.0.0.1:50051";
   ClientCredentials credentials;
+  bool json = false;  // alone
   std::optional<std::string> report;
   std::optional<std::string> capture;       // a new or empty folder
   std::optional<absl::Duration> watch;      // interval

@@ -309,6 +309,7 @@ absl::StatusOr<Command> ParseLimits(CommandArgs args) {
   flags.Add("--max-num-queued-reqs", "N", "maximum number of waiting requests",
             IntegerValue(&options.max_num_queued_reqs, 0, kMaxInt32));
   flags.AddSwitch("--reset", "first reset all to what the group was started with", &options.reset);
+  flags.AddSwitch("--json", "print JSON instead of a table", &options.json);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
   return options;
@@ -325,6 +326,8 @@ absl::StatusOr<Command> ParseDoctor(CommandArgs args) {
               "bulkhead doctor --capture handover");
   DoctorOptions options;
   AddServerFlags(&options.target, &options.credentials, &flags);
+  flags.AddSwitch("--json", "print JSON instead of text: findings, and all that they are from",
+                  &options.json);
   flags.Add("--watch", "TIME",
             "observe repeatedly, and tell levels that follow traffic from others",
             DurationValue(&options.watch));
@@ -342,6 +345,11 @@ absl::StatusOr<Command> ParseDoctor(CommandArgs args) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--report ", *options.report, " needs no server, and ",
         options.watch.has_value() ? "--watch" : "--capture", " does; give one of them"));
+  }
+  if (options.json && (options.report.has_value() || options.watch.has_value() ||
+                       options.capture.has_value())) {
+    return absl::InvalidArgumentError(
+        "--json prints one snapshot of a running group: leave out --watch, --capture and --report");
   }
   if (options.watch_for.has_value() && !options.watch.has_value()) {
     return absl::InvalidArgumentError(

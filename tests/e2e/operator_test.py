@@ -90,6 +90,16 @@ class OperatorTest(unittest.TestCase):
         again = self.group.generation.Score(request, timeout=group.LIMIT_S)  # with a warm prefix cache
         self.assertEqual(list(again.token_logprobs), list(score.token_logprobs))
 
+    def test_doctor_and_limits_print_json(self):
+        told = json.loads(command("doctor", self.group, "--json").stdout)
+        self.assertEqual(len(told["rank_table"]["ranks"]), group.RANKS)
+        self.assertEqual(told["limits"]["sealed"]["max_num_seqs"], 4)
+        self.assertEqual(told["load"]["device_allocations_after_ready"], 0)
+        self.assertIsInstance(told["findings"], list)
+        self.assertEqual(command("doctor", self.group, "--json", "--watch", "1s").returncode, 2)
+        limits = json.loads(command("limits", self.group, "--json", "--max-num-seqs", 2).stdout)
+        self.assertEqual([limits[when]["max_num_seqs"] for when in ("before", "now", "sealed")], [4, 2, 4])
+
     def test_a_capture_holds_what_another_one_needs(self):
         with tempfile.TemporaryDirectory() as folder:
             done = command("doctor", self.group, "--capture", folder)
