@@ -346,8 +346,8 @@ absl::StatusOr<Command> ParseDoctor(CommandArgs args) {
         "--report ", *options.report, " needs no server, and ",
         options.watch.has_value() ? "--watch" : "--capture", " does; give one of them"));
   }
-  if (options.json && (options.report.has_value() || options.watch.has_value() ||
-                       options.capture.has_value())) {
+  if (options.json &&
+      (options.report.has_value() || options.watch.has_value() || options.capture.has_value())) {
     return absl::InvalidArgumentError(
         "--json prints one snapshot of a running group: leave out --watch, --capture and --report");
   }

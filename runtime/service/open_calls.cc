@@ -36,11 +36,6 @@ void OpenCalls::Release(const std::string& request_id) {
   running_.erase(request_id);
 }
 
-bool OpenCalls::IsRunning(const std::string& request_id) const {
-  const absl::MutexLock lock(&mutex_);
-  return running_.count(request_id) > 0;
-}
-
 std::vector<std::string> OpenCalls::RunningIdsOf(const std::string& request_id) const {
   std::vector<std::string> ids;
   const absl::MutexLock lock(&mutex_);

@@ -41,7 +41,6 @@ class OpenCalls {
   // client can be notified.
   bool Register(const std::string& request_id, OpenCall* call);
   void Release(const std::string& request_id);
-  bool IsRunning(const std::string& request_id) const;
   // This one's, or those of its choices that are running.
   std::vector<std::string> RunningIdsOf(const std::string& request_id) const;
   // Null if none has this id.

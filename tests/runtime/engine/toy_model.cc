@@ -328,7 +328,8 @@ void ToyLoop::PlanAndRun() {
     std::optional<bulkhead::Step> step = scheduler_.PlanStep();
     const std::vector<Emission> followed = scheduler_.TakeFollowed();
     follows |= !followed.empty() || scheduler_.works_on_grammars();
-    EXPECT_TRUE(followed.empty() || !step.has_value()) << "its receiver may end a sequence of the step";
+    EXPECT_TRUE(followed.empty() || !step.has_value())
+        << "its receiver may end a sequence of the step";
     Record(followed);
     if (!followed.empty()) continue;
     if (!step.has_value()) break;

@@ -125,7 +125,7 @@ TEST_F(EngineCallTest, AFullQueueRefusesBeforeAnythingIsBuilt) {
 TEST_F(EngineCallTest, ARequestThatWaitsForTheTextWorkerIsAborted) {
   const auto release = HoldTextWorker();
   const auto call = Start<GenerateUnary>(WithGrammar("a+"));
-  EXPECT_TRUE(core_.calls.IsRunning("r"));
+  EXPECT_EQ(core_.calls.RunningIds(), std::vector<std::string>{"r"});
   const auto found = core_.calls.Find("r");
   ASSERT_NE(found, nullptr);
   found->Cancel(WithReason(absl::CancelledError("aborted"), reason::kAborted));
@@ -133,7 +133,7 @@ TEST_F(EngineCallTest, ARequestThatWaitsForTheTextWorkerIsAborted) {
   WaitForTextWorker();
   EXPECT_EQ(ReasonOf(transport_.end.value_or(absl::OkStatus())), reason::kAborted);
   EXPECT_FALSE(transport_.accepted);
-  EXPECT_FALSE(core_.calls.IsRunning("r"));
+  EXPECT_TRUE(core_.calls.RunningIds().empty());
   call->OnClosed();
 }
 
