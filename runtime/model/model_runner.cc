@@ -208,6 +208,10 @@ absl::Status ModelRunner::WarmUpDecodes() {
   const int max_rows = MaxDecodeRows(limits_.max_num_seqs, limits_.max_num_batched_tokens);
   logit_seq_.clear();
   CopyArrays(Pad(0, 0, max_rows));
+  if (state_.geometry.num_snapshots > 0) {  // no step of the warm-up copies states
+    state_.Save(backend_.device(), 0, 0);
+    state_.Restore(backend_.device(), 0, 0);
+  }
   for (int rows = 1;; rows = PaddedDecodeRows(rows + 1, max_rows)) {
     BH_RETURN_IF_ERROR(decoder_->Forward(IndexOf(rows, rows), arrays_.token_ids).status());
     if (plan_.rank(rank_).last_stage()) {
