@@ -23,6 +23,7 @@ struct ToolCall {
   std::string id;
   std::string name;
   std::string arguments;  // JSON text as the model wrote it, or as converted from its format
+  bool is_whole = true;   // they are JSON
 };
 
 // What is held back of a call whose arguments have not begun; beyond this it is content.

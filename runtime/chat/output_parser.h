@@ -80,8 +80,9 @@ class OutputParser {
   std::vector<ParsedDelta> Finish();
 
   int num_tool_calls() const;
-  // After Finish: the text ended inside the arguments of the last call, which cannot be made.
-  bool is_call_cut_off() const;
+  // Of a call behind which something else was given, or after Finish: whether its arguments are
+  // JSON. One that the model wrote wrong, or that was cut off, cannot be made.
+  bool is_call_whole(int call) const;
 
  private:
   struct State;
@@ -93,7 +94,6 @@ struct ParsedOutput {
   std::string content;
   std::string reasoning;
   std::vector<ToolCall> tool_calls;
-  bool is_call_cut_off = false;  // the last one
 };
 ParsedOutput ParseOutput(OutputParserOptions options, absl::string_view text);
 

@@ -60,7 +60,6 @@ void ToolCallParser::Append(string_view text, std::vector<ParsedDelta>* out) {
 void ToolCallParser::Finish(std::vector<ParsedDelta>* out) {
   while (Step(out)) {
   }
-  is_cut_off_ = in_call_ && !(state_ == State::kJson && reader_.has_arguments());
   if (in_call_) {
     std::string rest;
     if (state_ == State::kTagged) tagged_->Finish(buffer_, &rest);
@@ -79,6 +78,8 @@ void ToolCallParser::Finish(std::vector<ParsedDelta>* out) {
 void ToolCallParser::BeginCall(const std::string& name, const std::string& id,
                                std::vector<ParsedDelta>* out) {
   content_.DropSpace();
+  if (num_calls_ > 0) were_whole_.push_back(arguments_.is_whole());
+  arguments_ = JsonChecker();
   const bool is_short = format_ == ToolFormat::kMistral;
   out->push_back({.kind = ParsedDelta::Kind::kToolCall,
                   .text = "",
@@ -91,8 +92,9 @@ void ToolCallParser::BeginCall(const std::string& name, const std::string& id,
   json_.clear();
 }
 
-void ToolCallParser::AddArguments(string_view piece, std::vector<ParsedDelta>* out) const {
+void ToolCallParser::AddArguments(string_view piece, std::vector<ParsedDelta>* out) {
   if (piece.empty()) return;
+  arguments_.Add(piece);
   if (out->empty() || out->back().kind != ParsedDelta::Kind::kToolCall ||
       !out->back().call_name.empty()) {
     out->push_back({.kind = ParsedDelta::Kind::kToolCall,
