@@ -187,7 +187,7 @@ void ResponsesFormat::Close(BodyParts* out) {
   if (!std::exchange(is_open_, false)) return;
   const ItemPointer& item = items_.back();
   const bool is_call = item->kind == Kind::kToolCall;
-  if (is_call && !output_.is_call_whole(item->call_index)) item->is_complete = false;
+  if (is_call) item->is_complete = output_.is_call_whole(item->call_index);
   if (out == nullptr) return;
   BeginItemEvent(NamesOf(item->kind).done_event, *item, out);
   if (is_call) out->Add(absl::StrCat("\"name\":", JsonString(item->name), ","));
@@ -294,7 +294,7 @@ BodyParts ResponsesFormat::Opening() {
 BodyParts ResponsesFormat::Failure(const absl::Status& status) {
   BodyParts parts;
   if (is_open_) items_.back()->is_complete = false;
-  is_open_ = false;
+  Close(nullptr);
   BeginEvent("response.failed", &parts);
   parts.Add("\"response\":");
   AddResponse("failed", "null",

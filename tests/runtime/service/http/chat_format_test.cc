@@ -174,5 +174,39 @@ TEST(ChatFormatTest, ACallOfAResponseIsIncompleteWhereItsArgumentsAreNoJson) {
             (Statuses{"incomplete", "completed", "completed"}));
 }
 
+TEST(ChatFormatTest, TheArgumentsOfACallDecideItsStatusWhateverEndedTheAnswer) {
+  using Statuses = std::vector<std::string>;
+  const std::string call = kCall;
+  v1::Finished finished;
+  for (const v1::FinishReason reason :
+       {v1::FINISH_REASON_EOS, v1::FINISH_REASON_STOP_STRING, v1::FINISH_REASON_MAX_TOKENS}) {
+    finished.set_reason(reason);
+    for (size_t bytes = call.find("{\"a\"") + 1; bytes <= call.size(); ++bytes) {
+      const std::string text = call.substr(0, bytes);
+      const bool is_whole = bytes >= call.find("}}") + 1;
+      EXPECT_EQ(StatusesOf(text, finished), Statuses{is_whole ? "completed" : "incomplete"})
+          << text;
+      const std::string end = reason == v1::FINISH_REASON_MAX_TOKENS ? "length"
+                              : is_whole                             ? "tool_calls"
+                                                                     : "stop";
+      EXPECT_EQ(EndOf(text, finished), end) << text;
+    }
+  }
+  EXPECT_EQ(StatusesOf(absl::StrCat(call, "and te"), finished),
+            (Statuses{"completed", "incomplete"}));
+}
+
+TEST(ChatFormatTest, TheArgumentsOfACallDecideItsStatusInAResponseThatFails) {
+  for (const char* text : {kCall, kCutOff}) {
+    ResponsesFormat format("id", R"("id":"id",)", {}, {}, Hermes(true), nullptr);
+    v1::Delta delta;
+    delta.set_text(text);
+    Made(*format.Delta(0, Packed(delta), {}));
+    const std::string event = Made(format.Failure(absl::UnavailableError("gone")));
+    const json data = json::parse(event.substr(event.find("data: ") + 6));
+    EXPECT_EQ(data["response"]["output"][0]["status"], text == kCall ? "completed" : "incomplete");
+  }
+}
+
 }  // namespace
 }  // namespace bulkhead
