@@ -97,7 +97,7 @@ void HarmonyParser::AddCall(string_view text, std::vector<ParsedDelta>* out) {
       if (!begin.empty()) kind_ = Kind::kContent;
       return;
     }
-    content_.DropSpace();
+    content_.BesideCall();
     calls_->BeginCall(function_, "", out);
     in_call_ = true;
     text = begin;

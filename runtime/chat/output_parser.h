@@ -66,8 +66,8 @@ struct OutputParserOptions {
 // One per choice; used by one thread. A call is given from where its arguments begin: first its id
 // and name, then the arguments as they come, whether or not they will be valid JSON. What looked
 // like a call and is broken or cut off before that is content: nothing is lost but white space
-// around reasoning and calls. Texts may be cut anywhere between characters; joined results do not
-// depend on the cuts.
+// around reasoning and calls; that of one side stays where a call is between texts. Texts may be
+// cut anywhere between characters; joined results do not depend on the cuts.
 class OutputParser {
  public:
   explicit OutputParser(OutputParserOptions options);

@@ -67,7 +67,7 @@ class ToolCallParser {
   bool StepList(std::vector<ParsedDelta>* out);
   bool StepName(std::vector<ParsedDelta>* out);
   bool StepTagged(std::vector<ParsedDelta>* out);
-  bool StepAfter();
+  bool StepAfter(std::vector<ParsedDelta>* out);
   std::vector<absl::string_view> Markers() const;
   // Moves bytes from buffer_ to raw_.
   void Take(size_t bytes);

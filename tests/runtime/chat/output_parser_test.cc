@@ -134,6 +134,36 @@ TEST(OutputParser, EachOfSeveralCallsIsWholeByItself) {
   EXPECT_FALSE(parsed.tool_calls[2].is_whole);
 }
 
+TEST(OutputParser, TextsOnBothSidesOfACallKeepTheWhiteSpaceOfOneSide) {
+  const std::string call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
+  const std::string harmony = "<|channel|>commentary to=functions.f<|message|>{}<|call|>";
+  const std::string message = "<|start|>assistant<|channel|>final<|message|>";
+  for (const auto& [format, text, content] :
+       std::vector<std::tuple<const char*, std::string, std::string>>{
+           {"hermes", "Hello! " + call + " bye", "Hello! bye"},
+           {"hermes", "Hello!\n\n" + call + " bye ", "Hello! bye "},
+           {"hermes", "Hello! " + call + "bye", "Hello!\nbye"},
+           {"hermes", "Hello! " + call + " \n" + call + "\n\nbye", "Hello!\n\nbye"},
+           {"hermes", "Hello! " + call + " ", "Hello!"},
+           {"hermes", " \n" + call + " bye", "bye"},
+           {"hermes", "a " + call + " b\n" + call + "\tc\n" + call, "a b\tc"},
+           {"hermes", "a" + call + std::string(3000, ' ') + "b",
+            "a" + std::string(1023, ' ') + "b"},
+           {"mistral", "Hi [TOOL_CALLS]f[ARGS]{} bye", "Hi bye"},
+           {"mistral", "Hi [TOOL_CALLS]f[ARGS]{}bye", "Hi bye"},
+           {"deepseek_v3", absl::StrCat(kDeepSeekText, "\nbye"), "ok\nbye"},
+           {"kimi_k2", absl::StrCat(kKimiText, " Bye"), "I look. Bye"},
+           {"openai", message + "Hi<|end|><|start|>assistant" + harmony + message + "bye<|return|>",
+            "Hi\nbye"}}) {
+    EXPECT_EQ(ParseOutput(With(format, ""), text).content, content) << text;
+    for (const size_t bytes : {1, 2, 7}) {
+      EXPECT_EQ(InPieces(With(format, ""), text, bytes),
+                InPieces(With(format, ""), text, text.size()))
+          << text;
+    }
+  }
+}
+
 TEST(OutputParser, LeavesCallsInTheContentWhereTheRequestHasNoTools) {
   OutputParserOptions options = With("hermes", "");
   options.parse_tool_calls = false;
