@@ -1,9 +1,9 @@
 #include "runtime/chat/call_json.h"
 
 #include <utility>
-#include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/ordered_json.h"
@@ -13,6 +13,9 @@ namespace {
 
 using absl::string_view;
 using nlohmann::ordered_json;
+
+// Of a number: more than any double needs.
+constexpr size_t kMaxScalarBytes = 1024;
 
 // Where the raw text of each field of a valid JSON object is.
 std::vector<std::pair<string_view, string_view>> Fields(string_view object) {
@@ -77,6 +80,69 @@ void AppendJsonCharacters(string_view text, std::string* out) {
       *out += c;
     }
   }
+}
+
+void JsonChecker::Add(string_view text) {
+  for (const char c : text) {
+    if (next_ == Next::kBroken) return;
+    if (in_string_) {
+      next_ = BehindCharacter(c);
+    } else if (absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '+' ||
+               c == '.') {
+      scalar_ += c;
+      if (!wants_value() || scalar_.size() > kMaxScalarBytes) next_ = Next::kBroken;
+    } else {
+      const std::string scalar = std::exchange(scalar_, "");
+      if (!scalar.empty()) {
+        next_ = ordered_json::accept(scalar) ? Next::kCommaOrEnd : Next::kBroken;
+      }
+      if (next_ != Next::kBroken) next_ = BehindPunctuation(c);
+    }
+  }
+}
+
+bool JsonChecker::is_whole() const {
+  if (in_string_ || !levels_.empty() || next_ == Next::kBroken) return false;
+  return scalar_.empty() ? next_ == Next::kCommaOrEnd : ordered_json::accept(scalar_);
+}
+
+JsonChecker::Next JsonChecker::BehindCharacter(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  if (hex_left_ > 0) {
+    --hex_left_;
+    return absl::ascii_isxdigit(byte) ? next_ : Next::kBroken;
+  }
+  if (std::exchange(escaped_, false)) {
+    if (c == 'u') hex_left_ = 4;
+    return absl::StrContains("\"\\/bfnrtu", c) ? next_ : Next::kBroken;
+  }
+  escaped_ = c == '\\';
+  in_string_ = c != '"';
+  return byte < 0x20 ? Next::kBroken : next_;
+}
+
+JsonChecker::Next JsonChecker::BehindPunctuation(char c) {
+  if (c == ' ' || c == '\n' || c == '\r' || c == '\t') return next_;
+  const bool closes_empty =
+      (c == '}' && next_ == Next::kKeyOrEnd) || (c == ']' && next_ == Next::kValueOrEnd);
+  if (c == '"') {
+    in_string_ = true;
+    if (wants_value()) return Next::kCommaOrEnd;
+    if (next_ == Next::kKey || next_ == Next::kKeyOrEnd) return Next::kColon;
+  } else if ((c == '{' || c == '[') && wants_value()) {
+    levels_.push_back(c == '{');
+    return c == '{' ? Next::kKeyOrEnd : Next::kValueOrEnd;
+  } else if (c == ':' && next_ == Next::kColon) {
+    return Next::kValue;
+  } else if (levels_.empty() || (next_ != Next::kCommaOrEnd && !closes_empty)) {
+    return Next::kBroken;
+  } else if (c == ',' && next_ == Next::kCommaOrEnd) {
+    return levels_.back() ? Next::kKey : Next::kValue;
+  } else if ((c == '}' || c == ']') && levels_.back() == (c == '}')) {
+    levels_.pop_back();
+    return Next::kCommaOrEnd;
+  }
+  return Next::kBroken;
 }
 
 // Outside of strings: what no JSON has there.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "base/json.h"
@@ -21,6 +22,29 @@ bool ReadCall(absl::string_view json, std::string* name, std::string* arguments)
 
 // Appends a string's characters as JSON writes them, without quotes. UTF-8 may be cut anywhere.
 void AppendJsonCharacters(absl::string_view text, std::string* out);
+
+// Whether JSON that comes in pieces is whole: one value, and white space around it. It keeps a bit
+// for each level and the text of a number, so that a call that streams need not be kept to be
+// checked.
+class JsonChecker {
+ public:
+  void Add(absl::string_view text);
+  bool is_whole() const;
+
+ private:
+  enum class Next { kValue, kValueOrEnd, kKey, kKeyOrEnd, kColon, kCommaOrEnd, kBroken };
+
+  bool wants_value() const { return next_ == Next::kValue || next_ == Next::kValueOrEnd; }
+  Next BehindCharacter(char c);    // of a string
+  Next BehindPunctuation(char c);  // or white space
+
+  Next next_ = Next::kValue;
+  std::vector<bool> levels_;  // that are open; true: an object
+  bool in_string_ = false;
+  bool escaped_ = false;
+  int hex_left_ = 0;    // digits of \u that are to come
+  std::string scalar_;  // a number or a word so far
+};
 
 // Finds the arguments in the JSON of a call as it comes, byte by byte: of {"name": NAME,
 // "arguments": {...}} the inner object, as soon as the name is known; or the object itself.
@@ -41,8 +65,6 @@ class CallJsonReader {
   Step Add(char c);
   // Empty until it is known; always for kArguments.
   const std::string& name() const { return name_; }
-  // Of a call: its arguments were found, and have ended.
-  bool has_arguments() const { return tail_ != Tail::kNone; }
 
  private:
   // After the arguments of a call.

@@ -36,10 +36,7 @@ void HarmonyParser::Append(string_view text, std::vector<ParsedDelta>* out) {
 }
 
 void HarmonyParser::Finish(std::vector<ParsedDelta>* out) {
-  if (state_ == State::kBody) {
-    AddBody(buffer_, out);
-    is_cut_off_ = in_call_ && !has_arguments_;
-  }
+  if (state_ == State::kBody) AddBody(buffer_, out);
   // Special tokens of a header that the end cut off are no text.
   if (state_ == State::kHeader && (first_ || closed_) && buffer_.find('<') == std::string::npos) {
     content_.Write(buffer_, out);
@@ -100,16 +97,10 @@ void HarmonyParser::AddCall(string_view text, std::vector<ParsedDelta>* out) {
       if (!begin.empty()) kind_ = Kind::kContent;
       return;
     }
-    content_.DropSpace();
+    content_.BesideCall();
     calls_->BeginCall(function_, "", out);
     in_call_ = true;
-    has_arguments_ = false;
-    arguments_ = CallJsonReader(CallJsonReader::Shape::kArguments);
     text = begin;
-  }
-  for (size_t i = 0; i < text.size() && !has_arguments_; ++i) {
-    const CallJsonReader::Step step = arguments_.Add(text[i]);
-    has_arguments_ = step.ends || step.is_foreign;
   }
   calls_->AddArguments(text, out);
 }

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "runtime/chat/call_json.h"
 #include "runtime/chat/output_delta.h"
 #include "runtime/chat/tool_calls.h"
 
@@ -23,8 +22,6 @@ class HarmonyParser {
 
   void Append(absl::string_view text, std::vector<ParsedDelta>* out);
   void Finish(std::vector<ParsedDelta>* out);
-  // After Finish: the text ended inside the arguments of a call.
-  bool is_cut_off() const { return is_cut_off_; }
 
  private:
   enum class State { kHeader, kBody };
@@ -46,10 +43,6 @@ class HarmonyParser {
   std::string buffer_;
   std::string function_;
   bool in_call_ = false;  // its arguments have begun
-  // The end token of a call is no text: its JSON shows whether it is whole.
-  CallJsonReader arguments_{CallJsonReader::Shape::kArguments};
-  bool has_arguments_ = false;
-  bool is_cut_off_ = false;
   TextWriter reasoning_{ParsedDelta::Kind::kReasoning};
   TextWriter content_{ParsedDelta::Kind::kContent};
 };

@@ -1,6 +1,7 @@
 #include "runtime/chat/output_delta.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -50,27 +51,30 @@ void TextWriter::Give(absl::string_view text, std::vector<ParsedDelta>* out) {
 void TextWriter::Write(absl::string_view text, std::vector<ParsedDelta>* out) {
   for (size_t i = 0; i < text.size(); ++i) {
     if (!absl::ascii_isspace(text[i])) {
-      drops_ = false;
+      is_beside_call_ = may_replace_held_ = false;
       Give(held_, out);
       held_.clear();
       size_t end = i;
       while (end < text.size() && !absl::ascii_isspace(text[end])) ++end;
       Give(text.substr(i, end - i), out);
       i = end - 1;
-    } else if (!drops_) {
+    } else {
+      if (std::exchange(may_replace_held_, false)) held_.clear();
+      const bool has_enough = !any_ || held_.size() + 1 == kMaxHeldSpace;
+      if (is_beside_call_ && has_enough) continue;
       held_ += text[i];
       if (held_.size() == kMaxHeldSpace) Flush(out);
     }
   }
 }
 
-void TextWriter::DropSpace() {
-  held_.clear();
-  drops_ = true;
+void TextWriter::BesideCall() {
+  if (!any_) held_.clear();
+  is_beside_call_ = may_replace_held_ = true;
 }
 
 void TextWriter::Flush(std::vector<ParsedDelta>* out) {
-  Give(held_, out);
+  if (!is_beside_call_) Give(held_, out);
   held_.clear();
 }
 

@@ -23,6 +23,7 @@ struct ToolCall {
   std::string id;
   std::string name;
   std::string arguments;  // JSON text as the model wrote it, or as converted from its format
+  bool is_whole = true;   // they are JSON
 };
 
 // What is held back of a call whose arguments have not begun; beyond this it is content.
@@ -36,15 +37,16 @@ size_t FindMarker(absl::string_view text, absl::Span<const absl::string_view> ma
 // Whether `text` may become `word` with more text.
 bool MayBecome(absl::string_view text, absl::string_view word);
 
-// Adds text of one kind, with the white space at its end held back: that before a call or the end
-// of the reasoning is dropped.
+// Adds text of one kind, with the white space at its end held back: beside a call it is given only
+// where text is on both sides of the call, and then once.
 class TextWriter {
  public:
   explicit TextWriter(ParsedDelta::Kind kind) : kind_(kind) {}
   void Write(absl::string_view text, std::vector<ParsedDelta>* out);
-  // Drops the white space held back, and what comes next.
-  void DropSpace();
-  // Gives the white space held back.
+  // A call is here, or the begin of the text. Of the white space around it what comes next counts,
+  // or, if there is none, what was held back.
+  void BesideCall();
+  // The end: gives the white space held back, but for that behind a call.
   void Flush(std::vector<ParsedDelta>* out);
   bool any() const { return any_; }
 
@@ -53,7 +55,8 @@ class TextWriter {
 
   const ParsedDelta::Kind kind_;
   std::string held_;
-  bool drops_ = false;
+  bool is_beside_call_ = false;
+  bool may_replace_held_ = false;
   bool any_ = false;
 };
 

@@ -211,9 +211,7 @@ std::vector<ParsedDelta> OutputParser::Finish() {
 
 int OutputParser::num_tool_calls() const { return state_->calls.num_calls(); }
 
-bool OutputParser::is_call_cut_off() const {
-  return state_->harmony.has_value() ? state_->harmony->is_cut_off() : state_->calls.is_cut_off();
-}
+bool OutputParser::is_call_whole(int call) const { return state_->calls.is_whole(call); }
 
 ParsedOutput ParseOutput(OutputParserOptions options, string_view text) {
   OutputParser parser(std::move(options));
@@ -225,11 +223,11 @@ ParsedOutput ParseOutput(OutputParserOptions options, string_view text) {
     if (delta.kind == ParsedDelta::Kind::kReasoning) parsed.reasoning += delta.text;
     if (delta.kind != ParsedDelta::Kind::kToolCall) continue;
     if (!delta.call_name.empty()) {
-      parsed.tool_calls.push_back({delta.call_id, delta.call_name, ""});
+      const bool is_whole = parser.is_call_whole(delta.call_index);
+      parsed.tool_calls.push_back({delta.call_id, delta.call_name, "", is_whole});
     }
     parsed.tool_calls.back().arguments += delta.text;
   }
-  parsed.is_call_cut_off = parser.is_call_cut_off();
   return parsed;
 }
 

@@ -66,8 +66,8 @@ struct OutputParserOptions {
 // One per choice; used by one thread. A call is given from where its arguments begin: first its id
 // and name, then the arguments as they come, whether or not they will be valid JSON. What looked
 // like a call and is broken or cut off before that is content: nothing is lost but white space
-// around reasoning and calls. Texts may be cut anywhere between characters; joined results do not
-// depend on the cuts.
+// around reasoning and calls; that of one side stays where a call is between texts. Texts may be
+// cut anywhere between characters; joined results do not depend on the cuts.
 class OutputParser {
  public:
   explicit OutputParser(OutputParserOptions options);
@@ -80,8 +80,9 @@ class OutputParser {
   std::vector<ParsedDelta> Finish();
 
   int num_tool_calls() const;
-  // After Finish: the text ended inside the arguments of the last call, which cannot be made.
-  bool is_call_cut_off() const;
+  // Of a call behind which something else was given, or after Finish: whether its arguments are
+  // JSON. One that the model wrote wrong, or that was cut off, cannot be made.
+  bool is_call_whole(int call) const;
 
  private:
   struct State;
@@ -93,7 +94,6 @@ struct ParsedOutput {
   std::string content;
   std::string reasoning;
   std::vector<ToolCall> tool_calls;
-  bool is_call_cut_off = false;  // the last one
 };
 ParsedOutput ParseOutput(OutputParserOptions options, absl::string_view text);
 

@@ -23,7 +23,7 @@ ReasoningParser::Start StartAfterPrompt(absl::string_view prompt, bool inside_un
 ReasoningParser::ReasoningParser(Start start)
     : state_(start == Start::kContent ? State::kContent : State::kStart),
       inside_(start == Start::kInReasoning) {
-  reasoning_.DropSpace();
+  reasoning_.BesideCall();
 }
 
 std::string ReasoningParser::Append(absl::string_view text, std::vector<ParsedDelta>* out) {

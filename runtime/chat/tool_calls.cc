@@ -60,7 +60,6 @@ void ToolCallParser::Append(string_view text, std::vector<ParsedDelta>* out) {
 void ToolCallParser::Finish(std::vector<ParsedDelta>* out) {
   while (Step(out)) {
   }
-  is_cut_off_ = in_call_ && !(state_ == State::kJson && reader_.has_arguments());
   if (in_call_) {
     std::string rest;
     if (state_ == State::kTagged) tagged_->Finish(buffer_, &rest);
@@ -78,7 +77,9 @@ void ToolCallParser::Finish(std::vector<ParsedDelta>* out) {
 
 void ToolCallParser::BeginCall(const std::string& name, const std::string& id,
                                std::vector<ParsedDelta>* out) {
-  content_.DropSpace();
+  content_.BesideCall();
+  if (num_calls_ > 0) were_whole_.push_back(arguments_.is_whole());
+  arguments_ = JsonChecker();
   const bool is_short = format_ == ToolFormat::kMistral;
   out->push_back({.kind = ParsedDelta::Kind::kToolCall,
                   .text = "",
@@ -91,8 +92,9 @@ void ToolCallParser::BeginCall(const std::string& name, const std::string& id,
   json_.clear();
 }
 
-void ToolCallParser::AddArguments(string_view piece, std::vector<ParsedDelta>* out) const {
+void ToolCallParser::AddArguments(string_view piece, std::vector<ParsedDelta>* out) {
   if (piece.empty()) return;
+  arguments_.Add(piece);
   if (out->empty() || out->back().kind != ParsedDelta::Kind::kToolCall ||
       !out->back().call_name.empty()) {
     out->push_back({.kind = ParsedDelta::Kind::kToolCall,
@@ -165,7 +167,7 @@ bool ToolCallParser::Step(std::vector<ParsedDelta>* out) {
     case State::kTagged:
       return StepTagged(out);
     case State::kAfter:
-      return StepAfter();
+      return StepAfter(out);
   }
   return false;
 }
@@ -203,7 +205,7 @@ bool ToolCallParser::StepContent(std::vector<ParsedDelta>* out) {
   const bool opens_a_call = which == 0;
   if (!opens_a_call) {
     buffer_.erase(0, bytes);  // they say nothing
-    content_.DropSpace();
+    content_.BesideCall();
     return true;
   }
   Take(bytes);
@@ -354,8 +356,10 @@ bool ToolCallParser::StepTagged(std::vector<ParsedDelta>* out) {
   return true;
 }
 
-bool ToolCallParser::StepAfter() {
-  buffer_.erase(0, LeadingSpace());
+bool ToolCallParser::StepAfter(std::vector<ParsedDelta>* out) {
+  const size_t space = LeadingSpace();
+  content_.Write(string_view(buffer_).substr(0, space), out);
+  buffer_.erase(0, space);
   if (buffer_.empty()) return false;
   std::vector<string_view> ends;
   if (format_ == ToolFormat::kHermes || format_ == ToolFormat::kQwen3Coder) ends = {kToolCallEnd};
@@ -366,6 +370,7 @@ bool ToolCallParser::StepAfter() {
     if (MayBecome(buffer_, end)) return false;
     if (!absl::StartsWith(buffer_, end)) continue;
     buffer_.erase(0, end.size());
+    content_.BesideCall();
     return true;
   }
   if (format_ == ToolFormat::kLlama3Json && buffer_[0] == '{') {

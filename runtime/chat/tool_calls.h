@@ -36,12 +36,14 @@ class ToolCallParser {
   void Append(absl::string_view text, std::vector<ParsedDelta>* out);
   void Finish(std::vector<ParsedDelta>* out);
   int num_calls() const { return num_calls_; }
-  // After Finish: the text ended inside the arguments of the last call.
-  bool is_cut_off() const { return is_cut_off_; }
+  // Whether the arguments of that call are JSON; of the last one, those that were given so far.
+  bool is_whole(int call) const {
+    return call + 1 < num_calls_ ? were_whole_[call] : arguments_.is_whole();
+  }
 
   // A call, which may have been found elsewhere. `name` is not empty; `id` may be: then it is made.
   void BeginCall(const std::string& name, const std::string& id, std::vector<ParsedDelta>* out);
-  void AddArguments(absl::string_view piece, std::vector<ParsedDelta>* out) const;
+  void AddArguments(absl::string_view piece, std::vector<ParsedDelta>* out);
 
  private:
   enum class State {
@@ -65,7 +67,7 @@ class ToolCallParser {
   bool StepList(std::vector<ParsedDelta>* out);
   bool StepName(std::vector<ParsedDelta>* out);
   bool StepTagged(std::vector<ParsedDelta>* out);
-  bool StepAfter();
+  bool StepAfter(std::vector<ParsedDelta>* out);
   std::vector<absl::string_view> Markers() const;
   // Moves bytes from buffer_ to raw_.
   void Take(size_t bytes);
@@ -89,7 +91,8 @@ class ToolCallParser {
   std::optional<TaggedArguments> tagged_;
   TextWriter content_{ParsedDelta::Kind::kContent};
   int num_calls_ = 0;
-  bool is_cut_off_ = false;
+  std::vector<bool> were_whole_;  // the calls before the last
+  JsonChecker arguments_;         // of the last
 };
 
 }  // namespace bulkhead

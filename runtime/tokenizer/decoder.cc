@@ -2,8 +2,11 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "runtime/tokenizer/byte_level.h"
 
 namespace bulkhead {
 namespace {
@@ -31,6 +34,37 @@ absl::StatusOr<Decoder> Decoder::Read(const JsonPart& part) {
     BH_RETURN_IF_ERROR(ReadDecoderSteps(part, 0, &decoder.steps_, &decoder.growth_));
   }
   return decoder;
+}
+
+// Tokens of bytes are recognised by what the steps make of two of them.
+void Decoder::LearnBytes() {
+  is_byte_level_ = TextOf({ByteLevelChar(' ')}) == " ";
+  has_byte_fallback_ = TextOf({"<0x41>"}) == "A";
+  first_a_ = TextOf({"a"});
+  next_a_ = TextOf({"a", "a"}).substr(first_a_.size());
+}
+
+std::string Decoder::TextOf(std::initializer_list<absl::string_view> tokens) const {
+  const std::unique_ptr<Chain> chain = NewChain();
+  for (const absl::string_view token : tokens) chain->front().Token(token);
+  chain->front().EndText();
+  return chain->TakeText();
+}
+
+std::optional<std::string> Decoder::BytesOf(absl::string_view token) const {
+  std::string bytes;
+  uint32_t byte = 0;
+  if (is_byte_level_ && ByteLevelToBytes(token, &bytes)) return bytes;
+  if (has_byte_fallback_ && token.size() == 6 && absl::StartsWith(token, "<0x") &&
+      token.back() == '>' && absl::SimpleHexAtoi(token.substr(3, 2), &byte)) {
+    return std::string(1, static_cast<char>(byte));
+  }
+  // Of others the text is compared with and without them.
+  const std::string text = TextOf({"a", token});
+  if (!absl::StartsWith(text, first_a_) || TextOf({"a", token, "a"}) != text + next_a_) {
+    return std::nullopt;
+  }
+  return text.substr(first_a_.size());
 }
 
 std::unique_ptr<Decoder::Chain> Decoder::NewChain() const {

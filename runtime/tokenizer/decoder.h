@@ -4,7 +4,9 @@
 // thread.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,12 +72,22 @@ class Decoder {
   };
   std::unique_ptr<Chain> NewChain() const;
 
+  // Before BytesOf, once it is known that tokens do not expand to too much text.
+  void LearnBytes();
+  // What a token adds in the middle of a text, which may be a part of a character; absent if that
+  // depends on the tokens around.
+  std::optional<std::string> BytesOf(absl::string_view token) const;
+
   // Upper bound on the text's length relative to its tokens', due to replacements.
   double growth() const { return growth_; }
 
  private:
+  std::string TextOf(std::initializer_list<absl::string_view> tokens) const;
+
   std::vector<std::unique_ptr<DecoderStep>> steps_;
   double growth_ = 1;
+  bool is_byte_level_ = false, has_byte_fallback_ = false;
+  std::string first_a_, next_a_;  // what an "a" adds at the begin, and behind that
 };
 
 // Appends the step(s) in `part`, and multiplies `growth` by theirs.

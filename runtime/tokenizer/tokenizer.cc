@@ -2,13 +2,10 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <initializer_list>
 #include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/file.h"
@@ -16,7 +13,6 @@
 #include "base/wrong_file.h"
 #include "runtime/tokenizer/added_tokens.h"
 #include "runtime/tokenizer/bpe.h"
-#include "runtime/tokenizer/byte_level.h"
 #include "runtime/tokenizer/decoder.h"
 #include "runtime/tokenizer/encode_budget.h"
 #include "runtime/tokenizer/json_part.h"
@@ -50,7 +46,7 @@ class InterpretedTokenizer : public Tokenizer {
     return (text_bytes + most_bytes_of_token_ - 1) / most_bytes_of_token_;
   }
 
-  absl::StatusOr<std::vector<std::string>> TokenBytes() const override;
+  std::optional<std::string> BytesOf(int32_t id) const override;
 
   // Passes the token to `chain`, if it exists.
   void Feed(int32_t id, bool skip_special_tokens, Decoder::Chain& chain) const;
@@ -61,7 +57,6 @@ class InterpretedTokenizer : public Tokenizer {
     bool is_special = false;
   };
 
-  std::string DecodeTokens(std::initializer_list<absl::string_view> tokens) const;
   std::optional<int32_t> IdOf(absl::string_view token) const;
   void IndexEntries();
   size_t MaxBytesOfToken() const;
@@ -116,6 +111,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> InterpretedTokenizer::Read(const Json
   const JsonPart decoder = FieldOrNull(file, "decoder");
   BH_ASSIGN_OR_RETURN(tokenizer->decoder_, Decoder::Read(decoder));
   BH_RETURN_IF_ERROR(tokenizer->CheckTokenTexts(decoder));
+  tokenizer->decoder_.LearnBytes();
   tokenizer->most_bytes_of_token_ = tokenizer->MaxBytesOfToken();
   return std::unique_ptr<Tokenizer>(std::move(tokenizer));
 }
@@ -271,40 +267,10 @@ std::string InterpretedTokenizer::Decode(absl::Span<const int32_t> ids,
   return chain->TakeText();
 }
 
-std::string InterpretedTokenizer::DecodeTokens(
-    std::initializer_list<absl::string_view> tokens) const {
-  const std::unique_ptr<Decoder::Chain> chain = decoder_.NewChain();
-  for (const absl::string_view token : tokens) chain->front().Token(token);
-  chain->front().EndText();
-  return chain->TakeText();
-}
-
-// Tokens of bytes are recognised by what the decoder makes of two of them; of others the text is
-// compared with and without them.
-absl::StatusOr<std::vector<std::string>> InterpretedTokenizer::TokenBytes() const {
-  const bool byte_level = DecodeTokens({ByteLevelChar(' ')}) == " ";
-  const bool byte_fallback = DecodeTokens({"<0x41>"}) == "A";
-  const std::string before = DecodeTokens({"a"});
-  const std::string after = DecodeTokens({"a", "a"}).substr(before.size());
-  std::vector<std::string> all(entries_.size());
-  for (size_t id = 0; id < entries_.size(); ++id) {
-    if (entries_[id].decoded == nullptr || entries_[id].is_special) continue;
-    const std::string& token = *entries_[id].decoded;
-    uint32_t byte = 0;
-    if (byte_level && ByteLevelToBytes(token, &all[id])) continue;
-    if (byte_fallback && token.size() == 6 && absl::StartsWith(token, "<0x") &&
-        token.back() == '>' && absl::SimpleHexAtoi(token.substr(3, 2), &byte)) {
-      all[id] = std::string(1, static_cast<char>(byte));
-      continue;
-    }
-    const std::string text = DecodeTokens({"a", token});
-    if (!absl::StartsWith(text, before) || DecodeTokens({"a", token, "a"}) != text + after) {
-      return absl::UnimplementedError(absl::StrCat(
-          "the text of token ", id, " of tokenizer.json depends on the tokens around it"));
-    }
-    all[id] = text.substr(before.size());
-  }
-  return all;
+std::optional<std::string> InterpretedTokenizer::BytesOf(int32_t id) const {
+  const bool has_any =
+      id >= 0 && id < vocab_size() && entries_[id].decoded != nullptr && !entries_[id].is_special;
+  return has_any ? decoder_.BytesOf(*entries_[id].decoded) : "";
 }
 
 // Decodes each token separately.
@@ -371,8 +337,19 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ParseFiles(absl::string_view text,
 
 }  // namespace
 
+std::optional<std::string> Tokenizer::BytesOf(int32_t /*id*/) const { return std::nullopt; }
+
 absl::StatusOr<std::vector<std::string>> Tokenizer::TokenBytes() const {
-  return absl::UnimplementedError("this tokenizer does not know the bytes of its tokens");
+  std::vector<std::string> all;
+  for (int id = 0; id < vocab_size(); ++id) {
+    std::optional<std::string> bytes = BytesOf(id);
+    if (!bytes.has_value()) {
+      return absl::UnimplementedError(absl::StrCat(
+          "the text of token ", id, " of tokenizer.json depends on the tokens around it"));
+    }
+    all.push_back(*std::move(bytes));
+  }
+  return all;
 }
 
 std::unique_ptr<TextDecoder> Tokenizer::NewTextDecoder(absl::Span<const int32_t> /*prompt*/,

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,10 +58,12 @@ class Tokenizer {
 
   virtual int vocab_size() const = 0;  // largest id + 1, including added tokens
 
-  // The bytes that each id adds in the middle of a text, for vocab_size() ids: parts of characters
-  // too, so they need not be UTF-8. Empty for special tokens and ids without token. UNIMPLEMENTED
-  // if they depend on the tokens around. Slow: to be called once.
-  virtual absl::StatusOr<std::vector<std::string>> TokenBytes() const;
+  // The bytes that an id adds in the middle of a text: parts of characters too, so they need not be
+  // UTF-8. Empty for special tokens and ids without token. Absent if they are not known, as where
+  // they depend on the tokens around.
+  virtual std::optional<std::string> BytesOf(int32_t id) const;
+  // The same for vocab_size() ids. UNIMPLEMENTED if any are absent. Slow: to be called once.
+  absl::StatusOr<std::vector<std::string>> TokenBytes() const;
 };
 
 }  // namespace bulkhead

@@ -134,13 +134,13 @@ BodyParts ChatFormat::Finished(int choice, const v1::Finished& finished, const U
   ChatOutput& output = OutputOf(choice);
   BodyParts parts;
   if (output_.parser.has_value()) parts = Events(choice, output.Finish(), std::nullopt, usage);
-  const bool may_call = output.has_tool_calls() && !output.is_call_cut_off();
   // Made after the events before it: the first of all has the role.
-  parts.AddPart([this, choice, usage, finish = FinishJson(finished, may_call)](std::string* out) {
-    const bool is_first = !places_[choice].has_role;
-    *out += EventJson(choice, is_first ? "\"content\":\"\"" : "", "null", finish, usage);
-    return true;
-  });
+  parts.AddPart(
+      [this, choice, usage, finish = FinishJson(finished, output.may_call())](std::string* out) {
+        const bool is_first = !places_[choice].has_role;
+        *out += EventJson(choice, is_first ? "\"content\":\"\"" : "", "null", finish, usage);
+        return true;
+      });
   return parts;
 }
 
@@ -173,15 +173,15 @@ void ChatFormat::AddMessage(int choice, const PackedMessage& response, BodyParts
       std::string(BytesOf(response.bytes, v1::GenerateResponse::kFinishedFieldNumber)));
   out->Add(
       absl::StrCat("{\"index\":", choice, ",\"message\":{\"role\":\"assistant\",\"content\":"));
-  bool has_calls = false, is_cut_off = false;
+  bool may_call = false;
   if (!output_.parser.has_value()) {
     out->Add("\"");
     out->AddEscaped(text, response.owner);
     out->Add("\"");
   } else {
     ParsedOutput parsed = ParseOutput(ParserOf(output_, choice), text);
-    has_calls = !parsed.tool_calls.empty();
-    if (parsed.content.empty() && has_calls) {
+    may_call = !parsed.tool_calls.empty();
+    if (parsed.content.empty() && may_call) {
       out->Add("null");
     } else {
       AddString(std::make_shared<const std::string>(std::move(parsed.content)), out);
@@ -194,11 +194,10 @@ void ChatFormat::AddMessage(int choice, const PackedMessage& response, BodyParts
       out->Add(",\"reasoning_content\":");
       AddString(reasoning, out);
     }
-    const bool drops_calls = !output_.several_tool_calls && parsed.tool_calls.size() > 1;
-    if (drops_calls) parsed.tool_calls.resize(1);
-    is_cut_off = parsed.is_call_cut_off && !drops_calls;
+    if (!output_.several_tool_calls && may_call) parsed.tool_calls.resize(1);
     for (size_t i = 0; i < parsed.tool_calls.size(); ++i) {
       const ToolCall& call = parsed.tool_calls[i];
+      may_call = may_call && call.is_whole;
       std::string json = absl::StrCat(i == 0 ? ",\"tool_calls\":[" : ",",
                                       CallHead(static_cast<int>(i), call.id, call.name));
       AppendEscaped(call.arguments, &json);
@@ -212,8 +211,7 @@ void ChatFormat::AddMessage(int choice, const PackedMessage& response, BodyParts
   } else {
     out->Add("null");
   }
-  out->Add(
-      absl::StrCat(",\"finish_reason\":", FinishJson(finished, has_calls && !is_cut_off), "}"));
+  out->Add(absl::StrCat(",\"finish_reason\":", FinishJson(finished, may_call), "}"));
 }
 
 BodyParts ChatFormat::Whole(const std::vector<PackedMessage>& responses, const UsageCounts& usage) {

@@ -1,5 +1,6 @@
 #include "runtime/service/http/chat_output.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -65,13 +66,12 @@ std::deque<ParsedDelta> ChatOutput::Finish() {
   return parser_.has_value() ? Wanted(parser_->Finish()) : std::deque<ParsedDelta>();
 }
 
-bool ChatOutput::has_tool_calls() const {
-  return parser_.has_value() && parser_->num_tool_calls() > 0;
-}
-
-bool ChatOutput::is_call_cut_off() const {
-  return parser_.has_value() && parser_->is_call_cut_off() &&
-         (options_->several_tool_calls || parser_->num_tool_calls() == 1);
+bool ChatOutput::may_call() const {
+  const int made = parser_.has_value() ? parser_->num_tool_calls() : 0;
+  const int given = options_->several_tool_calls ? made : std::min(made, 1);
+  int whole = 0;
+  while (whole < given && parser_->is_call_whole(whole)) ++whole;
+  return given > 0 && whole == given;
 }
 
 }  // namespace bulkhead

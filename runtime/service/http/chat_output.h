@@ -38,9 +38,10 @@ class ChatOutput {
   absl::StatusOr<std::deque<ParsedDelta>> Append(absl::string_view text);
   std::deque<ParsedDelta> Finish();
 
-  bool has_tool_calls() const;
-  // After Finish: the last call that was given.
-  bool is_call_cut_off() const;
+  // As OutputParser's.
+  bool is_call_whole(int call) const { return parser_->is_call_whole(call); }
+  // After Finish: there are calls, and all that were given are whole.
+  bool may_call() const;
   // Of the latest piece, wanted or not; none before the first.
   std::optional<ParsedDelta::Kind> last_kind() const { return last_kind_; }
 

@@ -156,7 +156,7 @@ absl::Status ReadPriority(JsonFields& fields, const RequestRules& rules,
   if (!priority.has_value()) return absl::OkStatus();
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   if (*priority < -kMost || *priority > kMost) {
-    return WrongValue("priority", Json(*priority), "a number of 32 bits");
+    return WrongValue("priority", Json(*priority), "a number from -2147483647 to 2147483647");
   }
   if (*priority != 0 && !rules.has_priorities) {
     return NotSupported("priority",

@@ -184,9 +184,11 @@ void ResponsesFormat::Begin(const ParsedDelta& delta, BodyParts* out) {
 }
 
 void ResponsesFormat::Close(BodyParts* out) {
-  if (!std::exchange(is_open_, false) || out == nullptr) return;
+  if (!std::exchange(is_open_, false)) return;
   const ItemPointer& item = items_.back();
   const bool is_call = item->kind == Kind::kToolCall;
+  if (is_call) item->is_complete = output_.is_call_whole(item->call_index);
+  if (out == nullptr) return;
   BeginItemEvent(NamesOf(item->kind).done_event, *item, out);
   if (is_call) out->Add(absl::StrCat("\"name\":", JsonString(item->name), ","));
   if (item->kind == Kind::kContent) out->Add("\"logprobs\":[],");
@@ -225,9 +227,6 @@ void ResponsesFormat::Finish(bool is_complete, BodyParts* out) {
   TakeDeltas(output_.Finish(), out);
   for (; !token_ends_.empty(); token_ends_.pop_front()) CountToken();
   if (is_open_) items_.back()->is_complete = is_complete;
-  if (is_open_ && items_.back()->kind == Kind::kToolCall && output_.is_call_cut_off()) {
-    items_.back()->is_complete = false;
-  }
   Close(out);
 }
 
@@ -295,7 +294,7 @@ BodyParts ResponsesFormat::Opening() {
 BodyParts ResponsesFormat::Failure(const absl::Status& status) {
   BodyParts parts;
   if (is_open_) items_.back()->is_complete = false;
-  is_open_ = false;
+  Close(nullptr);
   BeginEvent("response.failed", &parts);
   parts.Add("\"response\":");
   AddResponse("failed", "null",

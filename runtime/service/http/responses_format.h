@@ -52,7 +52,8 @@ class ResponsesFormat final : public AnswerFormat {
   void TakeDeltas(std::deque<ParsedDelta> deltas, BodyParts* out);
   void Begin(const ParsedDelta& delta, BodyParts* out);
   void Close(BodyParts* out);
-  // The rest of the output; the last item is incomplete where the answer was cut off.
+  // The rest of the output; where the answer was cut off, the last item is incomplete unless it is
+  // a call: then its arguments decide.
   void Finish(bool is_complete, BodyParts* out);
   void CountToken();
   absl::Status CountText();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -71,6 +72,12 @@ std::string TokenTexts::Shown(uint32_t id, const std::string& text) const {
   return as_ids_ ? absl::StrCat("token_id:", id) : text;
 }
 
+std::string TokenTexts::BytesOf(uint32_t id, const std::string& text) const {
+  std::optional<std::string> own;
+  if (tokenizer_ != nullptr) own = tokenizer_->BytesOf(static_cast<int32_t>(id));
+  return own.value_or("").empty() ? text : *std::move(own);
+}
+
 std::string TokenTexts::Alone(uint32_t id) const {
   if (as_ids_) return absl::StrCat("token_id:", id);
   std::vector<int32_t> ids = before_;
@@ -132,16 +139,17 @@ void AppendPromptLogprob(const v1::Token& token, const TokenTexts& texts, std::s
 }
 
 void AppendChatLogprob(const v1::Token& token, TokenTexts& texts, std::string* out) {
-  const auto one = [](const std::string& text, float logprob) {
+  const auto one = [&texts](uint32_t id, const std::string& text, float logprob) {
     return absl::StrCat("{\"token\":", JsonString(text), ",\"logprob\":", Number(logprob),
-                        ",\"bytes\":", BytesJson(text));
+                        ",\"bytes\":", BytesJson(texts.BytesOf(id, text)));
   };
   const std::string text = texts.Shown(token.id(), texts.Next(token.id()));
-  absl::StrAppend(out, one(text, token.logprob()), ",\"top_logprobs\":[");
+  absl::StrAppend(out, one(token.id(), text, token.logprob()), ",\"top_logprobs\":[");
   bool first = true;
   for (const v1::TokenLogprob& top : token.top()) {
-    absl::StrAppend(out, first ? "" : ",",
-                    one(top.id() == token.id() ? text : texts.Alone(top.id()), top.logprob()), "}");
+    absl::StrAppend(
+        out, first ? "" : ",",
+        one(top.id(), top.id() == token.id() ? text : texts.Alone(top.id()), top.logprob()), "}");
     first = false;
   }
   *out += "]}";

@@ -30,6 +30,9 @@ class TokenTexts {
   std::string Next(uint32_t id);
   // What stands for a token of that text: "token_id:ID" where the client asked for ids.
   std::string Shown(uint32_t id, const std::string& text) const;
+  // The bytes of a token, which may be a part of a character; where they are not known, those of
+  // its text.
+  std::string BytesOf(uint32_t id, const std::string& text) const;
   // That of another token in the place of any.
   std::string Alone(uint32_t id) const;
 

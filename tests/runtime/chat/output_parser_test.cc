@@ -74,13 +74,13 @@ TEST(OutputParser, GivesWhatIsNoCallAsContentWithNothingLost) {
             "a text without channels");
 }
 
-TEST(OutputParser, ACallIsCutOffWhereTheTextEndsInsideItsArguments) {
-  const auto is_cut_off = [](const char* format, const std::string& text) {
+TEST(OutputParser, ACallIsWholeWhereItsArgumentsAre) {
+  const auto is_whole = [](const char* format, const std::string& text) {
     const OutputParserOptions options =
         With(format, std::string(format) == "openai" ? "openai_gptoss" : "");
     const ParsedOutput parsed = ParseOutput(options, text);
     EXPECT_THAT(parsed.tool_calls, SizeIs(1)) << text;
-    return parsed.is_call_cut_off;
+    return parsed.tool_calls[0].is_whole;
   };
   const std::string harmony = "<|channel|>commentary to=functions.f<|message|>";
   for (const auto& [format, begin, rest] :
@@ -91,9 +91,76 @@ TEST(OutputParser, ACallIsCutOffWhereTheTextEndsInsideItsArguments) {
            {"mistral", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1", "}"},
            {"qwen3_coder", "<tool_call><function=f><parameter=a>1</parameter>", "</function>"},
            {"openai", harmony + "{\"a\": 1", "}"},
-           {"openai", harmony + "{\"a\": 1", "<|call|>"}}) {
-    EXPECT_TRUE(is_cut_off(format, begin)) << begin;
-    EXPECT_FALSE(is_cut_off(format, begin + rest)) << begin;
+           {"openai", harmony + "{\"a\": 1", "}<|call|>"}}) {
+    EXPECT_FALSE(is_whole(format, begin)) << begin;
+    EXPECT_TRUE(is_whole(format, begin + rest)) << begin;
+  }
+}
+
+TEST(OutputParser, ACallWhoseArgumentsAreNoJsonIsNotWholeWhateverIsBehindIt) {
+  for (const std::string arguments :
+       {R"({"a": 1, )", R"({"a": })", R"({"a": True})", R"({"a": [1}})", "{\"a\": \"x\ny\"}",
+        R"({"a": 01})", R"({"a": 1,})", R"({"a" 1})", R"({"a": "\x"})"}) {
+    for (const auto& [format, begin, end] :
+         std::vector<std::tuple<const char*, std::string, std::string>>{
+             {"hermes", "<tool_call>{\"name\": \"f\", \"arguments\": ", "}</tool_call>"},
+             {"llama3_json", "{\"name\": \"f\", \"parameters\": ", "}"},
+             {"mistral", "[TOOL_CALLS]f[ARGS]", " and"},
+             {"kimi_k2", "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>",
+              "<|tool_call_end|>"},
+             {"openai", "<|channel|>commentary to=functions.f<|message|>",
+              "<|call|><|start|>assistant<|channel|>final<|message|>x"}}) {
+      const OutputParserOptions options = With(format, "");
+      const std::string text = begin + arguments + end;
+      const ParsedOutput parsed = ParseOutput(options, text);
+      ASSERT_THAT(parsed.tool_calls, SizeIs(1)) << text;
+      EXPECT_FALSE(parsed.tool_calls[0].is_whole) << text;
+      OutputParser streamed(options);
+      for (const char c : text) streamed.Append(std::string(1, c));
+      streamed.Finish();
+      EXPECT_FALSE(streamed.is_call_whole(0)) << text;
+    }
+  }
+}
+
+TEST(OutputParser, EachOfSeveralCallsIsWholeByItself) {
+  const ParsedOutput parsed = ParseOutput(
+      With("hermes", ""), R"(<tool_call>{"name": "f", "arguments": {"a": }}</tool_call>)"
+                          R"(<tool_call>{"name": "g", "arguments": {"a": 1}}</tool_call>)"
+                          R"(<tool_call>{"name": "h", "arguments": {"a": [1}</tool_call>)");
+  ASSERT_THAT(parsed.tool_calls, SizeIs(3));
+  EXPECT_FALSE(parsed.tool_calls[0].is_whole);
+  EXPECT_TRUE(parsed.tool_calls[1].is_whole);
+  EXPECT_FALSE(parsed.tool_calls[2].is_whole);
+}
+
+TEST(OutputParser, TextsOnBothSidesOfACallKeepTheWhiteSpaceOfOneSide) {
+  const std::string call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
+  const std::string harmony = "<|channel|>commentary to=functions.f<|message|>{}<|call|>";
+  const std::string message = "<|start|>assistant<|channel|>final<|message|>";
+  for (const auto& [format, text, content] :
+       std::vector<std::tuple<const char*, std::string, std::string>>{
+           {"hermes", "Hello! " + call + " bye", "Hello! bye"},
+           {"hermes", "Hello!\n\n" + call + " bye ", "Hello! bye "},
+           {"hermes", "Hello! " + call + "bye", "Hello!\nbye"},
+           {"hermes", "Hello! " + call + " \n" + call + "\n\nbye", "Hello!\n\nbye"},
+           {"hermes", "Hello! " + call + " ", "Hello!"},
+           {"hermes", " \n" + call + " bye", "bye"},
+           {"hermes", "a " + call + " b\n" + call + "\tc\n" + call, "a b\tc"},
+           {"hermes", "a" + call + std::string(3000, ' ') + "b",
+            "a" + std::string(1023, ' ') + "b"},
+           {"mistral", "Hi [TOOL_CALLS]f[ARGS]{} bye", "Hi bye"},
+           {"mistral", "Hi [TOOL_CALLS]f[ARGS]{}bye", "Hi bye"},
+           {"deepseek_v3", absl::StrCat(kDeepSeekText, "\nbye"), "ok\nbye"},
+           {"kimi_k2", absl::StrCat(kKimiText, " Bye"), "I look. Bye"},
+           {"openai", message + "Hi<|end|><|start|>assistant" + harmony + message + "bye<|return|>",
+            "Hi\nbye"}}) {
+    EXPECT_EQ(ParseOutput(With(format, ""), text).content, content) << text;
+    for (const size_t bytes : {1, 2, 7}) {
+      EXPECT_EQ(InPieces(With(format, ""), text, bytes),
+                InPieces(With(format, ""), text, text.size()))
+          << text;
+    }
   }
 }
 

@@ -164,7 +164,7 @@ TEST(ToolCallParserTest, TellsStringsFromOtherValuesByTheSchemaOfQwen3Coder) {
   const std::string text = Samples()[14].text;
   EXPECT_THAT(CallsOf(ParseOutput(options, text)),
               ElementsAre(Pair("f", "{\"text\": \"line 1\\nline \\\"2\\\"\", \"n\": 3}")));
-  EXPECT_EQ(ParseOutput(options, text).content, "Now.done");
+  EXPECT_EQ(ParseOutput(options, text).content, "Now. done");
 }
 
 TEST(ToolCallParserTest, TextsWithRandomChangesAreTheSameHoweverCut) {

@@ -35,7 +35,10 @@ TEST(TokenBytesTest, SpecialTokensHaveNone) {
   for (int32_t id = 0; id < tokenizer->vocab_size(); ++id) {
     const std::string text = tokenizer->Decode({id}, false);
     EXPECT_EQ((*bytes)[id], text == "<end>" ? "" : text);
+    EXPECT_EQ(tokenizer->BytesOf(id), (*bytes)[id]);
   }
+  EXPECT_EQ(tokenizer->BytesOf(-1), "");
+  EXPECT_EQ(tokenizer->BytesOf(tokenizer->vocab_size()), "");
 }
 
 TEST(TokenBytesTest, TokensThatDependOnTheirPlaceAreRefused) {
@@ -43,6 +46,7 @@ TEST(TokenBytesTest, TokensThatDependOnTheirPlaceAreRefused) {
       SmallTokenizer({{"decoder", {{"type", "BPEDecoder"}, {"suffix", "c"}}}});
   ASSERT_NE(tokenizer, nullptr);
   EXPECT_EQ(tokenizer->TokenBytes().status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(tokenizer->BytesOf(tokenizer->Encode("c", false)->front()), std::nullopt);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -96,6 +97,21 @@ TEST(ChatFormatTest, ACallThatIsLeftOutCannotBeTheOneThatWasCutOff) {
   EXPECT_EQ(EndOf(kCutOff, Stopped(), /*several=*/false), "stop");
 }
 
+TEST(ChatFormatTest, ACallWhoseArgumentsAreNoJsonIsNoReasonToMakeCalls) {
+  v1::Finished finished;
+  finished.set_reason(v1::FINISH_REASON_EOS);
+  const std::string begin = R"(<tool_call>{"name": "f", "arguments": {"a": )";
+  for (const char* rest : {"1, ", "}}", "True}}", "[1}}}", "\"x\ny\"}}"}) {
+    const std::string broken = absl::StrCat(begin, rest, "</tool_call>");
+    EXPECT_EQ(EndOf(broken, finished), "stop") << broken;
+    EXPECT_EQ(EndOf(absl::StrCat(broken, kCall), finished), "stop") << broken;
+    EXPECT_EQ(EndOf(absl::StrCat(kCall, broken), finished, /*several=*/false), "tool_calls");
+    finished.set_reason(v1::FINISH_REASON_MAX_TOKENS);
+    EXPECT_EQ(EndOf(broken, finished), "length") << broken;
+    finished.set_reason(v1::FINISH_REASON_EOS);
+  }
+}
+
 TEST(ChatFormatTest, ReasoningHasBothOfItsNames) {
   const auto thinks = [] {
     ChatOutputOptions output;
@@ -125,6 +141,71 @@ TEST(ChatFormatTest, AResponseSaysWhichCallIsIncomplete) {
   ASSERT_EQ(answer["output"].size(), 2U);
   EXPECT_EQ(answer["output"][0]["status"], "completed");
   EXPECT_EQ(answer["output"][1]["status"], "incomplete");
+}
+
+// The statuses of a response's items, whole and as events.
+std::vector<std::string> StatusesOf(const std::string& text, const v1::Finished& finished) {
+  ResponsesFormat whole("id", R"("id":"id",)", {}, {}, Hermes(true), nullptr);
+  const json answer = json::parse(Made(whole.Whole({Packed(WholeOf(text, finished))}, {})));
+  std::vector<std::string> statuses;
+  for (const json& item : answer["output"]) statuses.push_back(item["status"]);
+  ResponsesFormat streamed("id", R"("id":"id",)", {}, {}, Hermes(true), nullptr);
+  v1::Delta delta;
+  delta.set_text(text);
+  std::string events = Made(*streamed.Delta(0, Packed(delta), {}));
+  events += Made(streamed.Finished(0, finished, {}));
+  std::vector<std::string> done;
+  for (absl::string_view event : absl::StrSplit(events, "\n\n", absl::SkipEmpty())) {
+    event.remove_prefix(event.find("data: ") + 6);
+    const json data = json::parse(std::string(event));
+    if (data["type"] == "response.output_item.done") done.push_back(data["item"]["status"]);
+  }
+  EXPECT_EQ(done, statuses);
+  return statuses;
+}
+
+TEST(ChatFormatTest, ACallOfAResponseIsIncompleteWhereItsArgumentsAreNoJson) {
+  v1::Finished finished;
+  finished.set_reason(v1::FINISH_REASON_EOS);
+  const std::string broken = R"(<tool_call>{"name": "f", "arguments": {"a": True}}</tool_call>)";
+  using Statuses = std::vector<std::string>;
+  EXPECT_EQ(StatusesOf(broken, finished), Statuses{"incomplete"});
+  EXPECT_EQ(StatusesOf(absl::StrCat(broken, kCall, "x"), finished),
+            (Statuses{"incomplete", "completed", "completed"}));
+}
+
+TEST(ChatFormatTest, TheArgumentsOfACallDecideItsStatusWhateverEndedTheAnswer) {
+  using Statuses = std::vector<std::string>;
+  const std::string call = kCall;
+  v1::Finished finished;
+  for (const v1::FinishReason reason :
+       {v1::FINISH_REASON_EOS, v1::FINISH_REASON_STOP_STRING, v1::FINISH_REASON_MAX_TOKENS}) {
+    finished.set_reason(reason);
+    for (size_t bytes = call.find("{\"a\"") + 1; bytes <= call.size(); ++bytes) {
+      const std::string text = call.substr(0, bytes);
+      const bool is_whole = bytes >= call.find("}}") + 1;
+      EXPECT_EQ(StatusesOf(text, finished), Statuses{is_whole ? "completed" : "incomplete"})
+          << text;
+      const std::string end = reason == v1::FINISH_REASON_MAX_TOKENS ? "length"
+                              : is_whole                             ? "tool_calls"
+                                                                     : "stop";
+      EXPECT_EQ(EndOf(text, finished), end) << text;
+    }
+  }
+  EXPECT_EQ(StatusesOf(absl::StrCat(call, "and te"), finished),
+            (Statuses{"completed", "incomplete"}));
+}
+
+TEST(ChatFormatTest, TheArgumentsOfACallDecideItsStatusInAResponseThatFails) {
+  for (const char* text : {kCall, kCutOff}) {
+    ResponsesFormat format("id", R"("id":"id",)", {}, {}, Hermes(true), nullptr);
+    v1::Delta delta;
+    delta.set_text(text);
+    Made(*format.Delta(0, Packed(delta), {}));
+    const std::string event = Made(format.Failure(absl::UnavailableError("gone")));
+    const json data = json::parse(event.substr(event.find("data: ") + 6));
+    EXPECT_EQ(data["response"]["output"][0]["status"], text == kCall ? "completed" : "incomplete");
+  }
 }
 
 }  // namespace

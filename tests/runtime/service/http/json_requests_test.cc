@@ -197,6 +197,20 @@ TEST(CompletionRequest, APriorityNeedsTheSchedulingPolicy) {
   EXPECT_TRUE(with(R"("priority": 0)").ok());
 }
 
+TEST(CompletionRequest, APrioritysRangeIsThatOfItsNegative) {
+  const auto with = [](const char* priority) {
+    return ReadCompletion(
+        *ParseBody(absl::StrCat(R"({"prompt": "a", "priority": )", priority, "}")), Rules());
+  };
+  EXPECT_TRUE(with("-2147483647").ok());
+  EXPECT_TRUE(with("2147483647").ok());
+  for (const char* priority : {"-2147483648", "2147483648"}) {
+    EXPECT_EQ(
+        with(priority).status().message(),
+        absl::StrCat("priority: ", priority, " is not a number from -2147483647 to 2147483647"));
+  }
+}
+
 TEST(CompletionRequest, WhatIsNotSupportedIsRefusedByNameUnlessItHasNoEffect) {
   const std::pair<const char*, const char*> kUnsupported[] = {{"best_of", "3"},
                                                               {"suffix", "\"x\""},

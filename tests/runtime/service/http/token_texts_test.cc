@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,6 +33,9 @@ class ByteTokenizer final : public LetterTokenizer {
     std::string text;
     for (const int32_t id : ids) text.push_back(id < 0x80 ? static_cast<char>(id) : '?');
     return text;
+  }
+  std::optional<std::string> BytesOf(int32_t id) const override {
+    return id < kBegin ? std::string(1, static_cast<char>(id)) : "";
   }
   std::unique_ptr<TextDecoder> NewTextDecoder(absl::Span<const int32_t>, bool) const override {
     class Bytes final : public TextDecoder {
@@ -158,6 +162,34 @@ TEST_P(TokenTextsTest, TheDrawnTokenHasOneTextInBothLists) {
     } else {
       EXPECT_EQ(logprobs["top_logprobs"][i], json({{texts[i], -1.0}}));
     }
+  }
+}
+
+TEST(ChatTokenBytes, AreTheTokensOwnAlsoInsideACharacter) {
+  const ByteTokenizer tokenizer;
+  GenerationOptions options;
+  options.logprobs = 1;
+  options.skip_special_tokens = false;
+  v1::GenerateResponse response;
+  for (const char byte : {'a', '\xE2', '\x82'}) {
+    v1::Token& token = *response.add_tokens() = TokenOf(byte);
+    for (const uint32_t id : {token.id(), uint32_t{0xAC}, uint32_t{LetterTokenizer::kBegin}}) {
+      token.add_top()->set_id(id);
+    }
+  }
+  response.set_text(std::string("a") + kReplaced);
+  const AnswerFrame frame("id", "object", 0, "letters", options);
+  ChatFormat format(frame, frame, options, ChatOutputOptions(), &tokenizer, 1);
+  const json logprobs =
+      json::parse(Made(format.Whole({Packed(response)}, {})))["choices"][0]["logprobs"];
+  EXPECT_EQ(TokensOf(logprobs), (Texts{"a", "", kReplaced})) << "texts stay texts";
+  const std::vector<std::vector<int>> expected = {{'a'}, {0xE2}, {0x82}};
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const json& one = logprobs["content"][i];
+    EXPECT_EQ(one["bytes"], json(expected[i]));
+    EXPECT_EQ(one["top_logprobs"][0]["bytes"], json(expected[i]));
+    EXPECT_EQ(one["top_logprobs"][1]["bytes"], json({0xAC}));
+    EXPECT_EQ(one["top_logprobs"][2]["bytes"], json({'?'})) << "special: those of its text";
   }
 }
 
