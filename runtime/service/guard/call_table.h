@@ -34,7 +34,6 @@ struct GuardedCall {
   bool client_ended = false;
   bool answered = false;
   bool server_ended = false;
-  bool is_allowed = false;    // its caller may make it
   bool is_incomplete = true;  // neither ended nor answered
   std::string held;           // its frames so far, in order
 };

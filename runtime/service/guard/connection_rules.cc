@@ -142,34 +142,15 @@ void ConnectionRules::OnSettings(const FrameHead& head, absl::string_view payloa
 ConnectionRules::Step ConnectionRules::OnHeaders(const FrameHead& head, absl::string_view frame,
                                                  absl::Time now, std::string* to_server) {
   if (head.stream % 2 == 0) return Close("BAD_STREAM", Http2Error::kProtocolError);
-  block_bytes_ = head.payload_bytes;
-  if (ReadBlock(head, frame) == Step::kClose) return Step::kClose;
-  const bool ends = head.Has(frame_flag::kEndStream);
-  Call call = calls_.Find(head.stream);
-  if (head.stream > highest_seen_) {
-    highest_seen_ = head.stream;
-    if (const absl::Status why = WhyNotOpened(); !why.ok()) {
-      Refuse(head.stream, why, ends, Http2Error::kRefusedStream);
-    } else if (const absl::Status not_allowed =
-                   head.Has(frame_flag::kEndHeaders) ? WhyNotAllowed() : absl::OkStatus();
-               !not_allowed.ok()) {
-      if (++refused_callers_ > kMaxRefusedCallers) {
-        return Close("UNAUTHENTICATED", Http2Error::kEnhanceYourCalm);
-      }
-      Refuse(head.stream, not_allowed, ends, Http2Error::kInadequateSecurity);
-    } else {
-      totals_->counters->open_calls.Add(1);
-      ++incomplete_calls_;
-      call = calls_.Open(head.stream, now);
-      call->second.is_allowed = head.Has(frame_flag::kEndHeaders);
-    }
-  }
-  if (call != calls_.end() && ends) Complete(&call->second);
+  // gRPC would decode the padding, and call what that names.
+  if (head.Has(frame_flag::kPadded)) return Close("BAD_HEADERS", Http2Error::kProtocolError);
   block_stream_ = head.stream;
-  block_frames_ = 1;
+  block_ends_stream_ = head.Has(frame_flag::kEndStream);
+  block_is_refused_ = false;
+  block_bytes_ = 0;
+  block_frames_ = 0;
   block_since_ = now;
-  PassBlock(call, head, frame, now, to_server);
-  return Step::kTaken;
+  return AddToBlock(head, frame, now, to_server);
 }
 
 ConnectionRules::Step ConnectionRules::OnContinuation(const FrameHead& head,
@@ -178,38 +159,54 @@ ConnectionRules::Step ConnectionRules::OnContinuation(const FrameHead& head,
   if (head.type != FrameType::kContinuation || head.stream != block_stream_) {
     return Close("BAD_HEADERS", Http2Error::kProtocolError);
   }
+  return AddToBlock(head, frame, now, to_server);
+}
+
+ConnectionRules::Step ConnectionRules::AddToBlock(const FrameHead& head, absl::string_view frame,
+                                                  absl::Time now, std::string* to_server) {
   block_bytes_ += head.payload_bytes;
   ++block_frames_;
   if (block_bytes_ > kMaxHeaderBlockBytes || block_frames_ > kMaxHeaderBlockFrames) {
     return Close("HEADERS_TOO_LARGE", Http2Error::kEnhanceYourCalm);
   }
   if (ReadBlock(head, frame) == Step::kClose) return Step::kClose;
-  PassBlock(calls_.Find(head.stream), head, frame, now, to_server);
+  block_.append(frame.data(), frame.size());
+  const bool is_whole = head.Has(frame_flag::kEndHeaders);
+  if (block_bytes_ > kMaxMetadataBytes) {
+    if (!std::exchange(block_is_refused_, true)) RefuseLargeBlock(now, to_server);
+  } else if (!is_whole) {
+    return Step::kTaken;
+  } else if (OpenCallOfBlock(now) == Step::kClose) {
+    return Step::kClose;
+  }
+  const Call call = block_is_refused_ ? calls_.end() : calls_.Find(block_stream_);
+  if (call != calls_.end() && block_ends_stream_) Complete(&call->second);
+  ForEachFrame(std::exchange(block_, {}), [&](const FrameHead&, absl::string_view one) {
+    calls_.Pass(call, one, decoder_is_empty_, to_server);
+  });
+  if (!is_whole) return Step::kTaken;
+  block_stream_ = 0;
+  decoder_is_empty_ = acknowledged_;
   return Step::kTaken;
 }
 
-void ConnectionRules::PassBlock(Call call, const FrameHead& head, absl::string_view frame,
-                                absl::Time now, std::string* to_server) {
-  const bool goes_on = head.type == FrameType::kContinuation;
-  if (goes_on && block_target_ != 0) {  // whether its call is still known or not
-    AppendFrame(frame, block_target_, to_server);
-  } else {
-    calls_.Pass(call, frame, decoder_is_empty_, to_server);
-    block_target_ = call == calls_.end() ? kNoCall : call->second.server_stream;
-  }
-  if (!head.Has(frame_flag::kEndHeaders)) return;
-  block_stream_ = 0;
-  decoder_is_empty_ = acknowledged_;
-  if (block_bytes_ > kMaxMetadataBytes && call != calls_.end()) {
-    EndCall(call, MetadataTooLarge(block_bytes_, kMaxMetadataBytes), now, to_server);
-  } else if (goes_on && call != calls_.end() && !call->second.is_allowed) {
-    // Of a block in one frame it was asked before the call was opened.
-    if (const absl::Status why = WhyNotAllowed(); !why.ok()) {
-      EndCall(call, why, now, to_server);
-    } else {
-      call->second.is_allowed = true;
+// Unless it is that of a call that is open, or was.
+ConnectionRules::Step ConnectionRules::OpenCallOfBlock(absl::Time now) {
+  if (block_stream_ <= highest_seen_) return Step::kTaken;
+  highest_seen_ = block_stream_;
+  if (const absl::Status why = WhyNotOpened(); !why.ok()) {
+    Refuse(block_stream_, why, block_ends_stream_, Http2Error::kRefusedStream);
+  } else if (const absl::Status not_allowed = WhyNotAllowed(); !not_allowed.ok()) {
+    if (++refused_callers_ > kMaxRefusedCallers) {
+      return Close("UNAUTHENTICATED", Http2Error::kEnhanceYourCalm);
     }
+    Refuse(block_stream_, not_allowed, block_ends_stream_, Http2Error::kInadequateSecurity);
+  } else {
+    totals_->counters->open_calls.Add(1);
+    ++incomplete_calls_;
+    calls_.Open(block_stream_, now);
   }
+  return Step::kTaken;
 }
 
 ConnectionRules::Step ConnectionRules::OnData(const FrameHead& head, absl::string_view frame,
@@ -323,7 +320,7 @@ bool ConnectionRules::IsTooSlow(const GuardedCall& call, absl::Time now) const {
 }
 
 int64_t ConnectionRules::unaccounted_bytes() const {
-  int64_t bytes = 0;
+  auto bytes = static_cast<int64_t>(block_.size());
   for (const auto& [stream, call] : calls_.calls()) {
     if (!call.is_incomplete) continue;
     bytes += call.claimed_bytes +

@@ -106,9 +106,12 @@ class ConnectionRules {
               std::string* to_server);
   Step OnReset(const FrameHead& head, absl::Time now, std::string* to_server);
   void OnSettings(const FrameHead& head, absl::string_view payload);
-  // A header block's frame; a call that is not known, end(), is the server's kNoCall.
-  void PassBlock(Call call, const FrameHead& head, absl::string_view frame, absl::Time now,
-                 std::string* to_server);
+  // A header block is kept until it is whole, or longer than a call's may be. What it does not open
+  // a call with, the server decodes for its kNoCall.
+  Step AddToBlock(const FrameHead& head, absl::string_view frame, absl::Time now,
+                  std::string* to_server);
+  void RefuseLargeBlock(absl::Time now, std::string* to_server);
+  Step OpenCallOfBlock(absl::Time now);
   // The client's stream of a frame of the server's; none: the client does not get it.
   std::optional<uint32_t> OnServerFrame(const FrameHead& head, absl::Time now);
   Step Wait(absl::Time now);
@@ -164,7 +167,9 @@ class ConnectionRules {
   int incomplete_calls_ = 0;
   uint32_t highest_seen_ = 0;  // stream that the client opened
   uint32_t block_stream_ = 0;  // whose header block has not ended
-  uint32_t block_target_ = 0;  // the server's stream that it goes to, 0 while it is held
+  bool block_ends_stream_ = false;
+  bool block_is_refused_ = false;  // for its length
+  std::string block_;              // its frames that are kept
   size_t block_bytes_ = 0;
   int block_frames_ = 0;
   absl::Time block_since_;

@@ -1,4 +1,5 @@
 // Whose calls ConnectionRules lets in, and how many.
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -38,6 +39,17 @@ absl::Status ConnectionRules::WhyNotOpened() const {
                                   "the client has not acknowledged the server's settings");
   }
   return absl::OkStatus();
+}
+
+void ConnectionRules::RefuseLargeBlock(absl::Time now, std::string* to_server) {
+  const absl::Status why = MetadataTooLarge(block_bytes_, kMaxMetadataBytes);
+  const Call call = calls_.Find(block_stream_);
+  if (call != calls_.end()) {
+    EndCall(call, why, now, to_server);
+  } else if (block_stream_ > highest_seen_) {
+    Refuse(block_stream_, why, block_ends_stream_, Http2Error::kEnhanceYourCalm);
+  }
+  highest_seen_ = std::max(highest_seen_, block_stream_);
 }
 
 absl::Status ConnectionRules::WhyNotAllowed() const {

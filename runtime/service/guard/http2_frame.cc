@@ -42,15 +42,7 @@ FrameHead ParseFrameHead(const char* bytes) {
 std::optional<absl::string_view> BlockFragment(const FrameHead& head, absl::string_view frame) {
   constexpr size_t kPriorityBytes = 5;
   absl::string_view payload = frame.substr(kFrameHeadBytes);
-  if (head.type != FrameType::kHeaders) return payload;
-  if (head.Has(frame_flag::kPadded)) {
-    if (payload.empty()) return std::nullopt;
-    const size_t padding = static_cast<unsigned char>(payload.front());
-    payload.remove_prefix(1);
-    if (padding > payload.size()) return std::nullopt;
-    payload.remove_suffix(padding);
-  }
-  if (head.Has(frame_flag::kPriority)) {
+  if (head.type == FrameType::kHeaders && head.Has(frame_flag::kPriority)) {
     if (payload.size() < kPriorityBytes) return std::nullopt;
     payload.remove_prefix(kPriorityBytes);
   }

@@ -62,8 +62,8 @@ struct FrameHead {
 // Of kFrameHeadBytes bytes.
 FrameHead ParseFrameHead(const char* bytes);
 
-// What a frame of HEADERS or CONTINUATION has of a header block, without padding and priority; none
-// if these are longer than it.
+// What a frame of HEADERS without padding, or of CONTINUATION, has of a header block; none if its
+// priority is longer than it.
 std::optional<absl::string_view> BlockFragment(const FrameHead& head, absl::string_view frame);
 
 // HEADERS whose block is whole and whose stream ends with it.

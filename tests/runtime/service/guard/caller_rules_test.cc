@@ -152,22 +152,42 @@ TEST_F(CallerRulesTest, ProbesAndCertificatesNeedNoKey) {
   EXPECT_EQ(ReasonIn(ToClient(certified)), "PERMISSION_DENIED");
 }
 
-TEST_F(CallerRulesTest, ABlockInSeveralFramesAndWithPaddingIsRead) {
+TEST_F(CallerRulesTest, ABlockInSeveralFramesIsReadBeforeTheServerHasAnyOfIt) {
   for (const bool has_key : {true, false}) {
     ConnectionRules rules(&keyed_, now_);
     Start(rules);
     Encoder encoder;
     const std::string block = encoder.Call(kGenerate, has_key ? Bearer(kKey) : "");
-    const std::string padded =
-        std::string(1, '\x04') + std::string(5, '\0') + block.substr(0, 7) + std::string(4, '\0');
-    Sent(rules, Frame(FrameType::kHeaders, frame_flag::kPadded | frame_flag::kPriority, 1, padded) +
-                    Frame(FrameType::kContinuation, 0, 1, block.substr(7, 3)) +
-                    Frame(FrameType::kContinuation, frame_flag::kEndHeaders, 1, block.substr(10)));
+    EXPECT_EQ(Sent(rules, Frame(FrameType::kHeaders, frame_flag::kPriority, 1,
+                                std::string(5, '\0') + block.substr(0, 7)) +
+                              Frame(FrameType::kContinuation, 0, 1, block.substr(7, 3))),
+              "");
+    EXPECT_EQ(rules.unaccounted_bytes(), 2 * kFrameHeadBytes + 5 + 10);
+    const std::string sent =
+        Sent(rules, Frame(FrameType::kContinuation, frame_flag::kEndHeaders, 1, block.substr(10)) +
+                        Frame(FrameType::kData, frame_flag::kEndStream, 1));
+    EXPECT_THAT(Opened(sent), testing::ElementsAre(has_key ? 1 : kNoCall));
     EXPECT_EQ(rules.close_reason(), "");
     EXPECT_EQ(ReasonIn(ToClient(rules)), has_key ? "" : "UNAUTHENTICATED");
     EXPECT_EQ(rules.is_idle(), !has_key);
     rules.End(now_);
   }
+}
+
+// gRPC ignores the flag and decodes the padding, which would name the method that is called.
+TEST_F(CallerRulesTest, PaddingCannotHideAMethod) {
+  ConnectionRules rules(&keyed_, now_);
+  Start(rules);
+  const std::string seen = encoder_.Call("/grpc.health.v1.Health/Check", "");
+  const std::string hidden = Encoder().Block({{":path", "/bulkhead.v1.Control/Drain"}});
+  const std::string padding = hidden + std::string(0x83 - hidden.size(), '\x83');
+  std::string out;
+  rules.FromClient(Frame(FrameType::kHeaders, frame_flag::kEndHeaders | frame_flag::kPadded, 1,
+                         '\x83' + seen + padding),
+                   now_, &out);
+  EXPECT_EQ(rules.close_reason(), "BAD_HEADERS");
+  EXPECT_EQ(out, "");
+  EXPECT_EQ(open_calls(), 0);
 }
 
 TEST_F(CallerRulesTest, BlocksThatCannotBeReadEndTheConnection) {
@@ -197,15 +217,29 @@ TEST_F(CallerRulesTest, BlocksThatCannotBeReadEndTheConnection) {
 }
 
 TEST_F(CallerRulesTest, AConnectionEndsWithTheLastOfManyRefusals) {
-  ConnectionRules rules(&keyed_, now_);
-  Start(rules);
-  std::string out;
-  for (int i = 0; i <= kMaxRefusedCallers; ++i) {
-    EXPECT_EQ(rules.close_reason(), "");
-    rules.FromClient(Framed(2 * i + 1, encoder_.Call(kGenerate, "Bearer unknown")), now_, &out);
-    ToClient(rules);
+  for (const bool in_two_frames : {false, true}) {
+    ConnectionRules rules(&keyed_, now_);
+    Start(rules);
+    Encoder encoder;
+    std::string out;
+    for (int i = 0; i <= kMaxRefusedCallers; ++i) {
+      EXPECT_EQ(rules.close_reason(), "");
+      const uint32_t stream = 2 * i + 1;
+      const std::string block = encoder.Call(kGenerate, "Bearer unknown");
+      const size_t first = in_two_frames ? 2 : block.size();
+      std::string frames = Frame(FrameType::kHeaders, in_two_frames ? 0 : frame_flag::kEndHeaders,
+                                 stream, block.substr(0, first));
+      if (in_two_frames) {
+        frames +=
+            Frame(FrameType::kContinuation, frame_flag::kEndHeaders, stream, block.substr(first));
+      }
+      rules.FromClient(frames, now_, &out);
+      ToClient(rules);
+    }
+    EXPECT_EQ(rules.close_reason(), "UNAUTHENTICATED");
+    EXPECT_THAT(Opened(out), testing::Each(kNoCall));
+    rules.End(now_);
   }
-  EXPECT_EQ(rules.close_reason(), "UNAUTHENTICATED");
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ TEST_F(HeldCallTest, ACallIsHeldUntilItIsLarge) {
   EXPECT_EQ(out, sent);
 }
 
-TEST_F(HeldCallTest, AHeaderBlockIsHeldAndForwardedInPieces) {
+TEST_F(HeldCallTest, AHeaderBlockIsForwardedOnceItIsWhole) {
   ConnectionRules rules(&totals_, now_);
   Begin(rules);
   const std::string begin = Frame(FrameType::kHeaders, 0, 5, "hp");
@@ -72,11 +72,10 @@ TEST_F(HeldCallTest, AHeaderBlockIsHeldAndForwardedInPieces) {
   };
   Sent(rules, ShortHeaders(3));
   EXPECT_EQ(Sent(rules, begin + more(5, 3, false)), "");
-  EXPECT_EQ(Sent(rules, more(5, kMinForwardedBytes, false)),
-            as_server(3) + more(3, 3, false) + more(3, kMinForwardedBytes, false));
-  // Even once the server has ended the call.
-  FromServer(rules, Headers(3, true) + RstStreamFrame(3, Http2Error::kNoError));
-  EXPECT_EQ(Sent(rules, more(5, 7, true)), more(3, 7, true));
+  EXPECT_EQ(Sent(rules, more(5, kMinForwardedBytes, false)), "");
+  EXPECT_EQ(
+      Sent(rules, more(5, 7, true)),
+      as_server(3) + more(3, 3, false) + more(3, kMinForwardedBytes, false) + more(3, 7, true));
   EXPECT_EQ(Sent(rules, Frame(FrameType::kHeaders, 0, 7, "hp") + more(7, 3, true)), "");
   EXPECT_EQ(Sent(rules, Message(7, 5, 5, true)),
             as_server(5) + more(5, 3, true) + Message(5, 5, 5, true));
