@@ -130,8 +130,8 @@ void RankProcess::OnSignal(const ReceivedSignal& signal) {
     first_signal_ = absl::Now();
     return;
   }
-  // Some senders signal a process and then its group: one request, sent twice.
-  if (alone && absl::Now() - first_signal_ < kSameRequest) return;
+  // Some senders signal a process and then its group: one request, sent twice. Keys do not.
+  if (alone && !signal.by_kernel && absl::Now() - first_signal_ < kSameRequest) return;
   std::string to;
   if (!alone) {
     const RankTopology& topology = group->exchange().topology();

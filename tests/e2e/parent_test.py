@@ -156,6 +156,15 @@ class ParentTest(unittest.TestCase):
         self.assertEqual(code, 0, text[-500:])
         self.assertEqual(text.count(b"a second signal"), 1)
 
+    def test_a_second_interrupt_from_the_terminal_ends_however_soon_it_comes(self):
+        streams = []
+
+        def stream(target):
+            streams.append(group.rpc.GenerationStub(grpc.insecure_channel(target)).GenerateStream(long_request("", 2000)))
+            next(iter(streams[0]))
+        code, text = self.interrupt(stream, 2)
+        self.assertEqual(code, 128 + signal.SIGINT, text[-500:])
+
     def test_a_stopped_rank_ends_the_group(self):
         with self.serve() as g:
             rank = g.rank_pids()[0]
