@@ -141,6 +141,17 @@ TEST_F(ProgramTest, AnIdThatTheTokenizerDoesNotHaveIsRefused) {
   EXPECT_THAT(ended.out, HasSubstr("999999999 is not an id of the tokenizer"));
 }
 
+TEST_F(ProgramTest, AnUnknownKeyOfALineToTokenizeIsNamed) {
+  const Ended ended = Run({"tokenize", "--model", absl::StrCat(BH_TEST_DATA, "/tokenizers/gpt2")},
+                          "{\"text\": \"a\", \"add_special_token\": false}\n"
+                          "{\"ids\": [1], \"add_special_tokens\": false}\n"
+                          "{\"ids\": [1], \"skip_special_tokens\": false}\n");
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("unknown key add_special_token beside"),
+                               HasSubstr("unknown key add_special_tokens beside")));
+  EXPECT_THAT(ended.err, HasSubstr("2 of 3 lines"));
+}
+
 TEST_F(ProgramTest, AFileThatCannotBeWrittenIsRefusedBeforeTheModelIsLoaded) {
   const Ended ended =
       Run({"run", "--model", absl::StrCat(BH_TEST_DATA, "/models/llama3_gqa_bf16"), "--prompts",
