@@ -54,6 +54,15 @@ TEST_F(ProgramTest, ADefaultLengthBeyondTheModelsEndsWithTwo) {
   }
 }
 
+TEST_F(ProgramTest, TooFewOpenFilesEndWithFive) {
+  FILE* const shell = popen("ulimit -n 16; exec " BH_PROGRAM " serve --model m 2>&1", "r");
+  ASSERT_NE(shell, nullptr);
+  char line[200] = "";
+  EXPECT_NE(std::fgets(line, sizeof(line), shell), nullptr);
+  EXPECT_THAT(line, HasSubstr("the limit of open files is 16"));
+  EXPECT_EQ(WEXITSTATUS(pclose(shell)), 5);
+}
+
 TEST_F(ProgramTest, HelpAndVersionEndWithZero) {
   const Ended version = Run({"--version"});
   EXPECT_EQ(version.exit_code, 0);
