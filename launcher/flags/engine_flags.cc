@@ -148,7 +148,7 @@ void AddLimitFlags(RawEngineFlags* raw, Flags* flags) {
   flags->Add("--max-model-len,--session-len", "N",
              "tokens of a sequence, prompt and answer together (default auto: the model's, or what "
              "fits)",
-             IntegerValue(&options.limits.max_model_len, 1, kMaxInt));
+             IntegerValue(&options.limits.max_model_len, 2, kMaxInt));
   flags->Add("--max-num-batched-tokens,--max-prefill-token-num", "N",
              "tokens of one step; longer prompts are prefilled in chunks (default auto: 2048, on "
              "GPUs 8192, or what fits)",

@@ -195,6 +195,7 @@ TEST(OptionsTest, ABadValueIsRefusedWithFlagValueAndLimit) {
       {{"--max-num-seqs", "99999999999999999999"}, {"--max-num-seqs", "99999999999999999999"}},
       {{"--max-num-seqs=4x"}, {"--max-num-seqs", "'4x'"}},
       {{"--max-model-len", "many"}, {"--max-model-len", "'many'"}},
+      {{"--max-model-len", "1"}, {"--max-model-len", "1", "at least 2"}},
       {{"--session-len", "many"}, {"--max-model-len", "'many'"}},
       {{"--port", "65536"}, {"--port", "65536", "65535"}},
       {{"--port", "-1"}, {"--port", "-1", "from 0 to 65535"}},
