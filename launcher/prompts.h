@@ -31,7 +31,10 @@ v1::GenerateRequest RequestOf(const RequestOptions& options);
 absl::StatusOr<v1::GenerateRequest> ParsePromptLine(absl::string_view line,
                                                     const v1::GenerateRequest& defaults);
 
-// A request for one text prompt; INVALID_ARGUMENT if it is not UTF-8.
+// INVALID_ARGUMENT if `text`, the "prompt", is not UTF-8.
+absl::Status CheckUtf8(absl::string_view what, absl::string_view text);
+
+// A request for one text prompt; CheckUtf8.
 absl::StatusOr<v1::GenerateRequest> TextRequest(const std::string& text,
                                                 const v1::GenerateRequest& defaults);
 
