@@ -27,7 +27,7 @@ void AddModelFlags(RawEngineFlags* raw, Flags* flags) {
       "--model", "DIR",
       "a Hugging Face checkpoint's folder, or org/name in the local Hugging Face cache; may be "
       "written without the flag",
-      ModelValue(&options.model));
+      ModelValue(&options.model, "; every flag takes one value, --served-model-name too"));
   flags->AddPositional("--model", 1);
   flags->Add("--dtype", "TYPE",
              "number format of the weights: auto, float32, bfloat16, float16 (default auto: as in "
