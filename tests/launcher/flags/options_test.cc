@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <string>
 #include <vector>
@@ -295,6 +296,16 @@ TEST(OptionsTest, GenerateTakesPromptsAndRequestFlags) {
   EXPECT_EQ(Parsed<GenerateOptions>({"generate", "--prompts", "-"}).prompts_file, "-");
 }
 
+TEST(OptionsTest, ASchemaMayComeThroughAPipe) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  ASSERT_EQ(write(ends[1], "{}", 2), 2);
+  close(ends[1]);
+  const std::string path = absl::StrCat("/dev/fd/", ends[0]);
+  EXPECT_EQ(Parsed<GenerateOptions>({"generate", "--json-schema", path}).request.json_schema, "{}");
+  close(ends[0]);
+}
+
 TEST(OptionsTest, GenerateRefusesWhatNoRequestCanBe) {
   const std::vector<BadValue> cases = {
       {{"--temperature", "-1"}, {"--temperature", "-1", "at least 0"}},
@@ -313,6 +324,7 @@ TEST(OptionsTest, GenerateRefusesWhatNoRequestCanBe) {
       {{"--target"}, {"--target: the value is missing"}},
       {{"--regex", "a", "--choice", "b"}, {"--choice", "one form"}},
       {{"--json-schema", "/no/such/file"}, {"--json-schema", "/no/such/file"}},
+      {{"--json-schema", "{}"}, {"--json-schema: this is JSON; write it to a file"}},
       {{"--repetition-penalty", "0"}, {"--repetition-penalty", "at least 0.01"}},
       {{"--presence-penalty", "2.5"}, {"--presence-penalty", "at most 2"}},
       {{"--logit-bias", "7"}, {"--logit-bias", "'7' is not ID=BIAS"}},
