@@ -192,7 +192,7 @@ TEST(OptionsTest, ABadValueIsRefusedWithFlagValueAndLimit) {
       {{"--max-num-seqs", "0"}, {"--max-num-seqs", "0", "at least 1"}},
       {{"--max-num-seqs", "1T"}, {"--max-num-seqs", "1T", "at most 65536"}},
       {{"--max-num-seqs", "nan"}, {"--max-num-seqs", "'nan'"}},
-      {{"--max-num-seqs", "4.5"}, {"--max-num-seqs", "'4.5'"}},
+      {{"--max-num-seqs", "4.5"}, {"--max-num-seqs", "'4.5' is no whole number or size"}},
       {{"--max-num-seqs", "99999999999999999999"}, {"--max-num-seqs", "99999999999999999999"}},
       {{"--max-num-seqs=4x"}, {"--max-num-seqs", "'4x'"}},
       {{"--max-model-len", "many"}, {"--max-model-len", "'many'"}},
