@@ -311,10 +311,6 @@ absl::StatusOr<v1::GenerateRequest> ParseTextLine(absl::string_view line) {
 
 }  // namespace
 
-PromptLines ReadPromptLines(std::istream& in, const v1::GenerateRequest& defaults) {
-  return ReadLines(in, [&](absl::string_view line) { return ParsePromptLine(line, defaults); });
-}
-
 absl::StatusOr<PromptLines> ReadPrompts(const std::string& path,
                                         const v1::GenerateRequest& defaults,
                                         absl::string_view flag) {

@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstdint>
-#include <istream>
 #include <string>
 #include <vector>
 
@@ -51,7 +50,6 @@ using PromptLines = std::vector<PromptLine>;
 absl::StatusOr<PromptLines> ReadPrompts(const std::string& path,
                                         const v1::GenerateRequest& defaults,
                                         absl::string_view flag = "--prompts");
-PromptLines ReadPromptLines(std::istream& in, const v1::GenerateRequest& defaults);
 // Before a model is loaded for them: a warning of broken lines, or INVALID_ARGUMENT with exit code
 // 2 where no line is in order.
 absl::Status CheckLines(absl::string_view flag, const PromptLines& lines);
