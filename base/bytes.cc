@@ -34,7 +34,7 @@ absl::StatusOr<int64_t> ParseCount(absl::string_view text) {
   const absl::string_view unit = absl::StripLeadingAsciiWhitespace(
       digits == absl::string_view::npos ? absl::string_view() : trimmed.substr(digits));
   const absl::Status bad = absl::InvalidArgumentError(absl::StrCat(
-      "'", text, "' is not a number; write 4096, 32k (10^3), 32K (2^10), 4GB or 4GiB"));
+      "'", text, "' is no whole number or size; write 4096, 32k (10^3), 32K (2^10), 4GB or 4GiB"));
   const double factor = UnitFactor(unit);
   int64_t whole = 0;
   if (factor == 1 && absl::SimpleAtoi(number, &whole)) return whole;

@@ -17,7 +17,6 @@
 namespace bulkhead {
 namespace {
 
-constexpr size_t kMaxFileBytes = size_t{1} << 30;
 constexpr size_t kMaxInputBytes = size_t{64} << 20;
 constexpr size_t kPieceBytes = size_t{1} << 16;
 
@@ -50,11 +49,11 @@ absl::StatusOr<std::string> ReadAll(std::FILE* file, const std::string& name, si
 
 }  // namespace
 
-absl::StatusOr<std::string> ReadWholeFile(const std::string& path) {
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path, size_t most_bytes) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"),
                                                              std::fclose);
   if (file == nullptr) return Unreadable(path);
-  return ReadAll(file.get(), path, kMaxFileBytes);
+  return ReadAll(file.get(), path, most_bytes);
 }
 
 absl::StatusOr<std::string> ReadStandardInput() {

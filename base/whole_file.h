@@ -11,8 +11,9 @@
 namespace bulkhead {
 
 // All bytes of `path`, which may also be a pipe or a /proc file. INVALID_ARGUMENT with exit code 2
-// and the path if it is a directory, cannot be read, or is larger than 1 GiB.
-absl::StatusOr<std::string> ReadWholeFile(const std::string& path);
+// and the path if it is a directory, cannot be read, or is larger than `most_bytes`.
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path,
+                                          size_t most_bytes = size_t{1} << 30);
 
 // The same for standard input, up to 64 MiB: more than any tokenizer accepts.
 absl::StatusOr<std::string> ReadStandardInput();

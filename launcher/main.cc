@@ -50,7 +50,7 @@ absl::Status RunTool(const ToolCommand& command) {
                             " starts its groups itself; run it alone, "
                             "without ",
                             launch.launcher, " (--launcher says how groups are started)")),
-                        ExitCode::kGroupNotUp);
+                        ExitCode::kUsage);
   }
   return BecomePythonTool(command.args);
 }

@@ -65,12 +65,12 @@ absl::StatusOr<std::string> ResolveModelPath(const std::string& model,
                                              const std::vector<std::string>& cache_dirs) {
   if (IsFolder(model)) return model;
   std::error_code error;
-  if (fs::exists(model, error)) {
+  const bool is_gguf = absl::EndsWithIgnoreCase(model, ".gguf");
+  if (is_gguf || fs::exists(model, error)) {
     return NotFound(absl::StrCat(
-        model, absl::EndsWithIgnoreCase(model, ".gguf")
-                   ? " is a GGUF file, which is not read; give the folder with config.json and "
-                     "safetensors that it was made from"
-                   : " is not a folder; give the folder that holds config.json"));
+        model, is_gguf ? " is a GGUF file, which is not read; give the folder with config.json and "
+                         "safetensors that it was made from"
+                       : " is not a folder; give the folder that holds config.json"));
   }
   if (absl::StartsWith(model, "-")) {
     return NotFound(absl::StrCat("no such model folder: ", model,
@@ -90,6 +90,9 @@ absl::StatusOr<std::string> ResolveModelPath(const std::string& model,
     const std::string snapshot = absl::StrCat(root, "/snapshots/", revision);
     if (IsFolder(snapshot)) return snapshot;
     looked.back() = snapshot;
+  }
+  if (looked.empty()) {
+    return NotFound(absl::StrCat("no folder ", model, ", and no Hugging Face cache; set HF_HOME"));
   }
   return NotFound(
       absl::StrCat("no folder ", model, ", and it is not in the Hugging Face cache (looked for ",

@@ -230,11 +230,15 @@ absl::StatusOr<v1::GenerateRequest> ParsePromptLine(absl::string_view line,
   return request;
 }
 
+absl::Status CheckUtf8(absl::string_view what, absl::string_view text) {
+  if (IsValidUtf8(text)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the ", what, " is not valid UTF-8; convert it, as iconv does"));
+}
+
 absl::StatusOr<v1::GenerateRequest> TextRequest(const std::string& text,
                                                 const v1::GenerateRequest& defaults) {
-  if (!IsValidUtf8(text)) {
-    return absl::InvalidArgumentError("the prompt is not valid UTF-8; convert it, as iconv does");
-  }
+  BH_RETURN_IF_ERROR(CheckUtf8("prompt", text));
   v1::GenerateRequest request = defaults;
   request.set_text(text);
   return request;
@@ -306,10 +310,6 @@ absl::StatusOr<v1::GenerateRequest> ParseTextLine(absl::string_view line) {
 }
 
 }  // namespace
-
-PromptLines ReadPromptLines(std::istream& in, const v1::GenerateRequest& defaults) {
-  return ReadLines(in, [&](absl::string_view line) { return ParsePromptLine(line, defaults); });
-}
 
 absl::StatusOr<PromptLines> ReadPrompts(const std::string& path,
                                         const v1::GenerateRequest& defaults,

@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstdint>
-#include <istream>
 #include <string>
 #include <vector>
 
@@ -31,7 +30,10 @@ v1::GenerateRequest RequestOf(const RequestOptions& options);
 absl::StatusOr<v1::GenerateRequest> ParsePromptLine(absl::string_view line,
                                                     const v1::GenerateRequest& defaults);
 
-// A request for one text prompt; INVALID_ARGUMENT if it is not UTF-8.
+// INVALID_ARGUMENT if `text`, the "prompt", is not UTF-8.
+absl::Status CheckUtf8(absl::string_view what, absl::string_view text);
+
+// A request for one text prompt; CheckUtf8.
 absl::StatusOr<v1::GenerateRequest> TextRequest(const std::string& text,
                                                 const v1::GenerateRequest& defaults);
 
@@ -48,7 +50,6 @@ using PromptLines = std::vector<PromptLine>;
 absl::StatusOr<PromptLines> ReadPrompts(const std::string& path,
                                         const v1::GenerateRequest& defaults,
                                         absl::string_view flag = "--prompts");
-PromptLines ReadPromptLines(std::istream& in, const v1::GenerateRequest& defaults);
 // Before a model is loaded for them: a warning of broken lines, or INVALID_ARGUMENT with exit code
 // 2 where no line is in order.
 absl::Status CheckLines(absl::string_view flag, const PromptLines& lines);

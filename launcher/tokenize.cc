@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "base/status.h"
@@ -34,9 +35,16 @@ absl::StatusOr<json> Answer(const Tokenizer& tokenizer, const std::string& text)
   if ((prompt == line.end()) == (ids == line.end())) {
     return absl::InvalidArgumentError("the line needs one of \"text\" and \"ids\"");
   }
+  const char* const given = ids == line.end() ? "text" : "ids";
+  const char* const switched = ids == line.end() ? "add_special_tokens" : "skip_special_tokens";
+  for (const auto& [key, value] : line.items()) {
+    if (key == given || key == switched) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "unknown key ", absl::Utf8SafeCEscape(key.substr(0, 64)), " beside \"", given, "\""));
+  }
+  BH_ASSIGN_OR_RETURN(const bool special, Flag(line, switched));
   if (prompt != line.end()) {
     if (!prompt->is_string()) return absl::InvalidArgumentError("\"text\" is not a string");
-    BH_ASSIGN_OR_RETURN(const bool special, Flag(line, "add_special_tokens"));
     BH_ASSIGN_OR_RETURN(const std::vector<int32_t> encoded,
                         tokenizer.Encode(prompt->get_ref<const std::string&>(), special));
     return json{{"ids", encoded}};
@@ -55,8 +63,7 @@ absl::StatusOr<json> Answer(const Tokenizer& tokenizer, const std::string& text)
     }
     tokens.push_back(id.get<int32_t>());
   }
-  BH_ASSIGN_OR_RETURN(const bool skip, Flag(line, "skip_special_tokens"));
-  return json{{"text", tokenizer.Decode(tokens, skip)}};
+  return json{{"text", tokenizer.Decode(tokens, special)}};
 }
 
 }  // namespace

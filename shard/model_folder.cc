@@ -69,6 +69,8 @@ std::string HintForMissingConfig(const std::string& dir) {
 }
 
 std::string HintForMissingWeights(const std::string& dir) {
+  const std::string shard = FindFile(dir, "model-", ".safetensors");
+  if (!shard.empty()) return absl::StrCat("; ", shard, " is there: fetch the index as well");
   return First(PickleHint(dir), First(AdapterHint(dir), GgufHint(dir)));
 }
 

@@ -1,7 +1,7 @@
 #include "shard/tensor_index.h"
 
 #include <fnmatch.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -28,10 +28,7 @@ constexpr char kSingleFile[] = "/model.safetensors";
 constexpr char kIndexFile[] = "/model.safetensors.index.json";
 constexpr int64_t kMaxIndexBytes = 100'000'000;
 
-bool Exists(const std::string& path) {
-  struct stat stat;
-  return ::stat(path.c_str(), &stat) == 0;
-}
+bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
 // A file of the checkpoint's own folder: an index may not reach outside it.
 bool IsPlainName(absl::string_view name) {
@@ -45,7 +42,7 @@ absl::StatusOr<std::map<std::string, std::string>> ReadWeightMap(const std::stri
   BH_ASSIGN_OR_RETURN(const json index, ParseJsonObject(text, path));
   const auto weight_map = index.find("weight_map");
   if (weight_map == index.end() || !weight_map->is_object() || weight_map->empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": has no weight_map"));
+    return absl::InvalidArgumentError(absl::StrCat(path, ": has no weight_map, or an empty one"));
   }
   std::map<std::string, std::string> files;
   for (const auto& item : weight_map->items()) {

@@ -28,6 +28,7 @@
 #include "launcher/clients/http_call.h"
 #include "launcher/clients/line_editor.h"
 #include "launcher/exit_status.h"
+#include "launcher/prompts.h"
 #include "launcher/signal_thread.h"
 #include "runtime/service/access/access_control.h"
 
@@ -67,9 +68,11 @@ class Chat {
 
   Conversation& conversation() { return conversation_; }
 
-  // Prints the answer to the last message and keeps it; a message that got none is taken back.
-  // CANCELLED where a signal stopped it.
-  absl::Status Answer() {
+  // Prints the answer to `message` and keeps both; a message that got none is not kept. CANCELLED
+  // where a signal stopped it.
+  absl::Status Answer(const std::string& message) {
+    BH_RETURN_IF_ERROR(CheckUtf8("message", message));
+    conversation_.AddUser(message);
     ChatStreamReader reader;
     absl::Status read;
     std::vector<ChatPiece> pieces;
@@ -164,8 +167,7 @@ bool IsTooLong(const absl::Status& status) {
 }
 
 void AnswerInTerminal(Chat* chat, const std::string& message) {
-  chat->conversation().AddUser(message);
-  const absl::Status status = chat->Answer();
+  const absl::Status status = chat->Answer(message);
   if (absl::IsCancelled(status)) {
     std::cout << "[stopped]\n";
   } else if (!status.ok()) {
@@ -218,8 +220,7 @@ absl::Status AnswerStandardInput(Chat* chat) {
     return WithExitCode(absl::InvalidArgumentError("standard input has no message"),
                         ExitCode::kUsage);
   }
-  chat->conversation().AddUser(message);
-  const absl::Status status = chat->Answer();
+  const absl::Status status = chat->Answer(message);
   BH_RETURN_IF_ERROR(FlushStandardOutput());
   return status;
 }

@@ -333,7 +333,8 @@ std::string ConsumersTable(const v1::RankTable& ranks, const ServerSnapshot* liv
            "--max-num-batched-tokens"),
       line("overhead", "workspace, reserve, others",
            BytesOf(row, {"workspace"}) + row.reserve_bytes() + row.others_bytes(), "-", "-",
-           "--reserve"),
+           row.reserve_bytes() == 0 ? "--max-num-batched-tokens"
+                                    : "--max-num-batched-tokens, --reserve"),
   };
   if (const uint64_t draft = BytesOf(row, {"draft_model"}); draft > 0) {
     rows.push_back(line("draft model", "draft_model", draft, "-", "-", "--speculative-config"));

@@ -94,7 +94,7 @@ void GenerateOutput::PrintPendingLocked() {
     }
     if (!answer.failure.empty() && !alone) {
       out_->flush();
-      *err_ << "prompt " << turn_ << ": " << answer.failure << "\n";
+      *err_ << "prompt " << turn_ + 1 << ": " << answer.failure << "\n";
     }
   }
   out_->flush();
@@ -107,7 +107,7 @@ absl::Status GenerateOutput::Outcome() const {
       answers_.size() == 1
           ? Described(first_failure_)
           : absl::StrCat(failed_, " of ", answers_.size(), " prompts failed; prompt ",
-                         first_failure_index_, ": ", Described(first_failure_));
+                         first_failure_index_ + 1, ": ", Described(first_failure_));
   return WithExitCode(absl::Status(first_failure_.code(), message), ExitCode::kClientError);
 }
 

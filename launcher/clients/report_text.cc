@@ -67,7 +67,7 @@ std::string ExplainReport(const v1::Report& report) {
                     FormatBytes(lack.left_bytes()), " are left: ", FormatBytes(lack.bytes()), " (",
                     lack.bytes(), " bytes) are short.\n");
     if (report.remedies().empty()) {
-      absl::StrAppend(&text, "no change of one flag or two helps: ", report.no_remedy(), "\n");
+      absl::StrAppend(&text, "no change that was tried helps: ", report.no_remedy(), "\n");
     } else {
       absl::StrAppend(&text, "change first: ", report.remedies(0).text(), "\n");
       for (int i = 1; i < report.remedies_size(); ++i) {

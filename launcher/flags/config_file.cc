@@ -22,6 +22,7 @@
 namespace bulkhead {
 namespace {
 
+// The parser's tree is as deep as a key has dots, and ends by recursion.
 constexpr size_t kMostBytes = size_t{64} << 10;
 // Letters of a name that make it long enough to tell a slip from another name.
 constexpr size_t kMinName = 6;
@@ -79,13 +80,7 @@ std::vector<std::string> TextsOf(const toml::node& value, absl::string_view file
 }  // namespace
 
 absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(const std::string& path) {
-  BH_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
-  // The parser's tree is as deep as a key has dots, and ends by recursion.
-  if (text.size() > kMostBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ": ", text.size(), " bytes are more than the ", kMostBytes,
-        " of a config file; give a file of flags alone, and long values on the command line"));
-  }
+  BH_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMostBytes));
   toml::table table;
   try {
     table = toml::parse(text, path);

@@ -27,7 +27,7 @@ void AddModelFlags(RawEngineFlags* raw, Flags* flags) {
       "--model", "DIR",
       "a Hugging Face checkpoint's folder, or org/name in the local Hugging Face cache; may be "
       "written without the flag",
-      ModelValue(&options.model));
+      ModelValue(&options.model, "; every flag takes one value, --served-model-name too"));
   flags->AddPositional("--model", 1);
   flags->Add("--dtype", "TYPE",
              "number format of the weights: auto, float32, bfloat16, float16 (default auto: as in "
@@ -148,7 +148,7 @@ void AddLimitFlags(RawEngineFlags* raw, Flags* flags) {
   flags->Add("--max-model-len,--session-len", "N",
              "tokens of a sequence, prompt and answer together (default auto: the model's, or what "
              "fits)",
-             IntegerValue(&options.limits.max_model_len, 1, kMaxInt));
+             IntegerValue(&options.limits.max_model_len, 2, kMaxInt));
   flags->Add("--max-num-batched-tokens,--max-prefill-token-num", "N",
              "tokens of one step; longer prompts are prefilled in chunks (default auto: 2048, on "
              "GPUs 8192, or what fits)",

@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
@@ -51,7 +52,7 @@ Flags::Apply GoodputValue(Goodput* out) {
                                      : pair.first == "tpot"                        ? &out->tpot_ms
                                      : pair.first == "e2el" || pair.first == "e2e" ? &out->e2el_ms
                                                                                    : nullptr;
-      if (limit == nullptr) {
+      if (limit == nullptr || !absl::StrContains(part, ':')) {
         return absl::InvalidArgumentError(
             absl::StrCat("'", part, "' is none of ttft:MS, tpot:MS, e2el:MS"));
       }

@@ -5,8 +5,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/file.h"
 #include "base/status.h"
+#include "base/whole_file.h"
 #include "launcher/flags/command_flags.h"
 #include "launcher/flags/flag_values.h"
 #include "launcher/flags/request_flags.h"
@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 constexpr int kMaxConcurrency = 1024;
 constexpr double kMaxRequestTemperature = 100;  // of a server
-constexpr int64_t kMaxSchemaBytes = 64 << 10;   // of a request
+constexpr size_t kMaxSchemaBytes = 64 << 10;    // of a request
 
 // HOST:PORT, [IPv6]:PORT.
 Flags::Apply TargetValue(std::string* out) {
@@ -98,7 +98,10 @@ void AddLogitsFlags(RequestOptions* options, Flags* flags) {
 
 Flags::Apply FileValue(std::optional<std::string>* out) {
   return [=](const std::string& path) -> absl::Status {
-    BH_ASSIGN_OR_RETURN(*out, ReadSmallFile(path, kMaxSchemaBytes));
+    if (absl::StartsWith(path, "{")) {
+      return absl::InvalidArgumentError("this is JSON; write it to a file, and give the file");
+    }
+    BH_ASSIGN_OR_RETURN(*out, ReadWholeFile(path, kMaxSchemaBytes));
     return absl::OkStatus();
   };
 }

@@ -39,6 +39,16 @@ Flags::Apply HostMemoryValue(std::optional<int64_t>* out) {
   };
 }
 
+Flags::Apply HostValue(std::string* out) {
+  return [=](const std::string& text) {
+    const bool has_port =
+        std::count(text.begin(), text.end(), ':') == 1 || absl::StrContains(text, "]:");
+    if (!has_port) return TextValue(out)(text);
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", text, "' has a port; give the address alone, and the port with --port"));
+  };
+}
+
 // The control port is on 127.0.0.1; --port may have the same number on other addresses.
 absl::Status CheckPorts(const ServeOptions& options) {
   const std::pair<const char*, int> of_host[] = {
@@ -76,7 +86,7 @@ void AddServeFlags(RawEngineFlags* raw, ServeOptions* options, Flags* flags) {
              "the model name in requests (default: the value of --model)",
              TextValue(&options->served_model_name));
   flags->Group("Network");
-  flags->Add("--host", "ADDRESS", "where to listen (default 127.0.0.1)", TextValue(&options->host));
+  flags->Add("--host", "ADDRESS", "where to listen (default 127.0.0.1)", HostValue(&options->host));
   flags->Add("--port", "PORT", "0 takes any free one (default 50051)", PortValue(&options->port));
   flags->Add("--control-port", "PORT",
              "where health, drain and all of Control are also served, on 127.0.0.1 by a thread "

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
@@ -24,8 +25,12 @@
 namespace bulkhead {
 namespace {
 
-// Without SIGTSTP and SIGCONT: a terminal sends them to both, and a stopped parent does no harm.
-constexpr int kPassedOn[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+// As soon as the other ranks of a group would take a stopped one as lost.
+constexpr timespec kStopLook = {.tv_sec = 0, .tv_nsec = 100'000'000};
+constexpr int kMostStopLooks = 30;
+
+// Without SIGTSTP: a terminal sends it to both, and a stopped parent does no harm.
+constexpr int kPassedOn[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT};
 
 sigset_t WatchedSignals() {
   sigset_t set;
@@ -41,21 +46,36 @@ bool IsForwarded(const siginfo_t& info) {
   return info.si_code != SI_KERNEL || info.si_signo == SIGHUP;
 }
 
-// Returns the child's status, as from waitpid.
-int WaitFor(pid_t child, const sigset_t& watched) {
+// Returns the child's status, as from waitpid, and the signal for whose stop it was killed, or 0:
+// that is once it has been stopped for long while this process runs, since no thread of its own can
+// end it. After Ctrl-Z both are stopped, and no time counts. A debugger's stop is not seen.
+std::pair<int, int> WaitFor(pid_t child, const sigset_t& watched) {
+  int stopped_by = 0, looks = 0;
   while (true) {
     siginfo_t info;
-    if (sigwaitinfo(&watched, &info) < 0) continue;  // EINTR
+    if (sigtimedwait(&watched, &info, stopped_by == 0 ? nullptr : &kStopLook) < 0) {
+      if (errno == EAGAIN && ++looks == kMostStopLooks) kill(child, SIGKILL);
+      continue;
+    }
     if (info.si_signo != SIGCHLD) {
       if (IsForwarded(info)) kill(child, info.si_signo);
       continue;
     }
     int status = 0;
     // As a container's init process it adopts every orphan.
-    for (pid_t ended = 0; (ended = waitpid(-1, &status, WNOHANG)) > 0;) {
-      if (ended == child) return status;
+    for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0;) {
+      if (pid != child) continue;
+      if (WIFEXITED(status) || WIFSIGNALED(status)) {
+        return {status, looks < kMostStopLooks ? 0 : stopped_by};
+      }
+      stopped_by = WIFSTOPPED(status) ? WSTOPSIG(status) : 0;
+      looks = 0;
     }
   }
+}
+
+std::string SignalText(int signal) {
+  return absl::StrCat("signal ", signal, " (", sigabbrev_np(signal), ")");
 }
 
 std::string KilledBy(int signal, const OomKills& before) {
@@ -65,7 +85,7 @@ std::string KilledBy(int signal, const OomKills& before) {
                         "; give the host more memory, or the rank less "
                         "(--device-memory, --reserve)");
   }
-  return absl::StrCat(" was killed by signal ", signal, " (", sigabbrev_np(signal), ")");
+  return absl::StrCat(" was killed by ", SignalText(signal));
 }
 
 [[noreturn]] void LiveAsParent(pid_t child, const sigset_t& watched, const ServeOptions& options) {
@@ -73,11 +93,16 @@ std::string KilledBy(int signal, const OomKills& before) {
   const auto topology = TopologyFrom(0, {HostIdentity()});
   const std::string name = topology.ok() ? topology->NameOf(0, child) : "rank 0";
   malloc_trim(0);
-  const int status = WaitFor(child, watched);
+  const auto [status, stopped_by] = WaitFor(child, watched);
   const bool killed = WIFSIGNALED(status);
-  const int code = killed ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-  const std::string cause =
-      name + (killed ? KilledBy(WTERMSIG(status), before)
+  const int code = stopped_by != 0 ? static_cast<int>(ExitCode::kRankLost)
+                   : killed        ? 128 + WTERMSIG(status)
+                                   : WEXITSTATUS(status);
+  const std::string cause = absl::StrCat(
+      name, stopped_by != 0
+                ? absl::StrCat(" was stopped by ", SignalText(stopped_by),
+                               " for 3 s, and was killed; with --no-parent it may stay stopped")
+            : killed ? KilledBy(WTERMSIG(status), before)
                      : absl::StrCat(" ended with exit code ", code, "; its last line says why"));
   if (options.report.has_value()) {
     const absl::Status marked = MarkReportLost(*options.report, child, cause);
@@ -108,8 +133,9 @@ absl::StatusOr<pid_t> ForkUnderParent(const ServeOptions& options) {
         ExitCode::kGroupNotUp);
   }
   if (child > 0) LiveAsParent(child, watched, options);
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  prctl(PR_SET_PDEATHSIG, SIGCONT);               // reaches a stopped child as well
   if (getppid() != parent) _exit(128 + SIGTERM);  // the parent died before that
+  sigaddset(&before, SIGCONT);                    // for RankProcess
   sigprocmask(SIG_SETMASK, &before, nullptr);
   if (ReadOomKills(parent).all_together) {
     BH_LOG(kWarning) << "the kernel kills all processes of this cgroup together when its memory is "

@@ -11,8 +11,9 @@ namespace bulkhead {
 
 // Forks and returns in the child, the rank, with the parent's pid. The parent waits here, and exits
 // with the child's code, or 128+n if signal n killed it. Returns 0 at once without forking below a
-// launcher, or with --no-parent. The child gets SIGTERM when its parent dies. RESOURCE_EXHAUSTED
-// (exit code 5) if fork fails. Must be called before the process has threads.
+// launcher, or with --no-parent. The parent kills a child that is stopped for 3 s (exit code 6).
+// The child gets SIGCONT, which it has blocked, when its parent dies. RESOURCE_EXHAUSTED (exit code
+// 5) if fork fails. Must be called before the process has threads.
 absl::StatusOr<pid_t> ForkUnderParent(const ServeOptions& options);
 
 }  // namespace bulkhead

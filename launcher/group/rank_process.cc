@@ -56,7 +56,7 @@ void WaitForCoordinator(GroupLiveness& liveness) {
 RankProcess::RankProcess(const EngineOptions& options, pid_t parent)
     : options_(options),
       parent_(parent),
-      signals_({SIGTERM, SIGINT, SIGHUP, SIGUSR1},
+      signals_({SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGCONT},
                [this](const ReceivedSignal& signal) { OnSignal(signal); }) {
   // If the reader of our log goes away, the write fails, but the rank continues.
   std::signal(SIGPIPE, SIG_IGN);
@@ -107,11 +107,13 @@ void RankProcess::OnSignal(const ReceivedSignal& signal) {
     Drain();
     return;
   }
+  const bool orphaned = parent_ != 0 && getppid() != parent_;
+  if (signal.number == SIGCONT && !orphaned) return;
   end_requested_.store(true);
   // Leaving takes milliseconds, and its outcome is known. mpirun sends SIGTERM also when another
   // rank was lost then, which the watchdog says, or has exited with the agreed code.
   if (leaving_.load()) return;
-  if (parent_ != 0 && getppid() != parent_) {
+  if (orphaned) {
     alarm(kOrphanSeconds);
     End(WithExitCode(absl::UnavailableError(absl::StrCat("the parent (pid ", parent_, ") ended")),
                      ExitCode::kRankLost));
@@ -128,8 +130,8 @@ void RankProcess::OnSignal(const ReceivedSignal& signal) {
     first_signal_ = absl::Now();
     return;
   }
-  // Some senders signal a process and then its group: one request, sent twice.
-  if (alone && absl::Now() - first_signal_ < kSameRequest) return;
+  // Some senders signal a process and then its group: one request, sent twice. Keys do not.
+  if (alone && !signal.by_kernel && absl::Now() - first_signal_ < kSameRequest) return;
   std::string to;
   if (!alone) {
     const RankTopology& topology = group->exchange().topology();

@@ -34,10 +34,10 @@ class ResultWriter {
   void Set(size_t i, const GenerationResult& result) {
     ++(result.status.ok() ? done_ : failed_);
     if (result.status.ok()) prompt_tokens_ += static_cast<int64_t>(result.prompt_token_ids.size());
-    generated_tokens_ += static_cast<int64_t>(result.tokens.size());
     lines_.Set(i, ResultLine(result));
   }
-  // So far.
+  void CountGenerated(size_t tokens) { generated_tokens_ += static_cast<int64_t>(tokens); }
+  // So far; tokens also of answers that have not ended.
   int done() const { return done_; }
   int failed() const { return failed_; }
   int64_t prompt_tokens() const { return prompt_tokens_; }
@@ -60,6 +60,7 @@ class ResultSink final : public RequestSink {
       : writer_(writer), i_(i), result_(std::move(result)), prompt_logprobs_(prompt_logprobs) {}
 
   void OnDelta(OutputDelta delta) override {
+    writer_.CountGenerated(delta.tokens.size());
     for (const GeneratedToken& token : delta.tokens) result_.tokens.push_back(ToProto(token));
     result_.text += delta.text;
   }

@@ -343,7 +343,7 @@ absl::Status RaiseFileLimit() {
   return WithExitCode(absl::ResourceExhaustedError(absl::StrCat(
                           "the limit of open files is ", limit.rlim_max, ", and a server needs ",
                           kMinDescriptors, "; raise ulimit -n")),
-                      ExitCode::kCannotBind);
+                      ExitCode::kGroupNotUp);
 }
 
 absl::Status ServeOnGroup(const ServeOptions& options, RankProcess& process) {

@@ -189,7 +189,7 @@ std::string ShortageText(const Capacity& capacity, const std::optional<HostBudge
 
 std::string RemediesText(const Remedies& remedies) {
   if (remedies.list.empty())
-    return absl::StrCat("no change of one flag or two helps: ", remedies.none_because);
+    return absl::StrCat("no change that was tried helps: ", remedies.none_because);
   std::string text = "each of these makes it fit:";
   for (const Remedy& remedy : remedies.list) absl::StrAppend(&text, "\n  ", remedy.text);
   return text;

@@ -83,6 +83,12 @@ std::string RanksText(const std::vector<int>& ranks) {
                            : absl::StrCat("ranks ", ranks.front(), " to ", ranks.back());
 }
 
+std::string AtMost(int64_t left, const Claim& claim) {
+  return absl::StrCat("give the ranks there at most ",
+                      (left / static_cast<int64_t>(claim.ranks.size())) >> 20,
+                      "MiB each with --device-memory");
+}
+
 // More than the limit itself, regardless of other users.
 absl::Status TooLarge(const Claim& claim, int64_t host_bytes) {
   // Clients come when the weights are loaded.
@@ -103,22 +109,15 @@ absl::Status TooLarge(const Claim& claim, int64_t host_bytes) {
   }
   return Refusal(absl::StrCat(
       wanted, ", but ", claim.limit.name, " has ", FormatBytes(claim.limit.total_bytes),
-      " in all; ", claim.cap_bytes == 0 ? "use smaller limits" : "give the ranks there at most ",
-      claim.cap_bytes == 0 ? ""
-                           : absl::StrCat(left / static_cast<int64_t>(claim.ranks.size()),
-                                          " bytes each with --device-memory"),
-      ", or ", claim.limit.cgroup ? "the cgroup" : "use a host with", " more memory",
-      kPlanSeesNone));
+      " in all; ", claim.cap_bytes == 0 ? "use smaller limits" : AtMost(left, claim), ", or ",
+      claim.limit.cgroup ? "the cgroup" : "use a host with", " more memory", kPlanSeesNone));
 }
 
 // More than is left now.
 absl::Status TooLargeNow(const Claim& claim, int64_t free_bytes) {
   const bool on_cpu = claim.arena_bytes > 0;
   const int64_t left = std::max<int64_t>(0, free_bytes - claim.loading_bytes);
-  const std::string arenas = on_cpu ? absl::StrCat("give the ranks there at most ",
-                                                   left / static_cast<int64_t>(claim.ranks.size()),
-                                                   " bytes each with --device-memory")
-                                    : "use smaller limits";
+  const std::string arenas = on_cpu ? AtMost(left, claim) : "use smaller limits";
   const bool only_loading = claim.arena_bytes + claim.beside_bytes <= free_bytes;
   const std::string loading =
       claim.loading_bytes == 0

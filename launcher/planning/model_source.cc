@@ -26,14 +26,10 @@ absl::Status CheckLength(const EngineOptions& options, const ModelConfig& model)
         ExitCode::kUsage);
   }
   if (asked >= 2) return absl::OkStatus();
-  constexpr char kLeast[] = " must be at least 2: one token of prompt and one generated";
-  if (!options.limits.max_model_len.has_value()) {
-    return WithExitCode(absl::InvalidArgumentError(absl::StrCat(
-                            "config.json: max_position_embeddings is ", asked, ", and", kLeast)),
-                        ExitCode::kModelRefused);
-  }
-  return WithExitCode(absl::InvalidArgumentError(absl::StrCat("--max-model-len", kLeast)),
-                      ExitCode::kUsage);
+  return WithExitCode(absl::InvalidArgumentError(absl::StrCat(
+                          "config.json: max_position_embeddings is ", asked,
+                          ", and must be at least 2: one token of prompt and one generated")),
+                      ExitCode::kModelRefused);
 }
 
 // Rejects quantisation flags that do not apply.

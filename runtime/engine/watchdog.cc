@@ -140,10 +140,10 @@ absl::Status WatchdogRules::CheckPhase(absl::Duration lasted) {
   if (lasted <= limit_) return absl::OkStatus();
   const Stragglers stragglers = liveness_.FindStragglers();
   if (lasted <= limit_ + GraceFor(stragglers)) return absl::OkStatus();
-  return WithLostRank(WithExitCode(absl::DeadlineExceededError(absl::StrCat(
-                                       "start-up phase '", phase_, "' did not end within ",
-                                       absl::FormatDuration(limit_), WaitFor(stragglers))),
-                                   ExitCode::kGroupNotUp),
+  const std::string text = absl::StrCat("start-up phase '", phase_, "' did not end within ",
+                                        absl::FormatDuration(limit_), WaitFor(stragglers),
+                                        "; --startup-timeout sets another limit");
+  return WithLostRank(WithExitCode(absl::DeadlineExceededError(text), ExitCode::kGroupNotUp),
                       stragglers.lost);
 }
 

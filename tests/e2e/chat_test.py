@@ -116,7 +116,7 @@ class ChatTest(unittest.TestCase):
         return ("--http", self.group.http_target, "--temperature", "0", *map(str, more))
 
     def pipe(self, text, *flags, **environment):
-        return subprocess.run([group.BINARY, "chat", *flags], input=text, capture_output=True, text=True,
+        return subprocess.run([group.BINARY, "chat", *flags], input=text, capture_output=True, text=True, errors="surrogateescape",
                               timeout=group.LIMIT_S, env=dict(group.ENVIRONMENT, **environment))
 
     def rendered(self, messages):
@@ -129,6 +129,13 @@ class ChatTest(unittest.TestCase):
 
     def prompt_tokens(self):
         return self.group.load().prompt_tokens_total
+
+    def test_a_message_that_is_not_utf8_is_refused(self):
+        before = self.prompt_tokens()
+        done = self.pipe("caf\udce9\n", *self.flags("--max-tokens", 16))
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertEqual(done.stderr, "bulkhead: the message is not valid UTF-8; convert it, as iconv does\n")
+        self.assertEqual(self.prompt_tokens(), before)
 
     def test_a_pipe_is_one_message_and_its_answer(self):
         done = self.pipe(PROMPT + "\n", *self.flags("--max-tokens", 16))

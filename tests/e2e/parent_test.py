@@ -3,6 +3,7 @@ line says why."""
 import json
 import os
 import pty
+import re
 import resource
 import signal
 import subprocess
@@ -128,23 +129,68 @@ class ParentTest(unittest.TestCase):
             reader.join(group.LIMIT_S)
             self.assertEqual(ends, [grpc.StatusCode.UNAVAILABLE])
 
-    def test_an_interrupt_from_the_terminal_drains(self):
+    def interrupt(self, may_begin, times):
+        """Ctrl-C in a terminal as soon as `may_begin(target)` says, and again as soon as the drain is told. The exit code and the text."""
         pid, terminal = pty.fork()
         if pid == 0:
             os.execve(group.BINARY, group.serve_command("--port", 0, *FLAGS), group.ENVIRONMENT)
         text = b""
         try:
-            while b"READY " not in text:
+            while not re.search(rb"READY .*\n", text):
                 text += os.read(terminal, 4096)
-            os.write(terminal, b"\x03")
+            may_begin(re.search(rb"READY grpc=(\S+)", text)[1].decode())
+            for _ in range(times):
+                os.write(terminal, b"\x03")
+                while b"a second signal" not in text:
+                    text += os.read(terminal, 4096)
             while True:  # until both have closed it
                 text += os.read(terminal, 4096)
         except OSError:
             pass
         finally:
             os.close(terminal)
-        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0, text[-500:])
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), text
+
+    def test_an_interrupt_from_the_terminal_drains(self):
+        code, text = self.interrupt(lambda target: None, 1)
+        self.assertEqual(code, 0, text[-500:])
         self.assertEqual(text.count(b"a second signal"), 1)
+
+    def test_a_second_interrupt_from_the_terminal_ends_however_soon_it_comes(self):
+        streams = []
+
+        def stream(target):
+            streams.append(group.rpc.GenerationStub(grpc.insecure_channel(target)).GenerateStream(long_request("", 2000)))
+            next(iter(streams[0]))
+        code, text = self.interrupt(stream, 2)
+        self.assertEqual(code, 128 + signal.SIGINT, text[-500:])
+
+    def test_a_stopped_rank_ends_the_group(self):
+        with self.serve() as g:
+            rank = g.rank_pids()[0]
+            os.kill(rank, signal.SIGSTOP)
+            self.assertEqual(g.exit_code(), 6)
+            self.assertRegex(g.lines[-1], rf"^bulkhead: rank 0 \(host \S+, pid {rank}\) was stopped by signal 19 \(STOP\) for 3 s, ")
+            self.assertFalse(group.is_alive(rank))
+            self.assertIn("was stopped by signal 19", self.doctor())
+
+    def test_a_stopped_rank_does_not_outlive_its_parent(self):
+        with self.serve() as g:
+            rank = g.rank_pids()[0]
+            os.kill(rank, signal.SIGSTOP)
+            g.process.kill()
+            until(lambda: not group.is_alive(rank), "the rank is still there")
+            self.assertRegex(self.doctor(), r"the parent \(pid \d+\) ended")
+
+    def test_a_stop_of_both_lasts_until_the_parent_is_continued(self):
+        with self.serve() as g:
+            os.killpg(g.process.pid, signal.SIGSTOP)
+            time.sleep(3.5)  # a rank may not be stopped so long alone
+            g.process.send_signal(signal.SIGCONT)
+            time.sleep(3.5)
+            self.assertEqual(len(g.generation.Generate(group.greedy("Once", 2), timeout=group.LIMIT_S).tokens), 2)
+            g.process.send_signal(signal.SIGTERM)
+            self.assertEqual(g.exit_code(), 0, "\n".join(g.lines[-10:]))
 
     def test_without_a_parent_there_is_one_process(self):
         with self.serve("--no-parent") as g:

@@ -43,6 +43,22 @@ TEST_F(EarlyEndTest, AnInterruptedFileSaysHowMuchOfItIsDone) {
   }
 }
 
+TEST_F(EarlyEndTest, AnInterruptedRunCountsTheTokensOfAnswersThatItCutsOff) {
+  const std::string file =
+      Write("lines",
+            "{\"prompt_token_ids\": [1], \"max_tokens\": 1}\n"
+            "{\"prompt_token_ids\": [1], \"max_tokens\": 2000, \"ignore_eos\": true}\n");
+  const pid_t pid = Start({"run", "--model", BH_SOURCE_DIR "/examples/models/sample", "--prompts",
+                           file, "--out", dir_ + "/results", "--device-memory", "4GiB"});
+  while (Read("results").empty() && waitpid(pid, nullptr, WNOHANG) == 0) std::this_thread::yield();
+  absl::SleepFor(absl::Milliseconds(50));
+  ASSERT_EQ(kill(pid, SIGINT), 0);
+  const Ended ended = Wait(pid);
+  EXPECT_EQ(ended.exit_code, 128 + SIGINT) << ended.err;
+  EXPECT_THAT(ended.err,
+              ContainsRegex("1 of 2 prompts in .* and ([2-9]|[1-9][0-9,]+) generated tokens"));
+}
+
 TEST_F(EarlyEndTest, AnInterruptedFileEndsAlsoWhereTheReaderStalls) {
   std::string lines;
   for (int i = 0; i < 50000; ++i) lines += "{\"prompt_token_ids\": [1, 2, 3]}\n";

@@ -17,6 +17,7 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // A fake cache in the layout of Hugging Face's tools, removed at the end.
 class ModelPathTest : public ::testing::Test {
@@ -72,6 +73,11 @@ TEST_F(ModelPathTest, AMissingModelNamesWhereItWasAndTheCommandToGetIt) {
               AllOf(HasSubstr(root_ + "/models--org--name"), HasSubstr("hf download org/name")));
 }
 
+TEST_F(ModelPathTest, WithoutACacheTheVariableThatNamesOneIsTold) {
+  const std::string message(ResolveModelPath("org/name", {}).status().message());
+  EXPECT_THAT(message, AllOf(HasSubstr("set HF_HOME"), Not(HasSubstr("looked for"))));
+}
+
 TEST_F(ModelPathTest, ASnapshotThatIsGoneIsNamed) {
   fs::remove_all(AddModel("models--org--name", "abc123"));
   EXPECT_THAT(std::string(Refused("org/name").message()), HasSubstr("snapshots/abc123"));
@@ -80,8 +86,7 @@ TEST_F(ModelPathTest, ASnapshotThatIsGoneIsNamed) {
 TEST_F(ModelPathTest, APathThatIsNotThereIsNoHubName) {
   EXPECT_THAT(std::string(Refused(root_ + "/nothing-here").message()), HasSubstr("nothing-here"));
   for (const char* name : {"./name", "../name", "a/b/c", "org/", "/name", "-x/y", "a b/c"}) {
-    EXPECT_THAT(std::string(Refused(name).message()), ::testing::Not(HasSubstr("download")))
-        << name;
+    EXPECT_THAT(std::string(Refused(name).message()), Not(HasSubstr("download"))) << name;
   }
   EXPECT_EQ(Refused(std::string(100000, 'a')).code(), absl::StatusCode::kNotFound);
 }
@@ -92,6 +97,7 @@ TEST_F(ModelPathTest, AFileIsNoModel) {
   std::ofstream(root_ + "/q4.GGUF") << "GGUF";
   EXPECT_THAT(std::string(Refused(root_ + "/q4.GGUF").message()),
               HasSubstr("q4.GGUF is a GGUF file, which is not read; give the folder with"));
+  EXPECT_THAT(std::string(Refused("absent.gguf").message()), HasSubstr("is a GGUF file"));
 }
 
 TEST_F(ModelPathTest, AFlagWithItsValueInOneArgumentIsNoModel) {

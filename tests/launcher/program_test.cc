@@ -54,6 +54,15 @@ TEST_F(ProgramTest, ADefaultLengthBeyondTheModelsEndsWithTwo) {
   }
 }
 
+TEST_F(ProgramTest, TooFewOpenFilesEndWithFive) {
+  FILE* const shell = popen("ulimit -n 16; exec " BH_PROGRAM " serve --model m 2>&1", "r");
+  ASSERT_NE(shell, nullptr);
+  char line[200] = "";
+  EXPECT_NE(std::fgets(line, sizeof(line), shell), nullptr);
+  EXPECT_THAT(line, HasSubstr("the limit of open files is 16"));
+  EXPECT_EQ(WEXITSTATUS(pclose(shell)), 5);
+}
+
 TEST_F(ProgramTest, HelpAndVersionEndWithZero) {
   const Ended version = Run({"--version"});
   EXPECT_EQ(version.exit_code, 0);
@@ -139,6 +148,17 @@ TEST_F(ProgramTest, AnIdThatTheTokenizerDoesNotHaveIsRefused) {
                           "{\"ids\": [999999999]}\n");
   EXPECT_EQ(ended.exit_code, 1);
   EXPECT_THAT(ended.out, HasSubstr("999999999 is not an id of the tokenizer"));
+}
+
+TEST_F(ProgramTest, AnUnknownKeyOfALineToTokenizeIsNamed) {
+  const Ended ended = Run({"tokenize", "--model", absl::StrCat(BH_TEST_DATA, "/tokenizers/gpt2")},
+                          "{\"text\": \"a\", \"add_special_token\": false}\n"
+                          "{\"ids\": [1], \"add_special_tokens\": false}\n"
+                          "{\"ids\": [1], \"skip_special_tokens\": false}\n");
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("unknown key add_special_token beside"),
+                               HasSubstr("unknown key add_special_tokens beside")));
+  EXPECT_THAT(ended.err, HasSubstr("2 of 3 lines"));
 }
 
 TEST_F(ProgramTest, AFileThatCannotBeWrittenIsRefusedBeforeTheModelIsLoaded) {

@@ -2,11 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <fstream>
 #include <limits>
-#include <sstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -30,6 +30,14 @@ std::string Refusal(const std::string& line) {
   const absl::StatusOr<v1::GenerateRequest> request = ParsePromptLine(line, v1::GenerateRequest());
   EXPECT_EQ(request.status().code(), absl::StatusCode::kInvalidArgument) << line;
   return std::string(request.status().message());
+}
+
+PromptLines FileOf(const std::string& text) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/prompts_", getpid());
+  std::ofstream(path) << text;
+  const absl::StatusOr<PromptLines> lines = ReadPrompts(path, v1::GenerateRequest());
+  EXPECT_TRUE(lines.ok()) << lines.status();
+  return lines.value_or(PromptLines());
 }
 
 TEST(PromptsTest, EveryKeyReachesItsField) {
@@ -185,8 +193,7 @@ TEST(PromptsTest, HostileLinesEndInShortMessages) {
 }
 
 TEST(PromptsTest, ABadLineLeavesTheOthersAlone) {
-  std::istringstream in("{\"prompt\": \"a\"}\n\n  \nnonsense\r\n{\"prompt\": \"c\"}");
-  const PromptLines prompts = ReadPromptLines(in, v1::GenerateRequest());
+  const PromptLines prompts = FileOf("{\"prompt\": \"a\"}\n\n  \nnonsense\r\n{\"prompt\": \"c\"}");
   ASSERT_EQ(prompts.size(), 3U);
   EXPECT_TRUE(prompts[0].request.ok());
   EXPECT_EQ(prompts[1].request.status(),
@@ -196,10 +203,7 @@ TEST(PromptsTest, ABadLineLeavesTheOthersAlone) {
 }
 
 TEST(PromptsTest, AFileWithoutALineInOrderIsRefusedAndAnotherWarnedOf) {
-  const auto check = [](const std::string& text) {
-    std::istringstream in(text);
-    return CheckLines("--prompts", ReadPromptLines(in, v1::GenerateRequest()));
-  };
+  const auto check = [](const std::string& text) { return CheckLines("--prompts", FileOf(text)); };
   testing::internal::CaptureStderr();
   EXPECT_TRUE(check("").ok());
   EXPECT_TRUE(check("{\"prompt\": \"a\"}\n").ok());

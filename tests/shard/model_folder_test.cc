@@ -85,6 +85,13 @@ TEST(ModelFolderTest, PickledWeightsAreNamedWithHowToConvertThem) {
                     HasSubstr("save_pretrained")));
 }
 
+TEST(ModelFolderTest, AShardWithoutItsIndexIsNamed) {
+  const TemporaryFolder folder;
+  WriteFile(folder.File("model-00001-of-00002.safetensors"), "");
+  EXPECT_THAT(WeightsError(folder.path()),
+              HasSubstr("; model-00001-of-00002.safetensors is there: fetch the index as well"));
+}
+
 TEST(ModelFolderTest, ASentencePieceModelIsNamedWithHowToMakeATokenizer) {
   const TemporaryFolder folder;
   EXPECT_EQ(HintForMissingTokenizer(folder.path()), "");

@@ -192,14 +192,17 @@ TEST(DiagnosisTest, ARankThatTheOthersWaitForIsNamed) {
 }
 
 TEST(DiagnosisTest, EveryByteOfTheBindingRankHasAConsumer) {
-  const ServerSnapshot seen = Calm();
+  ServerSnapshot seen = Calm();
   const std::string table = ConsumersTable(seen.ranks, nullptr);
   EXPECT_THAT(table, HasSubstr("40 %"));   // static
   EXPECT_THAT(table, HasSubstr("30 B"));   // concurrency
   EXPECT_THAT(table, HasSubstr("150 B"));  // context
   EXPECT_THAT(table, HasSubstr("100 B"));  // overhead: workspace and reserve
   EXPECT_THAT(ConsumersTable(seen.ranks, &seen), HasSubstr("200 of 1,000"));
-  EXPECT_THAT(table, Not(HasSubstr("draft")));
+  EXPECT_THAT(table,
+              AllOf(HasSubstr("--max-num-batched-tokens, --reserve"), Not(HasSubstr("draft"))));
+  seen.ranks.mutable_ranks(0)->set_reserve_bytes(0);
+  EXPECT_THAT(ConsumersTable(seen.ranks, nullptr), Not(HasSubstr("--reserve")));
 }
 
 TEST(DiagnosisTest, ADraftModelIsAConsumerOfItsOwn) {

@@ -89,9 +89,9 @@ TEST(GenerateOutputTest, FailuresAreCountedAndTheFirstIsNamed) {
   output.OnEnd(ResultOf(1, "", absl::UnavailableError("rank 1 was lost")), std::nullopt);
   EXPECT_EQ(output.Outcome().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(output.Outcome().message(),
-            "2 of 3 prompts failed; prompt 1: UNAVAILABLE: rank 1 was lost");
+            "2 of 3 prompts failed; prompt 2: UNAVAILABLE: rank 1 was lost");
   EXPECT_EQ(ExitCodeOf(output.Outcome()), ExitCode::kClientError);
-  EXPECT_EQ(err.str(), "prompt 1: UNAVAILABLE: rank 1 was lost\nprompt 2: CANCELLED: second\n");
+  EXPECT_EQ(err.str(), "prompt 2: UNAVAILABLE: rank 1 was lost\nprompt 3: CANCELLED: second\n");
 }
 
 }  // namespace

@@ -314,6 +314,21 @@ TEST(ConnectTest, WhatAnswersButIsNoGrpcServerIsToldFromNobody) {
   close(listener);
 }
 
+TEST(ConnectTest, AServerThatAcceptsAndSendsNothingMayHangOrBeStopped) {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(listener, 8), 0);
+  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+  const std::string target = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+  EXPECT_THAT(std::string(Connect(target, {}, absl::Milliseconds(200)).status().message()),
+              AllOf(HasSubstr(target), HasSubstr("hangs or is stopped")));
+  close(listener);
+}
+
 TEST(ConnectTest, AKeyThatCannotBeSentIsOfTheCommandLineAndNotOfAPrompt) {
   setenv("BULKHEAD_API_KEY", "short", 1);
   GenerateOptions options;

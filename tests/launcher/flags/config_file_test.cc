@@ -224,7 +224,9 @@ TEST_F(ConfigFileTest, AFileOfMoreThan64KiBIsRefusedHoweverDeepItIs) {
   std::string deep;
   for (int i = 0; i < 300000; ++i) deep += "a.";
   EXPECT_THAT(Parse({"--config", File(deep + "a = 1\n")}).status().message(),
-              HasSubstr("bulkhead.toml: 600006 bytes are more than the 65536 of a config file"));
+              HasSubstr("bulkhead.toml is larger than 64.0 KiB, which is the limit"));
+  EXPECT_THAT(Parse({"--config", "/dev/zero"}).status().message(),
+              HasSubstr("/dev/zero is larger than 64.0 KiB"));
   const std::string most = "max-num-seqs = 4\n" + std::string((64 << 10) - 18, '#') + "\n";
   EXPECT_TRUE(Parse({"--config", File(most)}).ok());
   EXPECT_EQ(seqs_, 4);

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <string>
 #include <vector>
@@ -191,10 +192,11 @@ TEST(OptionsTest, ABadValueIsRefusedWithFlagValueAndLimit) {
       {{"--max-num-seqs", "0"}, {"--max-num-seqs", "0", "at least 1"}},
       {{"--max-num-seqs", "1T"}, {"--max-num-seqs", "1T", "at most 65536"}},
       {{"--max-num-seqs", "nan"}, {"--max-num-seqs", "'nan'"}},
-      {{"--max-num-seqs", "4.5"}, {"--max-num-seqs", "'4.5'"}},
+      {{"--max-num-seqs", "4.5"}, {"--max-num-seqs", "'4.5' is no whole number or size"}},
       {{"--max-num-seqs", "99999999999999999999"}, {"--max-num-seqs", "99999999999999999999"}},
       {{"--max-num-seqs=4x"}, {"--max-num-seqs", "'4x'"}},
       {{"--max-model-len", "many"}, {"--max-model-len", "'many'"}},
+      {{"--max-model-len", "1"}, {"--max-model-len", "1", "at least 2"}},
       {{"--session-len", "many"}, {"--max-model-len", "'many'"}},
       {{"--port", "65536"}, {"--port", "65536", "65535"}},
       {{"--port", "-1"}, {"--port", "-1", "from 0 to 65535"}},
@@ -231,7 +233,9 @@ TEST(OptionsTest, ABadValueIsRefusedWithFlagValueAndLimit) {
       {{"--host", "0.0.0.0"}, {"--host", "0.0.0.0", "--insecure"}},
       {{"--host", "127.evil.example"}, {"--host", "127.evil.example", "--insecure"}},
       {{"--model", "other"}, {"--model", "'m'", "'other'"}},
-      {{"other"}, {"'m'", "'other'"}},
+      {{"other"}, {"'m'", "'other'", "--served-model-name"}},
+      {{"--host", "localhost:80"}, {"--host", "'localhost:80' has a port", "--port"}},
+      {{"--host", "[::1]:80"}, {"--host", "'[::1]:80' has a port"}},
       {{"--port"}, {"--port"}},
       {{"--served-model-name="}, {"--served-model-name"}},
       {{"--insecure=perhaps"}, {"--insecure", "perhaps"}},
@@ -292,6 +296,16 @@ TEST(OptionsTest, GenerateTakesPromptsAndRequestFlags) {
   EXPECT_EQ(Parsed<GenerateOptions>({"generate", "--prompts", "-"}).prompts_file, "-");
 }
 
+TEST(OptionsTest, ASchemaMayComeThroughAPipe) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  ASSERT_EQ(write(ends[1], "{}", 2), 2);
+  close(ends[1]);
+  const std::string path = absl::StrCat("/dev/fd/", ends[0]);
+  EXPECT_EQ(Parsed<GenerateOptions>({"generate", "--json-schema", path}).request.json_schema, "{}");
+  close(ends[0]);
+}
+
 TEST(OptionsTest, GenerateRefusesWhatNoRequestCanBe) {
   const std::vector<BadValue> cases = {
       {{"--temperature", "-1"}, {"--temperature", "-1", "at least 0"}},
@@ -310,6 +324,7 @@ TEST(OptionsTest, GenerateRefusesWhatNoRequestCanBe) {
       {{"--target"}, {"--target: the value is missing"}},
       {{"--regex", "a", "--choice", "b"}, {"--choice", "one form"}},
       {{"--json-schema", "/no/such/file"}, {"--json-schema", "/no/such/file"}},
+      {{"--json-schema", "{}"}, {"--json-schema: this is JSON; write it to a file"}},
       {{"--repetition-penalty", "0"}, {"--repetition-penalty", "at least 0.01"}},
       {{"--presence-penalty", "2.5"}, {"--presence-penalty", "at most 2"}},
       {{"--logit-bias", "7"}, {"--logit-bias", "'7' is not ID=BIAS"}},

@@ -99,6 +99,7 @@ TEST(ServeBenchOptions, BadValuesAreNamedWithTheirLimits) {
   EXPECT_THAT(Refused({"serve", "--request-rate", "nan"}), HasSubstr("'nan' is not a number"));
   EXPECT_THAT(Refused({"serve", "--goodput", "tftt:200"}),
               HasSubstr("'tftt:200' is none of ttft:MS, tpot:MS, e2el:MS"));
+  EXPECT_THAT(Refused({"serve", "--goodput", "ttft"}), HasSubstr("'ttft' is none of ttft:MS"));
   EXPECT_THAT(Refused({"serve", "--goodput", "ttft:soon"}), HasSubstr("'soon' is not a number"));
   EXPECT_THAT(Refused({"serve", "--goodput", "ttft:5,ttft:6"}), HasSubstr("ttft is named twice"));
   EXPECT_THAT(Refused({"serve", "--goodput", "e2el:5,e2e:6"}), HasSubstr("e2e is named twice"));

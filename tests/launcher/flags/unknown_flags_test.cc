@@ -62,6 +62,15 @@ TEST(UnknownFlagsTest, FlagsOfOtherServersSayWhichIsOurs) {
                                      {"-ep", "every rank has a part of each expert"},
                                      {"--lora", "merge them into the checkpoint"},
                                      {"--kv-dtype", "--kv-cache-dtype"},
+                                     {"--kv-transfer-config", "not split over servers"},
+                                     {"--disable-log-stats", "logs its load"},
+                                     {"--override-generation-config", "generation_config.json"},
+                                     {"--hf-overrides", "change config.json"},
+                                     {"--tokenizer-mode", "tokenizer.json"},
+                                     {"--num-gpu-blocks-override", "--cache-max-entry-count"},
+                                     {"--guided-decoding-backend", "there is one"},
+                                     {"--disable-custom-all-reduce", "BULKHEAD_ONE_SHOT=0"},
+                                     {"--no-mmap", "never mapped"},
                                      {"--temp", "a request's temperature"}}) {
     EXPECT_THAT(Refusal(Serve({theirs, "1"})), HasSubstr(ours)) << theirs;
   }

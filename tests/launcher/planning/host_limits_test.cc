@@ -98,7 +98,7 @@ TEST(SettleHostTest, ACapThatIsTooLargeForAnyRanksCgroupIsRefusedWithoutAServer)
   const LimitsOfRanks limits = {{Host("a", 8000, 6000)},
                                 {Host("a", 8000, 6000), Cgroup("c", 256, 250)}};
   EXPECT_THAT(std::string(FinalizeHost(limits, std::nullopt, plan, warning).message()),
-              AllOf(HasSubstr("rank 1"), HasSubstr("at most 268435456 bytes")));
+              AllOf(HasSubstr("rank 1"), HasSubstr("at most 256MiB each")));
   plan = Capped({100, 256}, 50, nullptr);
   EXPECT_TRUE(FinalizeHost(limits, std::nullopt, plan, warning).ok());
 }

@@ -113,10 +113,6 @@ TEST(ModelSource, AModelTooShortForAnAnswerIsRefusedByItsOwnField) {
   EXPECT_EQ(ExitCodeOf(own), ExitCode::kModelRefused);
   EXPECT_THAT(std::string(own.message()),
               HasSubstr("config.json: max_position_embeddings is 1, and must be at least 2"));
-  options.limits.max_model_len = 1;
-  const absl::Status given = ReadModelSource(options, Weights::kOptional).status();
-  EXPECT_EQ(ExitCodeOf(given), ExitCode::kUsage);
-  EXPECT_THAT(std::string(given.message()), HasSubstr("--max-model-len must be at least 2"));
 }
 
 TEST(ModelSource, AnAnswersDefaultLengthIsWithinWhatWasPlanned) {
