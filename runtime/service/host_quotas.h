@@ -67,7 +67,7 @@ inline constexpr int64_t kConnectionBytes = int64_t{64} << 10;  // transport and
 inline constexpr int64_t kHttpConnectionBytes = int64_t{24} << 10;
 // With TLS, besides: the state of OpenSSL, a record in its hands and one in ours, each way.
 inline constexpr int64_t kTlsConnectionBytes = int64_t{96} << 10;
-// Of gRPC, where calls need an API key: a header block while it is decoded (kMaxReadBlockBytes).
+// Of gRPC, where calls need an API key: a header block while it is decoded (kMaxPayloadBytes).
 inline constexpr int64_t kHeaderReaderBytes = int64_t{48} << 10;
 // --metrics-port.
 inline constexpr int kMetricsConnections = 16;

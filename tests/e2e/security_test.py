@@ -8,6 +8,7 @@ from unittest import mock
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import group  # noqa: E402
+import raw_http2  # noqa: E402
 from callers import (ALL, COMPLETION, CONTROL, DENIED, GENERATE, KEYS, METRICS, NEEDS, UNAUTHENTICATED, Folder, Tls, address, ask,  # noqa: E402
                      bulkhead, ended, gate, metadata, probes)
 from group import grpc, pb, rpc  # noqa: E402
@@ -105,6 +106,32 @@ class ApiKeysTest(Folder):
                    for _ in range(40)]
         self.assertEqual(ended(lambda: gate(self.channel)["generate"](GENERATE)), ("OK", ""))
         self.assertEqual({call.exception().code().name for call in refused}, {"UNAUTHENTICATED"})
+
+    def test_no_frames_of_headers_get_around_the_key(self):
+        """gRPC decodes the padding of HEADERS, whose last :path is the one that counts, and takes blocks in several frames."""
+        secret, probe = b"/bulkhead.v1.Control/GetServerInfo", b"/grpc.health.v1.Health/Check"
+        padding = raw_http2.header(b":path", secret)
+        padding += raw_http2.header(b"x", b"a" * (0x83 - len(padding) - 4))
+        for target in (self.group.target, self.group.control_target):
+            c = raw_http2.Connection(target)
+            block = raw_http2.request_headers(probe).replace(raw_http2.header(b":method", b"POST"), b"")
+            c.send(raw_http2.frame(raw_http2.HEADERS, raw_http2.END_HEADERS | 8, 1, b"\x83" + block + padding)
+                   + raw_http2.frame(raw_http2.DATA, raw_http2.END_STREAM, 1, raw_http2.message(b"")))
+            for _ in range(100):
+                if c.closed:
+                    break
+                c.read(0.1)
+            self.assertTrue(c.closed and 1 not in c.answers, (target, c.answers))
+            c = raw_http2.Connection(target)
+            block = raw_http2.request_headers(secret)
+            for stream in range(1, 400, 2):
+                c.send(raw_http2.frame(raw_http2.HEADERS, raw_http2.END_STREAM, stream, block[:20])
+                       + raw_http2.frame(raw_http2.CONTINUATION, raw_http2.END_HEADERS, stream, block[20:]))
+                c.read(0.01)
+                if c.closed:
+                    break
+            self.assertTrue(c.closed)
+            self.assertEqual(c.answers, {})
 
     def test_a_caller_who_goes_on_without_a_key_is_cut_off(self):
         own = [("grpc.use_local_subchannel_pool", 1)]

@@ -145,9 +145,7 @@ ConnectionRules::Step ConnectionRules::OnHeaders(const FrameHead& head, absl::st
   // gRPC would decode the padding, and call what that names.
   if (head.Has(frame_flag::kPadded)) return Close("BAD_HEADERS", Http2Error::kProtocolError);
   block_stream_ = head.stream;
-  block_ends_stream_ = head.Has(frame_flag::kEndStream);
-  block_is_refused_ = false;
-  block_bytes_ = 0;
+  block_flags_ = head.flags;
   block_frames_ = 0;
   block_since_ = now;
   return AddToBlock(head, frame, now, to_server);
@@ -164,47 +162,47 @@ ConnectionRules::Step ConnectionRules::OnContinuation(const FrameHead& head,
 
 ConnectionRules::Step ConnectionRules::AddToBlock(const FrameHead& head, absl::string_view frame,
                                                   absl::Time now, std::string* to_server) {
-  block_bytes_ += head.payload_bytes;
   ++block_frames_;
-  if (block_bytes_ > kMaxHeaderBlockBytes || block_frames_ > kMaxHeaderBlockFrames) {
+  const size_t bytes = block_.size() + head.payload_bytes;
+  if (bytes > kMaxPayloadBytes || block_frames_ > kMaxHeaderBlockFrames) {
+    RefuseLargeBlock(block_stream_, bytes, /*ends=*/true, now, to_server);
     return Close("HEADERS_TOO_LARGE", Http2Error::kEnhanceYourCalm);
   }
-  if (ReadBlock(head, frame) == Step::kClose) return Step::kClose;
-  block_.append(frame.data(), frame.size());
-  const bool is_whole = head.Has(frame_flag::kEndHeaders);
-  if (block_bytes_ > kMaxMetadataBytes) {
-    if (!std::exchange(block_is_refused_, true)) RefuseLargeBlock(now, to_server);
-  } else if (!is_whole) {
-    return Step::kTaken;
-  } else if (OpenCallOfBlock(now) == Step::kClose) {
+  absl::StrAppend(&block_, frame.substr(kFrameHeadBytes));
+  return head.Has(frame_flag::kEndHeaders) ? OnBlock(now, to_server) : Step::kTaken;
+}
+
+ConnectionRules::Step ConnectionRules::OnBlock(absl::Time now, std::string* to_server) {
+  const uint32_t stream = std::exchange(block_stream_, 0);
+  const std::string block = std::exchange(block_, {});
+  const bool ends = (block_flags_ & frame_flag::kEndStream) != 0;
+  if (ReadBlock(block) == Step::kClose) return Step::kClose;
+  if (block.size() > kMaxMetadataBytes) {
+    RefuseLargeBlock(stream, block.size(), ends, now, to_server);
+  } else if (stream > highest_seen_ && OpenCall(stream, ends, now) == Step::kClose) {
     return Step::kClose;
   }
-  const Call call = block_is_refused_ ? calls_.end() : calls_.Find(block_stream_);
-  if (call != calls_.end() && block_ends_stream_) Complete(&call->second);
-  ForEachFrame(std::exchange(block_, {}), [&](const FrameHead&, absl::string_view one) {
-    calls_.Pass(call, one, decoder_is_empty_, to_server);
-  });
-  if (!is_whole) return Step::kTaken;
-  block_stream_ = 0;
+  highest_seen_ = std::max(highest_seen_, stream);
+  const Call call = block.size() > kMaxMetadataBytes ? calls_.end() : calls_.Find(stream);
+  if (call != calls_.end() && ends) Complete(&call->second);
+  // In one frame: of blocks that gRPC decodes but not serves it takes no other.
+  calls_.Pass(call, HeadersFrame(stream, block_flags_, block), decoder_is_empty_, to_server);
   decoder_is_empty_ = acknowledged_;
   return Step::kTaken;
 }
 
-// Unless it is that of a call that is open, or was.
-ConnectionRules::Step ConnectionRules::OpenCallOfBlock(absl::Time now) {
-  if (block_stream_ <= highest_seen_) return Step::kTaken;
-  highest_seen_ = block_stream_;
+ConnectionRules::Step ConnectionRules::OpenCall(uint32_t stream, bool ends, absl::Time now) {
   if (const absl::Status why = WhyNotOpened(); !why.ok()) {
-    Refuse(block_stream_, why, block_ends_stream_, Http2Error::kRefusedStream);
+    Refuse(stream, why, ends, Http2Error::kRefusedStream);
   } else if (const absl::Status not_allowed = WhyNotAllowed(); !not_allowed.ok()) {
     if (++refused_callers_ > kMaxRefusedCallers) {
       return Close("UNAUTHENTICATED", Http2Error::kEnhanceYourCalm);
     }
-    Refuse(block_stream_, not_allowed, block_ends_stream_, Http2Error::kInadequateSecurity);
+    Refuse(stream, not_allowed, ends, Http2Error::kInadequateSecurity);
   } else {
     totals_->counters->open_calls.Add(1);
     ++incomplete_calls_;
-    calls_.Open(block_stream_, now);
+    calls_.Open(stream, now);
   }
   return Step::kTaken;
 }

@@ -23,9 +23,9 @@ namespace bulkhead {
 // How long a connection may be silent before the preface and within a frame or header block.
 inline constexpr absl::Duration kMaxFrameTime = absl::Seconds(10);
 // A call whose header block is longer is refused, as gRPC refuses one with more than that unpacked
-// (32 bytes for each field besides its own); one of kMaxHeaderBlockBytes ends the connection.
+// (32 bytes for each field besides its own); one of more than kMaxPayloadBytes, which do not fit
+// into one frame, ends the connection.
 inline constexpr size_t kMaxMetadataBytes = size_t{8} << 10;
-inline constexpr size_t kMaxHeaderBlockBytes = size_t{64} << 10;
 inline constexpr int kMaxHeaderBlockFrames = 8;
 // A connection ends with its last call that its caller may not make.
 inline constexpr int kMaxRefusedCallers = 64;
@@ -106,12 +106,14 @@ class ConnectionRules {
               std::string* to_server);
   Step OnReset(const FrameHead& head, absl::Time now, std::string* to_server);
   void OnSettings(const FrameHead& head, absl::string_view payload);
-  // A header block is kept until it is whole, or longer than a call's may be. What it does not open
-  // a call with, the server decodes for its kNoCall.
+  // Of a header block, which is kept until it is whole.
   Step AddToBlock(const FrameHead& head, absl::string_view frame, absl::Time now,
                   std::string* to_server);
-  void RefuseLargeBlock(absl::Time now, std::string* to_server);
-  Step OpenCallOfBlock(absl::Time now);
+  // What opens no call, and belongs to none, the server decodes for its kNoCall.
+  Step OnBlock(absl::Time now, std::string* to_server);
+  Step OpenCall(uint32_t stream, bool ends, absl::Time now);
+  void RefuseLargeBlock(uint32_t stream, size_t bytes, bool ends, absl::Time now,
+                        std::string* to_server);
   // The client's stream of a frame of the server's; none: the client does not get it.
   std::optional<uint32_t> OnServerFrame(const FrameHead& head, absl::Time now);
   Step Wait(absl::Time now);
@@ -129,8 +131,8 @@ class ConnectionRules {
   absl::Status WhyNotOpened() const;
   // Of a header block that is whole: whether its caller may make the call.
   absl::Status WhyNotAllowed() const;
-  // Reads a part of a header block, where calls need a key.
-  Step ReadBlock(const FrameHead& head, absl::string_view frame);
+  // Decodes a header block, where calls need a key.
+  Step ReadBlock(absl::string_view block);
   void ForgetAnswered(Call call);
   bool IsTooSlow(const GuardedCall& call, absl::Time now) const;
   // The server takes no more calls, as it or the guard has said, and this one it has not.
@@ -167,10 +169,8 @@ class ConnectionRules {
   int incomplete_calls_ = 0;
   uint32_t highest_seen_ = 0;  // stream that the client opened
   uint32_t block_stream_ = 0;  // whose header block has not ended
-  bool block_ends_stream_ = false;
-  bool block_is_refused_ = false;  // for its length
-  std::string block_;              // its frames that are kept
-  size_t block_bytes_ = 0;
+  uint8_t block_flags_ = 0;    // of its HEADERS
+  std::string block_;
   int block_frames_ = 0;
   absl::Time block_since_;
   // A header block may be held once the server's decoder has no state: the client has acknowledged

@@ -1,7 +1,5 @@
 // Whose calls ConnectionRules lets in, and how many.
-#include <algorithm>
 #include <memory>
-#include <optional>
 
 #include "runtime/service/guard/connection_rules.h"
 #include "runtime/service/guard/refused_call.h"
@@ -41,15 +39,15 @@ absl::Status ConnectionRules::WhyNotOpened() const {
   return absl::OkStatus();
 }
 
-void ConnectionRules::RefuseLargeBlock(absl::Time now, std::string* to_server) {
-  const absl::Status why = MetadataTooLarge(block_bytes_, kMaxMetadataBytes);
-  const Call call = calls_.Find(block_stream_);
+void ConnectionRules::RefuseLargeBlock(uint32_t stream, size_t bytes, bool ends, absl::Time now,
+                                       std::string* to_server) {
+  const absl::Status why = MetadataTooLarge(bytes, kMaxMetadataBytes);
+  const Call call = calls_.Find(stream);
   if (call != calls_.end()) {
     EndCall(call, why, now, to_server);
-  } else if (block_stream_ > highest_seen_) {
-    Refuse(block_stream_, why, block_ends_stream_, Http2Error::kEnhanceYourCalm);
+  } else if (stream > highest_seen_) {
+    Refuse(stream, why, ends, Http2Error::kEnhanceYourCalm);
   }
-  highest_seen_ = std::max(highest_seen_, block_stream_);
 }
 
 absl::Status ConnectionRules::WhyNotAllowed() const {
@@ -57,14 +55,12 @@ absl::Status ConnectionRules::WhyNotAllowed() const {
   return totals_->access->Check(NeedOfMethod(headers_->path()), headers_->authorization(), roles_);
 }
 
-ConnectionRules::Step ConnectionRules::ReadBlock(const FrameHead& head, absl::string_view frame) {
+ConnectionRules::Step ConnectionRules::ReadBlock(absl::string_view block) {
+  constexpr size_t kPriorityBytes = 5;
   if (headers_ == nullptr) return Step::kTaken;
-  if (block_bytes_ > kMaxReadBlockBytes) {
-    return Close("HEADERS_TOO_LARGE", Http2Error::kEnhanceYourCalm);
-  }
-  if (head.type == FrameType::kHeaders) headers_->Clear();
-  const std::optional<absl::string_view> fragment = BlockFragment(head, frame);
-  if (!fragment.has_value() || !headers_->Add(*fragment, head.Has(frame_flag::kEndHeaders))) {
+  headers_->Clear();
+  const size_t before = (block_flags_ & frame_flag::kPriority) != 0 ? kPriorityBytes : 0;
+  if (block.size() < before || !headers_->Read(block.substr(before))) {
     return Close("BAD_HEADERS", Http2Error::kCompressionError);
   }
   return Step::kTaken;

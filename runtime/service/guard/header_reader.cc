@@ -21,14 +21,13 @@ HeaderReader::~HeaderReader() {
   nghttp2_hd_inflate_del(inflater_);
 }
 
-bool HeaderReader::Add(absl::string_view fragment, bool is_last) {
-  const auto* next = reinterpret_cast<const uint8_t*>(fragment.data());
-  size_t left = fragment.size();
+bool HeaderReader::Read(absl::string_view block) {
+  const auto* next = reinterpret_cast<const uint8_t*>(block.data());
+  size_t left = block.size();
   while (true) {
     nghttp2_nv field;
     int flags = 0;
-    const ssize_t taken =
-        nghttp2_hd_inflate_hd2(inflater_, &field, &flags, next, left, is_last ? 1 : 0);
+    const ssize_t taken = nghttp2_hd_inflate_hd2(inflater_, &field, &flags, next, left, 1);
     if (taken < 0) return false;
     next += taken;
     left -= static_cast<size_t>(taken);

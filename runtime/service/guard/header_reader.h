@@ -12,9 +12,6 @@ struct nghttp2_hd_inflater;
 
 namespace bulkhead {
 
-// The connection ends at a longer header block: what is held of one is bounded by it.
-inline constexpr size_t kMaxReadBlockBytes = size_t{16} << 10;
-
 class HeaderReader {
  public:
   HeaderReader();
@@ -22,11 +19,10 @@ class HeaderReader {
   HeaderReader(const HeaderReader&) = delete;
   HeaderReader& operator=(const HeaderReader&) = delete;
 
-  // The next part of a block, its last with `is_last`. False: it is not HPACK, and no block of the
-  // connection can be read any more.
-  bool Add(absl::string_view fragment, bool is_last);
+  // The next block. False: it is not HPACK, and no block of the connection can be read any more.
+  bool Read(absl::string_view block);
 
-  // Of the block that was added last. Of a longer one, and of two, something that is not a key.
+  // Of the block that was read last. Of a longer one, and of two, something that is not a key.
   const std::string& path() const { return path_; }
   const std::string& authorization() const { return authorization_; }
   // Wipes what was read.

@@ -39,21 +39,15 @@ FrameHead ParseFrameHead(const char* bytes) {
   return head;
 }
 
-std::optional<absl::string_view> BlockFragment(const FrameHead& head, absl::string_view frame) {
-  constexpr size_t kPriorityBytes = 5;
-  absl::string_view payload = frame.substr(kFrameHeadBytes);
-  if (head.type == FrameType::kHeaders && head.Has(frame_flag::kPriority)) {
-    if (payload.size() < kPriorityBytes) return std::nullopt;
-    payload.remove_prefix(kPriorityBytes);
-  }
-  return payload;
+std::string HeadersFrame(uint32_t stream, uint8_t flags, absl::string_view payload) {
+  std::string frame =
+      FrameOf(FrameType::kHeaders, stream, payload.size(), flags | frame_flag::kEndHeaders);
+  frame.append(payload.data(), payload.size());
+  return frame;
 }
 
 std::string ResponseFrame(uint32_t stream, absl::string_view block) {
-  std::string frame = FrameOf(FrameType::kHeaders, stream, block.size(),
-                              frame_flag::kEndHeaders | frame_flag::kEndStream);
-  frame.append(block.data(), block.size());
-  return frame;
+  return HeadersFrame(stream, frame_flag::kEndStream, block);
 }
 
 std::string RstStreamFrame(uint32_t stream, Http2Error error) {

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -62,10 +61,8 @@ struct FrameHead {
 // Of kFrameHeadBytes bytes.
 FrameHead ParseFrameHead(const char* bytes);
 
-// What a frame of HEADERS without padding, or of CONTINUATION, has of a header block; none if its
-// priority is longer than it.
-std::optional<absl::string_view> BlockFragment(const FrameHead& head, absl::string_view frame);
-
+// HEADERS whose block is whole; its payload may begin with a priority, as the flags say.
+std::string HeadersFrame(uint32_t stream, uint8_t flags, absl::string_view payload);
 // HEADERS whose block is whole and whose stream ends with it.
 std::string ResponseFrame(uint32_t stream, absl::string_view block);
 std::string RstStreamFrame(uint32_t stream, Http2Error error);

@@ -55,40 +55,30 @@ TEST(HeaderReaderTest, ReadsBlocksThatShareATable) {
   HeaderReader reader;
   for (int i = 0; i < 3; ++i) {  // the second time mere indices
     reader.Clear();
-    ASSERT_TRUE(reader.Add(encoder.Call(kGenerate, Bearer(kKey)), true));
+    ASSERT_TRUE(reader.Read(encoder.Call(kGenerate, Bearer(kKey))));
     EXPECT_EQ(reader.path(), kGenerate);
     EXPECT_EQ(reader.authorization(), Bearer(kKey));
   }
   reader.Clear();
-  ASSERT_TRUE(reader.Add(encoder.Call("/other", ""), true));
+  ASSERT_TRUE(reader.Read(encoder.Call("/other", "")));
   EXPECT_EQ(reader.path(), "/other");
   EXPECT_EQ(reader.authorization(), "");
-}
-
-TEST(HeaderReaderTest, ReadsABlockInPieces) {
-  Encoder encoder;
-  HeaderReader reader;
-  const std::string block = encoder.Call(kGenerate, Bearer(kKey));
-  for (size_t i = 0; i < block.size(); ++i) {
-    ASSERT_TRUE(reader.Add(block.substr(i, 1), i + 1 == block.size()));
-  }
-  EXPECT_EQ(reader.authorization(), Bearer(kKey));
 }
 
 TEST(HeaderReaderTest, TwoKeysAndLongOnesAreNone) {
   Encoder encoder;
   HeaderReader reader;
-  ASSERT_TRUE(reader.Add(
-      encoder.Block({{"authorization", Bearer(kKey)}, {"authorization", Bearer(kKey)}}), true));
+  ASSERT_TRUE(reader.Read(
+      encoder.Block({{"authorization", Bearer(kKey)}, {"authorization", Bearer(kKey)}})));
   EXPECT_EQ(reader.authorization(), "?");
   reader.Clear();
-  ASSERT_TRUE(reader.Add(encoder.Block({{"authorization", std::string(4000, 'k')}}), true));
+  ASSERT_TRUE(reader.Read(encoder.Block({{"authorization", std::string(4000, 'k')}})));
   EXPECT_EQ(reader.authorization(), "?");
 }
 
 TEST(HeaderReaderTest, RefusesWhatIsNotHpack) {
-  EXPECT_FALSE(HeaderReader().Add("\xff\xff\xff\xff\xff\xff", true));  // an index that is nowhere
-  EXPECT_FALSE(HeaderReader().Add("\x40\x0a", true));                  // a name that is not there
+  EXPECT_FALSE(HeaderReader().Read("\xff\xff\xff\xff\xff\xff"));  // an index that is nowhere
+  EXPECT_FALSE(HeaderReader().Read("\x40\x0a"));                  // a name that is not there
 }
 
 class CallerRulesTest : public ConnectionRulesTest {
@@ -162,11 +152,13 @@ TEST_F(CallerRulesTest, ABlockInSeveralFramesIsReadBeforeTheServerHasAnyOfIt) {
                                 std::string(5, '\0') + block.substr(0, 7)) +
                               Frame(FrameType::kContinuation, 0, 1, block.substr(7, 3))),
               "");
-    EXPECT_EQ(rules.unaccounted_bytes(), 2 * kFrameHeadBytes + 5 + 10);
+    EXPECT_EQ(rules.unaccounted_bytes(), 5 + 10);
     const std::string sent =
         Sent(rules, Frame(FrameType::kContinuation, frame_flag::kEndHeaders, 1, block.substr(10)) +
                         Frame(FrameType::kData, frame_flag::kEndStream, 1));
-    EXPECT_THAT(Opened(sent), testing::ElementsAre(has_key ? 1 : kNoCall));
+    EXPECT_EQ(sent, Frame(FrameType::kHeaders, frame_flag::kPriority | frame_flag::kEndHeaders,
+                          has_key ? 1 : kNoCall, std::string(5, '\0') + block) +
+                        Frame(FrameType::kData, frame_flag::kEndStream, has_key ? 1 : kNoCall));
     EXPECT_EQ(rules.close_reason(), "");
     EXPECT_EQ(ReasonIn(ToClient(rules)), has_key ? "" : "UNAUTHENTICATED");
     EXPECT_EQ(rules.is_idle(), !has_key);
@@ -209,7 +201,7 @@ TEST_F(CallerRulesTest, BlocksThatCannotBeReadEndTheConnection) {
   const std::string value(12 << 10, 'x');
   std::string out;
   const std::string block = encoder_.Block({{"a", value}, {"b", value}, {"c", value}});
-  ASSERT_GT(block.size(), kMaxReadBlockBytes);
+  ASSERT_GT(block.size(), kMaxPayloadBytes);
   rules.FromClient(Frame(FrameType::kHeaders, 0, 1, block.substr(0, 16000)) +
                        Frame(FrameType::kContinuation, 0, 1, block.substr(16000)),
                    now_, &out);
