@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
 #include "base/status.h"
@@ -142,10 +143,16 @@ std::shared_ptr<Automaton> GrammarCache::Find(const GrammarSpec& spec) {
 
 absl::StatusOr<std::shared_ptr<Automaton>> GrammarCache::Get(const GrammarSpec& spec) {
   const std::string key = KeyOf(spec);
+  const size_t hash = absl::HashOf(key);
   {
     const absl::MutexLock lock(&mutex_);
     if (auto found = FindLocked(key); found.has_value()) return *std::move(found);
     BH_RETURN_IF_ERROR(BuildTrie());
+    const auto needed = bytes_without_room_.find(hash);
+    if (needed != bytes_without_room_.end() && !MakeRoom(needed->second)) {
+      return NoRoom(needed->second);
+    }
+    ++num_compiled_;
   }
   // Meanwhile others find theirs.
   absl::StatusOr<std::shared_ptr<const Grammar>> grammar = Grammar::Of(spec);
@@ -159,20 +166,32 @@ absl::StatusOr<std::shared_ptr<Automaton>> GrammarCache::Get(const GrammarSpec& 
   auto held = std::make_shared<Held>(trie_, *std::move(grammar), least_automaton_bytes(), pool_);
   const size_t bytes = grammar_bytes + held->automaton.own_bytes() + least_automaton_bytes();
   if (!MakeRoom(bytes)) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "the grammars of ", entries_.size(), " requests in flight take ",
-        FormatBytes(static_cast<int64_t>(charged_bytes_)), " of the limit of ",
-        FormatBytes(static_cast<int64_t>(max_bytes_)), ", and this one needs ",
-        FormatBytes(static_cast<int64_t>(bytes)),
-        "; try again later, send the same schema with each request, or a smaller one"));
+    if (bytes_without_room_.size() == kMostRefusals) bytes_without_room_.clear();
+    bytes_without_room_[hash] = bytes;
+    return NoRoom(bytes);
   }
+  bytes_without_room_.erase(hash);
   Keep({key, absl::OkStatus(), held, bytes});
   return std::shared_ptr<Automaton>(held, &held->automaton);
+}
+
+absl::Status GrammarCache::NoRoom(size_t bytes) const {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the grammars of ", entries_.size(), " requests in flight take ",
+                   FormatBytes(static_cast<int64_t>(charged_bytes_)), " of the limit of ",
+                   FormatBytes(static_cast<int64_t>(max_bytes_)), ", and this one needs ",
+                   FormatBytes(static_cast<int64_t>(bytes)),
+                   "; try again later, send the same schema with each request, or a smaller one"));
 }
 
 size_t GrammarCache::charged_bytes() const {
   const absl::MutexLock lock(&mutex_);
   return charged_bytes_;
+}
+
+int64_t GrammarCache::num_compiled() const {
+  const absl::MutexLock lock(&mutex_);
+  return num_compiled_;
 }
 
 int GrammarCache::num_grammars() const {

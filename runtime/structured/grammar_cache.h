@@ -42,6 +42,7 @@ class GrammarCache {
   // Of trie, the pool of places and grammars, with the least that each automaton may have.
   size_t charged_bytes() const;
   int num_grammars() const;
+  int64_t num_compiled() const;
 
  private:
   // What an automaton may always keep: masks for some dozens of places. It has twice that while it
@@ -52,6 +53,7 @@ class GrammarCache {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status BuildTrie() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool MakeRoom(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status NoRoom(size_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ShareOut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // With the trie that it reads.
@@ -87,6 +89,10 @@ class GrammarCache {
   absl::flat_hash_map<std::string, std::list<Entry>::iterator> by_key_ ABSL_GUARDED_BY(mutex_);
   size_t num_refused_ ABSL_GUARDED_BY(mutex_) = 0;  // of entries_
   size_t charged_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  // What grammars need for which there was no room, by the hash of their key: they are not compiled
+  // again before there is.
+  absl::flat_hash_map<size_t, size_t> bytes_without_room_ ABSL_GUARDED_BY(mutex_);
+  int64_t num_compiled_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace bulkhead::structured

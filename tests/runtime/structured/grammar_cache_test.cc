@@ -79,7 +79,12 @@ TEST(GrammarCacheTest, GrammarsOfNoRequestMakeRoomAndThoseInFlightDoNot) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(refused.message(), HasSubstr("try again later"));
   EXPECT_TRUE(cache.Get(Choice("held1000")).ok());  // it is there
+  const std::string waits = absl::StrCat("held", 1000 + held.size());
+  const int64_t compiled = cache.num_compiled();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(cache.Get(Choice(waits)).status(), refused);
+  EXPECT_EQ(cache.num_compiled(), compiled) << "for nothing";
   held.pop_back();
+  EXPECT_TRUE(cache.Get(Choice(waits)).ok());
   EXPECT_TRUE(cache.Get(Choice("another")).ok());
 }
 
