@@ -281,7 +281,9 @@ TEST_F(ScarceBytesTest, ASlowBodyEndsForACallOfGrpcToo) {
   const auto slow = BeginBody(500'000, 1);
   std::this_thread::sleep_for(std::chrono::seconds(2));
   EXPECT_FALSE(core_->host.TakeRequestBytes(900'000, 0, core_->quotas.request_bytes));
+  const auto refused = std::chrono::steady_clock::now();
   EXPECT_EQ(Answered(*slow).first, 408);
+  EXPECT_LT(std::chrono::steady_clock::now() - refused, std::chrono::seconds(4));
 }
 
 TEST_F(ScarceBytesTest, ABodyThatFindsNoRoomIsRefusedInTheEnd) {
