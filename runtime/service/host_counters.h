@@ -41,11 +41,28 @@ class PeakCounter {
 };
 
 struct HostCounters {
+  // Claims `more` of request_bytes for a body that holds `held`. False where others hold too many:
+  // bodies of more than 64 KiB leave an eighth to smaller ones. One body always goes.
+  bool TakeRequestBytes(int64_t more, int64_t held, int64_t limit) {
+    constexpr int64_t kSmallBytes = int64_t{64} << 10;
+    if (request_bytes.AddWithin(more, held + more <= kSmallBytes ? limit : limit - limit / 8)) {
+      return true;
+    }
+    if (request_bytes.now() > held) {
+      ++refused_claims;
+      return false;
+    }
+    request_bytes.Add(more);
+    return true;
+  }
+
   PeakCounter connections;
   PeakCounter http_connections;     // bounded by HostQuotas::max_http_connections
   PeakCounter metrics_connections;  // of --metrics-port: at most kMetricsConnections
   PeakCounter open_calls;
-  PeakCounter request_bytes;   // bounded by HostQuotas::request_bytes
+  PeakCounter request_bytes;  // bounded by HostQuotas::request_bytes
+  // Of request_bytes. While it grows, somebody wants bytes: both front ends end slow bodies.
+  std::atomic<uint64_t> refused_claims{0};
   PeakCounter answer_bytes;    // bounded by HostQuotas::answer_bytes
   PeakCounter resident_bytes;  // of this process
   std::atomic<int64_t> resident_bytes_at_ready{0};

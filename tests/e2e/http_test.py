@@ -279,6 +279,17 @@ class HttpTest(unittest.TestCase):
             self.assertIn(b"SLOW_SENDER", answer)
         self.assertGreater(time.monotonic() - begin, 5)
 
+    def test_slow_bodies_shut_nobody_out(self):
+        """Bodies that take all bytes and hardly come: whoever waits for room gets it within its 5 s."""
+        clients = [self.raw() for _ in range(60)]
+        for client in clients:
+            client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nx")
+        self.group.wait_until(lambda load: load.host.request_bytes.now > 50000000)
+        self.assertEqual(self.ask("/v1/completions", json.dumps(completion()) + " " * 900000)[0], 200)
+        for client in clients:
+            self.assertIn(b"408 Request Timeout", client.recv(4096))
+            client.close()
+
     def test_clients_at_once_get_what_each_gets_alone(self):
         alone = self.ask("/v1/completions", completion())[1]["choices"][0]["text"]
         with concurrent.futures.ThreadPoolExecutor(24) as pool:

@@ -1,8 +1,10 @@
 """API keys with roles on every port, what the program's own clients make of them, and files that are refused at start."""
+import contextlib
 import os
 import socket
 import subprocess
 import sys
+import time
 import unittest
 from unittest import mock
 
@@ -78,6 +80,17 @@ class ApiKeysTest(Folder):
             s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
                       b"Content-Length: 1000000\r\nExpect: 100-continue\r\n\r\n")
             self.assertEqual(s.recv(4096)[:13], b"HTTP/1.1 401 ")
+
+    def test_bodies_without_a_key_shut_nobody_out(self):
+        """More bytes than all bodies may take together, on a path that needs no key: none is held, each is answered at once."""
+        with contextlib.ExitStack() as stack:
+            clients = [stack.enter_context(socket.create_connection(address(self.group.http_target), group.LIMIT_S)) for _ in range(80)]
+            for client in clients:
+                client.sendall(b"POST /health HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nx")
+            begin = time.monotonic()
+            self.assertEqual(self.http("/v1/completions", COMPLETION, key=GENERATE)[0], 200)
+            self.assertEqual({client.recv(4096)[:13] for client in clients}, {b"HTTP/1.1 405 "})
+            self.assertLess(time.monotonic() - begin, 8)
 
     def test_grpc_answers_who_has_the_role_on_both_ports(self):
         calls = gate(self.channel)

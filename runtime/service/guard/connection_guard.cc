@@ -249,6 +249,7 @@ void ConnectionGuard::Tick(absl::Time now) {
   const int percent = pressure_ == nullptr ? 0 : pressure_->percent();
   totals_.refuses_calls = percent >= HostPressure::kRefuseConnections;
   totals_.ends_left = kMaxEndsPerTick;
+  const uint64_t refused_claims = totals_.counters->refused_claims;
   std::vector<uint64_t> ids;
   ids.reserve(connections_.size());
   for (const auto& [id, guarded] : connections_) ids.push_back(id);
@@ -257,7 +258,7 @@ void ConnectionGuard::Tick(absl::Time now) {
     found->second.connection->Tick(now);
     Settle(found, now);
   }
-  totals_.bytes_are_wanted = false;
+  totals_.seen_refusals = refused_claims;
   CloseIdle(now);
   if (percent >= HostPressure::kCloseConnections) CloseLargest(now);
   LogClosed(now);

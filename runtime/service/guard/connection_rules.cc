@@ -238,7 +238,7 @@ ConnectionRules::Step ConnectionRules::OnData(const FrameHead& head, absl::strin
         const int64_t message_bytes = claim - static_cast<int64_t>(kMessageHeadBytes);
         return end_with(WhyTooLarge(message_bytes, quotas.message_bytes));
       }
-      if (!totals_->TakeRequestBytes(claim)) {
+      if (!totals_->counters->TakeRequestBytes(claim, 0, quotas.request_bytes)) {
         if (!HasWaitedTooLong(now)) return Wait(now);
         return end_with(NoRoomForBody(claim, quotas.request_bytes));
       }

@@ -30,9 +30,9 @@ struct GuardTotals {
   ErrorCounts* const errors;          // calls that the guard ended, by reason
   const AccessControl* const access;  // null: open to all
   bool refuses_calls = false;
-  bool is_stopping = false;       // the server is to have no more calls
-  int ends_left = 1000;           // calls that may be ended for their slowness until the next tick
-  bool bytes_are_wanted = false;  // a body waits for room in request_bytes; since the last tick
+  bool is_stopping = false;    // the server is to have no more calls
+  int ends_left = 1000;        // calls that may be ended for their slowness until the next tick
+  uint64_t seen_refusals = 0;  // of HostCounters::refused_claims; at the last tick
   std::deque<absl::Time> reset_calls;  // when each gives its slot back
 
   bool has_open_call() const {
@@ -47,20 +47,9 @@ struct GuardTotals {
     return counters->open_calls.now() >= quotas.max_open_calls - quotas.max_open_calls / 8;
   }
   // Calls that get nowhere end early then.
-  bool is_pressed() const { return bytes_are_wanted || is_short_of_calls(); }
-  // Bodies of more than 64 KiB leave an eighth of the bytes to smaller ones. One always goes.
-  bool TakeRequestBytes(int64_t bytes) {
-    constexpr int64_t kSmallBytes = int64_t{64} << 10;
-    const int64_t limit = bytes <= kSmallBytes ? quotas.request_bytes
-                                               : quotas.request_bytes - quotas.request_bytes / 8;
-    const int64_t now = counters->request_bytes.now();
-    if (now > 0 && now + bytes > limit) {
-      bytes_are_wanted = true;
-      return false;
-    }
-    counters->request_bytes.Add(bytes);
-    return true;
-  }
+  bool is_pressed() const { return bytes_are_wanted() || is_short_of_calls(); }
+  // A body, of gRPC or HTTP, found no room in request_bytes since the last tick.
+  bool bytes_are_wanted() const { return counters->refused_claims != seen_refusals; }
   void HoldSlot(absl::Time now) { reset_calls.push_back(now + kResetCallTime); }
   void ReturnSlots(absl::Time now) {
     while (!reset_calls.empty() && reset_calls.front() <= now) {

@@ -133,26 +133,7 @@ void HttpConnection::OnReadable() {
     return WaitForBytes();
   }
   Parse();
-  if (phase_ != Phase::kClosed) WaitForBytes();
-}
-
-absl::Status HttpConnection::MayRead(const HttpRequest& request, size_t bytes) const {
-  if (request.method != "POST" && bytes > 0) {
-    return WithReason(absl::InvalidArgumentError("only POST has a body"),
-                      reason::kMalformedRequest);
-  }
-  return bytes > 0 ? core_->WhyRefused(bytes) : absl::OkStatus();
-}
-
-void HttpConnection::NewParser() {
-  parser_ = std::make_unique<HttpRequestParser>(
-      core_->quotas.message_bytes,
-      BodyClaim(&core_->host.request_bytes, core_->quotas.request_bytes),
-      [this](const HttpRequest& request, size_t bytes) { return MayRead(request, bytes); });
-  if (caller_.gate == nullptr) return;
-  parser_->AskGate([this](const HttpRequest& request, absl::string_view authorization) {
-    return (*caller_.gate)(request, authorization, caller_.roles);
-  });
+  ReadOn();
 }
 
 void HttpConnection::Parse() {
@@ -170,18 +151,24 @@ void HttpConnection::Parse() {
   const size_t body = parser_->body_bytes();
   pending_.erase(0, parser_->Feed(pending_));
   pending_.shrink_to_fit();
-  if (parser_->refusal() != 0) {
+  const bool waited = std::exchange(waits_for_room_, parser_->lacks_room());
+  if (parser_->refusal() != 0 && !leaves_body_) {
     return Refuse(parser_->why(), parser_->refusal());
   }
-  if (parser_->is_done()) return Dispatch();
+  if (parser_->is_done() || leaves_body_) return Dispatch();
   const Clock::time_point now = Clock::now();
   if (parser_->has_head() && !has_request_) {
     has_request_ = true;
-    progress_ = now;
+    body_since_ = progress_ = now;
     if (parser_->expects_continue()) {
       wants_continue_ = true;
       Pump();
     }
+  }
+  if (waits_for_room_) {
+    if (!waited) deadline_ = now + kHttpRoomTime;
+    body_since_ = progress_ = now;
+    return;
   }
   if (parser_->body_bytes() > body) progress_ = now;
   if (has_request_) {
@@ -194,7 +181,8 @@ void HttpConnection::Dispatch() {
   HttpRequest request = parser_->Take();
   parser_ = nullptr;
   has_request_ = had_empty_line_ = wants_continue_ = false;
-  keep_alive_ = request.keep_alive;
+  discarding_ = leaves_body_;
+  keep_alive_ = request.keep_alive && !leaves_body_;
   takes_chunks_ = request.takes_chunks;
   is_head_ = request.method == "HEAD";
   request_id_ = std::move(request.request_id);
@@ -357,28 +345,6 @@ void HttpConnection::OnAnswered() {
   since_ = Clock::now();
   deadline_ = since_ + (pending_.empty() ? kHttpIdleTime : kHttpHeadTime);
   if (!pending_.empty()) Parse();
-}
-
-void HttpConnection::RefusePartial(const absl::Status& why) {
-  if (parser_ != nullptr) Refuse(why, HttpStatusOf(why));
-}
-
-void HttpConnection::CloseWhenIdle(const absl::Status& why) {
-  closing_ = true;
-  if (is_idle()) return Close();
-  RefusePartial(why);
-}
-
-void HttpConnection::Tick(Clock::time_point now) {
-  if (phase_ == Phase::kClosed || now < deadline_) return;
-  if (phase_ == Phase::kReading && parser_ != nullptr) {
-    // Of a head nothing can be said but that it is slow.
-    return Refuse(
-        WithReason(absl::DeadlineExceededError("the request came too slowly; send it faster"),
-                   reason::kSlowSender),
-        408);
-  }
-  Close(phase_ == Phase::kAnswering ? reason::kSlowReader : "");
 }
 
 void HttpConnection::Close(const std::string& why) {

@@ -27,6 +27,10 @@ inline constexpr std::chrono::seconds kHttpHeadTime{10};
 // A body that gets nowhere, and all of one: besides a second for each 64 KiB.
 inline constexpr std::chrono::seconds kHttpStalledBodyTime{10};
 inline constexpr std::chrono::seconds kHttpBodyTime{60};
+// While bodies wait for room, one that came at less than 64 KiB a second for so long ends.
+inline constexpr std::chrono::seconds kHttpPressedBodyTime{2};
+// The longest that a body waits for room.
+inline constexpr std::chrono::seconds kHttpRoomTime{5};
 // A client that does not take what was sent.
 inline constexpr std::chrono::seconds kHttpStalledWriteTime{60};
 // After a refusal: what the client still sends is read so long, for it to see the answer.
@@ -42,6 +46,8 @@ using HttpHandler =
 // Whom a connection's requests are from, and who answers them.
 struct HttpCaller {
   const HttpHandler* handler = nullptr;
+  // Others' bodies are not read: the handler answers without.
+  const std::function<bool(const HttpRequest&)>* takes_body = nullptr;
   const HttpGate* gate = nullptr;  // null: none
   const AllowedOrigins* origins = nullptr;
   RoleSet roles = kNoRole;  // of the client's certificate
@@ -59,7 +65,8 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   ~HttpConnection();
 
   void Start();
-  void Tick(Clock::time_point now);
+  // Several times a second. `bytes_are_wanted`: a body found no room since the last one.
+  void Tick(Clock::time_point now, bool bytes_are_wanted);
   // A request that has begun and is not whole; nothing else.
   void RefusePartial(const absl::Status& why);
   // Once the answer under way is complete, or at once; RefusePartial first.
@@ -84,8 +91,11 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
 
   void WaitForBytes();
   void OnReadable();
+  // Unless what has come must first find room.
+  void ReadOn();
   void Parse();
-  absl::Status MayRead(const HttpRequest& request, size_t bytes) const;
+  absl::Status MayRead(const HttpRequest& request, size_t bytes);
+  bool IsTooSlowForOthers(Clock::time_point now) const;
   void NewParser();
   void Dispatch();
   void Refuse(const absl::Status& why, int http_status);
@@ -113,13 +123,17 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   Clock::time_point since_ = Clock::now();     // of the phase, or of the request's first byte
   Clock::time_point deadline_ = Clock::now();  // for what the client is to do next
   Clock::time_point progress_ = Clock::now();  // of the body
+  Clock::time_point body_since_ = progress_;   // its head came, or it found room
   std::string pending_;                        // received, not parsed
   std::unique_ptr<HttpRequestParser> parser_;
   bool had_empty_line_ = false;  // before the next request
   bool has_request_ = false;     // its head is there
   bool wants_continue_ = false;
-  bool closing_ = false;     // after this answer
-  bool discarding_ = false;  // what the client still sends of a refused request
+  bool waits_for_room_ = false;  // until the deadline
+  bool reads_paused_ = false;
+  bool leaves_body_ = false;  // no route takes it
+  bool closing_ = false;      // after this answer
+  bool discarding_ = false;   // what the client still sends of a refused request
 
   // Of the request being answered.
   uint64_t number_ = 0;

@@ -10,20 +10,14 @@ std::string HttpDate() {
 }
 
 bool BodyClaim::GrowTo(int64_t bytes) {
-  constexpr int64_t kSmallBytes = int64_t{64} << 10;
-  const int64_t more = bytes - bytes_;
-  if (more <= 0) return true;
-  const int64_t limit = bytes <= kSmallBytes ? limit_ : limit_ - limit_ / 8;
-  if (!counter_->AddWithin(more, limit)) {
-    if (counter_->now() > bytes_) return false;
-    counter_->Add(more);
-  }
+  if (bytes <= bytes_) return true;
+  if (!counters_->TakeRequestBytes(bytes - bytes_, bytes_, limit_)) return false;
   bytes_ = bytes;
   return true;
 }
 
 void BodyClaim::GiveBack() {
-  if (counter_ != nullptr) counter_->Sub(bytes_);
+  if (counters_ != nullptr) counters_->request_bytes.Sub(bytes_);
   bytes_ = 0;
 }
 

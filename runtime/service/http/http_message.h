@@ -17,23 +17,22 @@ namespace bulkhead {
 class BodyClaim {
  public:
   BodyClaim() = default;
-  BodyClaim(PeakCounter* counter, int64_t limit) : counter_(counter), limit_(limit) {}
+  BodyClaim(HostCounters* counters, int64_t limit) : counters_(counters), limit_(limit) {}
   BodyClaim(BodyClaim&& other) noexcept { *this = std::move(other); }
   BodyClaim& operator=(BodyClaim&& other) noexcept {
-    std::swap(counter_, other.counter_);
+    std::swap(counters_, other.counters_);
     std::swap(limit_, other.limit_);
     std::swap(bytes_, other.bytes_);
     return *this;
   }
   ~BodyClaim() { GiveBack(); }
 
-  // Claims up to `bytes` in all. False, with no change, where others hold too many: bodies of more
-  // than 64 KiB leave an eighth to smaller ones. One body always goes.
+  // Claims up to `bytes` in all (HostCounters::TakeRequestBytes). False: no change.
   bool GrowTo(int64_t bytes);
   void GiveBack();
 
  private:
-  PeakCounter* counter_ = nullptr;
+  HostCounters* counters_ = nullptr;
   int64_t limit_ = 0;
   int64_t bytes_ = 0;
 };

@@ -29,7 +29,8 @@ namespace {
 
 using boost::asio::ip::tcp;
 
-constexpr std::chrono::seconds kTick{1};
+constexpr std::chrono::milliseconds kTick{250};
+constexpr int kTicksPerBody = 4;  // that is refused under pressure
 
 // Best effort: the socket's buffer is empty, so a few bytes fit.
 void RefuseConnection(int fd) {
@@ -62,6 +63,7 @@ struct HttpServer::Parts {
       }
       routes.Serve(std::move(request), exchange);
     };
+    takes_body = [this](const HttpRequest& request) { return routes.TakesBody(request); };
     if (!core->access.is_on()) return;
     gate = [this](const HttpRequest& request, absl::string_view authorization, RoleSet roles) {
       const RoleSet need = origins.IsPreflight(request) ? kNoRole : routes.NeedOf(request);
@@ -93,8 +95,11 @@ struct HttpServer::Parts {
     socket.non_blocking(true, ec);
     count.Add(1);
     const uint64_t id = ++last_id;
-    const HttpCaller caller = {
-        .handler = &handler, .gate = gate ? &gate : nullptr, .origins = &origins, .roles = roles};
+    const HttpCaller caller = {.handler = &handler,
+                               .takes_body = &takes_body,
+                               .gate = gate ? &gate : nullptr,
+                               .origins = &origins,
+                               .roles = roles};
     auto connection =
         std::make_shared<HttpConnection>(io, std::move(socket), core, caller, user, [this, id] {
           connections.erase(id);
@@ -145,8 +150,13 @@ struct HttpServer::Parts {
 
   void Tick() {
     const auto now = HttpConnection::Clock::now();
-    for (const std::shared_ptr<HttpConnection>& connection : All()) connection->Tick(now);
-    if (core->pressure.percent() >= HostPressure::kCloseConnections) RefuseLargestBody();
+    const uint64_t refused = core->host.refused_claims;
+    const bool bytes_are_wanted = refused != std::exchange(seen_refusals, refused);
+    for (const auto& connection : All()) connection->Tick(now, bytes_are_wanted);
+    if (++ticks % kTicksPerBody == 0 &&
+        core->pressure.percent() >= HostPressure::kCloseConnections) {
+      RefuseLargestBody();
+    }
     timer.expires_after(kTick);
     timer.async_wait([this](const boost::system::error_code& ec) {
       if (!ec) Tick();
@@ -162,9 +172,12 @@ struct HttpServer::Parts {
   const AllowedOrigins origins;
   Routes routes;
   HttpHandler handler;
+  std::function<bool(const HttpRequest&)> takes_body;
   HttpGate gate;  // none: every caller may ask for everything
   std::unordered_map<uint64_t, std::shared_ptr<HttpConnection>> connections;
   uint64_t last_id = 0;
+  uint64_t ticks = 0;
+  uint64_t seen_refusals = 0;  // of HostCounters::refused_claims; at the last tick
   // Also of whatever may still post: exchanges, on the text worker, too.
   std::shared_ptr<const void> user = std::make_shared<int>();
   bool stopping = false;

@@ -58,7 +58,7 @@ size_t HttpRequestParser::Feed(absl::string_view input) {
   }
   // A head, or the head of a chunk, that is still not whole.
   const size_t left = input.size() - used;
-  if (refusal_ == 0 &&
+  if (refusal_ == 0 && !lacks_room_ &&
       (left > kMaxHeadBytes || (!has_head() && head_bytes_ + left >= kMaxHeadBytes))) {
     RefuseFor(ErrorCode(http::error::header_limit));
   }
@@ -171,14 +171,9 @@ void HttpRequestParser::on_header_impl(ErrorCode& ec) {
 }
 
 bool HttpRequestParser::Claim(size_t bytes, ErrorCode& ec) {
-  if (request_.claim.GrowTo(static_cast<int64_t>(bytes))) return true;
-  Refuse(503,
-         WithRetryAfter(WithReason(absl::UnavailableError("bodies of other requests take all of "
-                                                          "their memory; try again later"),
-                                   reason::kRequestBytes),
-                        absl::Seconds(1)),
-         &ec);
-  return false;
+  lacks_room_ = !request_.claim.GrowTo(static_cast<int64_t>(bytes));
+  if (lacks_room_) ec = http::error::need_more;  // Beast gives the same bytes again
+  return !lacks_room_;
 }
 
 void HttpRequestParser::on_body_init_impl(const boost::optional<std::uint64_t>& length,

@@ -21,7 +21,8 @@ class HttpRequestParser final : private boost::beast::http::basic_parser<true> {
   using Base = boost::beast::http::basic_parser<true>;
 
  public:
-  // `may_read`: asked before the first byte of a body of `bytes` (0: not known yet) is taken.
+  // `may_read`: asked before the first byte of a body is claimed or taken, which has `bytes`, or
+  // comes in chunks (0: not known yet).
   using MayRead = std::function<absl::Status(const HttpRequest& request, size_t bytes)>;
   HttpRequestParser(int64_t max_body_bytes, BodyClaim claim, MayRead may_read);
 
@@ -43,6 +44,8 @@ class HttpRequestParser final : private boost::beast::http::basic_parser<true> {
   // The client waits for "100 Continue".
   bool expects_continue() const { return expects_continue_; }
   size_t body_bytes() const { return request_.body.size(); }
+  // Bodies of others take all of their memory: nothing more is taken until a Feed finds room.
+  bool lacks_room() const { return lacks_room_; }
 
   const HttpRequest& request() const { return request_; }
   HttpRequest Take() { return std::move(request_); }
@@ -74,6 +77,7 @@ class HttpRequestParser final : private boost::beast::http::basic_parser<true> {
   HttpRequest request_;
   int refusal_ = 0;
   absl::Status why_;
+  bool lacks_room_ = false;
   bool in_head_ = true;
   size_t head_bytes_ = 0;  // taken so far, with what of the body was taken with its end
   int num_hosts_ = 0;

@@ -75,6 +75,12 @@ RoleSet Routes::NeedOf(const HttpRequest& request) const {
   return kAllRoles;  // that there is no such route is for callers with a role
 }
 
+bool Routes::TakesBody(const HttpRequest& request) const {
+  return set_ == RouteSet::kAll && absl::c_any_of(kRoutes, [&](const Route& route) {
+           return route.method == "POST" && request.method == "POST" && Takes(route, request.path);
+         });
+}
+
 void Routes::Serve(HttpRequest request, const ExchangePointer& exchange) {
   const std::string method = request.method == "HEAD" ? "GET" : request.method;
   std::set<std::string> others;

@@ -34,6 +34,8 @@ class Routes {
   void Serve(HttpRequest request, const ExchangePointer& exchange);
   // The roles of which a caller needs one.
   RoleSet NeedOf(const HttpRequest& request) const;
+  // Serve looks at the body; otherwise it answers at once, by the head alone.
+  bool TakesBody(const HttpRequest& request) const;
 
  private:
   HttpContext context_;

@@ -203,6 +203,101 @@ TEST_F(HttpServerTest, UnderPressureBodiesAreRefusedTheLargestFirst) {
   expect_refused(*large);
 }
 
+constexpr char kChunked[] = "Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n";
+
+TEST_F(HttpServerTest, ABodyInChunksIsRefusedAsOneThatSaysItsLength) {
+  for (const char* body : {"Content-Length: 5\r\n\r\nx", kChunked}) {
+    const auto client = Connect();
+    client->Send(absl::StrCat("GET /health HTTP/1.1\r\nHost: a\r\n", body, "0\r\n\r\n"));
+    EXPECT_EQ(Answered(*client).first, 400) << body;
+  }
+  HostQuotas quotas = Quotas();
+  quotas.total_bytes = 1000;
+  const auto resident = std::make_shared<std::atomic<int64_t>>(5000);
+  Begin(quotas, NoChats("none"), [resident] { return resident->load(); });
+  *resident = 5880;
+  WaitUntil([this] { return core_->pressure.refuses_calls(); });
+  const auto client = Connect();
+  client->Send(absl::StrCat("POST /tokenize HTTP/1.1\r\nHost: a\r\n", kChunked));
+  EXPECT_EQ(Answered(*client).second["error"]["code"], "HOST_MEMORY");
+}
+
+TEST_F(HttpServerTest, ABodyThatNoRouteTakesIsAnsweredByItsHeadAlone) {
+  api_key_ = std::string(32, 'k');
+  Begin(Quotas());
+  for (const char* path : {"/health", "/live", "/", "/page.js"}) {
+    for (const char* body : {"Content-Length: 90000\r\n\r\nx", kChunked}) {
+      const auto client = Connect();
+      client->Send(absl::StrCat("POST ", path, " HTTP/1.1\r\nHost: a\r\n", body));
+      WaitUntil([&] { return client->HasInput() || core_->host.request_bytes.now() > 0; });
+      if (!client->HasInput()) {
+        ADD_FAILURE() << path << " takes " << body;
+        continue;
+      }
+      const auto [head, answer] = client->ReadAnswer();
+      EXPECT_THAT(head, AllOf(HasSubstr("405"), HasSubstr("Allow: GET, HEAD"),
+                              HasSubstr("Connection: close")));
+      EXPECT_TRUE(client->IsClosed());
+    }
+  }
+  EXPECT_EQ(core_->host.request_bytes.peak(), 0);
+}
+
+class ScarceBytesTest : public HttpServerTest {
+ protected:
+  ScarceBytesTest() {
+    HostQuotas quotas = Quotas();
+    quotas.message_bytes = 1'000'000;
+    quotas.request_bytes = 1'200'000;
+    Begin(quotas);
+  }
+  std::unique_ptr<HttpClient> BeginBody(int64_t bytes, int64_t sent) {
+    auto client = Connect();
+    client->Send(
+        absl::StrCat("POST /tokenize HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n",
+                     "Content-Length: ", bytes, "\r\n\r\n", std::string(sent, ' ')));
+    const int64_t before = claimed_;
+    claimed_ += bytes;
+    WaitUntil([&] { return core_->host.request_bytes.now() >= before + bytes; });
+    return client;
+  }
+  int64_t claimed_ = 0;
+};
+
+TEST_F(ScarceBytesTest, WhileOthersWaitForRoomASlowBodyEndsAndTheyGoOn) {
+  const auto fast = BeginBody(500'000, 400'000), slow = BeginBody(500'000, 1);
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  EXPECT_FALSE(slow->HasInput()) << "nobody wants its bytes";
+  const auto waiting = Connect();
+  waiting->Post("/tokenize", R"({"prompt": "a"})" + std::string(200'000, ' '));
+  const auto [status, answer] = Answered(*slow);
+  EXPECT_EQ(status, 408);
+  EXPECT_EQ(answer["error"]["code"], "SLOW_SENDER");
+  EXPECT_EQ(Answered(*waiting).first, 200);
+  EXPECT_FALSE(fast->HasInput());
+}
+
+TEST_F(ScarceBytesTest, ASlowBodyEndsForACallOfGrpcToo) {
+  const auto slow = BeginBody(500'000, 1);
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  EXPECT_FALSE(core_->host.TakeRequestBytes(900'000, 0, core_->quotas.request_bytes));
+  const auto refused = std::chrono::steady_clock::now();
+  EXPECT_EQ(Answered(*slow).first, 408);
+  EXPECT_LT(std::chrono::steady_clock::now() - refused, std::chrono::seconds(4));
+}
+
+TEST_F(ScarceBytesTest, ABodyThatFindsNoRoomIsRefusedInTheEnd) {
+  const auto fast = BeginBody(900'000, 899'999);
+  const auto waiting = Connect();
+  waiting->Post("/tokenize", std::string(200'000, ' '));
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  EXPECT_FALSE(waiting->HasInput());
+  const auto [head, body] = waiting->ReadAnswer();
+  EXPECT_THAT(head, AllOf(HasSubstr("503"), HasSubstr("Retry-After: 1\r\n")));
+  EXPECT_THAT(body, HasSubstr("\"code\":\"REQUEST_BYTES\""));
+  EXPECT_FALSE(fast->HasInput());
+}
+
 // As that of a single choice is.
 TEST_F(HttpServerTest, ALongPromptOfSeveralChoicesIsTokenisedByTheTextWorker) {
   auto parsed = ChatTemplate::Parse("{% for i in range(20000) %}a{% endfor %}", "a test");

@@ -23,7 +23,7 @@ class RequestParserTest : public testing::Test {
 
   std::unique_ptr<HttpRequestParser> New() {
     return std::make_unique<HttpRequestParser>(
-        kMaxBody, BodyClaim(&claimed_, kAllBodies),
+        kMaxBody, BodyClaim(&counters_, kAllBodies),
         [this](const HttpRequest&, size_t) { return may_read_; });
   }
   // Byte by byte, as a connection gives them: what is left is given again.
@@ -44,7 +44,8 @@ class RequestParserTest : public testing::Test {
     return at_once->refusal();
   }
 
-  PeakCounter claimed_;
+  HostCounters counters_;
+  const PeakCounter& claimed_ = counters_.request_bytes;
   absl::Status may_read_;
 };
 
@@ -180,11 +181,33 @@ TEST_F(RequestParserTest, BodiesOfOthersCanTakeAllOfTheirMemory) {
   EXPECT_EQ(claimed_.now(), 100);
   auto second = New();
   second->Feed(absl::StrCat(kPost, "Content-Length: 21\r\n\r\na"));
-  EXPECT_EQ(second->refusal(), 503);
-  EXPECT_EQ(ReasonOf(second->why()), reason::kRequestBytes);
+  EXPECT_TRUE(second->lacks_room());
+  EXPECT_EQ(claimed_.now(), 100);
+  EXPECT_GT(counters_.refused_claims, 0U);
   second = New();
   second->Feed(absl::StrCat(kPost, "Content-Length: 20\r\n\r\na"));
-  EXPECT_EQ(second->refusal(), 0);
+  EXPECT_FALSE(second->lacks_room());
+}
+
+TEST_F(RequestParserTest, ABodyThatLackedRoomGoesOnWhereItWas) {
+  const std::string hello(50, 'a');
+  for (const std::string& rest :
+       {absl::StrCat("Content-Length: 50\r\n\r\n", hello),
+        absl::StrCat("Transfer-Encoding: chunked\r\n\r\n32\r\n", hello, "\r\n0\r\n\r\n")}) {
+    auto first = New();
+    first->Feed(absl::StrCat(kPost, "Content-Length: 100\r\n\r\na"));
+    const auto second = New();
+    std::string pending = kPost + rest;
+    for (int i = 0; i < 3; ++i) {
+      pending.erase(0, second->Feed(pending));
+      EXPECT_TRUE(second->has_head() && second->lacks_room());
+    }
+    first = nullptr;
+    EXPECT_EQ(second->Feed(pending), pending.size());
+    EXPECT_FALSE(second->lacks_room());
+    ASSERT_TRUE(second->is_done());
+    EXPECT_EQ(second->Take().body, hello);
+  }
 }
 
 TEST_F(RequestParserTest, WhatTheServerRefusesIsNotRead) {
