@@ -226,6 +226,7 @@ template <int kRows>
 BH_INLINE void PrefetchOut(const Int8Product& product, int64_t panel, int64_t row, int cell) {
   constexpr int kRowsOfCell = 3;
   const int begin = cell * kRowsOfCell;
+  if (begin >= kRows) return;
   const float* out = product.out + (row + begin) * product.out_stride + panel * kPanelColumns;
   for (int r = begin; r < begin + kRowsOfCell && r < kRows; ++r, out += product.out_stride) {
     PrefetchToWrite(out);

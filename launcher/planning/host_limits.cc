@@ -84,9 +84,9 @@ std::string RanksText(const std::vector<int>& ranks) {
 }
 
 std::string AtMost(int64_t left, const Claim& claim) {
-  return absl::StrCat("give the ranks there at most ",
-                      (left / static_cast<int64_t>(claim.ranks.size())) >> 20,
-                      "MiB each with --device-memory");
+  const int64_t mib = (left / static_cast<int64_t>(claim.ranks.size())) >> 20;
+  if (mib == 0) return "use smaller limits";
+  return absl::StrCat("give the ranks there at most ", mib, "MiB each with --device-memory");
 }
 
 // More than the limit itself, regardless of other users.

@@ -92,11 +92,8 @@ absl::Status ControlAnswers::Abort(const v1::AbortRequest& request, const std::s
                                    v1::AbortResponse* response) {
   const auto parts = core_->state.ForControl(request);
   if (!parts.ok()) return parts.status();
-  std::set<std::string> ids;
-  for (const std::string& id : request.request_ids()) {
-    const std::vector<std::string> running = core_->calls.RunningIdsOf(id);
-    ids.insert(running.begin(), running.end());
-  }
+  std::set<std::string> ids =
+      core_->calls.RunningIdsOf({request.request_ids().begin(), request.request_ids().end()});
   if (request.all()) {
     const std::vector<std::string> running = core_->calls.RunningIds();
     ids.insert(running.begin(), running.end());

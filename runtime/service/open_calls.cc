@@ -5,6 +5,15 @@
 #include "absl/strings/str_cat.h"
 
 namespace bulkhead {
+namespace {
+
+// Of a ChoiceId; else the id itself.
+std::string RequestIdOf(const std::string& id) {
+  const size_t end = id.find_last_not_of("0123456789");
+  return end == std::string::npos || id[end] != '#' ? id : id.substr(0, end);
+}
+
+}  // namespace
 
 std::string ChoiceId(const std::string& request_id, int index) {
   return absl::StrCat(request_id, "#", index);
@@ -36,13 +45,11 @@ void OpenCalls::Release(const std::string& request_id) {
   running_.erase(request_id);
 }
 
-std::vector<std::string> OpenCalls::RunningIdsOf(const std::string& request_id) const {
-  std::vector<std::string> ids;
+std::set<std::string> OpenCalls::RunningIdsOf(const std::set<std::string>& request_ids) const {
+  std::set<std::string> ids;
   const absl::MutexLock lock(&mutex_);
-  if (running_.count(request_id) > 0) ids.push_back(request_id);
-  for (int i = 0; i < kMaxChoices; ++i) {
-    std::string choice = ChoiceId(request_id, i);
-    if (running_.count(choice) > 0) ids.push_back(std::move(choice));
+  for (const auto& [id, call] : running_) {
+    if (request_ids.count(id) > 0 || request_ids.count(RequestIdOf(id)) > 0) ids.insert(id);
   }
   return ids;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -16,7 +17,7 @@
 
 namespace bulkhead {
 
-inline constexpr int kMaxChoices = 128;  // of one request: prompts times n
+inline constexpr int kMaxChoices = 128;  // of one generation: prompts times n
 // The id of choice `index` where there are several.
 std::string ChoiceId(const std::string& request_id, int index);
 
@@ -41,8 +42,8 @@ class OpenCalls {
   // client can be notified.
   bool Register(const std::string& request_id, OpenCall* call);
   void Release(const std::string& request_id);
-  // This one's, or those of its choices that are running.
-  std::vector<std::string> RunningIdsOf(const std::string& request_id) const;
+  // Of these requests, and of their choices.
+  std::set<std::string> RunningIdsOf(const std::set<std::string>& request_ids) const;
   // Null if none has this id.
   std::shared_ptr<OpenCall> Find(const std::string& request_id) const;
   std::vector<std::string> RunningIds() const;

@@ -39,8 +39,12 @@ std::string KeyOf(const GrammarSpec& spec) {
 
 }  // namespace
 
-GrammarCache::GrammarCache(TokenBytes token_bytes, int vocab_size, size_t max_bytes)
-    : token_bytes_(std::move(token_bytes)), vocab_size_(vocab_size), max_bytes_(max_bytes) {}
+GrammarCache::GrammarCache(TokenBytes token_bytes, int vocab_size, size_t max_bytes,
+                           Compile compile)
+    : token_bytes_(std::move(token_bytes)),
+      vocab_size_(vocab_size),
+      max_bytes_(max_bytes),
+      compile_(std::move(compile)) {}
 
 size_t GrammarCache::least_automaton_bytes() const {
   return kLeastStateBytes + kLeastMasks * static_cast<size_t>(vocab_size_) / 8;
@@ -65,8 +69,11 @@ absl::Status GrammarCache::BuildTrie() {
   return absl::OkStatus();
 }
 
-// Drops grammars that no request has, those used longest ago first.
+// Drops grammars that no request has, those used longest ago first; none if that is not enough.
 bool GrammarCache::MakeRoom(size_t bytes) {
+  size_t least = charged_bytes_;
+  for (const Entry& entry : entries_) least -= entry.is_used() ? 0 : entry.bytes;
+  if (least + bytes > max_bytes_) return false;
   for (auto entry = entries_.end(); entry != entries_.begin();) {
     if (charged_bytes_ + bytes <= max_bytes_) return true;
     --entry;
@@ -152,10 +159,9 @@ absl::StatusOr<std::shared_ptr<Automaton>> GrammarCache::Get(const GrammarSpec& 
     if (needed != bytes_without_room_.end() && !MakeRoom(needed->second)) {
       return NoRoom(needed->second);
     }
-    ++num_compiled_;
   }
   // Meanwhile others find theirs.
-  absl::StatusOr<std::shared_ptr<const Grammar>> grammar = Grammar::Of(spec);
+  absl::StatusOr<std::shared_ptr<const Grammar>> grammar = compile_(spec);
   const absl::MutexLock lock(&mutex_);
   if (auto found = FindLocked(key); found.has_value()) return *std::move(found);
   if (!grammar.ok()) {
@@ -187,11 +193,6 @@ absl::Status GrammarCache::NoRoom(size_t bytes) const {
 size_t GrammarCache::charged_bytes() const {
   const absl::MutexLock lock(&mutex_);
   return charged_bytes_;
-}
-
-int64_t GrammarCache::num_compiled() const {
-  const absl::MutexLock lock(&mutex_);
-  return num_compiled_;
 }
 
 int GrammarCache::num_grammars() const {

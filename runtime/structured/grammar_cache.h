@@ -26,10 +26,12 @@ class GrammarCache {
  public:
   // The bytes of each token (Tokenizer::TokenBytes). Called once, by the first Get.
   using TokenBytes = std::function<absl::StatusOr<std::vector<std::string>>()>;
+  using Compile = std::function<absl::StatusOr<std::shared_ptr<const Grammar>>(const GrammarSpec&)>;
 
   // `vocab_size`: of the model, which may have more ids than there are tokens, or fewer.
   // `max_bytes`: of trie, grammars and automata, without the memory to compile one of them.
-  GrammarCache(TokenBytes token_bytes, int vocab_size, size_t max_bytes);
+  GrammarCache(TokenBytes token_bytes, int vocab_size, size_t max_bytes,
+               Compile compile = &Grammar::Of);
 
   // Compiles the grammar unless it is there: up to some tenths of a second. Errors of Grammar::Of,
   // the last few of which are kept; of the tokenizer; FAILED_PRECONDITION where the trie alone
@@ -42,7 +44,6 @@ class GrammarCache {
   // Of trie, the pool of places and grammars, with the least that each automaton may have.
   size_t charged_bytes() const;
   int num_grammars() const;
-  int64_t num_compiled() const;
 
  private:
   // What an automaton may always keep: masks for some dozens of places. It has twice that while it
@@ -82,6 +83,7 @@ class GrammarCache {
   const TokenBytes token_bytes_;
   const int vocab_size_;
   const size_t max_bytes_;
+  const Compile compile_;
   mutable absl::Mutex mutex_;
   std::shared_ptr<const TokenTrie> trie_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<Automaton::Pool> pool_ ABSL_GUARDED_BY(mutex_);
@@ -92,7 +94,6 @@ class GrammarCache {
   // What grammars need for which there was no room, by the hash of their key: they are not compiled
   // again before there is.
   absl::flat_hash_map<size_t, size_t> bytes_without_room_ ABSL_GUARDED_BY(mutex_);
-  int64_t num_compiled_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace bulkhead::structured

@@ -165,7 +165,10 @@ ConnectionRules::Step ConnectionRules::AddToBlock(const FrameHead& head, absl::s
   ++block_frames_;
   const size_t bytes = block_.size() + head.payload_bytes;
   if (bytes > kMaxPayloadBytes || block_frames_ > kMaxHeaderBlockFrames) {
-    RefuseLargeBlock(block_stream_, bytes, /*ends=*/true, now, to_server);
+    if (bytes > kMaxPayloadBytes && block_stream_ > highest_seen_) {
+      Refuse(block_stream_, MetadataTooLarge(bytes, kMaxMetadataBytes), /*client_ended=*/true,
+             Http2Error::kEnhanceYourCalm);
+    }
     return Close("HEADERS_TOO_LARGE", Http2Error::kEnhanceYourCalm);
   }
   absl::StrAppend(&block_, frame.substr(kFrameHeadBytes));
@@ -177,13 +180,15 @@ ConnectionRules::Step ConnectionRules::OnBlock(absl::Time now, std::string* to_s
   const std::string block = std::exchange(block_, {});
   const bool ends = (block_flags_ & frame_flag::kEndStream) != 0;
   if (ReadBlock(block) == Step::kClose) return Step::kClose;
-  if (block.size() > kMaxMetadataBytes) {
-    RefuseLargeBlock(stream, block.size(), ends, now, to_server);
-  } else if (stream > highest_seen_ && OpenCall(stream, ends, now) == Step::kClose) {
-    return Step::kClose;
+  Call call = calls_.Find(stream);
+  if (stream > highest_seen_) {
+    highest_seen_ = stream;
+    if (OpenCall(stream, block.size(), ends, now) == Step::kClose) return Step::kClose;
+    call = calls_.Find(stream);
+  } else if (call != calls_.end() && block.size() > kMaxMetadataBytes) {
+    EndCall(call, MetadataTooLarge(block.size(), kMaxMetadataBytes), now, to_server);
+    call = calls_.end();
   }
-  highest_seen_ = std::max(highest_seen_, stream);
-  const Call call = block.size() > kMaxMetadataBytes ? calls_.end() : calls_.Find(stream);
   if (call != calls_.end() && ends) Complete(&call->second);
   // In one frame: of blocks that gRPC decodes but not serves it takes no other.
   calls_.Pass(call, HeadersFrame(stream, block_flags_, block), decoder_is_empty_, to_server);
@@ -191,7 +196,8 @@ ConnectionRules::Step ConnectionRules::OnBlock(absl::Time now, std::string* to_s
   return Step::kTaken;
 }
 
-ConnectionRules::Step ConnectionRules::OpenCall(uint32_t stream, bool ends, absl::Time now) {
+ConnectionRules::Step ConnectionRules::OpenCall(uint32_t stream, size_t block_bytes, bool ends,
+                                                absl::Time now) {
   if (const absl::Status why = WhyNotOpened(); !why.ok()) {
     Refuse(stream, why, ends, Http2Error::kRefusedStream);
   } else if (const absl::Status not_allowed = WhyNotAllowed(); !not_allowed.ok()) {
@@ -199,6 +205,9 @@ ConnectionRules::Step ConnectionRules::OpenCall(uint32_t stream, bool ends, absl
       return Close("UNAUTHENTICATED", Http2Error::kEnhanceYourCalm);
     }
     Refuse(stream, not_allowed, ends, Http2Error::kInadequateSecurity);
+  } else if (block_bytes > kMaxMetadataBytes) {
+    Refuse(stream, MetadataTooLarge(block_bytes, kMaxMetadataBytes), ends,
+           Http2Error::kEnhanceYourCalm);
   } else {
     totals_->counters->open_calls.Add(1);
     ++incomplete_calls_;
@@ -280,9 +289,9 @@ void ConnectionRules::Tick(absl::Time now, bool reading, std::string* to_server)
     Close(last_frame_ == absl::InfinitePast() ? "SILENT" : "SLOW_SENDER", Http2Error::kNoError);
     return;
   }
-  if (block_stream_ != 0) {
-    if (now - block_since_ > kMaxFrameTime) Close("SLOW_SENDER", Http2Error::kNoError);
-    return;  // nothing may come between the frames of a header block
+  if (block_stream_ != 0 && now - block_since_ > kMaxFrameTime) {
+    Close("SLOW_SENDER", Http2Error::kNoError);
+    return;
   }
   if (dropped_bytes_ > 0) *to_server += WindowUpdateFrame(std::exchange(dropped_bytes_, 0));
   std::vector<uint32_t> ended;

@@ -111,9 +111,7 @@ class ConnectionRules {
                   std::string* to_server);
   // What opens no call, and belongs to none, the server decodes for its kNoCall.
   Step OnBlock(absl::Time now, std::string* to_server);
-  Step OpenCall(uint32_t stream, bool ends, absl::Time now);
-  void RefuseLargeBlock(uint32_t stream, size_t bytes, bool ends, absl::Time now,
-                        std::string* to_server);
+  Step OpenCall(uint32_t stream, size_t block_bytes, bool ends, absl::Time now);
   // The client's stream of a frame of the server's; none: the client does not get it.
   std::optional<uint32_t> OnServerFrame(const FrameHead& head, absl::Time now);
   Step Wait(absl::Time now);

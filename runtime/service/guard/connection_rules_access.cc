@@ -39,17 +39,6 @@ absl::Status ConnectionRules::WhyNotOpened() const {
   return absl::OkStatus();
 }
 
-void ConnectionRules::RefuseLargeBlock(uint32_t stream, size_t bytes, bool ends, absl::Time now,
-                                       std::string* to_server) {
-  const absl::Status why = MetadataTooLarge(bytes, kMaxMetadataBytes);
-  const Call call = calls_.Find(stream);
-  if (call != calls_.end()) {
-    EndCall(call, why, now, to_server);
-  } else if (stream > highest_seen_) {
-    Refuse(stream, why, ends, Http2Error::kEnhanceYourCalm);
-  }
-}
-
 absl::Status ConnectionRules::WhyNotAllowed() const {
   if (headers_ == nullptr) return absl::OkStatus();
   return totals_->access->Check(NeedOfMethod(headers_->path()), headers_->authorization(), roles_);

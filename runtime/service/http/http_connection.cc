@@ -115,6 +115,8 @@ void HttpConnection::WaitForBytes() {
 }
 
 void HttpConnection::OnReadable() {
+  reads_paused_ = phase_ == Phase::kReading && waits_for_room_;
+  if (reads_paused_) return;  // it began to wait behind another answer
   auto& buffer = ReadBuffer();
   ErrorCode ec;
   const size_t bytes = socket_.read_some(boost::asio::buffer(buffer), ec);

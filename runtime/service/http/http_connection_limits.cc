@@ -48,7 +48,9 @@ void HttpConnection::ReadOn() {
 }
 
 bool HttpConnection::IsTooSlowForOthers(Clock::time_point now) const {
-  if (phase_ != Phase::kReading || !has_request_ || waits_for_room_) return false;
+  // What has no byte of its body has claimed none.
+  if (phase_ != Phase::kReading || waits_for_room_ || parser_ == nullptr) return false;
+  if (parser_->body_bytes() == 0) return false;
   const std::chrono::duration<double> sending = now - body_since_;
   return sending > kHttpPressedBodyTime &&
          static_cast<double>(parser_->body_bytes()) < kMinBodyRate * sending.count();

@@ -161,10 +161,15 @@ void HttpRequestParser::on_header_impl(ErrorCode& ec) {
     return Refuse(400, Malformed("one Host field is needed"), &ec);
   }
   if (Base::upgrade()) request_.keep_alive = false;
-  if (!gate_) return;
-  absl::Status may = gate_(request_, authorization_);
+  absl::Status may = gate_ ? gate_(request_, authorization_) : absl::OkStatus();
   OPENSSL_cleanse(authorization_.data(), authorization_.size());
   authorization_.clear();
+  const size_t bytes = Base::content_length().value_or(0);
+  if (may.ok() && bytes > static_cast<uint64_t>(max_body_bytes_)) {
+    ec = http::error::body_limit;
+    return;
+  }
+  if (may.ok() && (bytes > 0 || Base::chunked())) may = may_read_(request_, bytes);
   if (may.ok()) return;
   const int status = HttpStatusOf(may);
   Refuse(status, std::move(may), &ec);
@@ -178,15 +183,7 @@ bool HttpRequestParser::Claim(size_t bytes, ErrorCode& ec) {
 
 void HttpRequestParser::on_body_init_impl(const boost::optional<std::uint64_t>& length,
                                           ErrorCode& ec) {
-  const size_t bytes = length.has_value() ? static_cast<size_t>(*length) : 0;
-  if (bytes > static_cast<uint64_t>(max_body_bytes_)) {
-    ec = http::error::body_limit;
-    return;
-  }
-  if (absl::Status may = may_read_(request_, bytes); !may.ok()) {
-    const int status = HttpStatusOf(may);
-    return Refuse(status, std::move(may), &ec);
-  }
+  const size_t bytes = length.value_or(0);
   if (Claim(bytes, ec)) request_.body.reserve(bytes);
 }
 

@@ -130,7 +130,7 @@ TEST_F(ControlServiceTest, AbortEndsAllChoicesOfARequest) {
   MakeReady();
   grpc::ClientContext contexts[3];
   std::vector<std::unique_ptr<grpc::ClientReader<v1::GenerateEvent>>> calls;
-  const std::string ids[] = {ChoiceId("a", 0), ChoiceId("a", kMaxChoices - 1), "a-1"};
+  const std::string ids[] = {ChoiceId("a", 0), ChoiceId("a", 2047), "a-1"};
   for (int i = 0; i < 3; ++i) {
     calls.push_back(generation_->GenerateStream(&contexts[i], TextRequestOf(ids[i])));
     engine_.Next();

@@ -208,6 +208,20 @@ TEST_F(CallerRulesTest, BlocksThatCannotBeReadEndTheConnection) {
   EXPECT_EQ(rules.close_reason(), "HEADERS_TOO_LARGE");
 }
 
+TEST_F(CallerRulesTest, ALargeBlockWithoutAKeyIsARefusedCallers) {
+  ConnectionRules rules(&keyed_, now_);
+  Start(rules);
+  Fields fields = {{":path", kGenerate}, {"x", std::string(2 * kMaxMetadataBytes, 'x')}};
+  const std::string block = encoder_.Block(fields);
+  ASSERT_GT(block.size(), kMaxMetadataBytes);
+  ASSERT_LT(block.size(), kMaxPayloadBytes);
+  Sent(rules, Framed(1, block));
+  EXPECT_EQ(ReasonIn(ToClient(rules)), "UNAUTHENTICATED");
+  fields.emplace_back("authorization", Bearer(kKey));
+  Sent(rules, Framed(3, encoder_.Block(fields)));
+  EXPECT_EQ(ReasonIn(ToClient(rules)), "METADATA_TOO_LARGE");
+}
+
 TEST_F(CallerRulesTest, AConnectionEndsWithTheLastOfManyRefusals) {
   for (const bool in_two_frames : {false, true}) {
     ConnectionRules rules(&keyed_, now_);

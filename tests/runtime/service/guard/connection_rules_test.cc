@@ -123,6 +123,7 @@ TEST_F(ConnectionRulesTest, AnEndlessHeaderBlockIsCutByBytesByFramesAndByTime) {
       rules.FromClient(Frame(FrameType::kContinuation, 0, 3), now_, &out);
     }
     EXPECT_EQ(rules.close_reason(), "HEADERS_TOO_LARGE");
+    EXPECT_EQ(ReasonIn(ToClient(rules)), "");
   }
   {
     ConnectionRules rules(&totals_, now_);

@@ -25,6 +25,20 @@ TEST_F(RequestBodyTest, ACallWithoutABodyEndsOnBothSidesAfterItsTime) {
   EXPECT_EQ(request_bytes(), 0);
 }
 
+TEST_F(RequestBodyTest, AHeaderBlockThatIsNotWholeKeepsNoSlowBodyAlive) {
+  ConnectionRules rules(&totals_, now_);
+  Begin(rules);
+  Sent(rules, Headers(3) + Message(3, 1000, 1));
+  std::string ended;
+  for (uint32_t stream = 5; stream < 35 && ended.empty(); stream += 2) {
+    Sent(rules, Frame(FrameType::kHeaders, 0, stream, "x"));
+    ended = After(rules, absl::Seconds(1));
+    Sent(rules, Frame(FrameType::kContinuation, frame_flag::kEndHeaders, stream));
+  }
+  EXPECT_EQ(ended, RstStreamFrame(3, Http2Error::kCancel));
+  EXPECT_EQ(request_bytes(), 0);
+}
+
 TEST_F(RequestBodyTest, ABodyThatDripsEndsByItsSizeAtTheLeastRate) {
   ConnectionRules rules(&totals_, now_);
   Begin(rules);

@@ -226,7 +226,8 @@ TEST_F(HttpServerTest, ABodyThatNoRouteTakesIsAnsweredByItsHeadAlone) {
   api_key_ = std::string(32, 'k');
   Begin(Quotas());
   for (const char* path : {"/health", "/live", "/", "/page.js"}) {
-    for (const char* body : {"Content-Length: 90000\r\n\r\nx", kChunked}) {
+    for (const char* body : {"Content-Length: 90000\r\n\r\n", "Content-Length: 90000\r\n\r\nx",
+                             kChunked, "Content-Length: 90000\r\nExpect: 100-continue\r\n\r\n"}) {
       const auto client = Connect();
       client->Send(absl::StrCat("POST ", path, " HTTP/1.1\r\nHost: a\r\n", body));
       WaitUntil([&] { return client->HasInput() || core_->host.request_bytes.now() > 0; });
