@@ -183,6 +183,10 @@ bool HttpRequestParser::Claim(size_t bytes, ErrorCode& ec) {
 
 void HttpRequestParser::on_body_init_impl(const boost::optional<std::uint64_t>& length,
                                           ErrorCode& ec) {
+  if (refusal_ != 0) {  // by the head, behind which Beast goes on
+    ec = http::error::bad_value;
+    return;
+  }
   const size_t bytes = length.value_or(0);
   if (Claim(bytes, ec)) request_.body.reserve(bytes);
 }

@@ -85,13 +85,13 @@ TEST(GrammarCacheTest, GrammarsOfNoRequestMakeRoomAndThoseInFlightDoNot) {
 
 TEST(GrammarCacheTest, WhatThereIsNoRoomForIsCompiledOnceAndDrivesNoOtherOut) {
   int compiled = 0;
-  GrammarCache cache(Bytes, 320, size_t{3} << 19, [&](const GrammarSpec& spec) {
+  GrammarCache cache(Bytes, 320, size_t{8} << 20, [&](const GrammarSpec& spec) {
     ++compiled;
     return Grammar::Of(spec);
   });
   ASSERT_TRUE(cache.Get(Choice("idle")).ok());
   std::string large;
-  while (large.size() < 60'000) absl::StrAppend(&large, "some text ");
+  while (large.size() < 10'000) absl::StrAppend(&large, "some text ");
   std::vector<std::shared_ptr<Automaton>> held;
   absl::Status refused;
   while (refused.ok() && held.size() < 100) {
@@ -100,6 +100,7 @@ TEST(GrammarCacheTest, WhatThereIsNoRoomForIsCompiledOnceAndDrivesNoOtherOut) {
     refused = got.status();
   }
   ASSERT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  ASSERT_FALSE(held.empty());
   compiled = 0;
   const GrammarSpec waits = Choice(absl::StrCat(large, held.size()));
   for (int i = 0; i < 3; ++i) EXPECT_EQ(cache.Get(waits).status(), refused);

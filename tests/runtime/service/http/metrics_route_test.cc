@@ -53,7 +53,9 @@ TEST_F(MetricsRouteTest, ConnectionsOfTheMetricsPortAreBounded) {
   std::vector<std::unique_ptr<HttpClient>> clients;
   for (int i = 0; i < kMetricsConnections; ++i) {
     clients.push_back(std::make_unique<HttpClient>(metrics_->target()));
-    clients.back()->BeginRequest();  // not idle
+    // The second request is not whole, so the connection is not idle.
+    clients.back()->Send("HEAD /metrics HTTP/1.1\r\nHost: a\r\n\r\nGET /metrics HTTP/1.1\r\n");
+    EXPECT_THAT(clients.back()->ReadUntil("\r\n\r\n"), testing::HasSubstr("200 OK"));
   }
   EXPECT_THAT(Head("/metrics"), testing::HasSubstr("503"));
   EXPECT_EQ(core_->host.metrics_connections.peak(), kMetricsConnections);
