@@ -60,7 +60,7 @@ SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
-LINE_BUDGETS = {"base": 2409, "memory": 5200, "comm": 7127, "kernels": 27420, "shard": 6079, "runtime": 50044, "launcher": 21383,
+LINE_BUDGETS = {"base": 2409, "memory": 5200, "comm": 7127, "kernels": 27421, "shard": 6079, "runtime": 50052, "launcher": 21383,
                 "proto": 974, "tools": 2456}
 
 LONGEST_FILE = 400
