@@ -196,26 +196,6 @@ ConnectionRules::Step ConnectionRules::OnBlock(absl::Time now, std::string* to_s
   return Step::kTaken;
 }
 
-ConnectionRules::Step ConnectionRules::OpenCall(uint32_t stream, size_t block_bytes, bool ends,
-                                                absl::Time now) {
-  if (const absl::Status why = WhyNotOpened(); !why.ok()) {
-    Refuse(stream, why, ends, Http2Error::kRefusedStream);
-  } else if (const absl::Status not_allowed = WhyNotAllowed(); !not_allowed.ok()) {
-    if (++refused_callers_ > kMaxRefusedCallers) {
-      return Close("UNAUTHENTICATED", Http2Error::kEnhanceYourCalm);
-    }
-    Refuse(stream, not_allowed, ends, Http2Error::kInadequateSecurity);
-  } else if (block_bytes > kMaxMetadataBytes) {
-    Refuse(stream, MetadataTooLarge(block_bytes, kMaxMetadataBytes), ends,
-           Http2Error::kEnhanceYourCalm);
-  } else {
-    totals_->counters->open_calls.Add(1);
-    ++incomplete_calls_;
-    calls_.Open(stream, now);
-  }
-  return Step::kTaken;
-}
-
 ConnectionRules::Step ConnectionRules::OnData(const FrameHead& head, absl::string_view frame,
                                               absl::Time now, std::string* to_server) {
   const Call found = calls_.Find(head.stream);

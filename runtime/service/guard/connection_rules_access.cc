@@ -44,6 +44,26 @@ absl::Status ConnectionRules::WhyNotAllowed() const {
   return totals_->access->Check(NeedOfMethod(headers_->path()), headers_->authorization(), roles_);
 }
 
+ConnectionRules::Step ConnectionRules::OpenCall(uint32_t stream, size_t block_bytes, bool ends,
+                                                absl::Time now) {
+  if (const absl::Status why = WhyNotOpened(); !why.ok()) {
+    Refuse(stream, why, ends, Http2Error::kRefusedStream);
+  } else if (const absl::Status not_allowed = WhyNotAllowed(); !not_allowed.ok()) {
+    if (++refused_callers_ > kMaxRefusedCallers) {
+      return Close("UNAUTHENTICATED", Http2Error::kEnhanceYourCalm);
+    }
+    Refuse(stream, not_allowed, ends, Http2Error::kInadequateSecurity);
+  } else if (block_bytes > kMaxMetadataBytes) {
+    Refuse(stream, MetadataTooLarge(block_bytes, kMaxMetadataBytes), ends,
+           Http2Error::kEnhanceYourCalm);
+  } else {
+    totals_->counters->open_calls.Add(1);
+    ++incomplete_calls_;
+    calls_.Open(stream, now);
+  }
+  return Step::kTaken;
+}
+
 ConnectionRules::Step ConnectionRules::ReadBlock(absl::string_view block) {
   constexpr size_t kPriorityBytes = 5;
   if (headers_ == nullptr) return Step::kTaken;
