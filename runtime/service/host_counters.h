@@ -61,7 +61,7 @@ struct HostCounters {
   PeakCounter metrics_connections;  // of --metrics-port: at most kMetricsConnections
   PeakCounter open_calls;
   PeakCounter request_bytes;  // bounded by HostQuotas::request_bytes
-  // Of request_bytes. While it grows, somebody wants bytes: both front ends end slow bodies.
+  // Of request_bytes. While it grows, bodies wait for room: both front ends end slow ones.
   std::atomic<uint64_t> refused_claims{0};
   PeakCounter answer_bytes;    // bounded by HostQuotas::answer_bytes
   PeakCounter resident_bytes;  // of this process

@@ -279,7 +279,7 @@ class HttpTest(unittest.TestCase):
             self.assertIn(b"SLOW_SENDER", answer)
         self.assertGreater(time.monotonic() - begin, 5)
 
-    def test_slow_bodies_shut_nobody_out(self):
+    def test_slow_bodies_shut_no_client_out(self):
         """Bodies that take all bytes and hardly come: whoever waits for room gets it within its 5 s."""
         clients = [self.raw() for _ in range(60)]
         for client in clients:

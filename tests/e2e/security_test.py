@@ -81,7 +81,7 @@ class ApiKeysTest(Folder):
                       b"Content-Length: 1000000\r\nExpect: 100-continue\r\n\r\n")
             self.assertEqual(s.recv(4096)[:13], b"HTTP/1.1 401 ")
 
-    def test_bodies_without_a_key_shut_nobody_out(self):
+    def test_bodies_without_a_key_shut_no_client_out(self):
         """More bytes than all bodies may take together, on a path that needs no key: none is held, each is answered at once."""
         with contextlib.ExitStack() as stack:
             clients = [stack.enter_context(socket.create_connection(address(self.group.http_target), group.LIMIT_S)) for _ in range(80)]

@@ -285,15 +285,23 @@ TEST_F(GenerationClientTest, AShortWaitIsNotTold) {
   EXPECT_EQ(ToldWithHint(absl::Milliseconds(1)), "");
 }
 
-TEST(ConnectTest, WhatAnswersButIsNoGrpcServerIsToldFromNobody) {
+// A socket that listens, and its address.
+int Listen(std::string* target) {
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof(address);
-  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
-  ASSERT_EQ(listen(listener, 8), 0);
+  EXPECT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  EXPECT_EQ(listen(listener, 8), 0);
   getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+  *target = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+  return listener;
+}
+
+TEST(ConnectTest, WhatAnswersButIsNoGrpcServerIsToldFromNobody) {
+  std::string target;
+  const int listener = Listen(&target);
   std::thread server([&] {
     for (int fd = accept(listener, nullptr, nullptr); fd >= 0;
          fd = accept(listener, nullptr, nullptr)) {
@@ -303,7 +311,6 @@ TEST(ConnectTest, WhatAnswersButIsNoGrpcServerIsToldFromNobody) {
       close(fd);
     }
   });
-  const std::string target = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
   const absl::Status status = Connect(target, {}, absl::Seconds(5)).status();
   EXPECT_EQ(ExitCodeOf(status), ExitCode::kClientError);
   EXPECT_THAT(
@@ -315,15 +322,8 @@ TEST(ConnectTest, WhatAnswersButIsNoGrpcServerIsToldFromNobody) {
 }
 
 TEST(ConnectTest, AServerThatAcceptsAndSendsNothingMayHangOrBeStopped) {
-  const int listener = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
-  ASSERT_EQ(listen(listener, 8), 0);
-  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
-  const std::string target = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+  std::string target;
+  const int listener = Listen(&target);
   EXPECT_THAT(std::string(Connect(target, {}, absl::Milliseconds(200)).status().message()),
               AllOf(HasSubstr(target), HasSubstr("hangs or is stopped")));
   close(listener);

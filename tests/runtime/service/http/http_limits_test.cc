@@ -268,7 +268,7 @@ class ScarceBytesTest : public HttpServerTest {
 TEST_F(ScarceBytesTest, WhileOthersWaitForRoomASlowBodyEndsAndTheyGoOn) {
   const auto fast = BeginBody(500'000, 400'000), slow = BeginBody(500'000, 1);
   std::this_thread::sleep_for(std::chrono::seconds(3));
-  EXPECT_FALSE(slow->HasInput()) << "nobody wants its bytes";
+  EXPECT_FALSE(slow->HasInput()) << "no other body waits for room";
   const auto waiting = Connect();
   waiting->Post("/tokenize", R"({"prompt": "a"})" + std::string(200'000, ' '));
   const auto [status, answer] = Answered(*slow);
