@@ -14,12 +14,25 @@ constexpr double kMaxFactor = 65536;
 
 constexpr const char* kSupported = "supported are default, linear, llama3, yarn and longrope";
 
+constexpr const char* kOriginalContext = "original_max_position_embeddings";
+
 // The original context: in the nested object, or beside it (Phi-3).
+std::optional<int> StatedOriginalContext(ConfigFields& nested, ConfigFields& fields) {
+  const std::optional<int> outer = fields.Int(kOriginalContext, 1, kMaxPositionEmbeddings);
+  const std::optional<int> inner = nested.Int(kOriginalContext, 1, kMaxPositionEmbeddings);
+  if (outer.has_value() && inner.has_value() && *outer != *inner) {
+    nested.Invalid(kOriginalContext,
+                   absl::StrCat("it contradicts the field of that name beside it, ", *outer));
+  }
+  return outer.has_value() ? outer : inner;
+}
+
+// The whole one where none is stated.
 int OriginalContext(ConfigFields& nested, ConfigFields& fields) {
-  constexpr const char* kName = "original_max_position_embeddings";
-  const std::optional<int> outer = fields.Int(kName, 1, kMaxPositionEmbeddings);
-  if (outer.has_value() && nested.IsNullOrMissing(kName)) return *outer;
-  return nested.RequiredInt(kName, 1, kMaxPositionEmbeddings);
+  const std::optional<int> stated = StatedOriginalContext(nested, fields);
+  return stated.has_value()
+             ? *stated
+             : fields.RequiredInt("max_position_embeddings", 1, kMaxPositionEmbeddings);
 }
 
 double YarnMscale(double factor, double mscale) {
@@ -47,8 +60,7 @@ void ReadLongRope(ConfigFields& nested, ConfigFields& fields, RopeConfig& rope) 
   const double context = fields.Int("max_position_embeddings", 1, kMaxPositionEmbeddings)
                              .value_or(rope.original_max_position_embeddings);
   const double original = rope.original_max_position_embeddings;
-  nested.Ignore("factor");
-  const double factor = context / original;
+  const double factor = nested.Number("factor", 1, kMaxFactor).value_or(context / original);
   const double by_default =
       factor <= 1 || original <= 1 ? 1.0 : std::sqrt(1 + std::log(factor) / std::log(original));
   rope.attention_factor = nested.Number("attention_factor", 1e-6, kMaxFactor).value_or(by_default);
@@ -68,8 +80,7 @@ void ReadScaling(ConfigFields& nested, ConfigFields& fields, const std::string& 
     rope.factor = nested.RequiredNumber("factor", 1, kMaxFactor);
     rope.low_freq_factor = nested.RequiredNumber("low_freq_factor", 1e-6, kMaxFactor);
     rope.high_freq_factor = nested.RequiredNumber("high_freq_factor", 1e-6, kMaxFactor);
-    rope.original_max_position_embeddings =
-        nested.RequiredInt("original_max_position_embeddings", 1, kMaxPositionEmbeddings);
+    rope.original_max_position_embeddings = OriginalContext(nested, fields);
     if (rope.high_freq_factor < rope.low_freq_factor) {  // equal in Llama 4 Scout
       nested.Invalid("high_freq_factor", absl::StrCat("it must not be less than low_freq_factor, ",
                                                       rope.low_freq_factor));
@@ -113,9 +124,16 @@ RopeConfig ReadObject(const nlohmann::json& object, ConfigFields& fields, const 
   const bool may_be_proportional = outer.scaling == RopeScaling::kProportional;
   if (may_be_proportional) rope.partial_rotary_factor = 1;
   ReadScaling(nested, fields, newer, may_be_proportional, defaults.reads_alpha, rope);
+  // There it scales scores, too, and no checkpoint is known to have it.
+  if (defaults.scales_scores && newer != "default" && newer != "yarn") {
+    nested.RefuseUnlessOff("mscale_all_dim");
+  }
   rope.llama_4_scaling_beta = nested.Number("llama_4_scaling_beta", 0, kMaxFactor).value_or(0);
   if (rope.llama_4_scaling_beta != 0) {  // q is scaled by it whatever the type
-    rope.original_max_position_embeddings = OriginalContext(nested, fields);
+    const std::optional<int> original = StatedOriginalContext(nested, fields);
+    rope.original_max_position_embeddings =
+        original.has_value() ? *original
+                             : nested.RequiredInt(kOriginalContext, 1, kMaxPositionEmbeddings);
   }
   const std::optional<double> theta = nested.Number("rope_theta", kMinTheta, kMaxTheta);
   if (theta.has_value()) {

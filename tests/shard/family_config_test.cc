@@ -127,6 +127,46 @@ TEST(FamilyConfigTest, LongRopesListsHaveANumberForEachTurnedPair) {
               HasSubstr("they must have 48"));
 }
 
+TEST(FamilyConfigTest, TheOriginalContextIsStatedOnceOrIsTheWholeOne) {
+  constexpr const char* kName = "original_max_position_embeddings";
+  for (const std::string type : {"llama3", "yarn"}) {
+    json config = Of("LlamaForCausalLM", "llama", R"({"rope_scaling": {"factor": 4}})");
+    config["rope_scaling"]["rope_type"] = type;
+    if (type == "llama3") {
+      config["rope_scaling"]["low_freq_factor"] = 1;
+      config["rope_scaling"]["high_freq_factor"] = 4;
+    }
+    EXPECT_EQ(ParseOk(config).rope.original_max_position_embeddings, 8192);
+    config[kName] = 64;
+    EXPECT_EQ(ParseOk(config).rope.original_max_position_embeddings, 64);
+    config["rope_scaling"][kName] = 64;
+    EXPECT_EQ(ParseOk(config).rope.original_max_position_embeddings, 64);
+    config["rope_scaling"][kName] = 32;  // transformers' versions differ in which one counts
+    EXPECT_THAT(std::string(ParseStrictly(config).status().message()),
+                HasSubstr("it contradicts the field of that name beside it, 64"));
+  }
+}
+
+TEST(FamilyConfigTest, LongRopesFactorIsTheStatedOne) {
+  json config = Of("Phi3ForCausalLM", "phi3", R"({"original_max_position_embeddings": 4096,
+      "rope_scaling": {"type": "longrope", "factor": 8}})");
+  config["rope_scaling"]["short_factor"] = std::vector<double>(64, 1.0);
+  config["rope_scaling"]["long_factor"] = std::vector<double>(64, 2.0);
+  EXPECT_NEAR(ParseOk(config).rope.attention_factor,
+              std::sqrt(1 + std::log(8.0) / std::log(4096.0)), 1e-12);
+}
+
+TEST(FamilyConfigTest, GemmasEmbeddingScaleIsInTheTypeOfItsTensors) {
+  const auto scale = [](const char* more) {
+    json config = Of("Gemma2ForCausalLM", "gemma2", more);
+    config["hidden_size"] = 72;
+    return ParseOk(config).embedding_multiplier;
+  };
+  EXPECT_EQ(scale(R"({"torch_dtype": "bfloat16"})"), 8.5F);
+  EXPECT_EQ(scale("{}"), 8.5F) << "published in bf16";
+  EXPECT_FLOAT_EQ(scale(R"({"dtype": "float32"})"), std::sqrt(72.0F));
+}
+
 // transformers: above the one border frequencies are divided, below it they stay.
 TEST(FamilyConfigTest, Llama3sFrequencyFactorsMayBeEqual) {
   RopeConfig rope;

@@ -157,7 +157,9 @@ TEST(FamilyDefaultsTest, Ministral3ScalesQWhateverTheTypeOfItsRope) {
 TEST(FamilyDefaultsTest, ASilentMinistral3HasYarnAndScalesQInEitherCheckpoint) {
   json multimodal = Silent("mistral3");
   multimodal["text_config"]["model_type"] = "ministral3";
-  for (const json& json_config : {Silent("ministral3"), multimodal}) {
+  json with_null = Silent("ministral3");
+  with_null["rope_scaling"] = nullptr;
+  for (const json& json_config : {Silent("ministral3"), multimodal, with_null}) {
     const ModelConfig config = ParseOk(json_config);
     EXPECT_EQ(config.rope.scaling, RopeScaling::kYarn);
     EXPECT_EQ(config.rope.theta, 1e6);

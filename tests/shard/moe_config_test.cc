@@ -112,6 +112,16 @@ TEST(MoeConfigTest, SharedExpertsTogetherAreNoWiderThanAnMlp) {
   }
 }
 
+TEST(MoeConfigTest, DeepSeeksScaleOfScoresIsYarnsAlone) {
+  json config = json::parse(ReadFile(BH_TEST_DATA "/models/deepseek_v2_bf16/config.json"));
+  config.erase("rope_parameters");
+  config["rope_scaling"] = {{"type", "linear"}, {"factor", 4}};
+  EXPECT_EQ(ParseOk(config.dump().c_str()).rope.factor, 4);
+  config["rope_scaling"]["mscale_all_dim"] = 1;
+  EXPECT_THAT(std::string(ParseStrictly(config).status().message()),
+              HasSubstr("rope_scaling.mscale_all_dim"));
+}
+
 TEST(MoeConfigTest, Llama4ScoutIsReadFromItsTextConfig) {
   const ModelConfig config = ParseOk(R"({"architectures": ["Llama4ForConditionalGeneration"],
       "model_type": "llama4", "vision_config": {}, "text_config": {"attention_bias": false,

@@ -9,7 +9,9 @@ namespace bulkhead::families {
 
 float GemmaEmbeddingScale(const ModelConfig& config) {
   const auto scale = static_cast<float>(std::sqrt(static_cast<double>(config.hidden_size)));
-  return config.dtype == DType::kBF16 ? F32OfBf16(Bf16OfF32(scale)) : scale;
+  // Where the config is silent the tensors', which are in bf16.
+  const DType dtype = config.dtype.value_or(DType::kBF16);
+  return dtype == DType::kBF16 ? F32OfBf16(Bf16OfF32(scale)) : scale;
 }
 
 void ReadGemmaFields(ConfigFields& fields, const SizeDefaults& sizes, ModelConfig& config) {

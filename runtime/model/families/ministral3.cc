@@ -13,7 +13,7 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
             config);
   ReadActivation(fields, {Activation::kSilu}, config);
   ReadWindow(fields, {}, config);
-  if (!fields.Has("rope_scaling") && fields.IsNullOrMissing("rope_parameters")) {
+  if (fields.IsNullOrMissing("rope_scaling") && fields.IsNullOrMissing("rope_parameters")) {
     if (!fields.Has("rope_theta")) fields.SetDefault("rope_theta", 1e6);
     fields.SetDefault("rope_parameters", nlohmann::json::parse(R"({"rope_type": "yarn",
         "factor": 16, "beta_fast": 32, "beta_slow": 1, "mscale": 1, "mscale_all_dim": 1,
