@@ -16,7 +16,8 @@ namespace {
 
 constexpr int kMaxInt = std::numeric_limits<int>::max();
 constexpr int kMaxSeqs = 65536;
-constexpr int kMaxBatchedTokens = 1 << 20;
+constexpr int kMaxBatchedTokens =
+    1 << 19;  // what a launch with 16 tokens in each of 2^16 - 1 blocks holds
 
 }  // namespace
 

@@ -61,7 +61,7 @@ inline void Fill(const ProductCase& c, WeightSink& sink) {
                        scales.data() + begin * groups, zeros.data() + begin * groups};
     if (shape.format == WeightFormat::kFp8) rows.f32_scales = f32_scales.data() + begin * groups;
     sink.PutQuantizedRows(begin, rows);
-    if (begin == half && shape.groups.indexed > 0) {  // between the rows
+    if (end == shape.rows && shape.groups.indexed > 0) {  // between the rows
       std::vector<int32_t> index(shape.cols);
       for (int32_t& group : index) group = static_cast<int32_t>(random() % shape.groups.indexed);
       sink.PutGroupIndex(index);
