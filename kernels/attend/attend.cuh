@@ -76,15 +76,15 @@ AttendPrefill(AttendParameters p) {
       });
 }
 
-// Splits of sequences of several tokens.
+// Splits of sequences of several tokens, one for each block.
 template <KvFormat kFormat, int kDimTiles, int kTiles>
 BH_KERNEL(kAttendThreads)
 AttendSplitPrefill(AttendParameters p) {
   GridDependencySynchronize();
-  ForSplitsOfBlock(
-      p, [&](const Columns& columns, int kv_head, const CacheRange& range, const auto& put) {
-        AttendOver<kFormat, kDimTiles, kTiles>(p, columns, kv_head, range, put);
-      });
+  ForSplit(p, int(blockIdx.x),
+           [&](const Columns& columns, int kv_head, const CacheRange& range, const auto& put) {
+             AttendOver<kFormat, kDimTiles, kTiles>(p, columns, kv_head, range, put);
+           });
 }
 
 template <KvFormat kFormat, int kDimTiles, int kTiles>

@@ -87,28 +87,34 @@ struct PutOut {
   }
 };
 
-// Splits of the cache: of sequences of one token, or of those of several a tile of tokens each.
+// Split `i` of the cache: of a sequence of one token, or of one of several a tile of tokens.
 template <typename Over>
-BH_DEVICE void ForSplitsOfBlock(const AttendParameters& p, const Over& over) {
+BH_DEVICE void ForSplit(const AttendParameters& p, int i, const Over& over) {
   const int kv_head = int(blockIdx.y) / p.head_tiles;
   Columns columns = HeadsOfBlock(p, int(blockIdx.y));
   if (columns.heads <= 0) return;
+  const AttendItem item = LoadVector<AttendItem>(p.items + i);
+  const int seq_end = p.cache.seq_begin[item.seq + 1];
+  columns.token0 = p.cache.seq_begin[item.seq] + int(blockIdx.z) * p.tile_tokens;
+  columns.tokens = seq_end - columns.token0;
+  if (columns.tokens > p.tile_tokens) columns.tokens = p.tile_tokens;
+  if (columns.tokens <= 0) return;  // the sequence has fewer tokens
+  CacheRange range{item.split * item.split_tokens, (item.split + 1) * item.split_tokens};
+  const int first = FirstSeen(p, p.cache.position[columns.token0]);
+  const int end = p.cache.position[columns.token0 + columns.tokens - 1] + 1;
+  if (first > range.first) range.first = first;
+  if (end < range.end) range.end = end;
+  if (range.first >= range.end) return;  // behind the tokens, or the window has left it behind
+  over(columns, kv_head, range, PutParts{p, columns, i});
+}
+
+// The splits that blocks share, where their number is on the device; else one for each block.
+template <typename Over>
+BH_DEVICE void ForSplitsOfBlock(const AttendParameters& p, const Over& over) {
   // Registers are few: what can be read again does not stay in one.
   const auto num_items = [&] { return p.num_items != nullptr ? *p.num_items : int(gridDim.x); };
   for (int i = int(blockIdx.x); i < num_items(); i += int(gridDim.x)) {
-    const AttendItem item = LoadVector<AttendItem>(p.items + i);
-    const int seq_end = p.cache.seq_begin[item.seq + 1];
-    columns.token0 = p.cache.seq_begin[item.seq] + int(blockIdx.z) * p.tile_tokens;
-    columns.tokens = seq_end - columns.token0;
-    if (columns.tokens > p.tile_tokens) columns.tokens = p.tile_tokens;
-    if (columns.tokens <= 0) continue;  // the sequence has fewer tokens
-    CacheRange range{item.split * item.split_tokens, (item.split + 1) * item.split_tokens};
-    const int first = FirstSeen(p, p.cache.position[columns.token0]);
-    const int end = p.cache.position[columns.token0 + columns.tokens - 1] + 1;
-    if (first > range.first) range.first = first;
-    if (end < range.end) range.end = end;
-    if (range.first >= range.end) continue;  // behind the tokens, or the window has left it behind
-    over(columns, kv_head, range, PutParts{p, columns, i});
+    ForSplit(p, i, over);
     __syncthreads();  // shared memory is free again
   }
 }
@@ -132,7 +138,7 @@ BH_DEVICE void ForTokensOfBlock(const AttendParameters& p, const Over& over) {
     columns.tokens = (seq_end < end ? seq_end : end) - token;
     if (seq_end - seq_begin == 1) continue;
     const int tokens = p.cache.position[seq_end - 1] + 1;
-    if (SplitTokens(seq_end - seq_begin, tokens, p.max_part_rows) < tokens) continue;
+    if (SplitTokens(seq_end - seq_begin, tokens, p.splits, p.max_part_rows) < tokens) continue;
     const CacheRange range{FirstSeen(p, p.cache.position[token]),
                            p.cache.position[token + columns.tokens - 1] + 1};
     over(columns, kv_head, range, PutOut{p, columns});

@@ -47,22 +47,37 @@ BH_DEVICE void LoadParts(const AttendParameters& p, const SplitsOfHead& splits, 
   }
 }
 
-// A warp takes one head of one token. Lane i weighs split i, kMaxSplits being a warp's lanes.
+// A warp takes one head of one token. Lane i weighs every 32nd split from split i on.
 BH_DEVICE void AddSplits(const AttendParameters& p, const SplitsOfHead& splits) {
-  static_assert(kMaxSplits <= kWarp);
+  constexpr int kOfLane = kMaxSplits / kWarp;
+  float* const scales = reinterpret_cast<float*>(SharedMemory()) + WarpIndex() * kMaxSplits;
   Parts parts;
   LoadParts(p, splits, 0, 0, parts);
-  const bool has_one = LaneIndex() < splits.count;
-  const int64_t mine = 2 * (splits.row0 + LaneIndex() * splits.step);
-  const float greatest_of_mine = has_one ? p.part_sums[mine] : kMaskedScore;
-  const float sum_of_mine = has_one ? p.part_sums[mine + 1] : 0.0F;
-  float greatest = greatest_of_mine;
+  float greatest_of[kOfLane];
+  float sum_of[kOfLane];
+  float greatest = kMaskedScore;
+  BH_UNROLL
+  for (int i = 0; i < kOfLane; ++i) {
+    const int split = i * kWarp + LaneIndex();
+    const int64_t at = 2 * (splits.row0 + split * splits.step);
+    const bool is_one = split < splits.count;
+    greatest_of[i] = is_one ? p.part_sums[at] : kMaskedScore;
+    sum_of[i] = is_one ? p.part_sums[at + 1] : 0.0F;
+    greatest = fmaxf(greatest, greatest_of[i]);
+  }
   BH_UNROLL
   for (int mask = kWarp / 2; mask > 0; mask /= 2) {
     greatest = fmaxf(greatest, __shfl_xor_sync(kFullMask, greatest, mask));
   }
-  const float scale = has_one ? Exp2(greatest_of_mine - greatest) : 0.0F;
-  float sum = scale * sum_of_mine;
+  float sum = 0.0F;
+  BH_UNROLL
+  for (int i = 0; i < kOfLane; ++i) {
+    const int split = i * kWarp + LaneIndex();
+    const float scale = split < splits.count ? Exp2(greatest_of[i] - greatest) : 0.0F;
+    scales[split] = scale;
+    sum = fmaf(scale, sum_of[i], sum);
+  }
+  __syncwarp();
   BH_UNROLL
   for (int mask = kWarp / 2; mask > 0; mask /= 2) sum += __shfl_xor_sync(kFullMask, sum, mask);
   const float shrink = AddSink(p, splits.head, greatest, sum);
@@ -72,7 +87,7 @@ BH_DEVICE void AddSplits(const AttendParameters& p, const SplitsOfHead& splits) 
       if (dim0 > 0 || split0 > 0) LoadParts(p, splits, split0, dim0, parts);
       BH_UNROLL
       for (int i = 0; i < kAtOnce; ++i) {
-        const float weight = __shfl_sync(kFullMask, scale, (split0 + i) % kWarp);
+        const float weight = scales[split0 + i];
         BH_UNROLL
         for (int k = 0; k < kDimsOfLane; ++k) out[k] = fmaf(weight, parts[i][k], out[k]);
       }
@@ -96,7 +111,7 @@ BH_KERNEL(kHeadWarps* kWarp) Combine(AttendParameters p) {
   const bool decodes = head < p.num_heads && p.cache.seq_begin[seq + 1] - token == 1;
   SplitsOfHead splits;
   if (decodes) {
-    const int split_tokens = SplitTokens(1, p.cache.position[token] + 1, p.max_part_rows);
+    const int split_tokens = SplitTokens(1, p.cache.position[token] + 1, p.splits, p.max_part_rows);
     splits = SplitsOfHead(p, head, {token, seq * p.splits, 1, split_tokens});
   }
   GridDependencySynchronize();

@@ -201,7 +201,8 @@ void CudaAttention::AttendDecode(const StepIndex& index, const KvHeads& kv_heads
           p);
   Enqueue(driver_, cuda::CombineKernel(),
           {.grid = {index.num_seqs, NumBlocks(kv_heads.heads.num_heads, cuda::kHeadWarps), 1},
-           .block = {cuda::kHeadWarps * 32, 1, 1}},
+           .block = {cuda::kHeadWarps * 32, 1, 1},
+           .shared_bytes = cuda::kCombineSharedBytes},
           p);
 }
 
@@ -233,7 +234,8 @@ void CudaAttention::AttendPrefill(const StepIndex& index, const KvHeads& kv_head
            NumBlocks(round.max_tokens, p.tile_tokens));
     Enqueue(driver_, cuda::CombineTokensKernel(),
             {.grid = {round.num_combined, NumBlocks(kv_heads.heads.num_heads, cuda::kHeadWarps), 1},
-             .block = {cuda::kHeadWarps * 32, 1, 1}},
+             .block = {cuda::kHeadWarps * 32, 1, 1},
+             .shared_bytes = cuda::kCombineSharedBytes},
             p);
   }
   if (!list_.has_whole()) return;

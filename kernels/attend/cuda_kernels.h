@@ -26,26 +26,35 @@ inline constexpr int kMinSplitTokens = 256;
 // Splits of contexts of one token that are no longer than kMinSplitTokens: few sequences have few
 // blocks, each of which would go through one tile after the other.
 inline constexpr int kShortSplitTokens = 64;
-inline constexpr int kMaxSplits = 32;  // of a context, so that the size of their sums is fixed
+// Splits of a context: up to kFewSplits have as few tokens as splits may have, more of them at
+// least kLongSplitTokens, since each costs a block time of its own. How many there are at most
+// depends on the size of their sums (CudaAttentionSplits): a rank with few heads has few blocks
+// otherwise.
+inline constexpr int kFewSplits = 32;
+inline constexpr int kMaxSplits = 128;
+inline constexpr int kLongSplitTokens = 512;
 // What the splits of one sequence of several tokens leave at most: enough blocks for a large GPU.
 inline constexpr int64_t kMaxPartFloats = int64_t{4} << 20;
 // Tokens of a split of a sequence's context of `tokens`, of which the step brings the last
 // `new_tokens`: from these alone, so that a row's bits do not depend on the others. The sums of
 // several tokens are at most max_part_rows rows, one for each token and split, and a split is at
 // least as long as what the step brings. As many as `tokens` or more: one split.
-constexpr int SplitTokens(int new_tokens, int tokens, int max_part_rows) {
+constexpr int SplitTokens(int new_tokens, int tokens, int max_splits, int max_part_rows) {
   int split_tokens = kMinSplitTokens;
   if (new_tokens == 1) {
     if (tokens <= kMinSplitTokens) return kShortSplitTokens;
-    while (tokens > split_tokens * kMaxSplits) split_tokens *= 2;
+    if (tokens > kFewSplits * kMinSplitTokens) split_tokens = kLongSplitTokens;
+    while (tokens > split_tokens * max_splits) split_tokens *= 2;
     return split_tokens;
   }
   const int room = max_part_rows / new_tokens;
-  const int max_splits = room < kMaxSplits ? room : kMaxSplits;
+  if (room < max_splits) max_splits = room;
   if (max_splits < 2) return tokens;
+  const auto of_splits = [=](int splits) { return (tokens + splits - 1) / splits; };
+  if (split_tokens < of_splits(kFewSplits)) split_tokens = of_splits(kFewSplits);
+  if (split_tokens > kLongSplitTokens) split_tokens = kLongSplitTokens;
+  if (split_tokens < of_splits(max_splits)) split_tokens = of_splits(max_splits);
   if (split_tokens < new_tokens) split_tokens = new_tokens;
-  const int at_least = (tokens + max_splits - 1) / max_splits;
-  if (split_tokens < at_least) split_tokens = at_least;
   return (split_tokens + kAttendTokens - 1) / kAttendTokens * kAttendTokens;
 }
 // What a split of a sequence of one token costs a block, which begins and ends it, too.
@@ -120,9 +129,9 @@ AttendLaunch AttendInt4Kernel(int head_dim, int column_tiles, AttendWork work);
 AttendLaunch AttendFp8Kernel(int head_dim, int column_tiles, AttendWork work);
 
 // The same of kSplitPrefill and kPrefill by the products of warpgroups (warpgroups.cuh), with
-// kWarpgroupColumns columns: bf16 and f16, heads of 64 and (kPrefill) 128, without a soft cap, rows
-// of queries aligned to 16 bytes and of out to 8; nothing for any other, or where the build has
-// none. For devices of compute capability 9.0.
+// kWarpgroupColumns columns: bf16 and f16, heads of 64 and 128, without a soft cap, rows of queries
+// aligned to 16 bytes and of out to 8; nothing for any other, or where the build has none. For
+// devices of compute capability 9.0.
 inline constexpr int kWarpgroupColumns = 128;
 std::optional<AttendLaunch> AttendByWarpgroupsKernel(KvFormat format, int head_dim,
                                                      AttendWork work);
@@ -137,5 +146,6 @@ AttendLaunch AttendLatentKernel(KvFormat format, int column_tiles, AttendWork wo
 
 CudaKernelOf<AttendParameters> CombineKernel();        // grid {S, h / kHeadWarps}
 CudaKernelOf<AttendParameters> CombineTokensKernel();  // grid {combined, h / kHeadWarps}
+inline constexpr int64_t kCombineSharedBytes = int64_t{kHeadWarps} * kMaxSplits * 4;
 
 }  // namespace bulkhead::cuda

@@ -23,7 +23,7 @@ int64_t AttendList::Fill(const StepIndex& host_index, const CudaAttentionSplits&
       if (new_tokens == 0 || (new_tokens == 1) != of_one_token) continue;
       const int tokens = host_index.position[begin + new_tokens - 1] + 1;
       body(seq, begin, new_tokens, tokens,
-           cuda::SplitTokens(new_tokens, tokens, splits.max_part_rows));
+           cuda::SplitTokens(new_tokens, tokens, splits.per_context, splits.max_part_rows));
     }
   };
   for_sequences(true, [&](int seq, int begin, int, int tokens, int split_tokens) {

@@ -18,13 +18,13 @@ WarpgroupPrefill(AttendParameters p) {
                                               [&](const auto& over) { ForTokensOfBlock(p, over); });
 }
 
-// Splits of sequences of several tokens; of 128 dims registers would not be enough.
+// Splits of sequences of several tokens, one for each block.
 template <KvFormat kFormat, int kDims>
 BH_KERNEL(ShapeOf<kDims>::kThreads)
 WarpgroupSplitPrefill(AttendParameters p) {
   GridDependencySynchronize();
-  AttendByWarpgroups<kFormat, ShapeOf<kDims>>(p,
-                                              [&](const auto& over) { ForSplitsOfBlock(p, over); });
+  AttendByWarpgroups<kFormat, ShapeOf<kDims>>(
+      p, [&](const auto& over) { ForSplit(p, int(blockIdx.x), over); });
 }
 
 template <KvFormat kFormat, int kDims>
@@ -32,12 +32,9 @@ AttendLaunch LaunchOf(const char* name, AttendWork work) {
   using Shape = ShapeOf<kDims>;
   static_assert(Shape::kColumns == kWarpgroupColumns);
   CudaKernelOf<AttendParameters> kernel =
-      KernelOf<Shape::kThreads>(name, WarpgroupPrefill<kFormat, kDims>);
-  if constexpr (kDims == 64) {
-    if (work == AttendWork::kSplitPrefill) {
-      kernel = KernelOf<Shape::kThreads>(name, WarpgroupSplitPrefill<kFormat, kDims>);
-    }
-  }
+      work == AttendWork::kSplitPrefill
+          ? KernelOf<Shape::kThreads>(name, WarpgroupSplitPrefill<kFormat, kDims>)
+          : KernelOf<Shape::kThreads>(name, WarpgroupPrefill<kFormat, kDims>);
   kernel.kernel.only_capability = 90;
   return {kernel, Shape::kBytes, 1, Shape::kThreads};
 }
@@ -51,8 +48,7 @@ AttendLaunch LaunchOfFormat(const char* name, int head_dim, AttendWork work) {
 
 std::optional<AttendLaunch> AttendByWarpgroupsKernel(KvFormat format, int head_dim,
                                                      AttendWork work) {
-  const bool whole = work == AttendWork::kPrefill;
-  if (head_dim != 64 && (head_dim != 128 || !whole)) return std::nullopt;
+  if (head_dim != 64 && head_dim != 128) return std::nullopt;
   if (format == KvFormat::kBF16) {
     return LaunchOfFormat<KvFormat::kBF16>("attend warpgroups bf16", head_dim, work);
   }
@@ -65,11 +61,10 @@ std::optional<AttendLaunch> AttendByWarpgroupsKernel(KvFormat format, int head_d
 const KernelRegistration kRegistered([] {
   std::vector<CudaKernel> kernels;
   for (const KvFormat format : {KvFormat::kBF16, KvFormat::kF16}) {
-    kernels.push_back(
-        AttendByWarpgroupsKernel(format, 64, AttendWork::kSplitPrefill)->kernel.kernel);
     for (const int head_dim : {64, 128}) {
-      kernels.push_back(
-          AttendByWarpgroupsKernel(format, head_dim, AttendWork::kPrefill)->kernel.kernel);
+      for (const AttendWork work : {AttendWork::kSplitPrefill, AttendWork::kPrefill}) {
+        kernels.push_back(AttendByWarpgroupsKernel(format, head_dim, work)->kernel.kernel);
+      }
     }
   }
   return kernels;

@@ -104,10 +104,15 @@ CudaExpertScratch::CudaExpertScratch(const StepLimits& limits, BumpAllocator& al
 }
 
 CudaAttentionSplits::CudaAttentionSplits(const StepLimits& limits, int64_t row_floats) {
+  const int64_t tokens = limits.max_model_len;
   const int64_t of_short =
-      CeilDiv(std::clamp(limits.max_model_len, 1, cuda::kMinSplitTokens), cuda::kShortSplitTokens);
-  const int64_t of_long = CeilDiv(limits.max_model_len, cuda::kMinSplitTokens);
-  per_context = static_cast<int>(std::min<int64_t>(std::max(of_short, of_long), cuda::kMaxSplits));
+      CeilDiv(std::clamp<int64_t>(tokens, 1, cuda::kMinSplitTokens), cuda::kShortSplitTokens);
+  const int64_t of_long =
+      std::max(std::min<int64_t>(CeilDiv(tokens, cuda::kMinSplitTokens), cuda::kFewSplits),
+               CeilDiv(tokens, cuda::kLongSplitTokens));
+  const int64_t max_splits = std::clamp<int64_t>(
+      kPartFloatsOfContext / std::max<int64_t>(row_floats, 1), cuda::kFewSplits, cuda::kMaxSplits);
+  per_context = static_cast<int>(std::min(std::max(of_short, of_long), max_splits));
   part_rows = int64_t{limits.max_num_seqs} * per_context;
   if (of_long <= 1 || row_floats == 0) return;
   max_part_rows = static_cast<int>(std::min(cuda::kMaxPartFloats / row_floats,

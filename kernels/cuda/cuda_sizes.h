@@ -82,6 +82,9 @@ struct CudaExpertScratch {
 
 // Into how many splits a step's contexts are cut (cuda::SplitTokens).
 struct CudaAttentionSplits {
+  // Of the sums of one context, beyond kFewSplits: those of 32 heads of 128 in 32 splits.
+  static constexpr int64_t kPartFloatsOfContext = int64_t{32} * 128 * 32;
+
   int per_context = 1;    // at most
   int max_part_rows = 0;  // of the sums of one sequence of several tokens
   int64_t part_rows = 0;  // that there is room for

@@ -144,6 +144,23 @@ TEST(CudaAttentionRows, OfACrowdAreThoseOfEachAlone) {
   }
 }
 
+// Splits beyond a warp's lanes, of one token and of several, some behind a window's begin.
+TEST(CudaAttentionRows, BehindALongContextAreThoseOfTheReference) {
+  constexpr int kTokens = 20'000;
+  for (const int window : {0, 18'000}) {
+    const AttentionCase c{AttentionCase::Groups(1, 2), 1, 8, KvFormat::kBF16, 256, window};
+    const auto run = [&](Backend& backend) {
+      PagedSequences sequences(backend, c, {kTokens, kTokens}, kSeed);
+      sequences.Append({{0, 0, kTokens - 1}});
+      sequences.Append({{1, 0, kTokens - 3}});
+      return sequences.AppendAndAttend({{0, kTokens - 1, kTokens}, {1, kTokens - 3, kTokens}});
+    };
+    const std::unique_ptr<Device> host = NewHostDevice(0);
+    const std::vector<float> want = run(*NewReferenceBackend(*host));
+    EXPECT_LT(RelativeError(OnAllSchedules(run, true), want), kBf16Tolerance);
+  }
+}
+
 // CUDA with memory for the sums of fewer splits than a step may have.
 class WithFewPartRows final : public CudaBackend {
  public:

@@ -23,7 +23,8 @@ constexpr int64_t kRowFloats = 4096;
 // The list of a step whose sequences have {tokens before it, tokens in it}.
 class ListOf {
  public:
-  explicit ListOf(const std::vector<std::pair<int, int>>& sequences, int max_num_seqs = 32) {
+  explicit ListOf(const std::vector<std::pair<int, int>>& sequences, int max_num_seqs = 32,
+                  int64_t row_floats = kRowFloats) {
     std::vector<int32_t> seq_begin = {0};
     std::vector<int32_t> position;
     for (const auto& [before, tokens] : sequences) {
@@ -36,7 +37,7 @@ class ListOf {
     index.seq_begin = seq_begin.data();
     index.position = position.data();
     const StepLimits limits{kMaxTokens, max_num_seqs, 1 << 20};
-    splits = CudaAttentionSplits(limits, kRowFloats);
+    splits = CudaAttentionSplits(limits, row_floats);
     memory_.assign(AttendList::Bytes(limits, splits) / 4 + 1, -7);
     const int64_t bytes = list.Fill(index, splits, memory_.data());
     EXPECT_LE(bytes, AttendList::Bytes(limits, splits));
@@ -77,8 +78,8 @@ TEST(AttendListTest, HasEverySplitOnceTheLongestFirst) {
 }
 
 TEST(AttendListTest, CutsAContextByItsOwnLengthAlone) {
-  const int longest = cuda::kMinSplitTokens * cuda::kMaxSplits;
-  EXPECT_EQ(ItemsFor({{longest - 1, 1}}).size(), cuda::kMaxSplits);
+  const int longest = cuda::kMinSplitTokens * cuda::kFewSplits;
+  EXPECT_EQ(ItemsFor({{longest - 1, 1}}).size(), cuda::kFewSplits);
   EXPECT_EQ(ItemsFor({{63, 1}}).size(), 1U);
   EXPECT_EQ(ItemsFor({{255, 1}}).size(), 4U) << "of 64 tokens";
   EXPECT_EQ(ItemsFor({{256, 1}}).size(), 2U) << "of 256 and 1";
@@ -90,18 +91,46 @@ TEST(AttendListTest, CutsAContextByItsOwnLengthAlone) {
   EXPECT_EQ(items[18], std::make_pair(1, 16));
 }
 
+TEST(AttendListTest, ARankWithFewHeadsCutsALongContextIntoMore) {
+  const auto splits_of = [](int64_t row_floats, std::pair<int, int> sequence) {
+    const ListOf list({sequence}, 2, row_floats);
+    return sequence.second == 1 ? list.num_decode_items() : list.list.rounds()[0].num_items;
+  };
+  const int tokens = 1 << 17;
+  EXPECT_EQ(splits_of(4096, {tokens - 1, 1}), 32);
+  EXPECT_EQ(splits_of(2048, {tokens - 1, 1}), 64) << "of 2,048 tokens";
+  EXPECT_EQ(splits_of(1024, {tokens - 1, 1}), 128) << "of 1,024 tokens";
+  EXPECT_EQ(splits_of(128, {tokens - 1, 1}), 128);
+  EXPECT_EQ(splits_of(1024, {20'000 - 1, 1}), 40) << "of 512 tokens";
+  EXPECT_EQ(splits_of(1024, {8192 - 1, 1}), 32) << "as short as any";
+  EXPECT_EQ(splits_of(4096, {tokens - 20, 20}), 32);
+  EXPECT_EQ(splits_of(1024, {tokens - 20, 20}), 128);
+  EXPECT_EQ(splits_of(1024, {20'000 - 20, 20}), 40);
+  EXPECT_EQ(splits_of(1024, {tokens - 128, 128}), 32) << "as many sums as there is room for";
+}
+
 TEST(AttendListTest, NoContextHasMoreSplitsThanThereIsRoomFor) {
-  const int max_part_rows = ListOf({}).splits.max_part_rows;
-  EXPECT_EQ(max_part_rows, 1024);
-  for (int tokens = 1; tokens < 2'000'000; tokens += 1 + tokens / 100) {
-    for (const int new_tokens : {1, 2, 20, 32, 33, 100, 511, 512, 513, 2000}) {
-      if (new_tokens > tokens) continue;
-      const int split_tokens = cuda::SplitTokens(new_tokens, tokens, max_part_rows);
-      const int splits = (tokens + split_tokens - 1) / split_tokens;
-      EXPECT_LE(splits, cuda::kMaxSplits) << tokens;
-      if (new_tokens == 1 || splits == 1) continue;
-      EXPECT_LE(splits * new_tokens, max_part_rows) << tokens;
-      EXPECT_GE(split_tokens, new_tokens) << tokens;
+  EXPECT_EQ(ListOf({}).splits.max_part_rows, 1024);
+  for (const int64_t row_floats : {64, 1024, 1500, 4096}) {
+    const CudaAttentionSplits splits = ListOf({}, 2, row_floats).splits;
+    for (int tokens = 1; tokens < 1 << 20; tokens += 1 + tokens / 100) {
+      // Where a shorter max_model_len makes the same splits of it.
+      const CudaAttentionSplits of_short({kMaxTokens, 2, tokens}, row_floats);
+      for (const int new_tokens : {1, 2, 20, 32, 33, 100, 511, 512, 513, 2000}) {
+        if (new_tokens > tokens) continue;
+        const int split_tokens =
+            cuda::SplitTokens(new_tokens, tokens, splits.per_context, splits.max_part_rows);
+        const int count = (tokens + split_tokens - 1) / split_tokens;
+        EXPECT_LE(count, of_short.per_context) << tokens;
+        EXPECT_LE(of_short.per_context, cuda::kMaxSplits);
+        if (new_tokens == 1) {
+          EXPECT_EQ(split_tokens,
+                    cuda::SplitTokens(1, tokens, of_short.per_context, of_short.max_part_rows));
+        }
+        if (new_tokens == 1 || count == 1) continue;
+        EXPECT_LE(count * new_tokens, splits.max_part_rows) << tokens;
+        EXPECT_GE(split_tokens, new_tokens) << tokens;
+      }
     }
   }
 }
