@@ -49,9 +49,9 @@ ExpertLinear(ExpertProductParameters p) {
   GridDependencySynchronize();
   const ExpertTile tile = TileOfBlock(p);
   if (tile.expert < 0 || tile.begin >= tile.end) return;
-  const int row_tile = p.first_output / kTileRows + int(blockIdx.x) * kLinearRowTiles<kFormat>;
+  const int row_tile = p.first_output / kTileRows + int(blockIdx.x) * LinearRowTiles(kFormat);
   Sums<kFormat, kTiles> sums;
-  MultiplyParts<kFormat, kTiles>(
+  MultiplyParts(
       WeightOf<kFormat>(p, tile.expert), p.parts, row_tile, PairRows{p, tile}, [] {}, sums);
   AddWarps(sums, p.parts, [&](int column, int row_of_tiles, float sum) {
     const int64_t pair = tile.begin + column;

@@ -228,14 +228,17 @@ void CudaProducts::MultiplyByKernel(int tokens, WeightFormat format, const uint1
   if (tokens > kMaxFewTokens) return MultiplyByGemm(p, format);
   int token_tiles = 1;
   while (token_tiles < kMaxTokenTiles && token_tiles * 8 < tokens) token_tiles *= 2;
-  const cuda::LinearBlocks blocks = cuda::LinearBlocksOf(
-      format, weight.rows, weight.depth, token_tiles, driver_.properties().max_shared_bytes);
+  const CudaProperties& gpu = driver_.properties();
+  const int token_blocks = NumBlocks(tokens, token_tiles * 8);
+  const cuda::LinearBlocks blocks = cuda::WiderLinearBlocksOf(
+      cuda::LinearBlocksOf(format, weight.rows, weight.depth, token_tiles, gpu.max_shared_bytes),
+      format, weight.rows, token_tiles, token_blocks, gpu.max_shared_bytes, gpu.num_sms);
   p.parts = blocks.parts;
-  const LaunchShape shape{.grid = {NumBlocks(weight.rows, cuda::LinearRows(format)),
-                                   NumBlocks(tokens, token_tiles * 8), 1},
-                          .block = {blocks.threads, 1, 1},
-                          .shared_bytes = blocks.shared_bytes};
-  Enqueue(driver_, cuda::LinearKernel(format, token_tiles), shape, p);
+  const LaunchShape shape{
+      .grid = {NumBlocks(weight.rows, cuda::LinearRows(format, blocks.width)), token_blocks, 1},
+      .block = {blocks.threads, 1, 1},
+      .shared_bytes = blocks.shared_bytes};
+  Enqueue(driver_, cuda::LinearKernel(format, token_tiles, blocks.width), shape, p);
 }
 
 void CudaProducts::MultiplyByGemm(const cuda::LinearParameters& product, WeightFormat format) {

@@ -31,26 +31,36 @@ struct LinearParameters {
   Rows out;
   int parts = 0;  // of the depth (linear_blocks.h); of LinearKernel
 };
-// For few tokens: grid {rows filled up / LinearRows, T / (8 token_tiles)}; token_tiles 1, 2 or 4.
-CudaKernelOf<LinearParameters> LinearKernel(WeightFormat format, int token_tiles);
+// Tiles of rows that a warp multiplies together, so that inputs are read and added up for all. With
+// many of them a block reads less for each row; registers are enough where a warp has one part.
+enum class LinearWidth { kNarrow, kWide };
+constexpr int LinearRowTiles(WeightFormat format, LinearWidth width = LinearWidth::kNarrow) {
+  if (!IsQuantized(format)) return 1;
+  return width == LinearWidth::kWide ? 4 : 2;
+}
+constexpr int LinearRows(WeightFormat format, LinearWidth width = LinearWidth::kNarrow) {
+  return LinearRowTiles(format, width) * kTileRows;
+}
+// For few tokens: grid {rows filled up / LinearRows, T / (8 token_tiles)}; token_tiles 1, 2 or 4,
+// of kWide, which weights in codes have, 2 or 4.
+CudaKernelOf<LinearParameters> LinearKernel(WeightFormat format, int token_tiles,
+                                            LinearWidth width);
 
-// Tiles of rows that a warp multiplies together, so that inputs are read and added up for all.
-template <WeightFormat kFormat>
-inline constexpr int kLinearRowTiles = IsQuantized(kFormat) ? 2 : 1;
-constexpr int LinearRows(WeightFormat format) { return (IsQuantized(format) ? 2 : 1) * kTileRows; }
 // Steps of 64 inputs that a warp has room for: all but one are being copied.
 inline constexpr int kLinearPlaces = 3;
-constexpr int LinearStepBytes(WeightFormat format, int token_tiles) {
-  const int scales = format == WeightFormat::kFp4 ? 128 : 0;  // filled up to all banks
-  return LinearRows(format) / kTileRows * WeightBits(format) / 4 * 512 + token_tiles * 1024 +
-         scales;
+constexpr int LinearStepBytes(WeightFormat format, int token_tiles,
+                              LinearWidth width = LinearWidth::kNarrow) {
+  const int row_tiles = LinearRowTiles(format, width);
+  const int scales = format == WeightFormat::kFp4 ? 64 * row_tiles : 0;  // filled up to all banks
+  return row_tiles * WeightBits(format) / 4 * 512 + token_tiles * 1024 + scales;
 }
 // Four tiles of sums leave registers for no more.
-template <int kTokenTiles>
-inline constexpr int kLinearMaxThreads = kTokenTiles == 4 ? 256 : 512;
+template <int kTokenTiles, LinearWidth kWidth = LinearWidth::kNarrow>
+inline constexpr int kLinearMaxThreads =
+    kTokenTiles == 4 || kWidth == LinearWidth::kWide ? 256 : 512;
 // Parts of the depth that a warp may have.
-template <int kTokenTiles>
-inline constexpr int kLinearMaxWarpParts = kTokenTiles == 1 ? 1 : 2;
+template <int kTokenTiles, LinearWidth kWidth = LinearWidth::kNarrow>
+inline constexpr int kLinearMaxWarpParts = kTokenTiles == 1 || kWidth == LinearWidth::kWide ? 1 : 2;
 
 // For many tokens: grid {rows / kGemmTile, T / kGemmTile}. Of codes the sum over the depth is that
 // of its parts (gemm_parts.h), added up in order: by each block, or, with the parts as the grid's

@@ -17,14 +17,14 @@ struct TokenRows {
   }
 };
 
-template <WeightFormat kFormat, int kTiles>
-BH_KERNEL(kLinearMaxThreads<kTiles>)
+template <WeightFormat kFormat, int kTiles, LinearWidth kWidth>
+BH_KERNEL((kLinearMaxThreads<kTiles, kWidth>))
 Linear(LinearParameters p) {
   const int token0 = int(blockIdx.y) * kTiles * 8;
-  const int row_tile = int(blockIdx.x) * kLinearRowTiles<kFormat>;
-  Sums<kFormat, kTiles> sums;
+  const int row_tile = int(blockIdx.x) * LinearRowTiles(kFormat, kWidth);
+  Sums<kFormat, kTiles, kWidth> sums;
   // No kernel writes weights: they may be read before the wait.
-  MultiplyParts<kFormat, kTiles>(
+  MultiplyParts(
       p.weight, p.parts, row_tile, TokenRows{p, token0}, [] { GridDependencySynchronize(); }, sums);
   AddWarps(sums, p.parts, [&](int column, int row_of_tiles, float sum) {
     const int token = token0 + column;
@@ -33,29 +33,41 @@ Linear(LinearParameters p) {
   });
 }
 
+template <WeightFormat kFormat, int kTiles, LinearWidth kWidth = LinearWidth::kNarrow>
+CudaKernelOf<LinearParameters> KernelOfTiles(const char* name) {
+  return KernelOf<kLinearMaxThreads<kTiles, kWidth>>(name, Linear<kFormat, kTiles, kWidth>);
+}
+
 template <WeightFormat kFormat>
-CudaKernelOf<LinearParameters> KernelOfFormat(const char* name, int token_tiles) {
-  if (token_tiles == 1) return KernelOf<kLinearMaxThreads<1>>(name, Linear<kFormat, 1>);
-  if (token_tiles == 2) return KernelOf<kLinearMaxThreads<2>>(name, Linear<kFormat, 2>);
-  return KernelOf<kLinearMaxThreads<4>>(name, Linear<kFormat, 4>);
+CudaKernelOf<LinearParameters> KernelOfFormat(const char* name, int token_tiles,
+                                              LinearWidth width) {
+  if constexpr (IsQuantized(kFormat)) {
+    if (width == LinearWidth::kWide) {
+      return token_tiles == 2 ? KernelOfTiles<kFormat, 2, LinearWidth::kWide>(name)
+                              : KernelOfTiles<kFormat, 4, LinearWidth::kWide>(name);
+    }
+  }
+  if (token_tiles == 1) return KernelOfTiles<kFormat, 1>(name);
+  return token_tiles == 2 ? KernelOfTiles<kFormat, 2>(name) : KernelOfTiles<kFormat, 4>(name);
 }
 
 }  // namespace
 
-CudaKernelOf<LinearParameters> LinearKernel(WeightFormat format, int token_tiles) {
+CudaKernelOf<LinearParameters> LinearKernel(WeightFormat format, int token_tiles,
+                                            LinearWidth width) {
   switch (format) {
     case WeightFormat::kF16:
-      return KernelOfFormat<WeightFormat::kF16>("linear f16", token_tiles);
+      return KernelOfFormat<WeightFormat::kF16>("linear f16", token_tiles, width);
     case WeightFormat::kInt8:
-      return KernelOfFormat<WeightFormat::kInt8>("linear int8", token_tiles);
+      return KernelOfFormat<WeightFormat::kInt8>("linear int8", token_tiles, width);
     case WeightFormat::kInt4:
-      return KernelOfFormat<WeightFormat::kInt4>("linear int4", token_tiles);
+      return KernelOfFormat<WeightFormat::kInt4>("linear int4", token_tiles, width);
     case WeightFormat::kFp8:
-      return KernelOfFormat<WeightFormat::kFp8>("linear fp8", token_tiles);
+      return KernelOfFormat<WeightFormat::kFp8>("linear fp8", token_tiles, width);
     case WeightFormat::kFp4:
-      return KernelOfFormat<WeightFormat::kFp4>("linear fp4", token_tiles);
+      return KernelOfFormat<WeightFormat::kFp4>("linear fp4", token_tiles, width);
     default:
-      return KernelOfFormat<WeightFormat::kBF16>("linear bf16", token_tiles);
+      return KernelOfFormat<WeightFormat::kBF16>("linear bf16", token_tiles, width);
   }
 }
 
@@ -63,7 +75,11 @@ const KernelRegistration kRegistered([] {
   std::vector<CudaKernel> kernels;
   for (const WeightFormat format : {WeightFormat::kBF16, WeightFormat::kF16, WeightFormat::kInt8,
                                     WeightFormat::kInt4, WeightFormat::kFp8, WeightFormat::kFp4}) {
-    for (const int tiles : {1, 2, 4}) kernels.push_back(LinearKernel(format, tiles).kernel);
+    for (const int tiles : {1, 2, 4}) {
+      kernels.push_back(LinearKernel(format, tiles, LinearWidth::kNarrow).kernel);
+      if (tiles == 1 || !IsQuantized(format)) continue;
+      kernels.push_back(LinearKernel(format, tiles, LinearWidth::kWide).kernel);
+    }
   }
   return kernels;
 }());

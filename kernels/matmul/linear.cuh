@@ -14,10 +14,10 @@
 namespace bulkhead::cuda {
 
 // Sums of one warp: of what is done of its part, and of the cell in progress.
-template <WeightFormat kFormat, int kTiles>
+template <WeightFormat kFormat, int kTiles, LinearWidth kWidth = LinearWidth::kNarrow>
 struct Sums {
-  static constexpr int kRows = kLinearRowTiles<kFormat>;
-  static constexpr bool kTwoParts = kLinearMaxWarpParts<kTiles> == 2;
+  static constexpr int kRows = LinearRowTiles(kFormat, kWidth);
+  static constexpr bool kTwoParts = kLinearMaxWarpParts<kTiles, kWidth> == 2;
   float done[kRows][kTiles][4] = {};
   float first[kTwoParts ? kRows : 1][kTiles][4] = {};  // of the part before, where a warp has two
   float cell[kRows][kTiles][4] = {};
@@ -89,9 +89,9 @@ struct Sums {
 };
 
 // 32 inputs of the tiles of rows times those of the columns.
-template <WeightFormat kFormat, int kTiles, int kRows>
+template <WeightFormat kFormat, int kTiles, LinearWidth kWidth, int kRows>
 BH_DEVICE void MultiplyChunk(const WeightTile<kFormat> (&tiles)[kRows], const Words4 (&x)[kTiles],
-                             int chunk, Sums<kFormat, kTiles>& sums) {
+                             int chunk, Sums<kFormat, kTiles, kWidth>& sums) {
   BH_UNROLL
   for (int half = 0; half < 2; ++half) {
     BH_UNROLL
@@ -134,17 +134,18 @@ struct WarpSteps {
   }
 };
 
-// This warp's part of the depth of kLinearRowTiles tiles of rows from row_tile on. `wait` comes
-// between the first copies of the weight and those of the inputs.
-template <WeightFormat kFormat, int kTiles, typename Inputs, typename Wait>
+// This warp's part of the depth of the tiles of rows from row_tile on. `wait` comes between the
+// first copies of the weight and those of the inputs.
+template <WeightFormat kFormat, int kTiles, LinearWidth kWidth, typename Inputs, typename Wait>
 BH_DEVICE void MultiplyParts(const PackedWeight& weight, int parts, int row_tile,
-                             const Inputs& inputs, const Wait& wait, Sums<kFormat, kTiles>& sums) {
-  constexpr int kRows = kLinearRowTiles<kFormat>;
+                             const Inputs& inputs, const Wait& wait,
+                             Sums<kFormat, kTiles, kWidth>& sums) {
+  constexpr int kRows = LinearRowTiles(kFormat, kWidth);
   constexpr int kPlaces = kLinearPlaces;
-  constexpr int kPlaceBytes = StepCopies<kFormat, kTiles>::kBytes;
+  constexpr int kPlaceBytes = StepCopies<kFormat, kTiles, kWidth>::kBytes;
   const WarpSteps steps(weight.depth / kDepthGranule, parts);
   unsigned char* const ring = SharedMemory() + WarpIndex() * (kPlaces * kPlaceBytes);
-  StepCopies<kFormat, kTiles> copies;
+  StepCopies<kFormat, kTiles, kWidth> copies;
   copies.BeginWeight(weight, row_tile, steps.begin);
   BH_UNROLL
   for (int i = 0; i < kPlaces - 1; ++i) {
@@ -168,13 +169,16 @@ BH_DEVICE void MultiplyParts(const PackedWeight& weight, int parts, int row_tile
     CpAsyncWait<kPlaces - 2>();
     __syncwarp();  // of a place lanes read what others have copied
     WeightTile<kFormat> tiles[kRows];
-    copies.ReadWeight(ring + at, tiles);
+    if constexpr (kWidth == LinearWidth::kNarrow) {
+      BH_UNROLL
+      for (int chunk = 0; chunk < 2; ++chunk) copies.ReadWeight(ring + at, chunk, tiles);
+    }
     if (left >= kPlaces) {
       copies.CopyWeight(ring + free);
       copies.CopyInputs(ring + free);
     }
     CpAsyncCommit();
-    if constexpr (kLinearMaxWarpParts<kTiles> == 2) {
+    if constexpr (kLinearMaxWarpParts<kTiles, kWidth> == 2) {
       if (left == steps.of_second) {
         if constexpr (kHasCells<kFormat>) sums.FinishCell(cells.scaling);
         sums.BeginSecondPart();
@@ -187,6 +191,11 @@ BH_DEVICE void MultiplyParts(const PackedWeight& weight, int parts, int row_tile
           sums.FinishCell(cells.scaling);
           cells.Advance();
         }
+      }
+      if constexpr (kWidth == LinearWidth::kWide) {
+        // What both chunks read at once registers are too few for.
+        __syncwarp();
+        copies.ReadWeight(ring + at, chunk, tiles);
       }
       Words4 x[kTiles];
       BH_UNROLL
@@ -201,9 +210,9 @@ BH_DEVICE void MultiplyParts(const PackedWeight& weight, int parts, int row_tile
 }
 
 // The warps' sums, for AddShared: [warp][tile of rows][tile of columns][4][lane].
-template <WeightFormat kFormat, int kTiles>
-BH_DEVICE void Share(const Sums<kFormat, kTiles>& sums) {
-  constexpr int kRows = kLinearRowTiles<kFormat>;
+template <WeightFormat kFormat, int kTiles, LinearWidth kWidth>
+BH_DEVICE void Share(const Sums<kFormat, kTiles, kWidth>& sums) {
+  constexpr int kRows = LinearRowTiles(kFormat, kWidth);
   CpAsyncWait<0>();
   __syncthreads();  // of all that lies there
   auto* const shared = reinterpret_cast<float*>(SharedMemory());
@@ -214,7 +223,7 @@ BH_DEVICE void Share(const Sums<kFormat, kTiles>& sums) {
       BH_UNROLL
       for (int i = 0; i < 4; ++i) {
         float sum = sums.done[r][n][i];
-        if constexpr (Sums<kFormat, kTiles>::kTwoParts) sum = sums.first[r][n][i] + sum;
+        if constexpr (Sums<kFormat, kTiles, kWidth>::kTwoParts) sum = sums.first[r][n][i] + sum;
         shared[(((WarpIndex() * kRows + r) * kTiles + n) * 4 + i) * kWarp + LaneIndex()] = sum;
       }
     }
@@ -224,9 +233,9 @@ BH_DEVICE void Share(const Sums<kFormat, kTiles>& sums) {
 
 // Pairs of parts, each added up by one warp or here, in their order: store(column, row from the
 // first tile's first one, sum) for each.
-template <WeightFormat kFormat, int kTiles, typename Store>
+template <WeightFormat kFormat, int kTiles, LinearWidth kWidth, typename Store>
 BH_DEVICE void AddShared(int parts, const Store& store) {
-  constexpr int kOfWarp = kLinearRowTiles<kFormat> * kTiles * 4 * kWarp;
+  constexpr int kOfWarp = LinearRowTiles(kFormat, kWidth) * kTiles * 4 * kWarp;
   const auto* const shared = reinterpret_cast<const float*>(SharedMemory());
   const int warps = int(blockDim.x) / kWarp;
   for (int at = int(threadIdx.x); at < kOfWarp; at += int(blockDim.x)) {
@@ -246,10 +255,10 @@ BH_DEVICE void AddShared(int parts, const Store& store) {
   }
 }
 
-template <WeightFormat kFormat, int kTiles, typename Store>
-BH_DEVICE void AddWarps(const Sums<kFormat, kTiles>& sums, int parts, const Store& store) {
+template <WeightFormat kFormat, int kTiles, LinearWidth kWidth, typename Store>
+BH_DEVICE void AddWarps(const Sums<kFormat, kTiles, kWidth>& sums, int parts, const Store& store) {
   Share(sums);
-  AddShared<kFormat, kTiles>(parts, store);
+  AddShared<kFormat, kTiles, kWidth>(parts, store);
 }
 
 }  // namespace bulkhead::cuda

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "base/arithmetic.h"
 #include "kernels/matmul/cuda_kernels.h"
 
 namespace bulkhead::cuda {
@@ -13,6 +14,7 @@ struct LinearBlocks {
   int parts = 0;
   int threads = 0;
   int64_t shared_bytes = 0;
+  LinearWidth width = LinearWidth::kNarrow;
 };
 
 // Matrices of few outputs have few blocks: more warps each keep more bytes in flight.
@@ -38,6 +40,27 @@ inline LinearBlocks LinearBlocksOf(WeightFormat format, int64_t rows, int64_t de
   blocks.threads = warps * 32;
   blocks.shared_bytes = bytes_of(warps, token_tiles);
   return blocks;
+}
+
+// The same with wide blocks, if the busiest multiprocessor reads less with them: each block reads
+// the inputs of its tokens, of many of them more than of its rows. `token_blocks`: the grid's y.
+inline LinearBlocks WiderLinearBlocksOf(const LinearBlocks& narrow, WeightFormat format,
+                                        int64_t rows, int token_tiles, int token_blocks,
+                                        int64_t max_shared_bytes, int num_sms) {
+  if (!IsQuantized(format) || token_tiles == 1) return narrow;
+  LinearBlocks wide = narrow;
+  wide.width = LinearWidth::kWide;
+  wide.threads = narrow.parts * 32;
+  wide.shared_bytes =
+      int64_t{narrow.parts} * kLinearPlaces * LinearStepBytes(format, token_tiles, wide.width);
+  const auto read_by_one = [&](const LinearBlocks& blocks) {
+    const int64_t row_blocks = CeilDiv(rows, LinearRows(format, blocks.width));
+    return CeilDiv(row_blocks * token_blocks, num_sms) *
+           LinearStepBytes(format, token_tiles, blocks.width);
+  };
+  const bool fits = wide.threads <= kLinearMaxThreads<4, LinearWidth::kWide> &&
+                    wide.shared_bytes <= max_shared_bytes;
+  return fits && read_by_one(wide) < read_by_one(narrow) ? wide : narrow;
 }
 
 }  // namespace bulkhead::cuda

@@ -79,14 +79,15 @@ struct Cells {
   const uint32_t* at = nullptr;     // this lane's of the scaling
   int last_row = 0;                 // from the first one, of the matrix's last tile
   uint32_t scaling[kRows][2] = {};  // of the cell, rows lane / 4 and 8 more of each tile
-  int64_t padded_rows = 0;
+  int padded_rows = 0;
 
   BH_DEVICE void Begin(const PackedWeight& weight, int row_tile, int chunk) {
     const int tiles = RowTiles(weight);
-    padded_rows = int64_t{tiles} * kTileRows;
+    padded_rows = tiles * kTileRows;
     last_row = (tiles - 1 - row_tile) * kTileRows;
     next = weight.chunk_cell + chunk;
-    at = weight.scaling + CellOf(*next) * padded_rows + row_tile * kTileRows + LaneIndex() / 4;
+    at = weight.scaling + static_cast<int64_t>(CellOf(*next)) * padded_rows + row_tile * kTileRows +
+         LaneIndex() / 4;
     next_cell = *next;
     Load();
   }
@@ -110,15 +111,15 @@ struct Cells {
 
 // The copies of a warp: places in shared memory, each of one step: [tile of rows][load][lane][16]
 // of the weight, [chunk][tile of columns][lane][16] of the inputs, the scales of fp4.
-template <WeightFormat kFormat, int kTiles>
+template <WeightFormat kFormat, int kTiles, LinearWidth kWidth>
 struct StepCopies {
-  static constexpr int kRows = kLinearRowTiles<kFormat>;
+  static constexpr int kRows = LinearRowTiles(kFormat, kWidth);
   static constexpr int kLoads = WeightTile<kFormat>::kLoads;
   static constexpr int kLoadBytes = kWarp * 16;
   static constexpr int kInputsAt = kRows * kLoads * kLoadBytes;
   static constexpr int kScalesAt = kInputsAt + 2 * kTiles * kLoadBytes;
   static constexpr int kScaleBytes = kFp4ScaleWords * 4;
-  static constexpr int kBytes = LinearStepBytes(kFormat, kTiles);
+  static constexpr int kBytes = LinearStepBytes(kFormat, kTiles, kWidth);
   static_assert(kBytes >= kScalesAt + (kFormat == WeightFormat::kFp4 ? kRows * kScaleBytes : 0));
 
   const unsigned char* codes[kRows];   // this lane's of the next step
@@ -196,15 +197,17 @@ struct StepCopies {
     }
   }
 
-  BH_DEVICE void ReadWeight(const unsigned char* place, WeightTile<kFormat> (&tiles)[kRows]) const {
+  // What chunk `chunk` needs and the one before it did not.
+  BH_DEVICE void ReadWeight(const unsigned char* place, int chunk,
+                            WeightTile<kFormat> (&tiles)[kRows]) const {
     BH_UNROLL
     for (int r = 0; r < kRows; ++r) {
       BH_UNROLL
-      for (int i = 0; i < kLoads; ++i) {
+      for (int i = (chunk * kLoads + 1) / 2; i < ((chunk + 1) * kLoads + 1) / 2; ++i) {
         tiles[r].loads[i] =
             LoadVector<Words4>(place + (r * kLoads + i) * kLoadBytes + LaneIndex() * 16);
       }
-      if constexpr (kFormat == WeightFormat::kFp4) {
+      if (kFormat == WeightFormat::kFp4 && chunk == 0) {
         tiles[r].scales = *reinterpret_cast<const uint32_t*>(place + kScalesAt + r * kScaleBytes +
                                                              LaneIndex() / 4 * 4);
       }

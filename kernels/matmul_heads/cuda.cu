@@ -68,10 +68,10 @@ template <WeightFormat kFormat, int kTiles>
 BH_KERNEL(kLinearMaxThreads<kTiles>)
 HeadLinear(HeadProductParameters p) {
   const int token0 = int(blockIdx.y) * kTiles * 8;
-  const int row_tile = int(blockIdx.x) * kLinearRowTiles<kFormat>;
+  const int row_tile = int(blockIdx.x) * LinearRowTiles(kFormat);
   Sums<kFormat, kTiles> sums;
   // No kernel writes weights: they may be read before the wait.
-  MultiplyParts<kFormat, kTiles>(
+  MultiplyParts(
       WeightOfBlock<kFormat>(p), p.parts, row_tile, HeadRows{p, token0},
       [] { GridDependencySynchronize(); }, sums);
   AddWarps(sums, p.parts, [&](int column, int row_of_tiles, float sum) {

@@ -68,11 +68,39 @@ TEST(CudaLinearBlocks, FitTheSharedMemoryAndTheKernel) {
   }
 }
 
+TEST(CudaLinearBlocks, AreWideWhereAMultiprocessorThenReadsLess) {
+  const auto width = [](WeightFormat format, int64_t rows, int64_t depth, int tokens,
+                        int64_t shared = kH100Shared) {
+    const int tiles = tokens <= 8 ? 1 : tokens <= 16 ? 2 : 4;
+    const int token_blocks = (tokens + 8 * tiles - 1) / (8 * tiles);
+    const cuda::LinearBlocks narrow = cuda::LinearBlocksOf(format, rows, depth, tiles, shared);
+    const cuda::LinearBlocks blocks =
+        cuda::WiderLinearBlocksOf(narrow, format, rows, tiles, token_blocks, shared, 132);
+    EXPECT_EQ(blocks.parts, narrow.parts) << "a row's bits";
+    EXPECT_LE(blocks.shared_bytes, shared);
+    return blocks.width;
+  };
+  using enum cuda::LinearWidth;
+  for (const WeightFormat format :
+       {WeightFormat::kInt8, WeightFormat::kInt4, WeightFormat::kFp8, WeightFormat::kFp4}) {
+    EXPECT_EQ(width(format, 28672, 4096, 8), kNarrow) << "weights are most of what is read";
+    EXPECT_EQ(width(format, 28672, 4096, 16), kWide);
+    EXPECT_EQ(width(format, 28672, 4096, 32), kWide);
+    EXPECT_EQ(width(format, 28672, 4096, 64), kWide);
+    EXPECT_EQ(width(format, 5632, 4096, 17), kWide) << "88 blocks for 132 multiprocessors";
+    EXPECT_EQ(width(format, 4096, 14336, 32), kNarrow) << "a warp has two parts";
+    EXPECT_EQ(width(format, 4000, 512, 32), kNarrow) << "there are blocks for no more";
+    EXPECT_EQ(width(format, 28672, 4096, 32, kSmallShared), kNarrow);
+  }
+  EXPECT_EQ(width(WeightFormat::kBF16, 28672, 4096, 32), kNarrow);
+}
+
 TEST(CudaLinearBlocks, GiveTheProductsOfTheReference) {
   const std::unique_ptr<Device> host = NewHostDevice(0);
   for (const WeightFormat format : kFormats) {
-    for (const int64_t cols : {1700, 2100}) {  // of 16 parts the last ones are empty or shorter
-      const ProductCase c = CaseOf(format, 40, cols);
+    // Of 16 parts the last ones are empty or shorter; 300 rows are in wide blocks.
+    for (const auto& [rows, cols] : {std::pair(40, 1700), {40, 2100}, {300, 900}}) {
+      const ProductCase c = CaseOf(format, rows, cols);
       const std::vector<float> want = Product(*NewReferenceBackend(*host), c, 20);
       const std::vector<float> got =
           OnAllSchedules([&](Backend& backend) { return Product(backend, c, 20); }, true);
@@ -83,13 +111,15 @@ TEST(CudaLinearBlocks, GiveTheProductsOfTheReference) {
 
 TEST(CudaLinearBlocks, ARowsBitsAreThoseOfAnyOtherStep) {
   for (const WeightFormat format : kFormats) {
-    for (const int64_t cols : {100, 900, 1700}) {  // 4, 8 and 16 parts
-      const ProductCase c = CaseOf(format, 40, cols);
+    // 4, 8 and 16 parts; 300 rows are in wide blocks but of one and eight tokens.
+    for (const auto& [rows, cols] :
+         {std::pair(40, 100), {40, 900}, {40, 1700}, {300, 100}, {300, 900}}) {
+      const ProductCase c = CaseOf(format, rows, cols);
       const std::vector<float> want =
           OnAllSchedules([&](Backend& backend) { return Product(backend, c, 64); }, true);
-      for (const int rows : {1, 8, 13, 30}) {
+      for (const int tokens : {1, 8, 13, 30}) {
         const std::vector<float> got =
-            OnAllSchedules([&](Backend& backend) { return Product(backend, c, rows); }, true);
+            OnAllSchedules([&](Backend& backend) { return Product(backend, c, tokens); }, true);
         ExpectSameBits(got, {want.begin(), want.begin() + static_cast<int64_t>(got.size())});
       }
     }
