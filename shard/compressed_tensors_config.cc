@@ -199,7 +199,8 @@ void ReadGroup(ConfigFields& group, const std::string& prefix, const std::string
 void ReadCompressedTensors(ConfigFields& fields, QuantizationConfig& config) {
   const std::string status = fields.String("quantization_status").value_or("compressed");
   if (status != "compressed") fields.Unsupported("quantization_status", "compressed is");
-  for (const char* name : {"sparsity_config", "transform_config"}) fields.RefuseUnlessOff(name);
+  for (const char* name : {"sparsity_config", "moe_sparsity_config", "transform_config"})
+    fields.RefuseUnlessOff(name);
   if (!ReadKvCacheScheme(fields, config)) {
     fields.Unsupported("kv_cache_scheme", "num_bits 8 of type float is");
   }

@@ -205,7 +205,8 @@ std::vector<std::string> ConfigFields::Values() const {
 std::vector<std::string> ConfigFields::UnknownNames() const {
   std::vector<std::string> names;
   for (const auto& item : object_.items()) {
-    if (!known_.contains(item.key()))
+    // A field of null says nothing.
+    if (!known_.contains(item.key()) && !item.value().is_null())
       names.push_back(prefix_ + item.key().substr(0, kMaxNameBytes));
   }
   return names;

@@ -1,6 +1,8 @@
 #include "shard/quantization_config.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "shard/module_filter.h"
@@ -9,7 +11,8 @@ namespace bulkhead {
 namespace {
 
 // What files carry besides, and what does not change how weights are read.
-constexpr const char* kHarmless[] = {"backend",
+constexpr const char* kHarmless[] = {"act_group_aware",
+                                     "backend",
                                      "block_name_to_quantize",
                                      "cache_block_outputs",
                                      "damp_percent",
@@ -17,12 +20,14 @@ constexpr const char* kHarmless[] = {"backend",
                                      "do_fuse",
                                      "exllama_config",
                                      "fuse_max_seq_len",
+                                     "hyb_act",
                                      "max_input_length",
                                      "meta",
                                      "model_file_base_name",
                                      "model_name_or_path",
                                      "model_seqlen",
                                      "modules_to_fuse",
+                                     "mse",
                                      "module_name_preceding_first_block",
                                      "modules_in_block_to_quantize",
                                      "pad_token_id",
@@ -37,9 +42,36 @@ constexpr const char* kHarmless[] = {"backend",
                                      "batch_size",
                                      "disable_exllama"};
 
+// What GPTQModel and transformers write for both.
+void ReadPacking(ConfigFields& fields, const std::string& method) {
+  if (fields.String("method").value_or(method) != method) {
+    fields.Unsupported("method", method + " is");
+  }
+  if (fields.String("pack_dtype").value_or("int32") != "int32") {
+    fields.Unsupported("pack_dtype", "int32 is");
+  }
+  if (fields.Bool("lm_head").value_or(false)) fields.Unsupported("lm_head", "false is");
+  for (const char* name : {"dynamic", "rotation", "adapter"}) fields.RefuseUnlessOff(name);
+}
+
+// `format` is a newer name of `checkpoint_format`.
+std::string FormatOf(ConfigFields& fields, const std::string& by_default) {
+  const std::optional<std::string> newer = fields.String("format");
+  const std::string format =
+      fields.String("checkpoint_format").value_or(newer.value_or(by_default));
+  if (newer.value_or(format) != format) {
+    fields.Invalid("format", "it contradicts checkpoint_format, " + format);
+  }
+  return format;
+}
+
 void ReadAwq(ConfigFields& fields) {
   const std::string version = fields.String("version").value_or("gemm");
   if (version != "gemm" && version != "GEMM") fields.Unsupported("version", "gemm is");
+  const std::string format = FormatOf(fields, "gemm");
+  if (format != "gemm" && format != "GEMM") fields.Unsupported("format", "gemm is");
+  ReadPacking(fields, "awq");
+  fields.RefuseUnlessOff("desc_act");
   if (!fields.Bool("zero_point").value_or(true)) fields.Unsupported("zero_point", "true is");
   const auto kept = fields.Strings("modules_to_not_convert").value_or(std::vector<std::string>());
   if (std::any_of(kept.begin(), kept.end(), [](const auto& name) { return name != "lm_head"; })) {
@@ -49,13 +81,12 @@ void ReadAwq(ConfigFields& fields) {
 
 void ReadGptq(ConfigFields& fields, QuantizationConfig& config) {
   config.act_order = fields.Bool("desc_act").value_or(false);
-  const std::string format = fields.String("checkpoint_format").value_or("gptq");
+  const std::string format = FormatOf(fields, "gptq");
   config.zeros_as_stored = format == "gptq_v2";
   if (format != "gptq" && !config.zeros_as_stored) {
     fields.Unsupported("checkpoint_format", "gptq and gptq_v2 are");
   }
-  if (fields.Bool("lm_head").value_or(false)) fields.Unsupported("lm_head", "false is");
-  fields.RefuseUnlessOff("dynamic");
+  ReadPacking(fields, "gptq");
 }
 
 // In groups. 8 bits have one zero for all of them in memory.
@@ -113,6 +144,10 @@ void ReadFp8(ConfigFields& fields, QuantizationConfig& config) {
   const std::string scheme = fields.String("activation_scheme").value_or("dynamic");
   if (scheme != "dynamic") fields.Unsupported("activation_scheme", "dynamic is");
   ReadNotConverted(fields, config);
+  fields.RefuseUnlessOff("modules_to_convert");
+  if (fields.String("expert_dtype").value_or("fp8") != "fp8") {
+    fields.Unsupported("expert_dtype", "fp8 is");
+  }
   fields.Ignore("scale_fmt");
   fields.Ignore("dequantize");
 }
@@ -135,6 +170,7 @@ bool ReadKvCacheScheme(ConfigFields& fields, QuantizationConfig& config) {
   if (config.fp8_kv && !scheme.Bool("symmetric").value_or(true)) {
     scheme.Unsupported("symmetric", "true is");
   }
+  scheme.RefuseUnlessOff("dynamic");  // scales that are made at run time
   if (!scheme.status().ok()) fields.Fail(scheme.status());
   return config.fp8_kv;
 }

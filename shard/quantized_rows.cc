@@ -18,6 +18,7 @@ constexpr int kWordCodes = 8;  // of 4 bits
 constexpr std::array<int, kWordCodes> kAwqOrder = {0, 2, 4, 6, 1, 3, 5, 7};
 constexpr int64_t kAlign = 64;
 constexpr int kE8m0Nan = 0xFF;
+constexpr int kLargestE8m0 = 252;  // times 6, the largest code, a number in f32
 constexpr int64_t kInputsAtOnce =
     kWordCodes;  // so that their words need no more than a row of GPTQ
 
@@ -45,6 +46,17 @@ absl::Status ReadMatrix(const LocatedTensor& tensor, Range rows, Range cols, int
 
 // Of E4M3.
 bool IsNan(uint8_t code) { return (code & 0x7F) == 0x7F; }
+
+// Of f16 or bf16.
+bool IsFinite(uint16_t scale, DType dtype) {
+  const int exponent = dtype == DType::kBF16 ? 0x7F80 : 0x7C00;
+  return (scale & exponent) != exponent;
+}
+
+absl::Status NoFiniteScale(int64_t output, int64_t group) {
+  return absl::DataLossError(
+      absl::StrCat("the scale of output ", output, " and group ", group, " is infinite or NaN"));
+}
 
 // Four bytes of codes, the first in the lowest bits, as eight.
 uint64_t EightCodes(uint32_t word) {
@@ -176,13 +188,16 @@ absl::Status QuantizedTensors::ReadByInput(Range rows, Range cols, const Staging
   const Range words = WordsOf(rows);
   std::array<int, kWordCodes> awq_position{};
   for (int j = 0; j < kWordCodes; ++j) awq_position[kAwqOrder[j]] = j;
-  // The code of output `row` in words read from WordsOf(rows) on.
-  const auto code_of = [&](int64_t row) {
-    const uint32_t word = staging.words[row / WordCodes() - words.begin];
+  // GPTQ's first format took 1 from each zero of a word as a whole: a zero of 0 borrows from the
+  // next one.
+  const uint32_t ones = config.bits == 8 ? 0x01010101 : 0x11111111;
+  const uint32_t added = is_awq() || config.zeros_as_stored ? 0 : ones;
+  // The zero of output `row` in words read from WordsOf(rows) on.
+  const auto zero_of = [&](int64_t row) {
+    const uint32_t word = staging.words[row / WordCodes() - words.begin] + added;
     const auto i = static_cast<int>(row % WordCodes());
     return word >> (config.bits * (is_awq() ? awq_position[i] : i)) & ((1U << config.bits) - 1);
   };
-  const uint32_t added = is_awq() || config.zeros_as_stored ? 0 : 1;  // to a stored zero
   BH_RETURN_IF_ERROR(is_awq() ? ReadAwqCodes(rows, cols, staging)
                               : ReadGptqCodes(rows, cols, staging));
   const Range groups = GroupsOf(cols);
@@ -191,11 +206,14 @@ absl::Status QuantizedTensors::ReadByInput(Range rows, Range cols, const Staging
     BH_RETURN_IF_ERROR(ReadCols(scales, FileGroup(group), rows, 2, halves));
     for (int64_t row = 0; row < rows.size(); ++row) {
       const int64_t at = row * groups.size() + group - groups.begin;
-      const uint32_t zero = code_of(rows.begin + row) + added;
+      const uint32_t zero = zero_of(rows.begin + row);
       if (config.bits == 8 && zero != 128) {
         return absl::DataLossError(absl::StrCat("the zero of output ", rows.begin + row,
                                                 " and group ", group, " is ", zero,
                                                 "; with 8 bits and sym it must be 128"));
+      }
+      if (!IsFinite(halves[row], *scales.entry->dtype)) {
+        return NoFiniteScale(rows.begin + row, group);
       }
       staging.zeros[at] = static_cast<uint8_t>(zero);
       staging.scales[at] = halves[row];
@@ -281,6 +299,11 @@ absl::Status QuantizedTensors::ReadScalesByOutput(Range rows, Range cols,
     const bool has_nan = is_e4m3 ? std::any_of(bytes, bytes + count, IsNan)
                                  : std::memchr(bytes, kE8m0Nan, count) != nullptr;
     if (has_nan) return absl::DataLossError("a scale is NaN");
+    const uint8_t* const largest = std::max_element(bytes, bytes + count);
+    if (!is_e4m3 && *largest > kLargestE8m0) {
+      return absl::DataLossError(absl::StrCat("a scale is 2^", *largest - 127, "; at most 2^",
+                                              kLargestE8m0 - 127, " keeps weights finite"));
+    }
   }
   if (is_e4m3) std::fill_n(staging.factors, rows.size(), factor);
   int64_t to = 0;
@@ -289,6 +312,9 @@ absl::Status QuantizedTensors::ReadScalesByOutput(Range rows, Range cols,
     for (int64_t group = groups.begin; group < groups.end; ++group, ++to) {
       const int64_t at = from * file_groups.size() + FileGroup(group) - file_groups.begin;
       if (!is_fp8()) {
+        if (width == 2 && !IsFinite(halves[at], *scales.entry->dtype)) {
+          return NoFiniteScale(row, group);
+        }
         staging.scales[to] = width == 1 ? bytes[at] : halves[at];
       } else if (width == 4) {
         staging.f32_scales[to] = floats[at];

@@ -1,0 +1,114 @@
+// What quantisers write today: fields that say nothing new, zeros that borrow, scales that are no
+// numbers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+#include "runtime/model/family.h"
+#include "shard/model_config.h"
+#include "shard/quantized_tensors.h"
+#include "shard/tensor_index.h"
+#include "tests/shard/checkpoint_files.h"
+
+namespace bulkhead {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+// The config of a fixture with these fields of its quantization_config laid over.
+absl::StatusOr<ParsedConfig> Parse(const std::string& fixture, const json& more) {
+  json config =
+      json::parse(ReadFile(std::string(BH_TEST_DATA "/quantised/") + fixture + "/config.json"));
+  config["quantization_config"].update(more);
+  return ParseModelConfig(config.dump(), "", UnknownFields::kWarn, AllFamilySpecs());
+}
+
+TEST(QuantizerOutputTest, FieldsOfTodaysToolsAreKnown) {
+  const json packing = {{"act_group_aware", true}, {"pack_dtype", "int32"}, {"dynamic", nullptr},
+                        {"any_name", nullptr},     {"lm_head", false},      {"adapter", nullptr}};
+  for (const auto& [fixture, fields] :
+       {std::pair<std::string, json>{"gptq", {{"format", "gptq"}, {"method", "gptq"}}},
+        {"awq", {{"format", "gemm"}, {"method", "awq"}, {"desc_act", false}}},
+        {"ct_int4_g32_asym", {{"moe_sparsity_config", nullptr}}}}) {
+    json more = fields;
+    if (fixture != "ct_int4_g32_asym") more.update(packing);
+    const auto parsed = Parse(fixture, more);
+    EXPECT_TRUE(parsed.ok()) << parsed.status();
+  }
+  json newer = {{"format", "gptq_v2"}, {"checkpoint_format", nullptr}};
+  EXPECT_TRUE(Parse("gptq", newer)->model.quantization.zeros_as_stored);
+}
+
+TEST(QuantizerOutputTest, WhatWouldChangeTheWeightsIsRefused) {
+  for (const auto& [fixture, field, value] :
+       {std::tuple<std::string, std::string, json>{"gptq", "pack_dtype", "int64"},
+        {"gptq", "method", "qqq"},
+        {"gptq", "adapter", {{"name", "lora"}}},
+        {"awq", "format", "gemv"},
+        {"awq", "desc_act", true},
+        {"ct_int4_g32_asym", "moe_sparsity_config", {{"a", 1}}}}) {
+    const absl::Status status = Parse(fixture, {{field, value}}).status();
+    EXPECT_THAT(std::string(status.message()), HasSubstr(field)) << status;
+  }
+  EXPECT_THAT(
+      std::string(
+          Parse("gptq", {{"checkpoint_format", "gptq"}, {"format", "gptq_v2"}}).status().message()),
+      HasSubstr("it contradicts checkpoint_format, gptq"));
+}
+
+// The first q_proj of a fixture, of which `change` has changed the tensors.
+template <typename Change>
+absl::StatusOr<std::vector<uint8_t>> ZerosOf(const std::string& fixture, const Change& change) {
+  const std::string dir = std::string(BH_TEST_DATA "/quantised/") + fixture;
+  const ModelConfig config = ReadModelConfig(dir, UnknownFields::kWarn, AllFamilySpecs())->model;
+  const std::string stem = "model.layers.0.self_attn.q_proj.";
+  std::map<std::string, RawTensor> tensors = ReadRawCheckpoint(dir);
+  change(tensors, stem);
+  std::vector<RawTensor> list;
+  for (const auto& [name, tensor] : tensors) list.push_back(tensor);
+  const TemporaryFolder folder;
+  WriteFile(folder.File("model.safetensors"), SafetensorsBytes(list));
+  const TensorIndex index = *TensorIndex::Open(folder.path());
+  const auto found = FindQuantized(index, RowOf(config, stem + "weight"), config);
+  if (!found.ok()) return found.status();
+  std::vector<std::byte> staging(found->StagingBytes({0, 32}, 8));
+  const auto read = found->ReadRows({0, 8}, {0, 32}, staging.data());
+  if (!read.ok()) return read.status();
+  return std::vector<uint8_t>(read->zeros, read->zeros + 8);
+}
+
+TEST(QuantizerOutputTest, AZeroOf0BorrowsFromTheNextOneOfItsWord) {
+  const std::vector<uint8_t> want = {0, 0, 7, 15, 0, 8, 1, 0};
+  uint32_t word = 0;
+  for (int i = 0; i < 8; ++i) word |= uint32_t{want[i]} << (4 * i);
+  word -= 0x11111111;
+  const auto zeros = ZerosOf("gptq", [&](auto& tensors, const std::string& stem) {
+    std::memcpy(tensors.at(stem + "qzeros").bytes.data(), &word, 4);
+  });
+  ASSERT_TRUE(zeros.ok()) << zeros.status();
+  EXPECT_EQ(*zeros, want);
+}
+
+TEST(QuantizerOutputTest, AScaleThatIsNoNumberIsRefusedWhereItIs) {
+  for (const std::string fixture : {"gptq", "awq"}) {
+    for (const uint16_t scale : {0x7C00, 0xFC00, 0x7E01}) {
+      const auto zeros = ZerosOf(fixture, [&](auto& tensors, const std::string& stem) {
+        std::memcpy(tensors.at(stem + "scales").bytes.data() + 3 * 2, &scale, 2);
+      });
+      EXPECT_EQ(zeros.status().code(), absl::StatusCode::kDataLoss);
+      EXPECT_THAT(std::string(zeros.status().message()),
+                  HasSubstr("the scale of output 3 and group 0 is infinite or NaN"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace bulkhead
