@@ -32,6 +32,12 @@ class ChildTest(unittest.TestCase):
         finally:
             signal.signal(signal.SIGHUP, ignored)
 
+    def test_mpiruns_code_after_a_signal_is_that_of_the_signal(self):
+        end = groups.run(["sh", "-c", "trap 'exit 1' INT; kill -INT $PPID; while :; do sleep 0.01; done"])
+        self.assertEqual(end.exit_code, 130)
+        self.assertEqual(self.failure("the group of 2", End(130, "", "mpirun: aborting\n")),
+                         (130, "the group of 2 was stopped by signal 2"))
+
     def test_a_program_that_is_missing_is_named(self):
         with self.assertRaisesRegex(Failure, "no-such-launcher") as failed:
             groups.run(["no-such-launcher", "-n", "2"])

@@ -13,6 +13,7 @@ from bench.flags import numbers
 TOLD_LINES = 6
 LAUNCHER = "mpirun --bind-to none"
 PR_SET_PDEATHSIG = 1
+MPIRUN_BY_SIGNAL = 1  # its exit code after a signal
 
 # `out`, `errors`: what it printed; None: that was not asked for.
 End = collections.namedtuple("End", "exit_code out errors")
@@ -35,13 +36,19 @@ def run(argv, errors=subprocess.PIPE):
     def die_with_parent():
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
-    child, early = None, []
+    child, received = None, []
+
+    def pass_on(number, _):
+        received.append(number)
+        if child:
+            child.send_signal(number)
+
     # From before the child runs on: one that arrives in between is passed on as soon as there is a child.
-    before = on_ending(lambda number, _: child.send_signal(number) if child else early.append(number))
+    before = on_ending(pass_on)
     try:
         child = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=errors, encoding="utf-8", errors="replace",
                                  start_new_session=True, preexec_fn=die_with_parent)
-        for number in early:
+        for number in received:
             child.send_signal(number)
         out, said = child.communicate()
     except OSError as error:
@@ -51,6 +58,8 @@ def run(argv, errors=subprocess.PIPE):
         for number, handler in before.items():
             signal.signal(number, handler)
     code = child.returncode
+    if received and code == MPIRUN_BY_SIGNAL:
+        code = -received[-1]
     return End(code if code >= 0 else BY_SIGNAL - code, out, said)
 
 
@@ -63,7 +72,9 @@ def check(what, end):
     if not ours and "--allow-run-as-root" in end.errors:
         lines = ["mpirun does not run as root; add --launcher 'mpirun --allow-run-as-root --bind-to none'"]
     code = end.exit_code
-    is_ours = code == BUG or ours and 0 < code <= CANNOT_BIND or code - BY_SIGNAL in (signal.SIGINT, signal.SIGTERM)
+    if code - BY_SIGNAL in (signal.SIGINT, signal.SIGTERM):
+        raise Failure(f"{what} was stopped by signal {code - BY_SIGNAL}", code)
+    is_ours = code == BUG or ours and 0 < code <= CANNOT_BIND
     raise Failure(f"{what} ended with code {code}{': ' if lines else ''}{' | '.join(lines)}",
                   code if is_ours else GROUP_NOT_UP)
 
