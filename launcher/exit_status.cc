@@ -24,14 +24,22 @@ namespace {
 constexpr int kPatienceMs = 100;
 constexpr absl::Duration kFirstRankDelay = absl::Milliseconds(500);
 
-}  // namespace
-
-bool IsFirstRank() {
+std::string LaunchedRank() {
   for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
     const char* rank = std::getenv(variable);
-    if (rank != nullptr) return absl::string_view(rank) == "0";
+    if (rank != nullptr) return rank;
   }
-  return true;
+  return "0";
+}
+
+}  // namespace
+
+bool IsFirstRank() { return LaunchedRank() == "0"; }
+
+absl::Status OfLaunchedRank(const absl::Status& status) {
+  return WithExitCode(
+      absl::Status(status.code(), absl::StrCat("rank ", LaunchedRank(), ": ", status.message())),
+      ExitCodeOf(status));
 }
 
 absl::Status FlushStandardOutput() {

@@ -25,5 +25,7 @@ absl::Status FlushStandardOutput();
 
 // Whether this process is the launcher's rank 0, or was not launched.
 bool IsFirstRank();
+// The same error, with this process's rank by the launcher's numbering in front.
+absl::Status OfLaunchedRank(const absl::Status& status);
 
 }  // namespace bulkhead

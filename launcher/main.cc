@@ -123,8 +123,11 @@ int main(int argc, char** argv) {
   }
   const auto command = bulkhead::ParseCommandLine(args);
   if (!command.ok()) {
-    return is_rank ? bulkhead::ExitRankWith(command.status())
-                   : bulkhead::ExitWith(command.status());
+    if (!is_rank) return bulkhead::ExitWith(command.status());
+    const int code = bulkhead::ExitRankWith(command.status());
+    // Still here: the first rank has other flags, which are right.
+    return bulkhead::IsFirstRank() ? code
+                                   : bulkhead::ExitWith(bulkhead::OfLaunchedRank(command.status()));
   }
   return std::visit(bulkhead::RunCommand(), *command);
 }

@@ -105,8 +105,9 @@ ProcessState FindProcess(const v1::ServedProcess& process) {
 }
 
 absl::Status MarkReportLost(const std::string& path, int64_t pid, const std::string& cause) {
-  std::ifstream in(path);
-  auto report = nlohmann::ordered_json::parse(in, nullptr, /*allow_exceptions=*/false);
+  const absl::StatusOr<std::string> text = ReadWholeFile(path);
+  if (!text.ok()) return absl::OkStatus();  // it was never written
+  auto report = nlohmann::ordered_json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (!report.is_object() || report.value("state", nlohmann::ordered_json()) != "serving" ||
       report.value("process", nlohmann::ordered_json::object())
               .value("pid", nlohmann::ordered_json()) != pid) {

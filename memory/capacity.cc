@@ -126,7 +126,8 @@ class RankFitter {
       case KvRule::Kind::kBlocks:
         return absl::StrCat(FormatCount(rule_.count),
                             rule_.count == 1 ? " block of " : " blocks of ", FormatBytes(block),
-                            " = ", FormatBytes(Product(rule_.count, block)));
+                            " = ", FormatBytes(Product(rule_.count, block)),
+                            " by --cache-max-entry-count");
       case KvRule::Kind::kBytes:
         return absl::StrCat(FormatBytes(rule_.count), " by --kv-cache-bytes");
     }

@@ -60,8 +60,8 @@ SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
-LINE_BUDGETS = {"base": 2409, "memory": 5200, "comm": 7127, "kernels": 27421, "shard": 6079, "runtime": 50052, "launcher": 21383,
-                "proto": 974, "tools": 2456}
+LINE_BUDGETS = {"base": 2409, "memory": 5201, "comm": 7127, "kernels": 27521, "shard": 6161, "runtime": 50054, "launcher": 21469,
+                "proto": 974, "tools": 2467}
 
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 70

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -34,8 +35,25 @@ double PeakShare(const v1::LoadInfo& load) {
 
 std::string Percent(double share) { return absl::StrFormat("%.0f %%", 100 * share); }
 
+// How the binding rank's pool was sized.
+std::string KvRuleOf(const ServerSnapshot& seen) {
+  const auto binding = static_cast<int>(seen.ranks.binding_rank());
+  return binding < seen.ranks.ranks_size() ? seen.ranks.ranks(binding).kv_rule() : "";
+}
+// By the limits, which no sequence exceeds: more memory would have no use.
+bool HoldsAllSequences(const ServerSnapshot& seen) {
+  return absl::StartsWith(KvRuleOf(seen), "max_num_seqs x ");
+}
+
 // Advice for a larger pool, cheapest first.
 std::string LargerPool(const ServerSnapshot& seen) {
+  if (HoldsAllSequences(seen)) {
+    return "--max-num-seqs or --max-model-len: the KV cache holds as much as they allow, and grows "
+           "with them";
+  }
+  if (absl::StrContains(KvRuleOf(seen), "--cache-max-entry-count")) {
+    return "a larger --cache-max-entry-count: the KV cache has as many blocks as it says";
+  }
   const std::string& dtype = seen.ranks.kv_cache_dtype();
   if (dtype != "int8" && dtype != "int4" && dtype != "fp8") {
     return "--kv-cache-dtype int8 (about twice the tokens in the same bytes)";
@@ -46,6 +64,7 @@ std::string LargerPool(const ServerSnapshot& seen) {
     return absl::StrCat("--tp-shares auto (", FormatBytes(static_cast<int64_t>(stranded)),
                         " are unused because rank ", seen.ranks.binding_rank(), " has less)");
   }
+  if (absl::StrContains(KvRuleOf(seen), "--kv-cache-bytes")) return "more --kv-cache-bytes";
   return absl::StrCat("more memory for rank ", seen.ranks.binding_rank(),
                       " (--device-memory, a smaller --reserve, or a KV rule that leaves less)");
 }
@@ -171,6 +190,9 @@ void AddSlots(const ServerSnapshot& seen, std::vector<Finding>& findings) {
     findings.push_back(
         {what, absl::StrCat("bulkhead limits --max-num-seqs ", seen.sealed.max_num_seqs(),
                             " (an operator tightened it)")});
+  } else if (HoldsAllSequences(seen)) {
+    findings.push_back({what, absl::StrCat("--max-num-seqs ", 2 * seen.now.max_num_seqs(),
+                                           " (the KV cache grows with it)")});
   } else if (PeakShare(load) >= kFullShare) {
     findings.push_back({what, LargerPool(seen)});
   } else {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -108,7 +109,9 @@ std::string SummaryOf(const std::string& target, const ServerSnapshot& seen) {
   const std::string latencies = LatencyTable(load.histograms());
   if (!latencies.empty()) absl::StrAppend(&text, "\n", latencies, "\n");
   std::string errors;
-  for (const auto& [reason, count] : load.num_errors_by_reason()) {
+  const std::map<std::string, uint64_t> by_reason(load.num_errors_by_reason().begin(),
+                                                  load.num_errors_by_reason().end());
+  for (const auto& [reason, count] : by_reason) {
     absl::StrAppend(&errors, errors.empty() ? "" : ", ", reason, " ", count);
   }
   absl::StrAppend(&text, "calls that ended with an error: ", errors.empty() ? "none" : errors,

@@ -2,6 +2,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -33,6 +34,8 @@ using boost::asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
 constexpr std::chrono::seconds kHttpConnectLimit(5);
+// What is asked for without a body is there at once; answers to prompts take their time.
+constexpr int kMaxGetSeconds = 5;
 constexpr uint32_t kMaxHeadBytes = 16 << 10;
 // Of a refusal: its JSON is a few lines.
 constexpr size_t kMaxRefusalBytes = 64 << 10;
@@ -110,6 +113,12 @@ class HttpCall::Connection {
 
   // The lookup of a name goes on: nothing ends it, and the destructor waits for it.
   bool looks_up() const { return looks_up_; }
+
+  // Whether a first byte, or the end, comes in time.
+  bool AnswersWithin(int seconds) const {
+    pollfd socket{fd_, POLLIN, 0};
+    return poll(&socket, 1, seconds * 1000) != 0;
+  }
 
   // Any thread.
   void Stop() {
@@ -203,6 +212,11 @@ absl::Status HttpCall::Exchange(Connection& connection, const std::string& path,
   request.prepare_payload();
   ErrorCode error, sent;
   connection.Use([&](auto& stream) { http::write(stream, request, sent); });
+  if (body.empty() && !connection.AnswersWithin(kMaxGetSeconds)) {
+    return absl::UnavailableError(absl::StrCat(
+        target_.address, " accepts connections but has not answered ", path, " within ",
+        kMaxGetSeconds, " s; is it stopped, or no HTTP server? --http takes http= of READY"));
+  }
   // A server may refuse a body before it has read it: its answer says more than the failed write.
   beast::flat_buffer buffer(kMaxHeadBytes);
   http::response_parser<http::buffer_body> parser;

@@ -30,10 +30,10 @@ class HttpCall {
   // POSTs the JSON `body`, or GETs where it is empty. Blocks until the answer is whole; what a
   // status of 200 carries goes to `on_body` as it comes. Call once.
   //
-  // UNAVAILABLE names the target where nothing answers, or what answers does not speak HTTP, or
-  // not TLS with these certificates; INVALID_ARGUMENT with exit code 2 names a file that cannot be
-  // used; CANCELLED after Cancel. A status other than 200 is a refusal: the error that its JSON
-  // names, as "CODE: message", with what to do about it.
+  // UNAVAILABLE names the target where nothing answers (a GET: within 5 s), or what answers does
+  // not speak HTTP, or not TLS with these certificates; INVALID_ARGUMENT with exit code 2 names a
+  // file that cannot be used; CANCELLED after Cancel. A status other than 200 is a refusal: the
+  // error that its JSON names, as "CODE: message", with what to do about it.
   absl::Status Send(const std::string& path, const std::string& body, const OnBody& on_body);
 
   // Any thread, any time: Send returns at once.

@@ -10,6 +10,7 @@
 #include <sstream>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -17,6 +18,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/whole_file.h"
+#include "launcher/flags/command_flags.h"
 #include "toml++/toml.h"
 
 namespace bulkhead {
@@ -24,8 +26,9 @@ namespace {
 
 // The parser's tree is as deep as a key has dots, and ends by recursion.
 constexpr size_t kMostBytes = size_t{64} << 10;
-// Letters of a name that make it long enough to tell a slip from another name.
-constexpr size_t kMinName = 6;
+// Letters of a name that make it long enough to tell one slip, or two, from another name.
+constexpr size_t kMinName = 4;
+constexpr size_t kMinNameOfTwoSlips = 6;
 // Variables that are no flags.
 constexpr absl::string_view kVariables[] = {"API_KEY", "CONFIG",    "CUBLASLT", "EARLY_LAUNCH",
                                             "NCCL",    "NODE_NAME", "ONE_SHOT", "PYTHON"};
@@ -153,18 +156,21 @@ void WarnOfMisspeltEnvironment(const std::vector<std::string>& names) {
     absl::string_view variable(*entry, std::strcspn(*entry, "="));
     absl::string_view name = variable;
     if (!absl::ConsumePrefix(&name, "BULKHEAD_") || name.size() < kMinName) continue;
-    if (std::find(std::begin(kVariables), std::end(kVariables), name) != std::end(kVariables)) {
-      continue;
-    }
-    const auto nearest = std::min_element(names.begin(), names.end(), [&](auto& a, auto& b) {
-      return EditDistance(variable, EnvironmentNameOf(a)) <
-             EditDistance(variable, EnvironmentNameOf(b));
-    });
-    if (nearest == names.end()) continue;
-    const std::string meant = EnvironmentNameOf(*nearest);
-    const size_t distance = EditDistance(variable, meant);
-    if (distance < 1 || distance > 2) continue;
-    BH_LOG(kWarning) << "the environment's " << variable << " is no flag's; did you mean " << meant
+    const std::string flag =
+        absl::StrCat("--", absl::AsciiStrToLower(absl::StrReplaceAll(name, {{"_", "-"}})));
+    if (absl::c_linear_search(kVariables, name) || IsFlagOfAnyCommand(flag)) continue;
+    const size_t most = name.size() < kMinNameOfTwoSlips ? 1 : 2;
+    std::string meant;
+    size_t least = most + 1;
+    const auto consider = [&](const std::string& candidate) {
+      const size_t distance = EditDistance(variable, candidate);
+      if (distance < least) meant = candidate;
+      least = std::min(least, distance);
+    };
+    for (const std::string& flag : names) consider(EnvironmentNameOf(flag));
+    for (const absl::string_view other : kVariables) consider(absl::StrCat("BULKHEAD_", other));
+    if (least < 1 || least > most) continue;
+    BH_LOG(kWarning) << "the environment's " << variable << " is not read; did you mean " << meant
                      << "?";
   }
 }

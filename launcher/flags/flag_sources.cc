@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "launcher/flags/command_flags.h"
 #include "launcher/flags/config_file.h"
@@ -32,11 +33,14 @@ std::string InOneLine(const std::string& text) {
 
 void Flags::AddEnvironment() {
   for (size_t i = 0; i < flags_.size(); ++i) {
-    const std::string variable = EnvironmentNameOf(flags_[i].Name());
-    const char* value = std::getenv(variable.c_str());
-    if (given_[i].values.empty() && value != nullptr) given_[i] = {{value}, variable};
+    for (const absl::string_view name : absl::StrSplit(flags_[i].names, ',')) {
+      if (!absl::StartsWith(name, "--")) continue;  // a letter, or what switches off
+      const std::string variable = EnvironmentNameOf(std::string(name));
+      const char* value = std::getenv(variable.c_str());
+      if (given_[i].values.empty() && value != nullptr) given_[i] = {{value}, variable};
+    }
   }
-  if (!follows_rank0()) WarnOfMisspeltEnvironment(Names());
+  if (!follows_rank0()) WarnOfMisspeltEnvironment(LongNames());
 }
 
 absl::Status Flags::AddFile(const std::string& path, bool of_environment, const CLI::App& app,
@@ -76,6 +80,8 @@ absl::Status Flags::AddFile(const std::string& path, bool of_environment, const 
     Given& one = given_[i];
     if (!one.values.empty()) continue;
     one = {entry.values, absl::StrCat("file ", path, ":", entry.line)};
+    // Of a flag that does not collect its values the last one would count alone.
+    if (!flags_[i].apply.appends) one.values = {absl::StrJoin(entry.values, ",")};
     if (!flags_[i].value_name.empty()) continue;
     // What is neither is told with its origin when it is applied.
     const bool on_by_true = !absl::StrContains(flags_[i].names, "!" + entry.flag);

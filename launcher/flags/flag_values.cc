@@ -195,10 +195,10 @@ absl::StatusOr<std::string> ParseText(const std::string& text) {
 }
 
 Flags::Apply TextListValue(std::vector<std::string>* out) {
-  return [=](const std::string& text) -> absl::Status {
+  return Appending([=](const std::string& text) -> absl::Status {
     BH_ASSIGN_OR_RETURN(out->emplace_back(), ParseText(text));
     return absl::OkStatus();
-  };
+  });
 }
 
 Flags::Apply ModelValue(std::string* model, const std::string& hint) {

@@ -127,7 +127,11 @@ Flags::Apply TextValue(Out* out) {
 }
 // A model, once. `hint` follows the refusal of a second one.
 Flags::Apply ModelValue(std::string* model, const std::string& hint = "");
-// Appends to a list.
+// One whose values are collected.
+inline Flags::Apply Appending(Flags::Apply apply) {
+  apply.appends = true;
+  return apply;
+}
 Flags::Apply TextListValue(std::vector<std::string>* out);
 
 template <typename T>

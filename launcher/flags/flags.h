@@ -35,6 +35,7 @@ class Flags {
     // What a value may be, for documents and shell completion; empty: the help's text says it.
     std::vector<std::string> choices;
     std::string range;
+    bool appends = false;  // repeated values are collected
   };
 
   // `usage` and `example` are shown in the help after the program's name.
@@ -43,7 +44,7 @@ class Flags {
   // Subsequent flags are listed under this title in the help.
   void Group(std::string title);
   // `names`: "--max-num-seqs,--max-batch-size", the first one is the primary name. If repeated, the
-  // last value wins, unless `apply` collects them.
+  // last value wins, unless `apply` appends them.
   void Add(const std::string& names, const std::string& value_name, const std::string& help,
            Apply apply);
   void AddHidden(const std::string& name, Apply apply);

@@ -119,9 +119,9 @@ struct PlanOptions {
   ServeOptions serve;
   bool json = false;
   int nodes = 1;
-  std::optional<std::string> gpu;      // one of GpuNames
-  std::optional<std::string> plot;     // where arenas and the curve are drawn
-  std::vector<EngineOptions> compare;  // with the flags of each --compare laid over
+  std::optional<std::string> gpu;    // one of GpuNames
+  std::optional<std::string> plot;   // where arenas and the curve are drawn
+  std::vector<PlanOptions> compare;  // with the flags of each --compare laid over
   std::vector<std::string> compare_flags;
 };
 

@@ -40,16 +40,16 @@ Flags::Apply TargetValue(std::string* out) {
 }
 
 Flags::Apply TokenIdListValue(std::vector<uint32_t>* out) {
-  return [=](const std::string& text) -> absl::Status {
+  return Appending([=](const std::string& text) -> absl::Status {
     BH_ASSIGN_OR_RETURN(const int64_t id, ParseInteger(text, 0, kMaxInt32));
     out->push_back(static_cast<uint32_t>(id));
     return absl::OkStatus();
-  };
+  });
 }
 
 // ID=BIAS.
 Flags::Apply LogitBiasValue(std::vector<std::pair<uint32_t, float>>* out) {
-  return [=](const std::string& text) -> absl::Status {
+  return Appending([=](const std::string& text) -> absl::Status {
     const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits('=', 1));
     if (!absl::StrContains(text, '=')) {
       return absl::InvalidArgumentError(
@@ -59,7 +59,7 @@ Flags::Apply LogitBiasValue(std::vector<std::pair<uint32_t, float>>* out) {
     BH_ASSIGN_OR_RETURN(const double bias, ParseReal(parts.second, -100, 100, Border::kIncluded));
     out->emplace_back(static_cast<uint32_t>(id), static_cast<float>(bias));
     return absl::OkStatus();
-  };
+  });
 }
 
 void AddSamplingFlags(RequestOptions* options, Flags* flags) {
@@ -108,7 +108,7 @@ Flags::Apply FileValue(std::optional<std::string>* out) {
 
 // Unless there is a form of another kind than `own`, a field of the options.
 Flags::Apply OnlyForm(const RequestOptions* options, const void* own, Flags::Apply apply) {
-  return [=](const std::string& text) -> absl::Status {
+  Flags::Apply only = [=](const std::string& text) -> absl::Status {
     if ((options->json_schema && own != &options->json_schema) ||
         (options->regex && own != &options->regex) ||
         (!options->choice.empty() && own != &options->choice)) {
@@ -117,6 +117,8 @@ Flags::Apply OnlyForm(const RequestOptions* options, const void* own, Flags::App
     }
     return apply(text);
   };
+  only.appends = apply.appends;
+  return only;
 }
 
 void AddFormFlags(RequestOptions* options, Flags* flags) {

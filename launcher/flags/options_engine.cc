@@ -152,21 +152,21 @@ void AddServeFlags(RawEngineFlags* raw, ServeOptions* options, Flags* flags) {
 }
 
 // The options of `plan` without its own comparisons, with `more` applied.
-absl::StatusOr<EngineOptions> WithFlagsApplied(const EngineOptions& plan, const std::string& more) {
+absl::StatusOr<PlanOptions> WithFlagsApplied(const EngineOptions& plan, const std::string& more) {
   const std::vector<std::string> added =
       absl::StrSplit(more, absl::ByAnyChar(" \t"), absl::SkipEmpty());
-  const absl::StatusOr<Command> parsed =
+  absl::StatusOr<Command> parsed =
       ParseCommandLine(ChangedArgs(WithoutFlags(plan.command_line, {"--compare"}), added));
   if (!parsed.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--compare \"", more, "\": ", parsed.status().message()));
   }
-  const auto* other = std::get_if<PlanOptions>(&*parsed);
+  auto* const other = std::get_if<PlanOptions>(&*parsed);
   if (other == nullptr || !other->compare.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--compare \"", more, "\": not flags of a plan"));
   }
-  return other->serve.engine;
+  return std::move(*other);
 }
 
 }  // namespace

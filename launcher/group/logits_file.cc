@@ -15,12 +15,16 @@
 namespace bulkhead {
 namespace {
 
-absl::Status WriteAll(int fd, const char* data, int64_t bytes, int64_t offset) {
+absl::Status WriteAll(const std::string& path, int fd, const char* data, int64_t bytes,
+                      int64_t offset) {
   while (bytes > 0) {
     const ssize_t written = pwrite(fd, data, bytes, offset);
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) {
-      return absl::DataLossError(absl::StrCat("cannot write logits: ", std::strerror(errno)));
+      return WithExitCode(absl::DataLossError(absl::StrCat("writing --logits ", path,
+                                                           " failed: ", std::strerror(errno),
+                                                           "; the file is not whole")),
+                          ExitCode::kClientError);
     }
     data += written;
     bytes -= written;
@@ -31,15 +35,17 @@ absl::Status WriteAll(int fd, const char* data, int64_t bytes, int64_t offset) {
 
 class TensorSink final : public LogitsSink {
  public:
-  TensorSink(int fd, int64_t offset) : fd_(fd), offset_(offset) {}
+  TensorSink(std::string path, int fd, int64_t offset)
+      : path_(std::move(path)), fd_(fd), offset_(offset) {}
   absl::Status OnRows(int64_t first_position, int64_t rows, int64_t vocab_size,
                       const float* logits) override {
     const int64_t row_bytes = vocab_size * static_cast<int64_t>(sizeof(float));
-    return WriteAll(fd_, reinterpret_cast<const char*>(logits), rows * row_bytes,
+    return WriteAll(path_, fd_, reinterpret_cast<const char*>(logits), rows * row_bytes,
                     offset_ + first_position * row_bytes);
   }
 
  private:
+  std::string path_;
   int fd_;
   int64_t offset_;
 };
@@ -50,9 +56,9 @@ absl::StatusOr<std::unique_ptr<LogitsFile>> LogitsFile::Create(const std::string
                                                                const std::vector<Tensor>& tensors,
                                                                int64_t vocab_size) {
   const auto refuse = [&] {
-    return WithExitCode(
-        absl::InvalidArgumentError(absl::StrCat("cannot write ", path, ": ", std::strerror(errno))),
-        ExitCode::kUsage);
+    return WithExitCode(absl::InvalidArgumentError(absl::StrCat("cannot write --logits ", path,
+                                                                ": ", std::strerror(errno))),
+                        ExitCode::kUsage);
   };
   const int fd = open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0644);
   if (fd < 0) return refuse();
@@ -74,9 +80,9 @@ absl::StatusOr<std::unique_ptr<LogitsFile>> LogitsFile::Create(const std::string
   front += text;
   const auto front_bytes = static_cast<int64_t>(front.size());
   if (ftruncate(fd, front_bytes + end) != 0) return refuse();
-  BH_RETURN_IF_ERROR(WriteAll(fd, front.data(), front_bytes, 0));
+  BH_RETURN_IF_ERROR(WriteAll(path, fd, front.data(), front_bytes, 0));
   for (const int64_t begin : begins) {
-    file->sinks_.push_back(std::make_unique<TensorSink>(fd, front_bytes + begin));
+    file->sinks_.push_back(std::make_unique<TensorSink>(path, fd, front_bytes + begin));
   }
   return file;
 }

@@ -250,8 +250,15 @@ absl::Status Compare(const Planned& base, const PlanOptions& options) {
   };
   if (options.compare.size() == 1) add("", base);
   for (size_t i = 0; i < options.compare.size(); ++i) {
-    BH_ASSIGN_OR_RETURN(const auto other, MakePlan(options.compare[i], options));
-    add(options.compare_flags[i], *other);
+    const PlanOptions& compared = options.compare[i];
+    const auto other = MakePlan(compared.serve.engine, compared);
+    if (!other.ok()) {
+      return WithExitCode(
+          absl::Status(other.status().code(), absl::StrCat("--compare \"", options.compare_flags[i],
+                                                           "\": ", other.status().message())),
+          ExitCodeOf(other.status()));
+    }
+    add(options.compare_flags[i], **other);
   }
   std::cout << (options.json ? reports.dump(2) + "\n" : CompareTable(names, plans));
   return FlushStandardOutput();

@@ -227,6 +227,15 @@ class PlanTest(unittest.TestCase):
         self.assertRegex(text, r"(?m)^ranks +1 +4$")
         self.assertRegex(text, r"(?m)^KV bytes/token/rank +12,288 +1,536$")
 
+    def test_what_is_compared_may_be_another_machine(self):
+        done = json.loads(self.table("--gpu", "l4", "--json", "--compare=--gpu h100", "--compare=--host-memory 1GiB"))
+        alone = [plan({"--gpu": gpu}, 1)[1] for gpu in ("h100", "l4")]
+        self.assertEqual([report["ranks"] for report in done], [report["ranks"] for report in alone])
+        self.assertEqual(done[1]["host"]["available_bytes"], str(1 << 30))
+        code, _, errors = plan({"--gpu": "h100", "--compare": "--device cpu"}, 1)
+        self.assertEqual(code, 2, errors)
+        self.assertIn('--compare "--device cpu": ', errors)
+
     def test_what_is_compared_is_a_list_in_json(self):
         for flag in (["--compare", "--tp 4"], ["--compare=--tp 4"]):
             done = self.table("--device-memory", "1GiB", "--json", *flag)

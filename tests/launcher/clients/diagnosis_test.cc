@@ -121,6 +121,23 @@ TEST(DiagnosisTest, QuantisedPoolIsMadeLargerByWhatLiesStrandedElseByMemory) {
   EXPECT_THAT(Diagnose(seen)[0].setting, HasSubstr("--tp-shares auto"));
 }
 
+TEST(DiagnosisTest, APoolThatMemoryDoesNotLimitIsMadeLargerByWhatDoes) {
+  ServerSnapshot seen = Calm();
+  seen.load.set_num_steps_short_of_slots(9);
+  seen.load.set_num_kv_blocks_used_peak(1000);
+  const auto setting_of = [&](const char* rule) {
+    seen.ranks.mutable_ranks(0)->set_kv_rule(rule);
+    return Diagnose(seen)[0].setting;
+  };
+  EXPECT_EQ(setting_of("max_num_seqs x max_model_len takes 4.0 MiB of 9.0 GiB"),
+            "--max-num-seqs 16 (the KV cache grows with it)");
+  EXPECT_THAT(setting_of("40 blocks of 1.0 KiB = 40.0 KiB by --cache-max-entry-count"),
+              HasSubstr("a larger --cache-max-entry-count"));
+  EXPECT_THAT(setting_of("1.0 MiB by --kv-cache-bytes"), HasSubstr("--kv-cache-dtype int8"));
+  seen.ranks.set_kv_cache_dtype("int8");
+  EXPECT_EQ(setting_of("1.0 MiB by --kv-cache-bytes"), "more --kv-cache-bytes");
+}
+
 TEST(DiagnosisTest, SlotsAreRaisedOnlyWhileThePoolHasRoom) {
   ServerSnapshot seen = Calm();
   seen.load.set_num_steps_short_of_slots(9);

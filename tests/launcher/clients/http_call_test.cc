@@ -1,5 +1,6 @@
 #include "launcher/clients/http_call.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -51,6 +52,12 @@ TEST_F(HttpCallTest, ACallIsCancelledWhileItConnects) {
   EXPECT_TRUE(absl::IsCancelled(call.Send("/", "", [](absl::string_view) {})));
   EXPECT_LT(absl::Now() - begin, absl::Seconds(4)) << "it gives up after 5 s by itself";
   cancels.join();
+}
+
+TEST_F(HttpCallTest, AGetGivesUpOnAServerThatAcceptsAndIsSilent) {
+  const absl::Status status = HttpCall(target_).Send("/v1/models", "", [](absl::string_view) {});
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("has not answered /v1/models"));
 }
 
 TEST_F(HttpCallTest, ACallThatWasCancelledBeforeItBeginsDoesNotConnect) {

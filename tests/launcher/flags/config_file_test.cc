@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "launcher/flags/flag_values.h"
 #include "launcher/flags/flags.h"
 
 namespace bulkhead {
@@ -27,12 +28,12 @@ class ConfigFileTest : public testing::Test {
                  return absl::OkStatus();
                });
     flags_.AddSwitch("--strict-config", "strict", [this](bool on) { strict_ = on; });
-    flags_.Add("--host", "ADDRESS", "where", [this](const std::string& text) {
-      hosts_.push_back(text);
-      return absl::OkStatus();
-    });
+    flags_.Add("--host", "ADDRESS", "where", TextListValue(&hosts_));
   }
-  ~ConfigFileTest() override { unsetenv("BULKHEAD_MAX_NUM_SEQS"); }
+  ~ConfigFileTest() override {
+    unsetenv("BULKHEAD_MAX_NUM_SEQS");
+    unsetenv("BULKHEAD_MAX_BATCH_SIZE");
+  }
   std::string File(const std::string& text) {
     const std::string path = testing::TempDir() + "/bulkhead.toml";
     std::ofstream(path) << text;
@@ -53,6 +54,19 @@ TEST_F(ConfigFileTest, AFileGivesFlagsOfAnySpellingSwitchesAndLists) {
   EXPECT_EQ(seqs_, 4);
   EXPECT_TRUE(strict_);
   EXPECT_THAT(hosts_, ElementsAre("a", "b"));
+}
+
+TEST_F(ConfigFileTest, AListForAFlagOfOneValueIsThatValue) {
+  EXPECT_THAT(Parse({"--config", File("max_num_seqs = [3, 4]\n")}).status().message(),
+              HasSubstr(":1: --max-num-seqs: no number"));
+  ASSERT_TRUE(Parse({"--config", File("max_num_seqs = [3]\n")}).ok());
+  EXPECT_EQ(seqs_, 3);
+}
+
+TEST_F(ConfigFileTest, TheEnvironmentMayUseAnyNameOfAFlag) {
+  setenv("BULKHEAD_MAX_BATCH_SIZE", "5", 1);
+  ASSERT_TRUE(Parse({}).ok());
+  EXPECT_EQ(seqs_, 5);
 }
 
 TEST_F(ConfigFileTest, AStringOfSeveralLinesIsOneValue) {
@@ -172,13 +186,22 @@ TEST_F(ConfigFileTest, AValueThatIsNotUtf8IsNotPrintedAndAPathStaysInItsComment)
 TEST_F(ConfigFileTest, AMisspeltVariableIsWarnedOfWithTheNearest) {
   setenv("BULKHEAD_MAX_NUM_SEQZ", "5", 1);
   setenv("BULKHEAD_NODE_NAME", "a", 1);
+  setenv("BULKHEAD_API_KEYS", "a", 1);
+  setenv("BULKHEAD_HSOT", "a", 1);
+  setenv("BULKHEAD_PORT", "1", 1);  // of another command
   testing::internal::CaptureStderr();
   ASSERT_TRUE(Parse({}).ok());
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              testing::AllOf(HasSubstr("BULKHEAD_MAX_NUM_SEQZ is no flag's; did you mean "
+              testing::AllOf(HasSubstr("BULKHEAD_MAX_NUM_SEQZ is not read; did you mean "
                                        "BULKHEAD_MAX_NUM_SEQS?"),
+                             HasSubstr("BULKHEAD_API_KEYS is not read; did you mean BULKHEAD_API_"
+                                       "KEY?"),
+                             HasSubstr("did you mean BULKHEAD_HOST?"),
+                             testing::Not(HasSubstr("BULKHEAD_PORT")),
                              testing::Not(HasSubstr("NODE_NAME"))));
-  unsetenv("BULKHEAD_MAX_NUM_SEQZ");
+  for (const char* name : {"MAX_NUM_SEQZ", "API_KEYS", "HSOT", "PORT"}) {
+    unsetenv(absl::StrCat("BULKHEAD_", name).c_str());
+  }
   unsetenv("BULKHEAD_NODE_NAME");
 }
 
