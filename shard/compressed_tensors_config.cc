@@ -20,7 +20,7 @@ ModuleList ModulesOf(ConfigFields& fields, const char* field) {
   for (const std::string& name : fields.Strings(field).value_or(std::vector<std::string>())) {
     absl::string_view pattern = name;
     if (name == "Linear") {
-      modules.AddAll();
+      modules.AddLinears();
     } else if (!absl::ConsumePrefix(&pattern, "re:")) {
       modules.AddName(name);
     } else if (!modules.AddPattern(std::string(pattern))) {

@@ -59,8 +59,8 @@ bool ModuleList::AddPattern(const std::string& pattern) {
   return true;
 }
 
-bool ModuleList::Contains(absl::string_view module) const {
-  return has_all_ || names_.contains(module) ||
+bool ModuleList::Contains(absl::string_view module, bool is_linear) const {
+  return has_all_ || (has_linears_ && is_linear) || names_.contains(module) ||
          std::any_of(patterns_.begin(), patterns_.end(),
                      [&](const auto& pattern) { return pattern->Matches(module); });
 }

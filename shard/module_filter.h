@@ -17,19 +17,22 @@ class ModuleList {
   ~ModuleList();
   ModuleList(ModuleList&&) noexcept;
 
-  void AddAll() { has_all_ = true; }
+  void AddAll() { has_all_ = has_linears_ = true; }
+  // Those that are a layer's of their own, not a parameter of several experts.
+  void AddLinears() { has_linears_ = true; }
   void AddName(std::string name) { names_.insert(std::move(name)); }
   // A regular expression that matches from a name's begin, as Python's re.match does. False: it is
   // not one.
   bool AddPattern(const std::string& pattern);
 
   // A pattern that takes too long does not match.
-  bool Contains(absl::string_view module) const;
+  bool Contains(absl::string_view module, bool is_linear = true) const;
 
  private:
   class Pattern;
 
   bool has_all_ = false;
+  bool has_linears_ = false;
   std::set<std::string, std::less<>> names_;
   std::vector<std::unique_ptr<Pattern>> patterns_;
 };
@@ -39,8 +42,8 @@ struct ModuleFilter {
   ModuleList targets;
   ModuleList ignored;
 
-  bool Selects(absl::string_view module) const {
-    return targets.Contains(module) && !ignored.Contains(module);
+  bool Selects(absl::string_view module, bool is_linear = true) const {
+    return targets.Contains(module, is_linear) && !ignored.Contains(module, is_linear);
   }
 };
 

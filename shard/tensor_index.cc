@@ -4,9 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
+#include <map>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
@@ -189,9 +193,22 @@ const LocatedTensor* TensorIndex::FindAny(absl::string_view name) const {
   return found == tensors_.end() ? nullptr : &found->second;
 }
 
+namespace {
+
+// Whether all bits of a vector of `size` numbers are 0.
+absl::StatusOr<bool> IsZero(const LocatedTensor& vector, int64_t size) {
+  if (vector.entry->shape != std::vector<int64_t>{size}) return false;
+  std::vector<std::byte> bytes(vector.entry->bytes);
+  BH_RETURN_IF_ERROR(vector.file->ReadAt(vector.entry->begin, vector.entry->bytes, bytes.data()));
+  return absl::c_all_of(bytes, [](std::byte b) { return b == std::byte{0}; });
+}
+
+}  // namespace
+
 absl::Status TensorIndex::CheckAgainst(const ModelConfig& config) const {
-  std::set<std::string> required;     // or, of scales that may be missing, known
-  std::vector<std::string> optional;  // patterns
+  std::set<std::string> required;        // or, of scales that may be missing, known
+  std::vector<std::string> optional;     // patterns
+  std::map<std::string, int64_t> zeros;  // of GPTQ's modules, by the name that a bias would have
   for (const TensorRow& row : AllTensors(config)) {
     if (row.optional) {
       optional.push_back(row.Name());
@@ -202,6 +219,7 @@ absl::Status TensorIndex::CheckAgainst(const ModelConfig& config) const {
     } else if (IsHeldQuantized(row, config)) {
       BH_RETURN_IF_ERROR(FindQuantized(*this, row, config).status());
       for (std::string& part : QuantizedNamesOf(row, config)) required.insert(std::move(part));
+      zeros[absl::StrCat(row.Module(), ".bias")] = row.rows;
     } else {
       BH_RETURN_IF_ERROR(Find(row).status());
       required.insert(row.Name());
@@ -215,6 +233,12 @@ absl::Status TensorIndex::CheckAgainst(const ModelConfig& config) const {
     };
     if (required.contains(name) || std::any_of(optional.begin(), optional.end(), is_like_name)) {
       continue;
+    }
+    // AutoGPTQ wrote one for every module.
+    if (const auto bias = zeros.find(name);
+        config.quantization.method == QuantizationConfig::Method::kGptq && bias != zeros.end()) {
+      BH_ASSIGN_OR_RETURN(const bool is_zero, IsZero(located, bias->second));
+      if (is_zero) continue;
     }
     return absl::InvalidArgumentError(absl::StrCat(
         located.file->path(), ": tensor '", name, "' has no place in a ", config.architecture,

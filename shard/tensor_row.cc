@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "shard/family_spec.h"
@@ -148,8 +149,10 @@ namespace {
 // How a layer's matrix of a quantised checkpoint is held.
 HeldAs HeldFrom(const TensorRow& row, const QuantizationConfig& quantization) {
   const bool experts_alone = quantization.method == QuantizationConfig::Method::kMxfp4;
-  if ((experts_alone && row.file_experts == 0) ||
-      (quantization.modules != nullptr && !quantization.modules->Selects(row.Module()))) {
+  const bool is_linear = row.file_experts == 0;
+  const std::string module(absl::StripSuffix(row.Module(), ".weight"));  // Granite's experts
+  if ((experts_alone && is_linear) ||
+      (quantization.modules != nullptr && !quantization.modules->Selects(module, is_linear))) {
     return HeldAs::kKeptMatrix;
   }
   return row.head >= 0 && !row.joins_heads ? HeldAs::kDequantized : HeldAs::kLayerMatrix;

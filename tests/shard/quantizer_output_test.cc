@@ -15,6 +15,7 @@
 #include "shard/model_config.h"
 #include "shard/quantized_tensors.h"
 #include "shard/tensor_index.h"
+#include "shard/tensor_row.h"
 #include "tests/shard/checkpoint_files.h"
 
 namespace bulkhead {
@@ -95,6 +96,60 @@ TEST(QuantizerOutputTest, AZeroOf0BorrowsFromTheNextOneOfItsWord) {
   });
   ASSERT_TRUE(zeros.ok()) << zeros.status();
   EXPECT_EQ(*zeros, want);
+}
+
+// Whether the fixture's checkpoint with a bias of `value` at down_proj's output 3 is that of its
+// config.
+absl::Status WithBias(float value, int64_t outputs) {
+  const std::string dir = BH_TEST_DATA "/quantised/gptq";
+  const ModelConfig config = ReadModelConfig(dir, UnknownFields::kWarn, AllFamilySpecs())->model;
+  std::vector<RawTensor> list;
+  for (const auto& [name, tensor] : ReadRawCheckpoint(dir)) list.push_back(tensor);
+  std::vector<float> bias(outputs);
+  bias[3] = value;
+  list.push_back({"model.layers.0.mlp.down_proj.bias",
+                  "F32",
+                  {outputs},
+                  std::string(reinterpret_cast<const char*>(bias.data()), outputs * 4)});
+  const TemporaryFolder folder;
+  WriteFile(folder.File("model.safetensors"), SafetensorsBytes(list));
+  return TensorIndex::Open(folder.path())->CheckAgainst(config);
+}
+
+TEST(QuantizerOutputTest, AZeroBiasOfAModuleWithoutOneIsPassedOver) {
+  const int64_t outputs =
+      ReadModelConfig(BH_TEST_DATA "/quantised/gptq", UnknownFields::kWarn, AllFamilySpecs())
+          ->model.hidden_size;
+  EXPECT_TRUE(WithBias(0, outputs).ok()) << WithBias(0, outputs);
+  for (const absl::Status& status : {WithBias(1, outputs), WithBias(0, outputs + 1)}) {
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("down_proj.bias' has no place in a LlamaForCausalLM"));
+  }
+}
+
+// Experts that share a parameter are no Linear.
+TEST(QuantizerOutputTest, LinearsAreNotExpertsThatShareATensor) {
+  json config = json::parse(ReadFile(BH_TEST_DATA "/models/granitemoe_bf16/config.json"));
+  const auto held_as = [&](const char* target) {
+    config["quantization_config"] = {{"quant_method", "compressed-tensors"},
+                                     {"format", "float-quantized"},
+                                     {"config_groups",
+                                      {{"group_0",
+                                        {{"targets", {target}},
+                                         {"weights",
+                                          {{"num_bits", 8},
+                                           {"type", "float"},
+                                           {"symmetric", true},
+                                           {"strategy", "channel"}}}}}}}};
+    const auto parsed = ParseModelConfig(config.dump(), "", UnknownFields::kWarn, AllFamilySpecs());
+    EXPECT_TRUE(parsed.ok()) << parsed.status();
+    std::map<std::string, HeldAs> held;
+    for (const TensorRow& row : LayerTensors(parsed->model, 0)) held[row.Name()] = row.held_as;
+    return std::pair(held.at("model.layers.0.self_attn.q_proj.weight"),
+                     held.at("model.layers.0.block_sparse_moe.input_linear.weight"));
+  };
+  EXPECT_EQ(held_as("Linear"), std::pair(HeldAs::kLayerMatrix, HeldAs::kKeptMatrix));
+  EXPECT_EQ(held_as("re:.*input_linear$"), std::pair(HeldAs::kKeptMatrix, HeldAs::kLayerMatrix));
 }
 
 TEST(QuantizerOutputTest, AScaleThatIsNoNumberIsRefusedWhereItIs) {
