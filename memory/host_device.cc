@@ -59,7 +59,8 @@ class HostDevice final : public Device {
     if (data == MAP_FAILED) {
       Release(bytes);
       return absl::ResourceExhaustedError(
-          absl::StrCat("the system refused ", FormatBytes(bytes), " of memory"));
+          absl::StrCat("the system refused ", FormatBytes(bytes),
+                       " of memory; ulimit -v or vm.overcommit_memory may say why"));
     }
     if (bytes >= kHugePageBytes) madvise(data, MappedBytes(bytes), MADV_HUGEPAGE);
     return Buffer(this, static_cast<std::byte*>(data), bytes);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -15,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "base/edit_distance.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/whole_file.h"
@@ -133,22 +133,6 @@ std::string TomlString(const std::string& text) {
 std::string EnvironmentNameOf(const std::string& flag) {
   return absl::StrCat("BULKHEAD_", absl::AsciiStrToUpper(absl::StrReplaceAll(
                                        absl::string_view(flag).substr(2), {{"-", "_"}})));
-}
-
-size_t EditDistance(absl::string_view a, absl::string_view b) {
-  std::vector<size_t> row(b.size() + 1), above, above2;
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    above2 = std::exchange(above, row);
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replaced = above[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
-      row[j] = std::min({above[j] + 1, row[j - 1] + 1, replaced});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        row[j] = std::min(row[j], above2[j - 2] + 1);
-    }
-  }
-  return row.back();
 }
 
 void WarnOfMisspeltEnvironment(const std::vector<std::string>& names) {

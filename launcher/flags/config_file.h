@@ -32,7 +32,4 @@ std::string EnvironmentNameOf(const std::string& flag);
 // `names`, and not one that the program reads.
 void WarnOfMisspeltEnvironment(const std::vector<std::string>& names);
 
-// How many letters must be put in, taken out or replaced, or neighbours exchanged.
-size_t EditDistance(absl::string_view a, absl::string_view b);
-
 }  // namespace bulkhead

@@ -16,6 +16,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/edit_distance.h"
 #include "base/status.h"
 #include "launcher/exit_status.h"
 #include "launcher/flags/config_file.h"

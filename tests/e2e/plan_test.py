@@ -231,7 +231,7 @@ class PlanTest(unittest.TestCase):
         done = json.loads(self.table("--gpu", "l4", "--json", "--compare=--gpu h100", "--compare=--host-memory 1GiB"))
         alone = [plan({"--gpu": gpu}, 1)[1] for gpu in ("h100", "l4")]
         self.assertEqual([report["ranks"] for report in done], [report["ranks"] for report in alone])
-        self.assertEqual(done[1]["host"]["available_bytes"], str(1 << 30))
+        self.assertEqual(done[1]["host"]["available_bytes"], 1 << 30)
         code, _, errors = plan({"--gpu": "h100", "--compare": "--device cpu"}, 1)
         self.assertEqual(code, 2, errors)
         self.assertIn('--compare "--device cpu": ', errors)

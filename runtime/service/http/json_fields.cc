@@ -1,10 +1,13 @@
 #include "runtime/service/http/json_fields.h"
 
+#include <algorithm>
 #include <limits>
+#include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "base/edit_distance.h"
 #include "base/ordered_json.h"
 #include "runtime/service/refusal.h"
 
@@ -138,7 +141,24 @@ std::string JsonFields::HintOf(absl::string_view name) const {
   for (const auto& [theirs, hint] : kForeign) {
     if (Path(name) == theirs) return std::string(hint);
   }
-  return "this server does not know it; leave it out";
+  const std::string nearest = NearestField(name);
+  return nearest.empty()
+             ? "this server does not know it; leave it out"
+             : absl::StrCat("this server does not know it; did you mean ", nearest, "?");
+}
+
+std::string JsonFields::NearestField(absl::string_view name) const {
+  constexpr size_t kMinLetters = 5;  // by which a slip and another name differ
+  constexpr size_t kMostLetters = 40;
+  std::string nearest;
+  size_t least = 3;
+  if (name.size() < kMinLetters || name.size() > kMostLetters) return nearest;
+  for (const std::string& known : known_) {
+    const size_t distance = EditDistance(name, known);
+    if (distance < least) nearest = known;
+    least = std::min(least, distance);
+  }
+  return nearest;
 }
 
 absl::Status JsonFields::Finish() const {

@@ -44,6 +44,8 @@ class JsonFields {
  private:
   // What to do about a field that was not read.
   std::string HintOf(absl::string_view name) const;
+  // Of those that were read; empty: none is near.
+  std::string NearestField(absl::string_view name) const;
 
   const Json& object_;
   const std::string path_;

@@ -51,5 +51,19 @@ TEST(JsonFields, ThoseOfOtherServersSayWhichIsOurs) {
   }
 }
 
+TEST(JsonFields, ASlipIsToldWithTheNearestName) {
+  for (const auto& [slip, meant] : {std::pair("max_token", "did you mean max_tokens?"),
+                                    {"maxtokens", "max_tokens?"},
+                                    {"temprature", "temperature?"},
+                                    {"surprise", "does not know it; leave it out"},
+                                    {"nn", "does not know it; leave it out"}}) {
+    const absl::Status refused = CompletionWith(absl::StrCat("\"", slip, "\": 1")).status();
+    EXPECT_THAT(std::string(refused.message()), testing::HasSubstr(meant));
+  }
+  const std::string name(10'000, 'x');  // is compared with nothing
+  EXPECT_THAT(std::string(CompletionWith(absl::StrCat("\"", name, "\": 1")).status().message()),
+              testing::HasSubstr("leave it out"));
+}
+
 }  // namespace
 }  // namespace bulkhead
