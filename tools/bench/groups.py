@@ -36,19 +36,21 @@ def run(argv, errors=subprocess.PIPE):
     def die_with_parent():
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
-    child, received = None, []
+    child, early, received = None, [], []
 
     def pass_on(number, _):
         received.append(number)
         if child:
             child.send_signal(number)
+        else:
+            early.append(number)
 
     # From before the child runs on: one that arrives in between is passed on as soon as there is a child.
     before = on_ending(pass_on)
     try:
         child = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=errors, encoding="utf-8", errors="replace",
                                  start_new_session=True, preexec_fn=die_with_parent)
-        for number in received:
+        for number in early:
             child.send_signal(number)
         out, said = child.communicate()
     except OSError as error:
