@@ -91,7 +91,7 @@ struct RunCommand {
 };
 
 // The number of a closed standard stream would be reused by the next file or socket, which would
-// then receive our output. Writing to the placeholder opened here fails instead, and is detected.
+// then receive our output. Writing to what is opened here fails instead, and is detected.
 void OpenStandardStreams() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY) < 0) std::abort();

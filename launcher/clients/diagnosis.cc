@@ -36,22 +36,18 @@ double PeakShare(const v1::LoadInfo& load) {
 std::string Percent(double share) { return absl::StrFormat("%.0f %%", 100 * share); }
 
 // How the binding rank's pool was sized.
-std::string KvRuleOf(const ServerSnapshot& seen) {
-  const auto binding = static_cast<int>(seen.ranks.binding_rank());
-  return binding < seen.ranks.ranks_size() ? seen.ranks.ranks(binding).kv_rule() : "";
-}
-// By the limits, which no sequence exceeds: more memory would have no use.
-bool HoldsAllSequences(const ServerSnapshot& seen) {
-  return absl::StartsWith(KvRuleOf(seen), "max_num_seqs x ");
+std::string KvRuleOf(const v1::RankTable& ranks) {
+  const auto binding = static_cast<int>(ranks.binding_rank());
+  return binding < ranks.ranks_size() ? ranks.ranks(binding).kv_rule() : "";
 }
 
 // Advice for a larger pool, cheapest first.
 std::string LargerPool(const ServerSnapshot& seen) {
-  if (HoldsAllSequences(seen)) {
+  if (HoldsAllSequences(seen.ranks)) {
     return "--max-num-seqs or --max-model-len: the KV cache holds as much as they allow, and grows "
            "with them";
   }
-  if (absl::StrContains(KvRuleOf(seen), "--cache-max-entry-count")) {
+  if (absl::StrContains(KvRuleOf(seen.ranks), "--cache-max-entry-count")) {
     return "a larger --cache-max-entry-count: the KV cache has as many blocks as it says";
   }
   const std::string& dtype = seen.ranks.kv_cache_dtype();
@@ -64,7 +60,7 @@ std::string LargerPool(const ServerSnapshot& seen) {
     return absl::StrCat("--tp-shares auto (", FormatBytes(static_cast<int64_t>(stranded)),
                         " are unused because rank ", seen.ranks.binding_rank(), " has less)");
   }
-  if (absl::StrContains(KvRuleOf(seen), "--kv-cache-bytes")) return "more --kv-cache-bytes";
+  if (absl::StrContains(KvRuleOf(seen.ranks), "--kv-cache-bytes")) return "more --kv-cache-bytes";
   return absl::StrCat("more memory for rank ", seen.ranks.binding_rank(),
                       " (--device-memory, a smaller --reserve, or a KV rule that leaves less)");
 }
@@ -190,7 +186,7 @@ void AddSlots(const ServerSnapshot& seen, std::vector<Finding>& findings) {
     findings.push_back(
         {what, absl::StrCat("bulkhead limits --max-num-seqs ", seen.sealed.max_num_seqs(),
                             " (an operator tightened it)")});
-  } else if (HoldsAllSequences(seen)) {
+  } else if (HoldsAllSequences(seen.ranks)) {
     findings.push_back({what, absl::StrCat("--max-num-seqs ", 2 * seen.now.max_num_seqs(),
                                            " (the KV cache grows with it)")});
   } else if (PeakShare(load) >= kFullShare) {
@@ -282,6 +278,10 @@ std::string OfLimit(uint64_t value, uint64_t limit) {
 }
 
 }  // namespace
+
+bool HoldsAllSequences(const v1::RankTable& ranks) {
+  return absl::StartsWith(KvRuleOf(ranks), "max_num_seqs x ");
+}
 
 HostGrowth HostGrowthOf(const v1::LoadInfo& load) {
   const uint64_t at_ready = load.host().resident_bytes_at_ready();

@@ -35,6 +35,9 @@ struct HostGrowth {
   uint64_t peak = 0;
 };
 HostGrowth HostGrowthOf(const v1::LoadInfo& load);
+
+// Whether the limits size the KV cache, and no rank's memory: more memory would have no use.
+bool HoldsAllSequences(const v1::RankTable& ranks);
 // How much of the host budget clients can make the process grow by.
 uint64_t HostGrowthBytes(const v1::HostBudget& host);
 

@@ -93,7 +93,7 @@ std::string SummaryOf(const std::string& target, const ServerSnapshot& seen) {
       seen.server.tensor_parallel_size() == 1 ? "rank" : "ranks", seen.server.version(),
       absl::FormatDuration(absl::Seconds(static_cast<int64_t>(load.uptime_s()))),
       load.draining() ? ", draining" : "",
-      absl::StartsWith(binding.kv_rule(), "max_num_seqs x ")
+      HoldsAllSequences(seen.ranks)
           ? "the KV cache holds max_num_seqs x max_model_len: no rank's memory limits it; of a "
             "larger one "
           : "",

@@ -2,7 +2,6 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -10,9 +9,12 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
 #include "base/exit_code.h"
 #include "base/status.h"
 #include "boost/asio/io_context.hpp"
@@ -35,7 +37,7 @@ using ErrorCode = boost::system::error_code;
 
 constexpr std::chrono::seconds kHttpConnectLimit(5);
 // What is asked for without a body is there at once; answers to prompts take their time.
-constexpr int kMaxGetSeconds = 5;
+constexpr absl::Duration kGetLimit = absl::Seconds(5);
 constexpr uint32_t kMaxHeadBytes = 16 << 10;
 // Of a refusal: its JSON is a few lines.
 constexpr size_t kMaxRefusalBytes = 64 << 10;
@@ -114,12 +116,6 @@ class HttpCall::Connection {
   // The lookup of a name goes on: nothing ends it, and the destructor waits for it.
   bool looks_up() const { return looks_up_; }
 
-  // Whether a first byte, or the end, comes in time.
-  bool AnswersWithin(int seconds) const {
-    pollfd socket{fd_, POLLIN, 0};
-    return poll(&socket, 1, seconds * 1000) != 0;
-  }
-
   // Any thread.
   void Stop() {
     io_.stop();
@@ -192,10 +188,31 @@ absl::Status HttpCall::Send(const std::string& path, const std::string& body,
   auto connection = std::make_unique<Connection>();
   absl::Status status;
   if (SetConnection(connection.get())) status = connection->Open(target_);
-  if (status.ok() && !cancelled()) status = Exchange(*connection, path, body, on_body);
+  if (status.ok() && !cancelled()) {
+    status = body.empty() ? GetInTime(*connection, path, on_body)
+                          : Exchange(*connection, path, body, on_body);
+  }
   SetConnection(nullptr);
   if (connection->looks_up()) static_cast<void>(connection.release());
   return cancelled() ? absl::CancelledError("stopped") : status;
+}
+
+absl::Status HttpCall::GetInTime(Connection& connection, const std::string& path,
+                                 const OnBody& on_body) {
+  absl::Notification ended;
+  bool late = false;
+  std::thread watch([&] {
+    late = !ended.WaitForNotificationWithTimeout(kGetLimit);
+    if (late) connection.Stop();
+  });
+  const absl::Status status = Exchange(connection, path, "", on_body);
+  ended.Notify();
+  watch.join();
+  if (!late || status.ok()) return status;
+  return absl::UnavailableError(
+      absl::StrCat(target_.address, " accepts connections but has not answered ", path, " within ",
+                   absl::FormatDuration(kGetLimit),
+                   "; is it stopped, or no HTTP server? --http takes http= of READY"));
 }
 
 absl::Status HttpCall::Exchange(Connection& connection, const std::string& path,
@@ -212,11 +229,6 @@ absl::Status HttpCall::Exchange(Connection& connection, const std::string& path,
   request.prepare_payload();
   ErrorCode error, sent;
   connection.Use([&](auto& stream) { http::write(stream, request, sent); });
-  if (body.empty() && !connection.AnswersWithin(kMaxGetSeconds)) {
-    return absl::UnavailableError(absl::StrCat(
-        target_.address, " accepts connections but has not answered ", path, " within ",
-        kMaxGetSeconds, " s; is it stopped, or no HTTP server? --http takes http= of READY"));
-  }
   // A server may refuse a body before it has read it: its answer says more than the failed write.
   beast::flat_buffer buffer(kMaxHeadBytes);
   http::response_parser<http::buffer_body> parser;

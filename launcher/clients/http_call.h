@@ -42,6 +42,7 @@ class HttpCall {
  private:
   class Connection;
 
+  absl::Status GetInTime(Connection& connection, const std::string& path, const OnBody& on_body);
   absl::Status Exchange(Connection& connection, const std::string& path, const std::string& body,
                         const OnBody& on_body);
   bool cancelled() const;

@@ -54,10 +54,21 @@ TEST_F(HttpCallTest, ACallIsCancelledWhileItConnects) {
   cancels.join();
 }
 
-TEST_F(HttpCallTest, AGetGivesUpOnAServerThatAcceptsAndIsSilent) {
-  const absl::Status status = HttpCall(target_).Send("/v1/models", "", [](absl::string_view) {});
-  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("has not answered /v1/models"));
+// Silent, or after the begin of an answer.
+TEST_F(HttpCallTest, AGetGivesUpOnAServerThatDoesNotEndItsAnswer) {
+  for (const std::string begin : {"", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"}) {
+    std::thread server([&] {
+      int fd = -1;
+      while ((fd = accept(sockets_[0], nullptr, nullptr)) < 0)
+        absl::SleepFor(absl::Milliseconds(5));
+      sockets_.push_back(fd);
+      ASSERT_EQ(send(fd, begin.data(), begin.size(), 0), static_cast<ssize_t>(begin.size()));
+    });
+    const absl::Status status = HttpCall(target_).Send("/v1/models", "", [](absl::string_view) {});
+    server.join();
+    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("has not answered /v1/models"));
+  }
 }
 
 TEST_F(HttpCallTest, ACallThatWasCancelledBeforeItBeginsDoesNotConnect) {
