@@ -56,7 +56,8 @@ class ConfigFields {
   void Invalid(absl::string_view name, absl::string_view demand);
   void Fail(absl::Status status);
 
-  std::vector<std::string> UnknownNames() const;  // with prefix
+  // Of fields that were not read and are not null, with prefix.
+  std::vector<std::string> UnknownNames() const;
   // "NAME=VALUE" of every field that was read and is there, by name. Refused or ignored ones are
   // not read.
   std::vector<std::string> Values() const;

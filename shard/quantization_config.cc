@@ -54,13 +54,17 @@ void ReadPacking(ConfigFields& fields, const std::string& method) {
   for (const char* name : {"dynamic", "rotation", "adapter"}) fields.RefuseUnlessOff(name);
 }
 
-// `format` is a newer name of `checkpoint_format`.
-std::string FormatOf(ConfigFields& fields, const std::string& by_default) {
+// `format` is a newer name of `checkpoint_format`. One of `known`, whose first is the default.
+std::string FormatOf(ConfigFields& fields, const std::vector<std::string>& known,
+                     const char* supported) {
   const std::optional<std::string> newer = fields.String("format");
-  const std::string format =
-      fields.String("checkpoint_format").value_or(newer.value_or(by_default));
-  if (newer.value_or(format) != format) {
-    fields.Invalid("format", "it contradicts checkpoint_format, " + format);
+  const std::optional<std::string> older = fields.String("checkpoint_format");
+  if (newer.has_value() && older.has_value() && *newer != *older) {
+    fields.Invalid("format", "it contradicts checkpoint_format, " + *older);
+  }
+  const std::string format = older.value_or(newer.value_or(known[0]));
+  if (std::find(known.begin(), known.end(), format) == known.end()) {
+    fields.Unsupported(older.has_value() ? "checkpoint_format" : "format", supported);
   }
   return format;
 }
@@ -68,8 +72,7 @@ std::string FormatOf(ConfigFields& fields, const std::string& by_default) {
 void ReadAwq(ConfigFields& fields) {
   const std::string version = fields.String("version").value_or("gemm");
   if (version != "gemm" && version != "GEMM") fields.Unsupported("version", "gemm is");
-  const std::string format = FormatOf(fields, "gemm");
-  if (format != "gemm" && format != "GEMM") fields.Unsupported("format", "gemm is");
+  FormatOf(fields, {"gemm", "GEMM"}, "gemm is");
   ReadPacking(fields, "awq");
   fields.RefuseUnlessOff("desc_act");
   if (!fields.Bool("zero_point").value_or(true)) fields.Unsupported("zero_point", "true is");
@@ -81,11 +84,8 @@ void ReadAwq(ConfigFields& fields) {
 
 void ReadGptq(ConfigFields& fields, QuantizationConfig& config) {
   config.act_order = fields.Bool("desc_act").value_or(false);
-  const std::string format = FormatOf(fields, "gptq");
-  config.zeros_as_stored = format == "gptq_v2";
-  if (format != "gptq" && !config.zeros_as_stored) {
-    fields.Unsupported("checkpoint_format", "gptq and gptq_v2 are");
-  }
+  config.zeros_as_stored =
+      FormatOf(fields, {"gptq", "gptq_v2"}, "gptq and gptq_v2 are") == "gptq_v2";
   ReadPacking(fields, "gptq");
 }
 

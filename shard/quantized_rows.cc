@@ -299,9 +299,9 @@ absl::Status QuantizedTensors::ReadScalesByOutput(Range rows, Range cols,
     const bool has_nan = is_e4m3 ? std::any_of(bytes, bytes + count, IsNan)
                                  : std::memchr(bytes, kE8m0Nan, count) != nullptr;
     if (has_nan) return absl::DataLossError("a scale is NaN");
-    const uint8_t* const largest = std::max_element(bytes, bytes + count);
-    if (!is_e4m3 && *largest > kLargestE8m0) {
-      return absl::DataLossError(absl::StrCat("a scale is 2^", *largest - 127, "; at most 2^",
+    const int largest = is_e4m3 ? 0 : *std::max_element(bytes, bytes + count);
+    if (largest > kLargestE8m0) {
+      return absl::DataLossError(absl::StrCat("a scale is 2^", largest - 127, "; at most 2^",
                                               kLargestE8m0 - 127, " keeps weights finite"));
     }
   }

@@ -3,9 +3,8 @@
 //   AWQ   qweight i32 [in, out / 8]: nibble j of a word is output 8w + (0, 2, 4, 6, 1, 3, 5, 7)[j]
 //         qzeros  i32 [in / group, out / 8], likewise
 //   GPTQ  qweight i32 [in / 8, out]: nibble j is input 8w + j
-//         qzeros  i32 [in / group, out / 8]: nibble j is output 8w + j, of zeros less 0x11111111,
-//         in
-//                 gptq_v2 zero
+//         qzeros  i32 [in / group, out / 8]: nibble j is output 8w + j, of zeros less
+//                 0x11111111, in gptq_v2 of zeros
 //         g_idx   i32 [in]: the group of each input
 //         With 8 bits bytes in place of nibbles, and zeros of 128 alone
 //   both  scales  f16 [in / group, out]

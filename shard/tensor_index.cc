@@ -206,9 +206,11 @@ absl::StatusOr<bool> IsZero(const LocatedTensor& vector, int64_t size) {
 }  // namespace
 
 absl::Status TensorIndex::CheckAgainst(const ModelConfig& config) const {
-  std::set<std::string> required;        // or, of scales that may be missing, known
-  std::vector<std::string> optional;     // patterns
-  std::map<std::string, int64_t> zeros;  // of GPTQ's modules, by the name that a bias would have
+  std::set<std::string> required;     // or, of scales that may be missing, known
+  std::vector<std::string> optional;  // patterns
+  // Of GPTQ's modules their outputs, by the name of a bias, which AutoGPTQ wrote for each.
+  std::map<std::string, int64_t> zeros;
+  const bool is_gptq = config.quantization.method == QuantizationConfig::Method::kGptq;
   for (const TensorRow& row : AllTensors(config)) {
     if (row.optional) {
       optional.push_back(row.Name());
@@ -219,7 +221,7 @@ absl::Status TensorIndex::CheckAgainst(const ModelConfig& config) const {
     } else if (IsHeldQuantized(row, config)) {
       BH_RETURN_IF_ERROR(FindQuantized(*this, row, config).status());
       for (std::string& part : QuantizedNamesOf(row, config)) required.insert(std::move(part));
-      zeros[absl::StrCat(row.Module(), ".bias")] = row.rows;
+      if (is_gptq) zeros[absl::StrCat(row.Module(), ".bias")] = row.rows;
     } else {
       BH_RETURN_IF_ERROR(Find(row).status());
       required.insert(row.Name());
@@ -234,9 +236,7 @@ absl::Status TensorIndex::CheckAgainst(const ModelConfig& config) const {
     if (required.contains(name) || std::any_of(optional.begin(), optional.end(), is_like_name)) {
       continue;
     }
-    // AutoGPTQ wrote one for every module.
-    if (const auto bias = zeros.find(name);
-        config.quantization.method == QuantizationConfig::Method::kGptq && bias != zeros.end()) {
+    if (const auto bias = zeros.find(name); bias != zeros.end()) {
       BH_ASSIGN_OR_RETURN(const bool is_zero, IsZero(located, bias->second));
       if (is_zero) continue;
     }

@@ -32,6 +32,12 @@ absl::StatusOr<ParsedConfig> Parse(const std::string& fixture, const json& more)
   return ParseModelConfig(config.dump(), "", UnknownFields::kWarn, AllFamilySpecs());
 }
 
+absl::StatusOr<ParsedConfig> ParseFp8(const json& quantization) {
+  json config = json::parse(ReadFile(BH_TEST_DATA "/quantised/gptq/config.json"));
+  config["quantization_config"] = quantization;
+  return ParseModelConfig(config.dump(), "", UnknownFields::kWarn, AllFamilySpecs());
+}
+
 TEST(QuantizerOutputTest, FieldsOfTodaysToolsAreKnown) {
   const json packing = {{"act_group_aware", true}, {"pack_dtype", "int32"}, {"dynamic", nullptr},
                         {"any_name", nullptr},     {"lm_head", false},      {"adapter", nullptr}};
@@ -44,6 +50,11 @@ TEST(QuantizerOutputTest, FieldsOfTodaysToolsAreKnown) {
     const auto parsed = Parse(fixture, more);
     EXPECT_TRUE(parsed.ok()) << parsed.status();
   }
+  const json fp8 = {{"quant_method", "fp8"},
+                    {"weight_block_size", {128, 128}},
+                    {"expert_dtype", "fp8"},
+                    {"modules_to_convert", nullptr}};
+  EXPECT_TRUE(ParseFp8(fp8).ok()) << ParseFp8(fp8).status();
   json newer = {{"format", "gptq_v2"}, {"checkpoint_format", nullptr}};
   EXPECT_TRUE(Parse("gptq", newer)->model.quantization.zeros_as_stored);
 }
@@ -59,6 +70,21 @@ TEST(QuantizerOutputTest, WhatWouldChangeTheWeightsIsRefused) {
     const absl::Status status = Parse(fixture, {{field, value}}).status();
     EXPECT_THAT(std::string(status.message()), HasSubstr(field)) << status;
   }
+  for (const auto& [field, value] :
+       {std::pair<std::string, json>{"expert_dtype", "fp4"}, {"modules_to_convert", {"mlp"}}}) {
+    const absl::Status status =
+        ParseFp8({{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}, {field, value}})
+            .status();
+    EXPECT_THAT(std::string(status.message()), HasSubstr(field)) << status;
+  }
+  const json at_run_time = {{"num_bits", 8}, {"type", "float"}, {"dynamic", true}};
+  EXPECT_THAT(
+      std::string(Parse("ct_int4_g32_asym", {{"kv_cache_scheme", at_run_time}}).status().message()),
+      HasSubstr("kv_cache_scheme.dynamic"));
+  EXPECT_THAT(
+      std::string(
+          Parse("gptq", {{"format", "marlin"}, {"checkpoint_format", nullptr}}).status().message()),
+      HasSubstr("quantization_config.format is \"marlin\""));
   EXPECT_THAT(
       std::string(
           Parse("gptq", {{"checkpoint_format", "gptq"}, {"format", "gptq_v2"}}).status().message()),
