@@ -60,8 +60,8 @@ SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
-LINE_BUDGETS = {"base": 2448, "memory": 5202, "comm": 7127, "kernels": 27521, "shard": 6191, "runtime": 50076, "launcher": 21463,
-                "proto": 974, "tools": 2467}
+LINE_BUDGETS = {"base": 2448, "memory": 5202, "comm": 7127, "kernels": 27521, "shard": 6191, "runtime": 50076, "launcher": 21481,
+                "proto": 974, "tools": 2469}
 
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 70

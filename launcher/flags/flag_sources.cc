@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "launcher/flags/command_flags.h"
 #include "launcher/flags/config_file.h"
@@ -31,13 +30,20 @@ std::string InOneLine(const std::string& text) {
 
 }  // namespace
 
+std::string Flags::Flag::ValueBy(const std::string& name, const std::string& value) const {
+  bool on = false;
+  // What is neither is told with its origin when it is applied.
+  if (!value_name.empty() || !absl::SimpleAtob(value, &on)) return value;
+  return on == !absl::StrContains(names, "!" + name) ? "true" : "false";
+}
+
 void Flags::AddEnvironment() {
   for (size_t i = 0; i < flags_.size(); ++i) {
-    for (const absl::string_view name : absl::StrSplit(flags_[i].names, ',')) {
-      if (!absl::StartsWith(name, "--")) continue;  // a letter, or what switches off
-      const std::string variable = EnvironmentNameOf(std::string(name));
-      const char* value = std::getenv(variable.c_str());
-      if (given_[i].values.empty() && value != nullptr) given_[i] = {{value}, variable};
+    for (const std::string& name : flags_[i].Names()) {
+      if (!absl::StartsWith(name, "--") || !given_[i].values.empty()) continue;
+      const std::string variable = EnvironmentNameOf(name);
+      const char* const value = std::getenv(variable.c_str());
+      if (value != nullptr) given_[i] = {{flags_[i].ValueBy(name, value)}, variable};
     }
   }
   if (!follows_rank0()) WarnOfMisspeltEnvironment(LongNames());
@@ -82,13 +88,7 @@ absl::Status Flags::AddFile(const std::string& path, bool of_environment, const 
     one = {entry.values, absl::StrCat("file ", path, ":", entry.line)};
     // Of a flag that does not collect its values the last one would count alone.
     if (!flags_[i].apply.appends) one.values = {absl::StrJoin(entry.values, ",")};
-    if (!flags_[i].value_name.empty()) continue;
-    // What is neither is told with its origin when it is applied.
-    const bool on_by_true = !absl::StrContains(flags_[i].names, "!" + entry.flag);
-    for (std::string& value : one.values) {
-      bool on = false;
-      if (absl::SimpleAtob(value, &on)) value = on == on_by_true ? "true" : "false";
-    }
+    for (std::string& value : one.values) value = flags_[i].ValueBy(entry.flag, value);
   }
   return absl::OkStatus();
 }

@@ -82,6 +82,8 @@ class Flags {
 
     std::string Name() const;  // "--max-num-seqs" of "--max-num-seqs,--max-batch-size"
     std::vector<std::string> Names() const;  // without the "!" of what switches off
+    // `value` as the first name would have it: of a switch the opposite where `name` switches off.
+    std::string ValueBy(const std::string& name, const std::string& value) const;
   };
 
   // What a flag was given, and by whom.

@@ -107,6 +107,10 @@ TEST_F(ConfigFileTest, ASwitchAndItsOppositeAreTrueOrFalse) {
   EXPECT_FALSE(caching);
   ASSERT_TRUE(Parse({"--config", File("no-caching = false\n")}).ok());
   EXPECT_TRUE(caching);
+  setenv("BULKHEAD_NO_CACHING", "1", 1);
+  ASSERT_TRUE(Parse({}).ok());
+  unsetenv("BULKHEAD_NO_CACHING");
+  EXPECT_FALSE(caching);
   for (const char* value : {"2", "\"\""}) {
     EXPECT_THAT(
         Parse({"--config", File(absl::StrCat("no-caching = ", value, "\n"))}).status().message(),
