@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "runtime/chat/jinja/filters.h"
 #include "runtime/chat/jinja/format.h"
+#include "runtime/chat/jinja/markup.h"
 #include "runtime/chat/jinja/operators.h"
 #include "runtime/chat/jinja/unicode_text.h"
 
@@ -127,7 +128,8 @@ absl::StatusOr<Value> Evaluator::EvalSlice(const Expression& expression) {
     if (expression.operands[i] == nullptr) continue;
     BH_ASSIGN_OR_RETURN(parts[i], Eval(*expression.operands[i]));
   }
-  return Slice(parts[0], parts[1], parts[2], parts[3], meter_);
+  BH_ASSIGN_OR_RETURN(Value part, Slice(parts[0], parts[1], parts[2], parts[3], meter_));
+  return parts[0].is_markup() ? AsMarkup(part, meter_) : part;
 }
 
 absl::StatusOr<Value> Evaluator::EvalCall(const Expression& expression, const Value* caller) {
@@ -147,7 +149,8 @@ absl::StatusOr<Value> Evaluator::EvalCall(const Expression& expression, const Va
   BH_ASSIGN_OR_RETURN(Arguments arguments, EvalArguments(expression.arguments));
   if (caller != nullptr) arguments.named.emplace_back("caller", *caller);
   absl::StatusOr<Value> result =
-      method.has_value() ? (*method)(*this, target, arguments) : Call(target, std::move(arguments));
+      method.has_value() ? CallMethod(*this, callee.name, *method, target, std::move(arguments))
+                         : Call(target, std::move(arguments));
   if (result.ok()) BH_RETURN_IF_ERROR(CheckNesting(*result));
   return result;
 }
@@ -288,10 +291,10 @@ absl::StatusOr<Value> Evaluator::GetItem(const Value& value, const Value& key) {
       const int64_t at = static_cast<int64_t>(index);
       if (!value.is_string()) return value.sequence().items[at];
       const std::string& text = value.text();
-      if (value.string().ascii()) return Text(text.substr(at, 1));
-      BH_RETURN_IF_ERROR(meter_->HandleBytes(text.size()));
-      const size_t begin = ByteOfCodePoint(text, at);
-      return Text(text.substr(begin, CodePointBytes(absl::string_view(text).substr(begin))));
+      if (!value.string().ascii()) BH_RETURN_IF_ERROR(meter_->HandleBytes(text.size()));
+      const size_t begin = value.string().ascii() ? at : ByteOfCodePoint(text, at);
+      std::string part = text.substr(begin, CodePointBytes(absl::string_view(text).substr(begin)));
+      return value.is_markup() ? Value::Markup(std::move(part), meter_) : Text(std::move(part));
     }
   }
   if (key.is_string()) {

@@ -43,9 +43,6 @@ class ExpressionParser {
 
   // Names of which macros must know whether they occur: caller, kwargs, varargs.
   std::vector<absl::flat_hash_set<std::string>> names_in_macros_;
-  // Filters that make Markup, and how many of them are printed as they are.
-  int markup_filters_ = 0;
-  int printed_markup_filters_ = 0;
 
  private:
   ExpressionPtr New(Expression::Kind kind, std::string name = "") const;

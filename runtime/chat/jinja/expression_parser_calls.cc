@@ -54,7 +54,6 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::ParseFilters(ExpressionPtr node,
     inline_start = false;
     BH_ASSIGN_OR_RETURN(std::string name, ExpectAnyName());
     BH_RETURN_IF_ERROR(CheckFilterName(name, current().line));
-    markup_filters_ += MakesMarkup(name);
     ExpressionPtr filter = New(Kind::kFilter, name);
     BH_RETURN_IF_ERROR(Give(filter.get(), std::move(node)));
     if (current().IsOperator("(")) BH_RETURN_IF_ERROR(ParseArguments(filter.get()));

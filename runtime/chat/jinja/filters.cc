@@ -6,6 +6,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "runtime/chat/jinja/evaluator.h"
+#include "runtime/chat/jinja/markup.h"
 
 namespace bulkhead::jinja {
 namespace {
@@ -23,10 +24,6 @@ const FilterTable& Filters() {
 }
 
 }  // namespace
-
-bool MakesMarkup(absl::string_view filter) {
-  return filter == "safe" || filter == "escape" || filter == "e" || filter == "forceescape";
-}
 
 absl::Status CheckFilterName(absl::string_view name, int line) {
   static const absl::flat_hash_set<absl::string_view> kLeftOut = {
@@ -47,7 +44,8 @@ absl::StatusOr<Value> CallFilter(Evaluator& evaluator, absl::string_view name, c
   if (found == Filters().end()) {
     return absl::InvalidArgumentError(absl::StrCat("no filter named '", name, "'"));
   }
-  return found->second(evaluator, value, arguments);
+  BH_ASSIGN_OR_RETURN(Value result, found->second(evaluator, value, arguments));
+  return value.is_markup() && KeepsMarkup(name) ? AsMarkup(result, evaluator.meter()) : result;
 }
 
 absl::StatusOr<Value> AtPath(Evaluator& evaluator, const Value& value, const Value& path) {

@@ -12,8 +12,6 @@ namespace bulkhead::jinja {
 // neither has.
 absl::Status CheckFilterName(absl::string_view name, int line);
 absl::Status CheckTestName(absl::string_view name, int line);
-// Whether its result is Markup in Jinja2, which escapes what it is joined with.
-bool MakesMarkup(absl::string_view filter);
 
 absl::StatusOr<Value> CallFilter(Evaluator& evaluator, absl::string_view name, const Value& value,
                                  const Arguments& arguments);

@@ -4,6 +4,7 @@
 #include "runtime/chat/jinja/evaluator.h"
 #include "runtime/chat/jinja/filters.h"
 #include "runtime/chat/jinja/format.h"
+#include "runtime/chat/jinja/markup.h"
 #include "runtime/chat/jinja/text_operations.h"
 #include "runtime/chat/jinja/unicode_text.h"
 
@@ -43,37 +44,18 @@ std::string TitleWords(absl::string_view text) {
 
 std::string Identity(absl::string_view text) { return std::string(text); }
 
-std::string Escaped(absl::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&#34;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
+template <bool kForced>
+absl::StatusOr<Value> EscapeFilter(Evaluator& evaluator, const Value& value,
+                                   const Arguments& arguments) {
+  BH_RETURN_IF_ERROR(Bind("escape", arguments, {}, 0).status());
+  const bool again = kForced && value.is_markup();
+  return Escaped(again ? evaluator.Text(value.text()) : value, evaluator.meter());
 }
 
-absl::StatusOr<Value> EscapeFilter(Evaluator& evaluator, const Value& value,
-                                   const Arguments& /*arguments*/) {
+absl::StatusOr<Value> Safe(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
+  BH_RETURN_IF_ERROR(Bind("safe", arguments, {}, 0).status());
   BH_ASSIGN_OR_RETURN(std::string text, Str(value, evaluator.meter()));
-  BH_RETURN_IF_ERROR(evaluator.meter()->Reserve(5 * static_cast<int64_t>(text.size())));
-  return evaluator.Text(Escaped(text));
+  return Value::Markup(std::move(text), evaluator.meter());
 }
 
 absl::StatusOr<Value> Trim(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
@@ -185,7 +167,7 @@ absl::StatusOr<Value> Truncate(Evaluator& evaluator, const Value& value,
     const size_t space = cut.rfind(' ');
     if (space != std::string::npos) cut.resize(space);
   }
-  return evaluator.Text(absl::StrCat(cut, end));
+  return evaluator.Text(absl::StrCat(cut, value.is_markup() ? EscapedText(end) : end));
 }
 
 absl::StatusOr<Value> Format(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
@@ -201,7 +183,8 @@ absl::StatusOr<Value> Format(Evaluator& evaluator, const Value& value, const Arg
     }
     values = Value(std::shared_ptr<const Dict>(std::move(dict)));
   }
-  BH_ASSIGN_OR_RETURN(std::string text, PercentFormat(format, values, evaluator.meter()));
+  BH_ASSIGN_OR_RETURN(std::string text,
+                      PercentFormat(format, values, value.is_markup(), evaluator.meter()));
   return evaluator.Text(std::move(text));
 }
 
@@ -254,15 +237,15 @@ absl::StatusOr<Value> WordCount(Evaluator& evaluator, const Value& value,
 void AddTextFilters(FilterTable* table) {
   const std::pair<absl::string_view, Filter> all[] = {{"capitalize", Mapped<Capitalize>},
                                                       {"center", Center},
-                                                      {"e", EscapeFilter},
-                                                      {"escape", EscapeFilter},
-                                                      {"forceescape", EscapeFilter},
+                                                      {"e", EscapeFilter<false>},
+                                                      {"escape", EscapeFilter<false>},
+                                                      {"forceescape", EscapeFilter<true>},
                                                       {"format", Format},
                                                       {"indent", Indent},
                                                       {"join", Join},
                                                       {"lower", Mapped<ToLower>},
                                                       {"replace", ReplaceFilter},
-                                                      {"safe", Mapped<Identity>},
+                                                      {"safe", Safe},
                                                       {"string", Mapped<Identity>},
                                                       {"title", Mapped<TitleWords>},
                                                       {"tojson", ToJson},

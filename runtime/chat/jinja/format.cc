@@ -82,7 +82,8 @@ class Writer {
     if (value.is_object()) return WriteObject(value.object(), depth);
     if (value.is_string()) {
       BH_RETURN_IF_ERROR(meter_->Reserve(static_cast<int64_t>(value.text().size())));
-      out_ += ReprText(value.text());
+      const std::string text = ReprText(value.text());
+      out_ += value.is_markup() ? absl::StrCat("Markup(", text, ")") : text;
       return absl::OkStatus();
     }
     if (value.is_undefined()) {

@@ -22,9 +22,10 @@ struct JsonStyle {
 // json.dumps(). INVALID_ARGUMENT for what JSON has no form for, as undefined values.
 absl::StatusOr<std::string> Json(const Value& value, const JsonStyle& style, Meter* meter);
 
-// `format` % `arguments`; those are a tuple, a dict (%(name)s) or one value.
+// `format` % `arguments`; those are a tuple, a dict (%(name)s) or one value. `escapes`: the format
+// is markup.
 absl::StatusOr<std::string> PercentFormat(const std::string& format, const Value& arguments,
-                                          Meter* meter);
+                                          bool escapes, Meter* meter);
 
 std::string IntText(Int value);
 std::string FloatText(double value);

@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "runtime/chat/jinja/evaluator.h"
 #include "runtime/chat/jinja/format.h"
+#include "runtime/chat/jinja/markup.h"
 
 namespace bulkhead::jinja {
 namespace {
@@ -300,6 +301,16 @@ absl::StatusOr<std::string> AsText(const Value& value, absl::string_view callee)
     return TypeError(absl::StrCat(callee, "() needs a string, not ", TypeName(value)));
   }
   return value.text();
+}
+
+absl::StatusOr<Value> CallMethod(Evaluator& evaluator, absl::string_view name, MethodBody body,
+                                 const Value& self, Arguments arguments) {
+  Meter* const meter = evaluator.meter();
+  if (self.is_markup()) {
+    BH_ASSIGN_OR_RETURN(arguments, EscapedArguments(name, std::move(arguments), meter));
+  }
+  const absl::StatusOr<Value> result = body(evaluator, self, arguments);
+  return result.ok() && self.is_markup() ? AsMarkup(*result, meter) : result;
 }
 
 }  // namespace bulkhead::jinja

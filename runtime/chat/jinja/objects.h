@@ -82,10 +82,15 @@ struct Loop : Object {
   mutable std::optional<Value> last_changed;
 };
 
+using MethodBody = absl::StatusOr<Value> (*)(Evaluator& evaluator, const Value& self,
+                                             const Arguments& arguments);
+// self.name(arguments), whose body that is.
+absl::StatusOr<Value> CallMethod(Evaluator& evaluator, absl::string_view name, MethodBody body,
+                                 const Value& self, Arguments arguments);
+
 // A function of the environment, of a loop or of a value: x.strip.
 struct Method : Object {
-  using Body = absl::StatusOr<Value> (*)(Evaluator& evaluator, const Value& self,
-                                         const Arguments& arguments);
+  using Body = MethodBody;
   Method(std::string method_name, Body function, Value value)
       : name(std::move(method_name)), body(function), self(std::move(value)) {}
   std::string type_name() const override { return "builtin_function_or_method"; }
@@ -93,7 +98,7 @@ struct Method : Object {
   int nesting() const override { return 1 + Nesting(self); }
   bool callable() const override { return true; }
   absl::StatusOr<Value> Call(Evaluator& evaluator, Arguments arguments) const override {
-    return body(evaluator, self, arguments);
+    return CallMethod(evaluator, name, body, self, std::move(arguments));
   }
 
   std::string name;

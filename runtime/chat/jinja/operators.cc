@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "runtime/chat/jinja/format.h"
+#include "runtime/chat/jinja/markup.h"
 #include "runtime/chat/jinja/unicode_text.h"
 
 namespace bulkhead::jinja {
@@ -106,6 +107,7 @@ absl::StatusOr<Value> Repeated(const Value& value, Int count, Meter* meter) {
 
 absl::StatusOr<Value> Joined(const Value& a, const Value& b, Meter* meter) {
   if (a.is_string() && b.is_string()) {
+    if (a.is_markup() || b.is_markup()) return JoinedMarkup(a, b, meter);
     BH_RETURN_IF_ERROR(meter->Reserve(a.text().size() + b.text().size()));
     return Value::Text(absl::StrCat(a.text(), b.text()), meter);
   }
@@ -144,8 +146,9 @@ absl::StatusOr<Value> CheckedInt(Int value) {
 
 absl::StatusOr<Value> Binary(absl::string_view op, const Value& a, const Value& b, Meter* meter) {
   if (a.is_string() && op == "%") {
-    BH_ASSIGN_OR_RETURN(std::string text, PercentFormat(a.text(), b, meter));
-    return Value::Text(std::move(text), meter);
+    BH_ASSIGN_OR_RETURN(std::string text, PercentFormat(a.text(), b, a.is_markup(), meter));
+    return a.is_markup() ? Value::Markup(std::move(text), meter)
+                         : Value::Text(std::move(text), meter);
   }
   if (a.is_undefined()) return UndefinedError(a);
   if (b.is_undefined()) return UndefinedError(b);
@@ -153,8 +156,15 @@ absl::StatusOr<Value> Binary(absl::string_view op, const Value& a, const Value& 
   if (op == "+") return Joined(a, b, meter);
   if (op == "*") {
     const bool left = a.is_string() || IsListOrTuple(a), right = b.is_string() || IsListOrTuple(b);
-    if (left && (b.is_int() || b.is_bool())) return Repeated(a, b.integer(), meter);
-    if (right && (a.is_int() || a.is_bool())) return Repeated(b, a.integer(), meter);
+    Value repeated;
+    if (left && (b.is_int() || b.is_bool())) {
+      BH_ASSIGN_OR_RETURN(repeated, Repeated(a, b.integer(), meter));
+      return a.is_markup() ? AsMarkup(repeated, meter) : repeated;
+    }
+    if (right && (a.is_int() || a.is_bool())) {
+      BH_ASSIGN_OR_RETURN(repeated, Repeated(b, a.integer(), meter));
+      return b.is_markup() ? AsMarkup(repeated, meter) : repeated;
+    }
   }
   return NoOperation(op, a, b);
 }

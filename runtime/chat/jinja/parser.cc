@@ -22,11 +22,6 @@ class StatementParser : public ExpressionParser {
   absl::StatusOr<std::unique_ptr<const Root>> Run() {
     auto root = std::make_unique<Root>();
     BH_RETURN_IF_ERROR(ParseBlock({}, &root->body));
-    if (markup_filters_ > printed_markup_filters_) {
-      return absl::UnimplementedError(
-          "the filters escape, e, forceescape and safe are supported as the last filter of an "
-          "expression in {{ }} alone");
-    }
     root->reads_content_parts = reads_content_parts_;
     return root;
   }
@@ -87,8 +82,6 @@ class StatementParser : public ExpressionParser {
     StatementPtr statement = New(Kind::kPrint);
     Next();
     BH_ASSIGN_OR_RETURN(statement->expression, ParseTuple(true, false));
-    const Expression& root = *statement->expression;
-    if (root.kind == Expression::Kind::kFilter && MakesMarkup(root.name)) ++printed_markup_filters_;
     if (current().type != Token::Type::kVariableEnd) return FailUnexpected();
     Next();
     return statement;

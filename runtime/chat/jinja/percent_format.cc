@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "runtime/chat/jinja/format.h"
+#include "runtime/chat/jinja/markup.h"
 #include "runtime/chat/jinja/unicode_text.h"
 
 namespace bulkhead::jinja {
@@ -17,6 +18,7 @@ struct Conversion {
   int width = 0;
   int precision = -1;
   char type = 's';
+  bool escapes = false;
 };
 
 constexpr int kMaxFormatWidth = 1000;
@@ -25,6 +27,7 @@ absl::StatusOr<std::string> Converted(const Conversion& how, const Value& value,
   std::string body;
   if (how.type == 's' || how.type == 'r') {
     BH_ASSIGN_OR_RETURN(body, how.type == 's' ? Str(value, meter) : Repr(value, meter));
+    if (how.escapes && (how.type == 'r' || !value.is_markup())) body = EscapedText(body);
     if (how.precision >= 0) body.resize(ByteOfCodePoint(body, how.precision));
     const int64_t pad = how.width - CountCodePoints(body);
     if (pad <= 0) return body;
@@ -77,7 +80,7 @@ absl::StatusOr<int> TakeNumber(absl::string_view* text) {
 }  // namespace
 
 absl::StatusOr<std::string> PercentFormat(const std::string& format, const Value& arguments,
-                                          Meter* meter) {
+                                          bool escapes, Meter* meter) {
   const bool tuple = arguments.is_sequence() && arguments.sequence().type == Sequence::Type::kTuple;
   const std::vector<Value> values =
       tuple ? arguments.sequence().items : std::vector<Value>{arguments};
@@ -106,6 +109,7 @@ absl::StatusOr<std::string> PercentFormat(const std::string& format, const Value
       rest.remove_prefix(close + 1);
     }
     Conversion how;
+    how.escapes = escapes;
     while (!rest.empty() && absl::string_view("-+ #0").find(rest[0]) != absl::string_view::npos) {
       if (how.flags.find(rest[0]) == std::string::npos) how.flags += rest[0];
       rest.remove_prefix(1);

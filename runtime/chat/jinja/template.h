@@ -3,7 +3,7 @@
 // {% generation %}, values that cannot be changed in place, tojson without HTML escapes,
 // raise_exception and strftime_now. Values print as Python prints them. What differs from Jinja2
 // 3.1: blocks, inheritance, imports, autoescape and i18n are refused by name; integers have 64
-// bits; escape and safe are the last filter of an expression that is printed.
+// bits.
 // Reference: https://jinja.palletsprojects.com/en/3.1.x/templates/
 #pragma once
 

@@ -32,6 +32,7 @@ const absl::flat_hash_map<absl::string_view, Test>& PlainTests() {
       {"callable",
        [](const Value& v) { return v.is_undefined() || (v.is_object() && v.object().callable()); }},
       {"defined", [](const Value& v) { return !v.is_undefined(); }},
+      {"escaped", [](const Value& v) { return v.is_markup(); }},
       {"false", [](const Value& v) { return v.is_bool() && !v.boolean(); }},
       {"float", [](const Value& v) { return v.is_float(); }},
       {"integer", [](const Value& v) { return v.is_int(); }},
@@ -96,10 +97,6 @@ absl::StatusOr<bool> CallOther(Evaluator& evaluator, absl::string_view name, con
 absl::Status CheckTestName(absl::string_view name, int line) {
   if (PlainTests().contains(name) || !Relation(name).empty() || IsOther(name)) {
     return absl::OkStatus();
-  }
-  if (name == "escaped") {
-    return absl::UnimplementedError(
-        absl::StrCat("line ", line, ": the test 'escaped' is not supported in chat templates"));
   }
   return absl::InvalidArgumentError(absl::StrCat("line ", line, ": no test named '", name, "'"));
 }

@@ -56,8 +56,11 @@ absl::Status UndefinedError(const Value& undefined) {
   return absl::InvalidArgumentError(undefined.why_undefined());
 }
 
-String::String(std::string bytes, Meter* meter_or_null)
-    : text(std::move(bytes)), length(CountCodePoints(text)), meter(meter_or_null) {
+String::String(std::string bytes, Meter* meter_or_null, bool markup)
+    : text(std::move(bytes)),
+      length(CountCodePoints(text)),
+      is_markup(markup),
+      meter(meter_or_null) {
   if (meter != nullptr) meter->Take(BytesOf(text));
 }
 
@@ -140,6 +143,12 @@ Value Value::Missing(std::string why) {
 Value Value::Text(std::string text, Meter* meter) {
   Value value;
   value.v_ = std::make_shared<const String>(std::move(text), meter);
+  return value;
+}
+
+Value Value::Markup(std::string text, Meter* meter) {
+  Value value;
+  value.v_ = std::make_shared<const String>(std::move(text), meter, /*markup=*/true);
   return value;
 }
 

@@ -32,7 +32,7 @@ inline constexpr int kMaxNesting = 80;
 
 // UTF-8, with its number of code points.
 struct String {
-  String(std::string bytes, Meter* meter_or_null);
+  String(std::string bytes, Meter* meter_or_null, bool markup = false);
   ~String();
   String(const String&) = delete;
   String& operator=(const String&) = delete;
@@ -40,6 +40,7 @@ struct String {
 
   const std::string text;
   int64_t length;
+  const bool is_markup;  // markup.h
   Meter* const meter;
 };
 
@@ -93,6 +94,7 @@ class Value {
   static Value Integer(int64_t i) { return Value(Int(i)); }
   static Value Missing(std::string why);
   static Value Text(std::string text, Meter* meter);
+  static Value Markup(std::string text, Meter* meter);
   static Value List(std::vector<Value> items, Meter* meter,
                     Sequence::Type type = Sequence::Type::kList);
 
@@ -103,6 +105,7 @@ class Value {
   bool is_float() const { return holds<double>(); }
   bool is_number() const { return is_bool() || is_int() || is_float(); }
   bool is_string() const { return holds<std::shared_ptr<const String>>(); }
+  bool is_markup() const { return is_string() && string().is_markup; }
   bool is_sequence() const { return holds<std::shared_ptr<const Sequence>>(); }
   bool is_dict() const { return holds<std::shared_ptr<const Dict>>(); }
   bool is_object() const { return holds<std::shared_ptr<const Object>>(); }

@@ -165,6 +165,12 @@ WRITTEN = r"""
 {{ d.x.y }} {{ d.x.y is defined }} {{ s.nope is defined }} {{ s.upper is defined }} {{ (s | attr('upper'))() }} {{ d | attr('x') is defined }} {{ d | items | list }} {{ 'abc' | reverse }} {{ l | reverse | list }}
 {{ {'a': {'b': [1, {'c': none}]}} | tojson(indent=4) }} {{ {1: 'a', none: 'b', true: 'c', 1.5: 'd'} | tojson }} {{ {'a': 1, 'a': 2} }} {{ {1: 2}[1] }} {{ {(1, 2): 3}[(1, 2)] }}
 {{ {[1]: 2} }}
+{% set v = d | tojson | safe if d is mapping else d | string %}{{ v }}{{ '<p>' ~ v ~ '</p>' }}{{ '<p>' + v + '</p>' }}{{ v + 1 | string }}{{ v * 2 }}{{ 'a' + 'b' | safe }}{{ '<' + ('<' | e) }}
+{% set m = '<a> & b' | safe %}{{ m.upper() + '<' }}{{ m.split(' ')[0] + '<' }}{{ m[1:] + '<' }}{{ m[0] + '<' }}{{ m.replace('a', '<') }}{{ m.strip() + '<' }}{{ m.join(['<', 1, m]) }}{{ ','.join([m, '<']) + '<' }}
+{% set m = '<%s>' | safe %}{{ m % '<' }}{{ m | format('<' | safe) }}{{ m % 1 }}{{ m | upper + '<' }}{{ m | trim + '<' }}{{ m | title + '<' }}{{ m | string + '<' }}{{ m | replace('s', '<') + '<' }}{{ m | indent + '<' }}{{ m | reverse + '<' }}{{ m | default('') + '<' }}{{ (m, 1) }}{{ [m] | join + '<' }}
+{{ '<' | safe is escaped }} {{ '<' | e is escaped }} {{ '<' is escaped }} {{ '<' | e | e }} {{ '<' | e | forceescape }} {{ ('<' | safe) == '<' }} {{ ('<' | safe) in d }} {{ nope | safe }}| {{ 5 | safe + '<' }} {{ (m | default('<<<<' | safe)) | truncate(3, true, '<', 0) }} {{ d | e }} {% filter e %}<{{ s }}>{% endfilter %}{% set w | e %}<{% endset %}{{ w + '<' }}
+{{ ('a' | safe) + 1 }}
+{{ 1 + ('a' | safe) }}
 {{ 5 is lt 6 }} {{ 'A' is upper }} {{ 1 is eq 1 and 2 is ne 3 }} {{ n is not none }} {{ big_int }} {{ big_int - 1 }} {{ [n, f, t] | map('string') | list }} {{ l | count }} {{ nope | upper }}|{{ nope | trim }}|{{ nope | replace('a', 'b') }}|{{ none | upper }} {{ s.title.x is defined }}
 {{ "\u00e9\x41\101\q" }} {{ 'a' 'b' }} {{ 1_000 }} {{ 1.5e3 }} {{ d.2 is defined }} {{ nested.1.1.0 }} {{ nested[1][1][0] }} {{ (1, 2)[1] }} {{ () }} {{ (1,) }} {{ "a" if true else "b" if false else "c" }}
 """.strip("\n")
