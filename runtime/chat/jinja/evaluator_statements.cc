@@ -115,9 +115,8 @@ absl::StatusOr<Evaluator::Flow> Evaluator::RunStatement(const Statement& stateme
     case Kind::kFilter:
       return RunFilterBlock(statement);
     case Kind::kWith:
-      return RunScoped(statement);
     case Kind::kGroup:
-      return RunBlock(statement.body);
+      return RunScoped(statement);
     case Kind::kBreak:
       return Flow::kBreak;
     case Kind::kContinue:
@@ -191,7 +190,7 @@ absl::Status Evaluator::RunLoop(const Statement& statement, std::vector<Value> i
   loop->depth = depth;
   meter_->Take(bytes);
   absl::Status status;
-  bool broken = false;
+  bool broken = false, any_ran_through = false;
   for (size_t i = 0; i < count && status.ok() && !broken; ++i) {
     loop->index = static_cast<int64_t>(i);
     scope_ = std::make_shared<Scope>(outer);
@@ -201,12 +200,14 @@ absl::Status Evaluator::RunLoop(const Statement& statement, std::vector<Value> i
     const absl::StatusOr<Flow> flow = RunBlock(statement.body);
     status = flow.status();
     broken = flow.ok() && *flow == Flow::kBreak;
+    any_ran_through = any_ran_through || (flow.ok() && *flow == Flow::kNormal);
   }
   scope_ = outer;
   meter_->GiveBack(bytes);
   loop->End();
   BH_RETURN_IF_ERROR(status);
-  if (count > 0) return absl::OkStatus();
+  // As in Jinja2, {% else %} also follows a loop of which every turn broke off or continued.
+  if (any_ran_through) return absl::OkStatus();
   scope_ = std::make_shared<Scope>(outer);
   status = RunBlock(statement.otherwise).status();
   scope_ = outer;

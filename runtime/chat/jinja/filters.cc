@@ -48,8 +48,15 @@ absl::StatusOr<Value> CallFilter(Evaluator& evaluator, absl::string_view name, c
   return value.is_markup() && KeepsMarkup(name) ? AsMarkup(result, evaluator.meter()) : result;
 }
 
-absl::StatusOr<Value> AtPath(Evaluator& evaluator, const Value& value, const Value& path) {
-  if (!path.is_string()) return evaluator.GetItem(value, path);
+absl::StatusOr<Value> AtPath(Evaluator& evaluator, const Value& value, const Value& path,
+                             const Value& standard) {
+  const auto or_standard = [&](const Value& part) {
+    return part.is_undefined() && !standard.is_none() ? standard : part;
+  };
+  if (!path.is_string()) {
+    BH_ASSIGN_OR_RETURN(const Value part, evaluator.GetItem(value, path));
+    return or_standard(part);
+  }
   Value at = value;
   for (const absl::string_view part : absl::StrSplit(path.text(), '.')) {
     BH_RETURN_IF_ERROR(evaluator.meter()->Step());
@@ -58,6 +65,7 @@ absl::StatusOr<Value> AtPath(Evaluator& evaluator, const Value& value, const Val
         !part.empty() && part[0] >= '0' && part[0] <= '9' && absl::SimpleAtoi(part, &index);
     BH_ASSIGN_OR_RETURN(at, evaluator.GetItem(at, number ? Value::Integer(index)
                                                          : evaluator.Text(std::string(part))));
+    at = or_standard(at);
   }
   return at;
 }

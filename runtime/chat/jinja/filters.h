@@ -28,6 +28,8 @@ void AddSequenceFilters(FilterTable* table);  // filters_sequence.cc
 void AddSelectFilters(FilterTable* table);    // filters_select.cc
 
 // value.a.b.0 for "a.b.0", items before attributes, as the attribute= of filters is read.
-absl::StatusOr<Value> AtPath(Evaluator& evaluator, const Value& value, const Value& path);
+// `standard`, which may be None, replaces each part that is undefined.
+absl::StatusOr<Value> AtPath(Evaluator& evaluator, const Value& value, const Value& path,
+                             const Value& standard = Value());
 
 }  // namespace bulkhead::jinja

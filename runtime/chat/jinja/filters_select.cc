@@ -27,8 +27,7 @@ absl::StatusOr<Value> Map(Evaluator& evaluator, const Value& value, const Argume
   for (const Value& item : items) {
     Value mapped;
     if (attribute.has_value()) {
-      BH_ASSIGN_OR_RETURN(mapped, AtPath(evaluator, item, *attribute));
-      if (mapped.is_undefined() && standard.has_value() && !standard->is_none()) mapped = *standard;
+      BH_ASSIGN_OR_RETURN(mapped, AtPath(evaluator, item, *attribute, standard.value_or(Value())));
     } else {
       BH_ASSIGN_OR_RETURN(std::string name, AsText(arguments.positional[0], "map"));
       BH_ASSIGN_OR_RETURN(mapped, CallFilter(evaluator, name, item, Rest(arguments, 1)));

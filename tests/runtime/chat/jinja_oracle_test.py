@@ -31,7 +31,10 @@ class Generation(Extension):
     def parse(self, parser):
         line = next(parser.stream).lineno
         body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
-        return jinja2.nodes.If(jinja2.nodes.Const(True), body, [], []).set_lineno(line)
+        return jinja2.nodes.CallBlock(self.call_method("print_body"), [], [], body).set_lineno(line)
+
+    def print_body(self, caller):
+        return caller()
 
 
 class Raised(Exception):
@@ -129,6 +132,8 @@ WRITTEN = r"""
 {% for x in [] %}a{% else %}none{% endfor %}{% for k, v in d.items() %}{{ k }}={{ v }},{% endfor %}{% for k in d %}{{ k }}{% endfor %}{% for c in 'añb' %}{{ c }}-{% endfor %}{% for a, (b, c) in [(1, (2, 3))] %}{{ a }}{{ b }}{{ c }}{% endfor %}
 {% for x in l if x > 1 %}{{ x }}{{ loop.index }}{% endfor %}{% for x in l %}{% if x == 2 %}{% break %}{% endif %}{% if x == 1 %}{% continue %}{% endif %}{{ x }}{% endfor %}
 {% for x in nested recursive %}[{{ loop.depth }}{% if x is iterable %}{{ loop(x) }}{% else %}{{ x }}{% endif %}]{% endfor %}
+{% for x in l %}{% break %}{% else %}broke{% endfor %}{% for x in l %}{% continue %}{% else %}continued{% endfor %}{% for x in l %}{% if loop.index == 2 %}{% break %}{% endif %}{% else %}no{% endfor %}
+{{ messages | map(attribute='tool_calls.0.function.name', default='-') | list }} {{ dicts | map(attribute='k', default='?') | list }} {{ 'é'.isascii() }}{{ ''.isascii() }}{{ 'a~'.isascii() }}
 {% for x in none %}{% endfor %}
 {% for x in 5 %}{% endfor %}
 {% set x = 1 %}{% for i in l %}{% set x = x + i %}{{ x }}{% endfor %}{{ x }}{% if t %}{% set x = 9 %}{% endif %}{{ x }}{% set a, b = 1, 2 %}{{ a }}{{ b }}
