@@ -25,17 +25,18 @@ absl::StatusOr<Value> Mapped(Evaluator& evaluator, const Value& self, const Argu
   return evaluator.Text(kMapping(self.text()));
 }
 
+bool IsAscii(char32_t code) { return code < 0x80; }
+bool IsAlnum(char32_t code) { return IsAlpha(code) || IsNumeric(code); }
+
 template <bool (*kIs)(char32_t)>
 absl::StatusOr<Value> AllAre(Evaluator& evaluator, const Value& self, const Arguments& arguments) {
   BH_RETURN_IF_ERROR(Bind("string method", arguments, {}, 0).status());
   BH_RETURN_IF_ERROR(evaluator.meter()->HandleBytes(self.text().size()));
   absl::string_view text = self.text();
-  bool all = !text.empty() || kIs == IsPrintable;
+  bool all = !text.empty() || kIs == IsPrintable || kIs == IsAscii;
   while (all && !text.empty()) all = kIs(TakeCodePoint(&text));
   return Value(all);
 }
-
-bool IsAlnum(char32_t code) { return IsAlpha(code) || IsNumeric(code); }
 
 // islower() and isupper(): no letter of the other case, and one of this.
 template <bool (*kWanted)(char32_t), bool (*kOther)(char32_t)>
@@ -249,10 +250,15 @@ absl::StatusOr<Value> ZeroFill(Evaluator& evaluator, const Value& self,
       absl::StrCat(text.substr(0, sign), std::string(missing, '0'), text.substr(sign)));
 }
 
-absl::StatusOr<Value> LeftOut(Evaluator& /*evaluator*/, const Value& self,
+constexpr char kFormat[] = "format", kFormatMap[] = "format_map", kEncode[] = "encode",
+               kExpandTabs[] = "expandtabs", kTranslate[] = "translate",
+               kIsIdentifier[] = "isidentifier", kIsTitle[] = "istitle";
+
+template <const char* kName>
+absl::StatusOr<Value> LeftOut(Evaluator& /*evaluator*/, const Value& /*self*/,
                               const Arguments& /*arguments*/) {
   return absl::UnimplementedError(
-      absl::StrCat("this method of '", TypeName(self), "' is not supported in chat templates"));
+      absl::StrCat("the method '", kName, "' of 'str' is not supported in chat templates"));
 }
 
 absl::StatusOr<Value> Changes(Evaluator& /*evaluator*/, const Value& self,
@@ -353,14 +359,14 @@ Method::Body StringMethod(absl::string_view name) {
       {"rjust", Pad<Side::kRight>},
       {"center", Pad<Side::kBoth>},
       {"zfill", ZeroFill},
-      {"format", LeftOut},
-      {"format_map", LeftOut},
-      {"encode", LeftOut},
-      {"expandtabs", LeftOut},
-      {"translate", LeftOut},
-      {"isascii", LeftOut},
-      {"isidentifier", LeftOut},
-      {"istitle", LeftOut},
+      {"format", LeftOut<kFormat>},
+      {"format_map", LeftOut<kFormatMap>},
+      {"encode", LeftOut<kEncode>},
+      {"expandtabs", LeftOut<kExpandTabs>},
+      {"translate", LeftOut<kTranslate>},
+      {"isascii", AllAre<IsAscii>},
+      {"isidentifier", LeftOut<kIsIdentifier>},
+      {"istitle", LeftOut<kIsTitle>},
   };
   return Look(*kTable, name);
 }
