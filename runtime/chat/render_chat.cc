@@ -82,15 +82,28 @@ absl::Status OpenArguments(ordered_json* calls, size_t index) {
   return absl::OkStatus();
 }
 
-// Reasoning under the names of vLLM, the present one and the earlier: templates read either.
+// Reasoning under the names of vLLM, the present one and the earlier, and of gpt-oss's template:
+// templates read one of them.
 void NameReasoning(ordered_json* message) {
-  const char* const kNames[] = {"reasoning", "reasoning_content"};
-  for (int i = 0; i < 2; ++i) {
-    const auto given = message->find(kNames[i]);
-    if (given == message->end() || !given->is_string()) continue;
-    const ordered_json text = *given;  // the next line may move it
-    ordered_json& other = (*message)[kNames[1 - i]];
-    if (other.is_null()) other = text;
+  const char* const kThinking = "thinking";
+  const char* const kNames[] = {"reasoning", "reasoning_content", kThinking};
+  const ordered_json& fields = *message;
+  ordered_json reasoning;
+  for (const char* name : kNames) {
+    if (reasoning.is_null() && fields.contains(name) && fields[name].is_string()) {
+      reasoning = fields[name];
+    }
+  }
+  if (reasoning.is_null()) return;
+  const auto has = [&](const char* name) {
+    return fields.contains(name) && !fields[name].is_null() && !fields[name].empty() &&
+           fields[name] != "";
+  };
+  for (const char* name : kNames) {
+    // gpt-oss's template refuses it beside the text of a message with calls.
+    if (name == kThinking && has("content") && has("tool_calls")) continue;
+    ordered_json& field = (*message)[name];
+    if (field.is_null()) field = reasoning;
   }
 }
 

@@ -187,6 +187,20 @@ TEST_F(ChatTemplateTest, ReadsReasoningUnderEitherName) {
   EXPECT_EQ(Rendered(parsed, request), "new|new;old|old;a|b;|;");
 }
 
+TEST_F(ChatTemplateTest, GivesReasoningToGptOssAsThinking) {
+  const auto parsed = ChatTemplate::Parse(
+      "{% for m in messages %}{{ 'thinking' in m }}|{{ m.thinking }};{% endfor %}", "t");
+  ChatRequest request;
+  request.messages = ordered_json::parse(R"([{"role": "assistant", "reasoning": "new"},
+      {"role": "assistant", "content": "", "reasoning_content": "old",
+       "tool_calls": [{"function": {"name": "f"}}]},
+      {"role": "assistant", "content": "I look.", "reasoning": "left out",
+       "tool_calls": [{"function": {"name": "f"}}]},
+      {"role": "assistant", "content": "text", "reasoning": "kept"},
+      {"role": "assistant", "content": "text"}])");
+  EXPECT_EQ(Rendered(parsed, request), "True|new;True|old;False|;True|kept;False|;");
+}
+
 TEST_F(ChatTemplateTest, LeavesTheLastMessageOpen) {
   const auto parsed = ChatTemplate::Parse(
       "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</>{% endfor %}{% if "
