@@ -29,6 +29,42 @@ size_t SpaceOf(string_view text) {
   return text.size() - absl::StripLeadingAsciiWhitespace(text).size();
 }
 
+void AddType(const ordered_json& type, ParameterKinds* kinds) {
+  if (type == "string") {
+    kinds->string = true;
+  } else if (type == "boolean") {
+    kinds->boolean = true;
+  } else if (type == "null") {
+    kinds->null = true;
+  } else {
+    kinds->other = true;
+  }
+}
+
+// By "type", a name or a list of them, or by the alternatives that the schema lists instead.
+void AddKinds(const ordered_json& schema, int depth, ParameterKinds* kinds) {
+  constexpr int kMaxDepth = 8;
+  if (const ordered_json* const type = MemberOf(&schema, "type"); type != nullptr) {
+    if (!type->is_array()) return AddType(*type, kinds);
+    for (const ordered_json& each : *type) AddType(each, kinds);
+    return;
+  }
+  for (const char* name : {"anyOf", "oneOf"}) {
+    const ordered_json* const schemas = MemberOf(&schema, name);
+    if (schemas == nullptr || !schemas->is_array() || depth == kMaxDepth) continue;
+    for (const ordered_json& each : *schemas) AddKinds(each, depth + 1, kinds);
+  }
+  const ordered_json* const values = MemberOf(&schema, "enum");
+  if (values == nullptr || !values->is_array()) return;
+  for (const ordered_json& each : *values) {
+    AddType(each.is_string()    ? "string"
+            : each.is_boolean() ? "boolean"
+            : each.is_null()    ? "null"
+                                : "other",
+            kinds);
+  }
+}
+
 }  // namespace
 
 ParameterTypes::ParameterTypes(const ordered_json& tools) {
@@ -41,18 +77,17 @@ ParameterTypes::ParameterTypes(const ordered_json& tools) {
     if (name == nullptr || !name->is_string()) continue;
     if (properties == nullptr || !properties->is_object()) continue;
     for (const auto& [key, property] : properties->items()) {
-      const ordered_json* const type = MemberOf(&property, "type");
-      if (type == nullptr) continue;
-      is_string_.emplace(std::pair(name->get_ref<const std::string&>(), key), *type == "string");
+      ParameterKinds kinds;
+      AddKinds(property, 0, &kinds);
+      kinds_.emplace(std::pair(name->get_ref<const std::string&>(), key), kinds);
     }
   }
 }
 
-std::optional<bool> ParameterTypes::IsString(const std::string& function,
-                                             const std::string& parameter) const {
-  const auto found = is_string_.find(std::pair(function, parameter));
-  if (found == is_string_.end()) return std::nullopt;
-  return found->second;
+ParameterKinds ParameterTypes::KindsOf(const std::string& function,
+                                       const std::string& parameter) const {
+  const auto found = kinds_.find(std::pair(function, parameter));
+  return found == kinds_.end() ? ParameterKinds() : found->second;
 }
 
 TaggedArguments::Result TaggedArguments::Read(std::string* buffer, std::string* out) {
@@ -90,15 +125,27 @@ TaggedArguments::Result TaggedArguments::ReadKey(std::string* buffer, std::strin
     if (!absl::ConsumePrefix(&rest, tags_.open_value)) return Result::kForeign;
   }
   const std::string key(text.substr(tags_.open_key.size(), close - tags_.open_key.size()));
-  const std::optional<bool> told = types_->IsString(function_, key);
+  kinds_ = types_->KindsOf(function_, key);
   in_value_ = at_begin_ = true;
-  is_string_ = told.value_or(!tags_.guesses_types);
+  is_string_ = kinds_.known() ? kinds_.string_alone() : !tags_.guesses_types;
   searched_ = 0;
   absl::StrAppend(out, count_++ == 0 ? "{" : ", ", "\"");
   AppendJsonCharacters(key, out);
   absl::StrAppend(out, "\": ", is_string_ ? "\"" : "");
   buffer->erase(0, buffer->size() - rest.size());
   return Result::kMore;
+}
+
+// A value that need not be a string; empty where it is one. Templates print earlier calls as Python
+// does, so models write its words.
+std::string TaggedArguments::AsJson(string_view value) const {
+  if (kinds_.boolean && (value == "True" || value == "False")) {
+    return absl::AsciiStrToLower(value);
+  }
+  if (value == "None" && (kinds_.null || (kinds_.known() && !kinds_.string))) return "null";
+  const bool string_or_null = kinds_.string && !kinds_.boolean && !kinds_.other;
+  const bool is_json = string_or_null ? value == "null" : ordered_json::accept(value);
+  return is_json ? std::string(value) : "";
 }
 
 // False if it needs more text.
@@ -131,9 +178,9 @@ bool TaggedArguments::ReadJson(std::string* buffer, std::string* out) {
     return ReadString(buffer, out);
   }
   string_view value = string_view(*buffer).substr(0, end);
-  const string_view json = absl::StripAsciiWhitespace(value);
-  if (ordered_json::accept(json)) {
-    absl::StrAppend(out, json);
+  const std::string json = AsJson(absl::StripAsciiWhitespace(value));
+  if (!json.empty()) {
+    *out += json;
   } else {
     if (tags_.has_line_breaks) {
       absl::ConsumePrefix(&value, "\n");

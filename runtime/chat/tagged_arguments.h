@@ -4,7 +4,6 @@
 //   GLM-4.5:     <arg_key>KEY</arg_key>\n<arg_value>VALUE</arg_value> ... </tool_call>
 #pragma once
 
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -14,15 +13,21 @@
 
 namespace bulkhead {
 
+// What the schema of a parameter lets it be; nothing of all where it does not say.
+struct ParameterKinds {
+  bool string = false, boolean = false, null = false, other = false;
+  bool known() const { return string || boolean || null || other; }
+  bool string_alone() const { return string && !boolean && !null && !other; }
+};
+
 // What the schemas of a request's tools say of their parameters.
 class ParameterTypes {
  public:
   explicit ParameterTypes(const nlohmann::ordered_json& tools);
-  // Absent where they say nothing.
-  std::optional<bool> IsString(const std::string& function, const std::string& parameter) const;
+  ParameterKinds KindsOf(const std::string& function, const std::string& parameter) const;
 
  private:
-  absl::flat_hash_map<std::pair<std::string, std::string>, bool> is_string_;
+  absl::flat_hash_map<std::pair<std::string, std::string>, ParameterKinds> kinds_;
 };
 
 struct ArgumentTags {
@@ -55,11 +60,13 @@ class TaggedArguments {
   Result ReadKey(std::string* buffer, std::string* out);
   bool ReadString(std::string* buffer, std::string* out);
   bool ReadJson(std::string* buffer, std::string* out);
+  std::string AsJson(absl::string_view value) const;
 
   const ArgumentTags tags_;
   const std::string function_;
   const ParameterTypes* const types_;
   bool in_value_ = false;
+  ParameterKinds kinds_;  // of the value
   bool is_string_ = false;
   bool at_begin_ = false;  // of a string
   int count_ = 0;

@@ -167,6 +167,37 @@ TEST(ToolCallParserTest, TellsStringsFromOtherValuesByTheSchemaOfQwen3Coder) {
   EXPECT_EQ(ParseOutput(options, text).content, "Now. done");
 }
 
+std::string Qwen3CoderValue(const std::string& schema, const std::string& value) {
+  OutputParserOptions options = With("qwen3_coder", "");
+  options.tools = nlohmann::ordered_json::parse(
+      absl::StrCat(R"([{"name": "f", "parameters": {"properties": {"a": )", schema, "}}}]"));
+  const ParsedOutput parsed =
+      ParseOutput(options, absl::StrCat("<tool_call>\n<function=f>\n<parameter=a>\n", value,
+                                        "\n</parameter>\n</function>\n</tool_call>"));
+  return parsed.tool_calls.size() == 1 ? parsed.tool_calls[0].arguments : "no call";
+}
+
+TEST(ToolCallParserTest, ReadsTheTypesOfAlternatives) {
+  const std::string optional_integer = R"({"anyOf": [{"type": "integer"}, {"type": "null"}]})";
+  EXPECT_EQ(Qwen3CoderValue(optional_integer, "3"), R"({"a": 3})");
+  EXPECT_EQ(Qwen3CoderValue(optional_integer, "None"), R"({"a": null})");
+  const std::string optional_text = R"({"anyOf": [{"type": "string"}, {"type": "null"}]})";
+  EXPECT_EQ(Qwen3CoderValue(optional_text, "3"), R"({"a": "3"})");
+  EXPECT_EQ(Qwen3CoderValue(optional_text, "null"), R"({"a": null})");
+  EXPECT_EQ(Qwen3CoderValue(R"({"type": ["string", "null"]})", "true"), R"({"a": "true"})");
+  EXPECT_EQ(Qwen3CoderValue(R"({"enum": [1, 2]})", "2"), R"({"a": 2})");
+  EXPECT_EQ(Qwen3CoderValue(R"({"enum": ["1", "2"]})", "2"), R"({"a": "2"})");
+  EXPECT_EQ(Qwen3CoderValue("{}", "2"), R"({"a": "2"})");
+}
+
+TEST(ToolCallParserTest, ReadsPythonsWordsWhereTheSchemaHasNoStrings) {
+  EXPECT_EQ(Qwen3CoderValue(R"({"type": "boolean"})", "True"), R"({"a": true})");
+  EXPECT_EQ(Qwen3CoderValue(R"({"type": "boolean"})", "false"), R"({"a": false})");
+  EXPECT_EQ(Qwen3CoderValue(R"({"type": "object"})", "None"), R"({"a": null})");
+  EXPECT_EQ(Qwen3CoderValue(R"({"type": "string"})", "True"), R"({"a": "True"})");
+  EXPECT_EQ(Qwen3CoderValue(R"({"type": "string"})", "None"), R"({"a": "None"})");
+}
+
 TEST(ToolCallParserTest, TextsWithRandomChangesAreTheSameHoweverCut) {
   const std::vector<std::string> pieces = {"<tool_call>",
                                            "</tool_call>",
