@@ -220,7 +220,8 @@ CallJsonReader::Step CallJsonReader::Add(char c) {
   return step;
 }
 
-bool ReadCall(string_view json, std::string* name, std::string* arguments) {
+bool ReadCall(string_view json, bool may_lack_arguments, std::string* name,
+              std::string* arguments) {
   const absl::StatusOr<ordered_json> call = ParseOrderedJsonObject(json, "call", kCallLimits);
   if (!call.ok() || !call->contains("name") || !(*call)["name"].is_string()) return false;
   *name = (*call)["name"].get<std::string>();
@@ -242,7 +243,7 @@ bool ReadCall(string_view json, std::string* name, std::string* arguments) {
     }
     return true;
   }
-  return true;
+  return may_lack_arguments;
 }
 
 }  // namespace bulkhead

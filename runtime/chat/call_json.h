@@ -17,8 +17,10 @@ inline constexpr JsonLimits kCallLimits{.max_depth = 64, .max_values = 200'000};
 // templates ask for.
 std::string ToolCallId(absl::string_view seed, int index, bool short_form);
 
-// Whether JSON text is a call {"name", "arguments" or "parameters"}, taken apart.
-bool ReadCall(absl::string_view json, std::string* name, std::string* arguments);
+// Whether JSON text is a call {"name", "arguments" or "parameters"}, taken apart. Without arguments
+// it is one if `may_lack_arguments`.
+bool ReadCall(absl::string_view json, bool may_lack_arguments, std::string* name,
+              std::string* arguments);
 
 // Appends a string's characters as JSON writes them, without quotes. UTF-8 may be cut anywhere.
 void AppendJsonCharacters(absl::string_view text, std::string* out);

@@ -291,7 +291,10 @@ bool ToolCallParser::StepJson(std::vector<ParsedDelta>* out) {
   }
   if (!step.ends && !step.is_foreign) return false;
   std::string name;
-  if (!was_given && step.ends && ReadCall(json_, &name, &arguments)) {
+  // Without a marker any object could be meant, as {"name": "Ann", "age": 3}.
+  const bool is_marked =
+      format_ != ToolFormat::kLlama3Json || absl::StartsWith(raw_, kPythonTag) || num_calls_ > 0;
+  if (!was_given && step.ends && ReadCall(json_, is_marked, &name, &arguments)) {
     BeginCall(name, "", out);
     AddArguments(arguments, out);
   } else if (!was_given) {

@@ -198,6 +198,15 @@ TEST(ToolCallParserTest, ReadsPythonsWordsWhereTheSchemaHasNoStrings) {
   EXPECT_EQ(Qwen3CoderValue(R"({"type": "string"})", "None"), R"({"a": "None"})");
 }
 
+TEST(ToolCallParserTest, AnObjectWithoutParametersIsNoCallOfLlamas) {
+  const std::string text = R"({"name": "Ann", "age": 3})";
+  const ParsedOutput parsed = ParseOutput(With("llama3_json", ""), text);
+  EXPECT_THAT(CallsOf(parsed), ElementsAre());
+  EXPECT_EQ(parsed.content, text);
+  EXPECT_THAT(CallsOfFormat("llama3_json", R"(<|python_tag|>{"name": "now"})"),
+              ElementsAre(Pair("now", "{}")));
+}
+
 TEST(ToolCallParserTest, TextsWithRandomChangesAreTheSameHoweverCut) {
   const std::vector<std::string> pieces = {"<tool_call>",
                                            "</tool_call>",
