@@ -79,6 +79,28 @@ const Names& CompoundProperties() {
   return *names;
 }
 
+// Symbols (So) and punctuation (Po) of Unicode 15 to 16, emoji among them: Oniguruma has them, and
+// PCRE2 before 10.45 takes them for unassigned. Letters, marks and digits of that time are of
+// scripts that hardly anyone writes and are left as PCRE2 has them.
+constexpr char kNewerSymbols[] =
+    "\\x{2427}-\\x{2429}\\x{2FFC}-\\x{2FFF}\\x{31E4}-\\x{31E5}\\x{31EF}"
+    "\\x{1CC00}-\\x{1CCEF}\\x{1CD00}-\\x{1CEB3}\\x{1F6DC}\\x{1F774}-\\x{1F776}"
+    "\\x{1F77B}-\\x{1F77F}\\x{1F7D9}\\x{1F8B2}-\\x{1F8BB}\\x{1F8C0}-\\x{1F8C1}"
+    "\\x{1FA75}-\\x{1FA77}\\x{1FA87}-\\x{1FA89}\\x{1FA8F}\\x{1FAAD}-\\x{1FAAF}"
+    "\\x{1FABB}-\\x{1FABF}\\x{1FAC6}\\x{1FACE}-\\x{1FACF}\\x{1FADA}-\\x{1FADC}\\x{1FADF}"
+    "\\x{1FAE8}-\\x{1FAE9}\\x{1FAF7}-\\x{1FAF8}\\x{1FBCB}-\\x{1FBEF}";
+constexpr char kNewerPunctuation[] =
+    "\\x{1B4E}-\\x{1B4F}\\x{1B7F}\\x{113D4}-\\x{113D5}\\x{113D7}-\\x{113D8}"
+    "\\x{11B00}-\\x{11B09}\\x{11BE1}\\x{11F43}-\\x{11F4F}\\x{16D6D}-\\x{16D6F}\\x{1E5FF}";
+
+// What the PCRE2 property of that name lacks, for the inside of brackets.
+std::string NewerCharacters(absl::string_view property) {
+  const std::string name = absl::AsciiStrToLower(property);
+  if (name == "s" || name == "so") return kNewerSymbols;
+  if (name == "p" || name == "po") return kNewerPunctuation;
+  return "";
+}
+
 bool Compiles(const std::string& pattern) {
   int error = 0;
   PCRE2_SIZE position = 0;
@@ -102,8 +124,12 @@ std::string Normalized(absl::string_view name) {
 std::optional<std::string> OnigurumaProperty(absl::string_view name, bool negated) {
   const std::string plain = Normalized(name);
   const std::string p = negated ? "\\P{" : "\\p{";
-  if (const auto simple = SimpleProperties().find(plain); simple != SimpleProperties().end()) {
-    return absl::StrCat(p, simple->second, "}");
+  const auto simple = SimpleProperties().find(plain);
+  const std::string& known = simple == SimpleProperties().end() ? plain : simple->second;
+  const std::string newer = NewerCharacters(known);
+  if (negated && !newer.empty()) return std::nullopt;
+  if (simple != SimpleProperties().end() || !newer.empty()) {
+    return absl::StrCat(p, known, "}", newer);
   }
   if (const auto several = CompoundProperties().find(plain);
       several != CompoundProperties().end()) {
@@ -132,7 +158,7 @@ std::optional<std::string> OnigurumaPosixBracket(absl::string_view name) {
       {"cntrl", "\\p{Cc}"},
       {"digit", "\\p{Nd}"},
       {"lower", "\\p{Lowercase}"},
-      {"punct", "\\p{P}\\p{S}"},
+      {"punct", absl::StrCat("\\p{P}\\p{S}", kNewerPunctuation, kNewerSymbols)},
       {"space", "\\p{wspace}"},
       {"upper", "\\p{Uppercase}"},
       {"xdigit", "0-9a-fA-F"},

@@ -89,6 +89,18 @@ TEST(Oniguruma, ScriptsAreScriptsNotTheirExtensions) {
   EXPECT_EQ(Marked("\\p{Letter}+|\\p{^L}", "ab1"), "<ab><1>");
 }
 
+TEST(Oniguruma, SymbolsAndPunctuationAreThoseOfUnicode16) {
+  const std::string heart = "\xF0\x9F\xA9\xB7", sign = "\xE1\xAD\x8E";  // U+1FA77, U+1B4E
+  EXPECT_EQ(Marked("[\\p{P}\\p{S}]+", absl::StrCat("a", heart, "!", sign, "b")),
+            absl::StrCat("a<", heart, "!", sign, ">b"));
+  EXPECT_EQ(Marked("\\p{So}|\\p{Punctuation}", heart + sign),
+            absl::StrCat("<", heart, "><", sign, ">"));
+  EXPECT_EQ(Marked("\\P{S}+", absl::StrCat("a", heart, "b")), absl::StrCat("<a>", heart, "<b>"));
+  EXPECT_EQ(Marked("[^\\p{S}\\s]+", absl::StrCat("a ", heart)), absl::StrCat("<a> ", heart));
+  EXPECT_EQ(Marked("[a\\P{P}]+", absl::StrCat("ab", sign)), absl::StrCat("<ab>", sign));
+  EXPECT_EQ(Marked("[[:punct:]]+", heart + sign), absl::StrCat("<", heart, sign, ">"));
+}
+
 TEST(Oniguruma, AnEmptyMatchRightAfterAMatchDoesNotCount) {
   EXPECT_EQ(Marked("x*", "axb"), "<>a<x>b<>");
   EXPECT_EQ(Marked("", "ab"), "<>a<>b<>");
