@@ -203,7 +203,7 @@ void RankProcess::End(const absl::Status& why) {
     const int code = Report(cause);
     if (ending_.flush != nullptr) ending_.flush();
     Group* const group = joined_.load();
-    if (group != nullptr && group->exchange().topology().rank != 0) {
+    if (group != nullptr && WaitsForCoordinator(group->exchange().topology(), cause)) {
       WaitForCoordinator(group->liveness());
     }
     _exit(code);
@@ -213,6 +213,10 @@ void RankProcess::End(const absl::Status& why) {
 
 bool ReportsLossOfRank0(const RankTopology& topology) {
   return topology.local_rank == (topology.node() == 0 ? 1 : 0);
+}
+
+bool WaitsForCoordinator(const RankTopology& topology, const absl::Status& cause) {
+  return topology.rank != 0 && LostRankOf(cause).rank != 0;
 }
 
 absl::Status RunRankProcess(const EngineOptions& options,

@@ -102,6 +102,10 @@ class RankProcess {
 // know the cause, and of other nodes one each, which may be disconnected from that one.
 bool ReportsLossOfRank0(const RankTopology& topology);
 
+// Whether this rank lives on until rank 0 has told its clients of `cause`. Not where rank 0 itself
+// is lost: its end may not be visible from here, and the group ends when this rank does.
+bool WaitsForCoordinator(const RankTopology& topology, const absl::Status& cause);
+
 // A rank from start to end: joins the group, does `work`, and shuts down in order.
 absl::Status RunRankProcess(const EngineOptions& options,
                             const std::function<absl::Status(RankProcess&)>& work,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/lost_rank.h"
 
 namespace bulkhead {
 namespace {
@@ -30,6 +31,18 @@ TEST(ReportsLossOfRank0, IsTrueOfAnotherRankOfItsHostAndOfOneOfEachOtherHost) {
   EXPECT_THAT(ReportersOn({0, 0, 1, 1}), ElementsAre(1, 2));
   EXPECT_THAT(ReportersOn({0, 1, 0, 1}), ElementsAre(1, 2));  // round-robin
   EXPECT_THAT(ReportersOn({0, 1, 1, 2}), ElementsAre(1, 3));
+}
+
+TEST(WaitsForCoordinator, IsTrueOfOtherRanksUnlessRank0IsWhatWasLost) {
+  const absl::Status lost = absl::UnavailableError("lost");
+  RankTopology topology;
+  topology.size = 3;
+  topology.rank = 2;
+  EXPECT_TRUE(WaitsForCoordinator(topology, lost));
+  EXPECT_TRUE(WaitsForCoordinator(topology, WithLostRank(lost, {.rank = 1, .host = "a"})));
+  EXPECT_FALSE(WaitsForCoordinator(topology, WithLostRank(lost, {.rank = 0, .host = "a"})));
+  topology.rank = 0;
+  EXPECT_FALSE(WaitsForCoordinator(topology, lost));
 }
 
 }  // namespace
