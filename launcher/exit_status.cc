@@ -1,6 +1,7 @@
 #include "launcher/exit_status.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <string>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -23,6 +25,9 @@ namespace {
 
 constexpr int kPatienceMs = 100;
 constexpr absl::Duration kFirstRankDelay = absl::Milliseconds(500);
+// mpirun kills a second after SIGTERM.
+constexpr absl::Duration kReportDelay = absl::Milliseconds(500);
+constexpr absl::Duration kLongestEnd = absl::Seconds(5);
 
 std::string LaunchedRank() {
   for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
@@ -54,6 +59,21 @@ absl::Status FlushStandardOutput() {
   }
   return WithExitCode(absl::DataLossError("cannot write standard output; results are lost"),
                       ExitCode::kClientError);
+}
+
+void LimitEnd(std::function<int()> report) {
+  auto* const call = new std::function<int()>(std::move(report));
+  // Not std::thread, which throws where the system refuses a thread.
+  pthread_t thread;
+  pthread_create(
+      &thread, nullptr,
+      [](void* argument) -> void* {
+        absl::SleepFor(kReportDelay);
+        const int code = (*static_cast<std::function<int()>*>(argument))();
+        absl::SleepFor(kLongestEnd);
+        _exit(code);
+      },
+      call);
 }
 
 int ExitWith(const absl::Status& status) {

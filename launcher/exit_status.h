@@ -2,6 +2,7 @@
 #pragma once
 
 #include <csignal>
+#include <functional>
 
 #include "absl/status/status.h"
 #include "base/exit_code.h"
@@ -18,6 +19,11 @@ int ExitWith(const absl::Status& status);
 // The same for a rank of a group: only the first rank (by the launcher's numbering) prints, and the
 // others give it half a second to do so.
 int ExitRankWith(const absl::Status& status);
+
+// For an end that may hang, such as at a report on a file system that does not answer: calls
+// `report`, which prints the last line and returns the exit code, after half a second, and exits
+// with that code 5 s later. Without effect where no thread can be had.
+void LimitEnd(std::function<int()> report);
 
 // Whether all output to standard output was written; otherwise CANCELLED with kReaderGone, or
 // DATA_LOSS with exit code 1.

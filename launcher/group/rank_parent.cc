@@ -104,15 +104,17 @@ std::string KilledBy(int signal, const OomKills& before) {
                                " for 3 s, and was killed; with --no-parent it may stay stopped")
             : killed ? KilledBy(WTERMSIG(status), before)
                      : absl::StrCat(" ended with exit code ", code, "; its last line says why"));
+  // A rank that exited by itself has reported the cause.
+  const auto report = [&, killed = killed] {
+    if (!killed) return code;
+    return ExitWith(WithExitCode(absl::UnavailableError(cause), static_cast<ExitCode>(code)));
+  };
+  LimitEnd(report);
   if (options.report.has_value()) {
     const absl::Status marked = MarkReportLost(*options.report, child, cause);
     if (!marked.ok()) BH_LOG(kWarning) << marked.message();
   }
-  // A rank that exited by itself has reported the cause.
-  if (killed) {
-    ExitWith(WithExitCode(absl::UnavailableError(cause), static_cast<ExitCode>(code)));
-  }
-  _exit(code);
+  _exit(report());
 }
 
 }  // namespace

@@ -198,6 +198,7 @@ void RankProcess::End(const absl::Status& why) {
       const absl::Status said = group->liveness().Check(absl::InfiniteDuration());
       if (!said.ok()) cause = WithGroupCode(said);
     }
+    LimitEnd([this, cause] { return Report(cause); });
     const absl::MutexLock lock(&ending_mutex_);
     if (ending_.fail != nullptr) ending_.fail(cause);
     const int code = Report(cause);

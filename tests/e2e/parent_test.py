@@ -254,6 +254,30 @@ class ParentTest(unittest.TestCase):
             g.process.send_signal(signal.SIGTERM)
             self.assertEqual(g.exit_code(), 0)
 
+    def hang_report(self):
+        """From now on whoever opens the report waits for ever, as on a file system that does not answer."""
+        os.unlink(self.report)
+        os.mkfifo(self.report)
+
+    def test_a_report_that_hangs_delays_the_second_signal_by_seconds(self):
+        with self.serve() as g:
+            reader, _ = self.open_stream(g)
+            self.hang_report()
+            g.process.send_signal(signal.SIGTERM)
+            until(lambda: any("a second signal" in line for line in g.lines), "no drain")
+            time.sleep(0.6)
+            g.process.send_signal(signal.SIGTERM)
+            reader.join(group.LIMIT_S)
+            self.assertEqual(g.exit_code(), 128 + signal.SIGTERM)
+            self.assertEqual(g.lines[-1], "bulkhead: stopped by signal 15 (TERM)")
+
+    def test_a_report_that_hangs_keeps_no_killed_rank_from_being_named(self):
+        with self.serve() as g:
+            self.hang_report()
+            os.kill(g.rank_pids()[0], signal.SIGKILL)
+            self.assertEqual(g.exit_code(), 137)
+            self.assertRegex(g.lines[-1], r"was killed by signal 9 \(KILL\)$")
+
 
 if __name__ == "__main__":
     unittest.main()
