@@ -41,12 +41,6 @@ std::string LaunchedRank() {
 
 bool IsFirstRank() { return LaunchedRank() == "0"; }
 
-absl::Status OfLaunchedRank(const absl::Status& status) {
-  return WithExitCode(
-      absl::Status(status.code(), absl::StrCat("rank ", LaunchedRank(), ": ", status.message())),
-      ExitCodeOf(status));
-}
-
 absl::Status FlushStandardOutput() {
   std::cout.flush();
   // The error flag is also set by an earlier failed write, with nothing left to flush.
@@ -92,6 +86,15 @@ int ExitRankWith(const absl::Status& status) {
   // At the first exit code a launcher kills the remaining ranks, including the first one.
   if (!status.ok()) absl::SleepFor(kFirstRankDelay);
   return static_cast<int>(ExitCodeOf(status));
+}
+
+int ExitUnjoinedRankWith(const absl::Status& status) {
+  const int code = ExitRankWith(status);
+  if (status.ok() || IsFirstRank()) return code;
+  // Still here: the first rank does not have the same error.
+  return ExitWith(WithExitCode(
+      absl::Status(status.code(), absl::StrCat("rank ", LaunchedRank(), ": ", status.message())),
+      ExitCodeOf(status)));
 }
 
 }  // namespace bulkhead

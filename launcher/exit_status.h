@@ -31,7 +31,8 @@ absl::Status FlushStandardOutput();
 
 // Whether this process is the launcher's rank 0, or was not launched.
 bool IsFirstRank();
-// The same error, with this process's rank by the launcher's numbering in front.
-absl::Status OfLaunchedRank(const absl::Status& status);
+// ExitRankWith before there is a group: another rank than the first, whose cause may be its own,
+// prints it with its number if it is still there then.
+int ExitUnjoinedRankWith(const absl::Status& status);
 
 }  // namespace bulkhead

@@ -123,11 +123,8 @@ int main(int argc, char** argv) {
   }
   const auto command = bulkhead::ParseCommandLine(args);
   if (!command.ok()) {
-    if (!is_rank) return bulkhead::ExitWith(command.status());
-    const int code = bulkhead::ExitRankWith(command.status());
-    // Still here: the first rank has other flags, which are right.
-    return bulkhead::IsFirstRank() ? code
-                                   : bulkhead::ExitWith(bulkhead::OfLaunchedRank(command.status()));
+    return is_rank ? bulkhead::ExitUnjoinedRankWith(command.status())
+                   : bulkhead::ExitWith(command.status());
   }
   return std::visit(bulkhead::RunCommand(), *command);
 }

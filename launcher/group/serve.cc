@@ -382,7 +382,10 @@ absl::Status ServeOnGroup(const ServeOptions& options, RankProcess& process) {
 }  // namespace
 
 absl::Status RunServe(const ServeOptions& options, pid_t parent) {
-  BH_RETURN_IF_ERROR(RaiseFileLimit());
+  if (absl::Status raised = RaiseFileLimit(); !raised.ok()) {
+    ExitUnjoinedRankWith(raised);
+    return raised;
+  }
   KeepHeapSmall();
   return RunRankProcess(
       options.engine, [&](RankProcess& process) { return ServeOnGroup(options, process); }, parent);

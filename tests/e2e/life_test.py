@@ -135,6 +135,15 @@ class LifeTest(unittest.TestCase):
         self.assertEqual(done.returncode, 2, done.stderr[-500:])
         self.assertIn("bulkhead: rank 1: unknown flag --foo of 'bulkhead serve'", done.stderr)
 
+    @unittest.skipIf(group.RANKS == 1, "a group of one has one limit")
+    def test_too_few_open_files_of_another_rank_are_told_with_its_rank(self):
+        serve = [group.BINARY, "serve", "--model", group.MODEL, "--port", "0"]
+        few = ["sh", "-c", 'ulimit -n 40; exec "$@"', "sh"]
+        done = subprocess.run(["mpirun", "-n", "1", *serve, ":", "-n", "1", *few, *serve], capture_output=True,
+                              encoding="utf-8", timeout=group.LIMIT_S, env=group.ENVIRONMENT, check=False)
+        self.assertEqual(done.returncode, 5, done.stderr[-500:])
+        self.assertIn("bulkhead: rank 1: the limit of open files is 40, and a server needs 64", done.stderr)
+
     @unittest.skipIf(group.RANKS == 1, "a group of one waits for no other rank")
     def test_a_rank_that_hangs_during_the_start_is_named(self):
         with tempfile.TemporaryDirectory() as folder:
