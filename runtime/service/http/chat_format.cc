@@ -50,14 +50,25 @@ ChatOutput& ChatFormat::OutputOf(int choice) {
 
 std::string ChatFormat::EventJson(int choice, absl::string_view delta, absl::string_view logprobs,
                                   absl::string_view finish, const UsageCounts& usage) {
-  Place& place = places_[choice];
   // With the first text, not before: its time is what clients take for the first token's.
-  const char* role = place.has_role ? "" : "\"role\":\"assistant\"";
-  const char* comma = place.has_role || delta.empty() ? "" : ",";
-  place.has_role = true;
-  return chunk_.Event(absl::StrCat("{\"index\":", choice, ",\"delta\":{", role, comma, delta,
-                                   "},\"logprobs\":", logprobs, ",\"finish_reason\":", finish, "}"),
-                      usage);
+  constexpr absl::string_view kRole = "\"role\":\"assistant\"";
+  const auto event = [&](int index, absl::string_view role, absl::string_view rest,
+                         absl::string_view probabilities, absl::string_view end) {
+    const char* comma = role.empty() || rest.empty() ? "" : ",";
+    return chunk_.Event(
+        absl::StrCat("{\"index\":", index, ",\"delta\":{", role, comma, rest,
+                     "},\"logprobs\":", probabilities, ",\"finish_reason\":", end, "}"),
+        usage);
+  };
+  if (places_[choice].has_role) return event(choice, "", delta, logprobs, finish);
+  // OpenAI's client takes the first event of choice i for the i-th choice.
+  std::string events;
+  for (int before = 0; before < choice; ++before) {
+    if (std::exchange(places_[before].has_role, true)) continue;
+    events += event(before, kRole, "", "null", "null");
+  }
+  places_[choice].has_role = true;
+  return events + event(choice, kRole, delta, logprobs, finish);
 }
 
 std::string ChatFormat::NextDelta(std::deque<ParsedDelta>* deltas) {

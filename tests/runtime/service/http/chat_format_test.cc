@@ -1,6 +1,7 @@
 // How a chat's answer ends where it holds calls of tools, whole and as events.
 #include "runtime/service/http/chat_format.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -206,6 +207,23 @@ TEST(ChatFormatTest, TheArgumentsOfACallDecideItsStatusInAResponseThatFails) {
     const json data = json::parse(event.substr(event.find("data: ") + 6));
     EXPECT_EQ(data["response"]["output"][0]["status"], text == kCall ? "completed" : "incomplete");
   }
+}
+
+// OpenAI's client puts choices into a list in the order of their first events.
+TEST(ChatFormatTest, ChoicesBeginInTheirOrder) {
+  const AnswerFrame frame("id", "object", 0, "letters", {});
+  ChatFormat format(frame, frame, {}, ChatOutputOptions(), nullptr, 4);
+  v1::Delta delta;
+  delta.set_text("a");
+  std::vector<std::string> begun;
+  std::string events = Made(*format.Delta(2, Packed(delta), {}));
+  events += Made(*format.Delta(0, Packed(delta), {}));
+  events += Made(format.Finished(3, Stopped(), {}));
+  for (const absl::string_view event : absl::StrSplit(events, "\n\n", absl::SkipEmpty())) {
+    const json choice = json::parse(absl::StripPrefix(event, "data: "))["choices"][0];
+    if (choice["delta"].contains("role")) begun.push_back(choice["index"].dump());
+  }
+  EXPECT_THAT(begun, testing::ElementsAre("0", "1", "2", "3")) << events;
 }
 
 }  // namespace
