@@ -12,8 +12,11 @@
 
 namespace bulkhead {
 
-// The inside of a JSON string: quotes, backslashes and control characters escaped.
+// The inside of a JSON string: quotes, backslashes and control characters escaped, and U+0085,
+// U+2028 and U+2029, which end a line for some clients.
 void AppendEscaped(absl::string_view text, std::string* out);
+// JSON with those three escaped.
+std::string WithLineEndsEscaped(absl::string_view json);
 // With its quotes.
 std::string JsonString(absl::string_view text);
 // The longest beginning of `text` of at most `limit` bytes that does not split a character.

@@ -165,7 +165,7 @@ absl::Status CheckMetadata(JsonFields& fields) {
 // The value of a field, or `otherwise`, as JSON.
 std::string Repeated(const Json& body, const char* name, const char* otherwise) {
   const auto found = body.find(name);
-  return found == body.end() || found->is_null() ? otherwise : found->dump();
+  return found == body.end() || found->is_null() ? otherwise : WithLineEndsEscaped(found->dump());
 }
 
 std::string EchoOf(const Json& body) {

@@ -74,6 +74,12 @@ TEST(ResponsesRequest, ItemsAreTheMessagesOfAChat) {
             R"({"id":"c3","type":"function","function":{"name":"f","arguments":"{}"}}]}])");
 }
 
+TEST(ResponsesRequest, WhatIsRepeatedEndsNoLineOfAStream) {
+  const auto read = Read("\"input\": \"a\", \"instructions\": \"b\xE2\x80\xA8\"");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_THAT(read->echo, HasSubstr(R"("instructions":"b\u2028")"));
+}
+
 TEST(ResponsesRequest, EveryFieldHasItsPlace) {
   const auto read = Read(R"("input": "a", "max_output_tokens": 7, "temperature": 0.5, "top_p": 0.9,
       "seed": 3, "stream": true, "stream_options": {"include_obfuscation": false},
