@@ -31,20 +31,21 @@ absl::Status ReadText(Json& value, const std::string& field, Json* out) {
     JsonFields fields(part, name + ".");
     std::optional<std::string> type;
     BH_RETURN_IF_ERROR(fields.Read("type", &type));
-    bool is_text = false;
+    const std::string key = type == "refusal" ? "refusal" : "text";
+    bool is_text = type == "refusal";
     for (const absl::string_view known : kTextParts) is_text = is_text || type == known;
     if (!is_text) {
       return NotSupported(name + ".type", absl::StrCat(Quoted(type.value_or("")),
                                                        " is not supported, only text is: "
                                                        "input_text and output_text"));
     }
-    const Json* text = fields.Find("text");
+    const Json* text = fields.Find(key);
     if (text == nullptr || !text->is_string()) {
-      return WrongValue(name + ".text", text == nullptr ? Json() : *text, "a text");
+      return WrongValue(fields.Path(key), text == nullptr ? Json() : *text, "a text");
     }
     fields.Ignore({"annotations", "logprobs"});
     BH_RETURN_IF_ERROR(fields.Finish());
-    parts.push_back({{"type", "text"}, {"text", std::move(part["text"])}});
+    parts.push_back({{"type", "text"}, {"text", std::move(part[key])}});
   }
   *out = parts.size() == 1 ? std::move(parts[0]["text"]) : std::move(parts);
   return absl::OkStatus();

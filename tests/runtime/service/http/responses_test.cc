@@ -74,6 +74,15 @@ TEST(ResponsesRequest, ItemsAreTheMessagesOfAChat) {
             R"({"id":"c3","type":"function","function":{"name":"f","arguments":"{}"}}]}])");
 }
 
+TEST(ResponsesRequest, ARefusalIsTheAssistantsText) {
+  EXPECT_EQ(MessagesOf(R"("input": [{"type": "message", "id": "m", "role": "assistant",
+        "content": [{"type": "refusal", "refusal": "no"}]}])"),
+            R"([{"role":"assistant","content":"no"}])");
+  ExpectRefused(
+      R"("input": [{"role": "assistant", "content": [{"type": "refusal", "text": "no"}]}])",
+      "input[0].content[0].refusal", reason::kInvalidValue);
+}
+
 TEST(ResponsesRequest, WhatIsRepeatedEndsNoLineOfAStream) {
   const auto read = Read("\"input\": \"a\", \"instructions\": \"b\xE2\x80\xA8\"");
   ASSERT_TRUE(read.ok()) << read.status();
