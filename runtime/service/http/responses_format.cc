@@ -140,9 +140,10 @@ void ResponsesFormat::AddResponse(absl::string_view status, absl::string_view in
 }
 
 std::string ResponsesFormat::ResponsesUsageJson(const UsageCounts& usage) const {
+  // OpenAI's types require cache_write_tokens, those that cost more as they are kept: none here.
   return absl::StrCat("{\"input_tokens\":", usage.prompt_tokens,
                       ",\"input_tokens_details\":{\"cached_tokens\":", usage.cached_tokens,
-                      "},\"output_tokens\":", usage.completion_tokens,
+                      ",\"cache_write_tokens\":0},\"output_tokens\":", usage.completion_tokens,
                       ",\"output_tokens_details\":{\"reasoning_tokens\":",
                       std::min(reasoning_tokens_, usage.completion_tokens),
                       "},\"total_tokens\":", usage.prompt_tokens + usage.completion_tokens, "}");

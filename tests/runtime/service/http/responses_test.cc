@@ -326,6 +326,7 @@ TEST_F(ResponsesTest, AnAnswerThatIsCutOffIsIncomplete) {
   EXPECT_EQ(last["type"], "response.incomplete");
   EXPECT_EQ(last["response"]["incomplete_details"]["reason"], "max_output_tokens");
   EXPECT_EQ(last["response"]["output"][0]["status"], "incomplete");
+  EXPECT_EQ(last["response"]["usage"]["input_tokens_details"]["cache_write_tokens"], 0);
 }
 
 TEST_F(ResponsesTest, AFailureBehindTheFirstEventIsAnEventToo) {
