@@ -96,7 +96,7 @@ TEST(ResponsesRequest, EveryFieldHasItsPlace) {
       "tool_choice": "auto", "parallel_tool_calls": false, "reasoning": {"effort": "low"},
       "text": {"format": {"type": "text"}, "verbosity": "medium"}, "store": true,
       "metadata": {"k": "v"}, "truncation": "disabled", "include": ["reasoning.encrypted_content"], "background": false,
-      "user": "u", "previous_response_id": null, "top_logprobs": 0)");
+      "user": "u", "prompt_cache_options": {"ttl": "30m"}, "previous_response_id": null, "top_logprobs": 0)");
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->chat.common.stopping().max_tokens(), 7U);
   EXPECT_FLOAT_EQ(read->chat.common.sampling().temperature(), 0.5F);
