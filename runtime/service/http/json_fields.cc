@@ -16,9 +16,9 @@ namespace {
 
 // Fields of llama.cpp's, SGLang's and vLLM's servers.
 constexpr std::pair<absl::string_view, absl::string_view> kRenamed[] = {
-    {"max_new_tokens", "max_tokens"},
-    {"n_predict", "max_tokens"},
-    {"repeat_penalty", "repetition_penalty"},
+    {"max_new_tokens", "max_tokens"},         {"n_predict", "max_tokens"},
+    {"repeat_penalty", "repetition_penalty"}, {"enable_thinking", "chat_template_kwargs"},
+    {"thinking", "chat_template_kwargs"},     {"reasoning", "reasoning_effort"},
 };
 constexpr std::pair<absl::string_view, absl::string_view> kForeign[] = {
     {"cache_prompt", "every prompt is cached, if the server has a prefix cache; leave it out"},

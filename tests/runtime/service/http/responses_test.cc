@@ -134,6 +134,8 @@ TEST(ResponsesRequest, WhatNeedsAStoreOrIsNotSupportedIsRefusedByName) {
     ExpectRefused(absl::StrCat("\"input\": \"a\", \"", name, "\": ", value), name,
                   reason::kUnsupportedParameter);
   }
+  EXPECT_THAT(std::string(Read(R"("input": "a", "enable_thinking": false)").status().message()),
+              HasSubstr("write chat_template_kwargs"));
   ExpectRefused(R"("input": "a", "tools": [{"type": "web_search"}])", "tools[0].type",
                 reason::kUnsupportedParameter);
   ExpectRefused(R"("input": "a", "reasoning": {"summary": "detailed"})", "reasoning.summary",
