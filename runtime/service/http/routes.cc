@@ -3,11 +3,13 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "runtime/service/http/openai_error.h"
 #include "runtime/service/refusal.h"
@@ -50,6 +52,21 @@ constexpr Route kRoutes[] = {
 bool Takes(const Route& route, absl::string_view path) {
   if (route.path != kModelsPath) return route.path == path;
   return path.size() > kModelsPath.size() && absl::StartsWith(path, kModelsPath);
+}
+
+// The route whose path, with or without /v1, is the end of this one: of a base URL without /v1,
+// with two, or with a route's path in it, or of a slash too many. "" if there is none.
+absl::string_view MeantPath(absl::string_view path) {
+  constexpr size_t kMostParts = 3;
+  std::vector<absl::string_view> parts = absl::StrSplit(path, '/', absl::SkipEmpty());
+  if (parts.size() > kMostParts) parts.erase(parts.begin(), parts.end() - kMostParts);
+  for (; !parts.empty(); parts.erase(parts.begin())) {
+    const std::string end = absl::StrCat("/", absl::StrJoin(parts, "/"));
+    for (const Route& route : kRoutes) {
+      if (route.path == end || route.path == absl::StrCat("/v1", end)) return route.path;
+    }
+  }
+  return "";
 }
 
 }  // namespace
@@ -103,14 +120,13 @@ void Routes::Serve(HttpRequest request, const ExchangePointer& exchange) {
     return route.serve(context_, std::move(request), exchange);
   }
   if (others.empty()) {
-    const std::string v1 = absl::StrCat("/v1", request.path);
-    const bool meant = absl::c_any_of(kRoutes, [&](const Route& one) { return one.path == v1; });
+    const absl::string_view meant = MeantPath(request.path);
     return AnswerError(context_, exchange,
                        WithReason(absl::NotFoundError(absl::StrCat(
                                       "there is no ", Quoted(request.path),
                                       set_ != RouteSet::kAll ? " on this port; it has only /metrics"
-                                      : meant ? absl::StrCat("; did you mean ", v1, "?")
-                                              : "; docs/http.md lists what there is")),
+                                      : !meant.empty() ? absl::StrCat("; did you mean ", meant, "?")
+                                                       : "; docs/http.md lists what there is")),
                                   reason::kInvalidValue));
   }
   HttpAnswer answer =

@@ -75,8 +75,15 @@ TEST_F(HttpServerTest, RefusalsHaveTheirStatus) {
   EXPECT_EQ(Ask("/v1/completions", "{").first, 400);
   EXPECT_EQ(Ask("/v1/completions", R"({"prompt": "a", "best_of": 4})").first, 400);
   EXPECT_EQ(Ask("/v1/nothing", "{}").first, 404);
-  EXPECT_EQ(Ask("/chat/completions", "{}").second["error"]["message"],
-            "there is no \"/chat/completions\"; did you mean /v1/chat/completions?");
+  for (const char* const path :
+       {"/chat/completions", "/v1/chat/completions/", "//v1/chat/completions",
+        "/v1/v1/chat/completions", "/v1/chat/completions/chat/completions",
+        "/openai/deployments/a/chat/completions"}) {
+    EXPECT_EQ(Ask(path, "{}").second["error"]["message"],
+              absl::StrCat("there is no \"", path, "\"; did you mean /v1/chat/completions?"));
+  }
+  EXPECT_EQ(Ask("/completion", "{}").second["error"]["message"],
+            "there is no \"/completion\"; docs/http.md lists what there is");
   EXPECT_EQ(Ask("/v1/embeddings", R"({"input": "a"})").first, 400);
   EXPECT_EQ(Ask("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "a"}]})")
                 .second["error"]["code"],
