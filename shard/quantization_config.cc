@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_replace.h"
 #include "shard/module_filter.h"
 
 namespace bulkhead {
@@ -69,17 +70,34 @@ std::string FormatOf(ConfigFields& fields, const std::vector<std::string>& known
   return format;
 }
 
-void ReadAwq(ConfigFields& fields) {
+template <typename PatternOf>
+void ReadNotConverted(ConfigFields& fields, QuantizationConfig& config,
+                      const PatternOf& pattern_of) {
+  ModuleFilter modules;
+  modules.targets.AddAll();
+  for (const std::string& name :
+       fields.Strings("modules_to_not_convert").value_or(std::vector<std::string>())) {
+    if (!modules.ignored.AddPattern(pattern_of(name))) {
+      fields.Invalid("modules_to_not_convert", "its patterns must be regular expressions");
+    }
+  }
+  config.modules = std::make_shared<ModuleFilter>(std::move(modules));
+}
+
+// Names of modules, or their last parts, with all that they hold; they may be patterns.
+std::string NameOrPattern(const std::string& name) { return "(.*[.])?(" + name + ")([.].*)?$"; }
+
+void ReadAwq(ConfigFields& fields, QuantizationConfig& config) {
   const std::string version = fields.String("version").value_or("gemm");
   if (version != "gemm" && version != "GEMM") fields.Unsupported("version", "gemm is");
   FormatOf(fields, {"gemm", "GEMM"}, "gemm is");
   ReadPacking(fields, "awq");
   fields.RefuseUnlessOff("desc_act");
   if (!fields.Bool("zero_point").value_or(true)) fields.Unsupported("zero_point", "true is");
-  const auto kept = fields.Strings("modules_to_not_convert").value_or(std::vector<std::string>());
-  if (std::any_of(kept.begin(), kept.end(), [](const auto& name) { return name != "lm_head"; })) {
-    fields.Unsupported("modules_to_not_convert", "lm_head alone is");
-  }
+  // AutoAWQ leaves out every module whose name has one of these anywhere.
+  ReadNotConverted(fields, config, [](const std::string& part) {
+    return ".*\\Q" + absl::StrReplaceAll(part, {{"\\E", ""}}) + "\\E";
+  });
 }
 
 void ReadGptq(ConfigFields& fields, QuantizationConfig& config) {
@@ -111,23 +129,10 @@ void ReadBitsAndGroups(ConfigFields& fields, QuantizationConfig& config) {
   for (const char* name : kHarmless) fields.Ignore(name);
 }
 
-// Names of modules, or their last parts, with all that they hold; they may be patterns.
-void ReadNotConverted(ConfigFields& fields, QuantizationConfig& config) {
-  ModuleFilter modules;
-  modules.targets.AddAll();
-  for (const std::string& name :
-       fields.Strings("modules_to_not_convert").value_or(std::vector<std::string>())) {
-    if (!modules.ignored.AddPattern("(.*[.])?(" + name + ")([.].*)?$")) {
-      fields.Invalid("modules_to_not_convert", "its patterns must be regular expressions");
-    }
-  }
-  config.modules = std::make_shared<ModuleFilter>(std::move(modules));
-}
-
 // gpt-oss.
 void ReadMxfp4(ConfigFields& fields, QuantizationConfig& config) {
   config.group_size = kMxfp4Group;
-  ReadNotConverted(fields, config);
+  ReadNotConverted(fields, config, NameOrPattern);
   fields.Ignore("dequantize");
 }
 
@@ -143,7 +148,7 @@ void ReadFp8(ConfigFields& fields, QuantizationConfig& config) {
   if (format != "e4m3" && format != "float8_e4m3fn") fields.Unsupported("fmt", "e4m3 is");
   const std::string scheme = fields.String("activation_scheme").value_or("dynamic");
   if (scheme != "dynamic") fields.Unsupported("activation_scheme", "dynamic is");
-  ReadNotConverted(fields, config);
+  ReadNotConverted(fields, config, NameOrPattern);
   fields.RefuseUnlessOff("modules_to_convert");
   if (fields.String("expert_dtype").value_or("fp8") != "fp8") {
     fields.Unsupported("expert_dtype", "fp8 is");
@@ -183,7 +188,7 @@ QuantizationConfig ReadQuantizationConfig(ConfigFields& outer) {
   const std::string method = fields.String("quant_method").value_or("");
   if (method == "awq") {
     config.method = QuantizationConfig::Method::kAwq;
-    ReadAwq(fields);
+    ReadAwq(fields, config);
     ReadBitsAndGroups(fields, config);
   } else if (method == "gptq") {
     config.method = QuantizationConfig::Method::kGptq;

@@ -195,6 +195,19 @@ TEST(QuantizationConfigTest, OtherCompressedTensorsAreRefusedByName) {
   EXPECT_THAT(std::string(Parse(pattern).status().message()), HasSubstr("ignore"));
 }
 
+TEST(QuantizationConfigTest, AwqLeavesOutModulesWhoseNamesHaveAPart) {
+  json awq = Awq();
+  awq["modules_to_not_convert"] = {"visual", "layers.0.mlp.down", "self_attn.q", "a\\E.*"};
+  const auto config = Parse(awq);
+  ASSERT_TRUE(config.ok()) << config.status();
+  const ModuleFilter& modules = *config->model.quantization.modules;
+  EXPECT_FALSE(modules.Selects("model.layers.0.mlp.down_proj"));
+  EXPECT_TRUE(modules.Selects("model.layers.1.mlp.down_proj"));
+  EXPECT_FALSE(modules.Selects("model.layers.1.self_attn.q_proj"));
+  EXPECT_TRUE(modules.Selects("model.layers.1.self_attn.k_proj"));
+  EXPECT_TRUE(modules.Selects("model.layers.1.mlp.gate_proj"));  // "." is no pattern
+}
+
 TEST(QuantizationConfigTest, Fp8InBlocksIsReadAndOtherwiseRefused) {
   const json blocks = {{"quant_method", "fp8"},
                        {"fmt", "e4m3"},
@@ -378,10 +391,9 @@ TEST(QuantizationConfigTest, WhateverElseThereIsIsRefusedByName) {
        {Case{"quant_method", "bitsandbytes", Awq()}, Case{"quant_method", nullptr, Awq()},
         Case{"bits", 3, Gptq()}, Case{"bits", 8, Awq()}, Case{"group_size", 256, Gptq()},
         Case{"group_size", 16, Awq()}, Case{"version", "gemv", Awq()},
-        Case{"zero_point", false, Awq()},
-        Case{"modules_to_not_convert", json::array({"mlp.down_proj"}), Awq()},
-        Case{"checkpoint_format", "marlin", Gptq()}, Case{"lm_head", true, Gptq()},
-        Case{"dynamic", {{"a", 1}}, Gptq()}, Case{"rotation", "hadamard", Gptq()}}) {
+        Case{"zero_point", false, Awq()}, Case{"checkpoint_format", "marlin", Gptq()},
+        Case{"lm_head", true, Gptq()}, Case{"dynamic", {{"a", 1}}, Gptq()},
+        Case{"rotation", "hadamard", Gptq()}}) {
     json quantization = c.base;
     quantization[c.field] = c.value;
     const absl::Status status = Parse(quantization).status();
