@@ -28,7 +28,7 @@ void AddModelFlags(RawEngineFlags* raw, Flags* flags) {
       "--model", "DIR",
       "a Hugging Face checkpoint's folder, or org/name in the local Hugging Face cache; may be "
       "written without the flag",
-      ModelValue(&options.model, "; every flag takes one value, --served-model-name too"));
+      ModelValue(&options.model, "; names after --served-model-name are separated by commas"));
   flags->AddPositional("--model", 1);
   flags->Add("--dtype", "TYPE",
              "number format of the weights: auto, float32, bfloat16, float16 (default auto: as in "
@@ -95,8 +95,8 @@ void AddDeviceFlags(RawEngineFlags* raw, Flags* flags) {
                                                             {"bf16", DType::kBF16},
                                                             {"bfloat16", DType::kBF16}}));
   flags->Add("--threads", "N",
-             "threads of each rank (default, or 0: the physical cores that it may use, shared "
-             "among the ranks of its host)",
+             "threads of each rank (default, or 0: the physical cores that it may use, by its mask "
+             "and the cgroup's quota, shared among the ranks of its host; at most 64)",
              WithRange(
                  [&options](const std::string& text) -> absl::Status {
                    BH_RETURN_IF_ERROR(IntegerValue(&options.threads, 0, kMaxThreads)(text));

@@ -106,9 +106,9 @@ struct ServeOptions {
   SecurityOptions security;
   // For a host that is not loopback without TLS, or without a way to know callers.
   bool insecure = false;
-  std::optional<std::string> served_model_name;  // absent: the value of --model
-  std::optional<int> max_num_queued_reqs;        // absent: 1024, or what fits
-  std::optional<int64_t> host_memory;            // for clients, on rank 0's host; absent: measured
+  std::vector<std::string> served_model_names;  // empty: the value of --model
+  std::optional<int> max_num_queued_reqs;       // absent: 1024, or what fits
+  std::optional<int64_t> host_memory;           // for clients, on rank 0's host; absent: measured
   absl::Duration drain_timeout = absl::Seconds(120);
   std::optional<std::string> report;  // JSON file for the capacity report
   bool parent = true;                 // run a group of one under a parent process

@@ -82,12 +82,14 @@ absl::Status CheckKvEvents(const ServeOptions& options) {
 
 void AddServeFlags(RawEngineFlags* raw, ServeOptions* options, Flags* flags) {
   AddModelFlags(raw, flags);
-  flags->Add("--served-model-name", "NAME",
-             "the model name in requests (default: the value of --model)",
-             TextValue(&options->served_model_name));
+  flags->Add("--served-model-name", "NAME,...",
+             "the model's names in requests, separated by commas; answers to requests without one, "
+             "and metrics, have the first (default: the value of --model)",
+             ListValue(&options->served_model_names, &ParseText));
   flags->Group("Network");
   flags->Add("--host", "ADDRESS", "where to listen (default 127.0.0.1)", HostValue(&options->host));
-  flags->Add("--port", "PORT", "0 takes any free one (default 50051)", PortValue(&options->port));
+  flags->Add("--port", "PORT", "where gRPC is served; 0 takes any free one (default 50051)",
+             PortValue(&options->port));
   flags->Add("--control-port", "PORT",
              "where health, drain and all of Control are also served, on 127.0.0.1 by a thread "
              "that clients of --port cannot block; 0, the default, takes any free one",
@@ -202,7 +204,7 @@ absl::StatusOr<Command> ParsePlan(CommandArgs args) {
   flags.Group("Plan");
   flags.Add("--gpu", "NAME",
             absl::StrCat("plan for this GPU: ", absl::StrJoin(GpuNames(), ", "),
-                         "; every arena is exact, what the driver takes a guess"),
+                         "; every arena is exact, what the driver takes is estimated"),
             WithChoices(
                 [&options](const std::string& text) -> absl::Status {
                   const std::optional<GpuModel> gpu = FindGpu(text);

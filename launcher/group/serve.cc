@@ -156,13 +156,13 @@ ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
                      std::shared_ptr<KvEventLog> kv_events) {
   const ModelConfig& model = engine.source.config.model;
   const ModelLimits& limits = engine.limits;
-  const std::string name = options.served_model_name.value_or(options.engine.model);
   ServingParts parts;
   parts.inbox = &coordinator;
   parts.control = &control;
   parts.kv_events = std::move(kv_events);
   parts.rules = RequestRulesOf(engine, options.engine);
-  parts.rules.served_model_names = {name};
+  std::vector<std::string>& names = parts.rules.served_model_names;
+  if (!options.served_model_names.empty()) names = options.served_model_names;
   v1::ServerInfo& server = parts.server_info;
   server.set_version(std::string(Version()));
   server.set_tensor_parallel_size(engine.topology.size);
@@ -181,7 +181,7 @@ ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
     offset.set_error_us(clock.error_us);
   }
   v1::ModelInfo& info = parts.model_info;
-  info.set_served_model_name(name);
+  info.set_served_model_name(names.front());
   info.set_architecture(model.architecture);
   info.set_vocab_size(model.vocab_size);
   info.set_max_model_len(limits.max_model_len);

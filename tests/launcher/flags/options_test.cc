@@ -53,7 +53,8 @@ TEST(OptionsTest, PrefixCachingIsOnUnlessTurnedOff) {
 
 TEST(OptionsTest, EveryFlagOfServeReachesItsField) {
   const Args flags = absl::StrSplit(
-      "--host 0.0.0.0 --insecure --port 0 --served-model-name name --device cpu --comm staged "
+      "--host 0.0.0.0 --insecure --port 0 --served-model-name name,other --device cpu --comm "
+      "staged "
       "--all-reduce-dtype bf16 --dtype "
       "bf16 --kv-cache-dtype f16 --threads 3 --max-num-seqs 7 --max-model-len 32K "
       "--max-num-batched-tokens 1k --block-size 64 --kv-cache-bytes 1.5GiB --tensor-parallel-size "
@@ -64,7 +65,7 @@ TEST(OptionsTest, EveryFlagOfServeReachesItsField) {
   const auto options = Parsed<ServeOptions>(Serve(flags));
   EXPECT_EQ(options.host, "0.0.0.0");
   EXPECT_EQ(options.port, 0);
-  EXPECT_EQ(options.served_model_name, "name");
+  EXPECT_THAT(options.served_model_names, ElementsAre("name", "other"));
   EXPECT_EQ(options.max_num_queued_reqs, 9);
   EXPECT_EQ(options.drain_timeout, absl::Milliseconds(1500));
   const EngineOptions& engine = options.engine;
@@ -118,7 +119,8 @@ TEST(OptionsTest, TheKvCacheIsQuantisedByEitherName) {
 }
 
 TEST(OptionsTest, UnderscoresInValuesStay) {
-  EXPECT_EQ(Parsed<ServeOptions>(Serve({"--served_model_name=a_b"})).served_model_name, "a_b");
+  EXPECT_THAT(Parsed<ServeOptions>(Serve({"--served_model_name=a_b"})).served_model_names,
+              ElementsAre("a_b"));
 }
 
 TEST(OptionsTest, TheLastOfAFlagGivenTwiceWins) {
