@@ -28,7 +28,8 @@ absl::StatusOr<Command> ParseVerifyRank(CommandArgs args) {
   flags.Group("Measurement");
   flags.Add("--save", "FILE", "write what this group answers", TextValue(&options.save));
   flags.Add("--against", "FILE", "compare with what was saved", TextValue(&options.against));
-  flags.Add("--num-prompts", "N", "(default 16)", IntegerValue(&options.num_prompts, 1, 10000));
+  flags.Add("--num-prompts", "N", "prompts that each run answers (default 16)",
+            IntegerValue(&options.num_prompts, 1, 10000));
   flags.Add("--input-len", "LIST", "tokens of the prompts, in turn (default 1,17,64,200)",
             IntegersValue(&options.input_lens, 1, kMaxLen));
   flags.Add("--output-len", "N", "tokens that each prompt generates (default 32)",
@@ -80,11 +81,12 @@ absl::StatusOr<Command> ParseSimulate(CommandArgs args) {
   flags.Group("What is simulated");
   flags.Add("--ranks", "LIST", "sizes of the group (default 8,64,512)",
             IntegersValue(&options.ranks, 1, 1 << 16));
-  flags.Add("--ranks-per-node", "N", "(default 8)",
+  flags.Add("--ranks-per-node", "N", "ranks that share a host (default 8)",
             IntegerValue(&options.ranks_per_node, 1, 1 << 16));
   flags.Add("--max-num-seqs", "LIST", "sequences that run at once (default 64,256,1000)",
             IntegersValue(&options.max_num_seqs, 1, 1 << 16));
-  flags.Add("--requests", "N", "(default 10000)", IntegerValue(&options.requests, 1, 10'000'000));
+  flags.Add("--requests", "N", "requests of a run (default 10000)",
+            IntegerValue(&options.requests, 1, 10'000'000));
   flags.Add("--request-rate", "R", "per second, Poisson (default: all at once)",
             RealValue(&options.request_rate, 1e-3, 1e9, Border::kIncluded));
   flags.Add("--input-len", "N", "mean tokens of a prompt (default 512)",

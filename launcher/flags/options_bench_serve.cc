@@ -128,7 +128,7 @@ void AddArrivalFlags(ServeBenchOptions* options, Flags* flags) {
   flags->Add("--ramp-up-strategy", "NAME", "linear or exponential, from start to end rate",
              ChoiceValue<RampUp>(&arrivals->ramp_up, {{"linear", RampUp::kLinear},
                                                       {"exponential", RampUp::kExponential}}));
-  flags->Add("--ramp-up-start-rps", "X", "requests per second at the begin",
+  flags->Add("--ramp-up-start-rps", "X", "requests per second at the beginning",
              RealValue(&arrivals->ramp_up_start_rps, 1e-3, kMaxRate, Border::kIncluded));
   flags->Add("--ramp-up-end-rps", "X", "requests per second at the end",
              RealValue(&arrivals->ramp_up_end_rps, 1e-3, kMaxRate, Border::kIncluded));
@@ -142,7 +142,7 @@ void AddMeasurementFlags(ServeBenchOptions* options, Flags* flags) {
              IntegerValue(&options->num_warmups, 0, kMaxPrompts));
   flags->Add("--repeats", "N", "runs with new prompts, counted together (default 1)",
              IntegerValue(&options->repeats, 1, 1000));
-  flags->Add("--metric-percentiles", "LIST", "default 90,95,99,99.9",
+  flags->Add("--metric-percentiles", "LIST", "percentiles of the table (default 90,95,99,99.9)",
              PercentilesValue(&options->percents));
   flags->Add("--goodput", "LIST",
              "count requests that keep limits in ms: ttft:2000,tpot:100,e2el:30000",
@@ -169,7 +169,7 @@ void AddMeasurementFlags(ServeBenchOptions* options, Flags* flags) {
   flags->AddSwitch("--save-detailed", "vLLM's lists of every request in result.json, too",
                    &options->save_detailed);
   flags->Add("--label", "TEXT", "kept in result.json", TextValue(&options->label));
-  flags->Add("--metadata", "KEY=VALUE", "likewise; may be given several times",
+  flags->Add("--metadata", "KEY=VALUE", "kept in result.json; may be given several times",
              MetadataValue(&options->metadata));
 }
 
