@@ -56,6 +56,17 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path, size_t most_b
   return ReadAll(file.get(), path, most_bytes);
 }
 
+absl::StatusOr<std::ifstream> OpenToRead(absl::string_view flag, const std::string& path) {
+  errno = 0;
+  std::ifstream file(path);
+  // A folder can be opened, and fails at the first read.
+  if (!file.is_open() || (file.peek(), file.bad())) {
+    return Unreadable(absl::StrCat(flag, " ", path));
+  }
+  file.clear();
+  return file;
+}
+
 absl::StatusOr<std::string> ReadStandardInput() {
   return ReadAll(stdin, "standard input", kMaxInputBytes);
 }

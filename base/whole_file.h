@@ -2,6 +2,7 @@
 // error for one that cannot be written.
 #pragma once
 
+#include <fstream>
 #include <string>
 
 #include "absl/status/status.h"
@@ -14,6 +15,9 @@ namespace bulkhead {
 // and the path if it is a directory, cannot be read, or is larger than `most_bytes`.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path,
                                           size_t most_bytes = size_t{1} << 30);
+
+// `path`, to be read line by line; the same errors, but for its size.
+absl::StatusOr<std::ifstream> OpenToRead(absl::string_view flag, const std::string& path);
 
 // The same for standard input, up to 64 MiB: more than any tokenizer accepts.
 absl::StatusOr<std::string> ReadStandardInput();

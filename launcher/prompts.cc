@@ -273,13 +273,7 @@ absl::StatusOr<PromptLines> ReadFile(absl::string_view flag, const std::string& 
     BH_RETURN_IF_ERROR(CheckStandardInput());
     return lines;
   }
-  std::ifstream file(path);
-  // A folder can be opened, and fails at the first read.
-  if (!file || (file.peek(), file.bad())) {
-    return WithExitCode(absl::NotFoundError(absl::StrCat(flag, ": cannot read ", path)),
-                        ExitCode::kUsage);
-  }
-  file.clear();
+  BH_ASSIGN_OR_RETURN(std::ifstream file, OpenToRead(flag, path));
   PromptLines lines = ReadLines(file, parse);
   if (!file.bad()) return lines;
   return WithExitCode(

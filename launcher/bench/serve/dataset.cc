@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/exit_code.h"
 #include "base/status.h"
+#include "base/whole_file.h"
 #include "launcher/prompts.h"
 #include "nlohmann/json.hpp"
 
@@ -202,12 +203,7 @@ v1::GenerateRequest TraceRequest(const DatasetOptions& options, const DatasetFac
 
 absl::StatusOr<BenchPrompts> ReadTrace(const DatasetOptions& options, const DatasetFacts& facts,
                                        int run) {
-  std::ifstream file(*options.path);
-  // A folder opens, and fails at the first read.
-  if (!file.is_open() || (file.peek(), file.bad())) {
-    return Usage(absl::StrCat("cannot read --dataset-path ", *options.path));
-  }
-  file.clear();
+  BH_ASSIGN_OR_RETURN(std::ifstream file, OpenToRead("--dataset-path", *options.path));
   Random random = RandomOf(options.seed, run, 2);
   BenchPrompts prompts;
   std::string text;

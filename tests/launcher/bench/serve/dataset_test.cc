@@ -118,7 +118,7 @@ TEST(Dataset, ADirectoryCannotBeReadAndTheFlagIsNamed) {
     options.path = ::testing::TempDir();
     const absl::Status status = MakePrompts(options, {}, 0).status();
     EXPECT_EQ(ExitCodeOf(status), ExitCode::kUsage);
-    EXPECT_THAT(status.message(), HasSubstr("cannot read"));
+    EXPECT_THAT(status.message(), HasSubstr("is a directory"));
     EXPECT_THAT(status.message(), HasSubstr("--dataset-path"));
   }
 }
