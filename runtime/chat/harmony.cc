@@ -97,6 +97,7 @@ void HarmonyParser::AddCall(string_view text, std::vector<ParsedDelta>* out) {
       if (!begin.empty()) kind_ = Kind::kContent;
       return;
     }
+    content_.Write(text.substr(0, text.size() - begin.size()), out);  // as where it comes alone
     content_.BesideCall();
     calls_->BeginCall(function_, "", out);
     in_call_ = true;

@@ -154,6 +154,9 @@ TEST(OutputParser, TextsOnBothSidesOfACallKeepTheWhiteSpaceOfOneSide) {
            {"deepseek_v3", absl::StrCat(kDeepSeekText, "\nbye"), "ok\nbye"},
            {"kimi_k2", absl::StrCat(kKimiText, " Bye"), "I look. Bye"},
            {"openai", message + "Hi<|end|><|start|>assistant" + harmony + message + "bye<|return|>",
+            "Hi\nbye"},
+           {"openai",
+            message + "Hi<|end|><|channel|>commentary to=functions.f<|message|>\n{}<|call|>bye",
             "Hi\nbye"}}) {
     EXPECT_EQ(ParseOutput(With(format, ""), text).content, content) << text;
     for (const size_t bytes : {1, 2, 7}) {
