@@ -162,7 +162,7 @@ void CallJsonReader::AddToString(char c) {
   }
   if (depth_ != 1 || shape_ != Shape::kCall || tail_ != Tail::kNone) return;
   string_ += c;
-  if (in_string_ || !is_value_ || key_ != "\"name\"" || !name_.empty()) return;
+  if (in_string_ || !is_value_ || key_ != name_key_ || !name_.empty()) return;
   const auto name = ordered_json::parse(string_, nullptr, /*allow_exceptions=*/false);
   if (name.is_string()) name_ = name.get<std::string>();
 }
@@ -220,11 +220,11 @@ CallJsonReader::Step CallJsonReader::Add(char c) {
   return step;
 }
 
-bool ReadCall(string_view json, bool may_lack_arguments, std::string* name,
-              std::string* arguments) {
+bool ReadCall(string_view json, const std::string& name_key, bool may_lack_arguments,
+              std::string* name, std::string* arguments) {
   const absl::StatusOr<ordered_json> call = ParseOrderedJsonObject(json, "call", kCallLimits);
-  if (!call.ok() || !call->contains("name") || !(*call)["name"].is_string()) return false;
-  *name = (*call)["name"].get<std::string>();
+  if (!call.ok() || !call->contains(name_key) || !(*call)[name_key].is_string()) return false;
+  *name = (*call)[name_key].get<std::string>();
   if (name->empty()) return false;
   *arguments = "{}";
   for (const char* key : {"arguments", "parameters"}) {

@@ -18,9 +18,9 @@ inline constexpr JsonLimits kCallLimits{.max_depth = 64, .max_values = 200'000};
 std::string ToolCallId(absl::string_view seed, int index, bool short_form);
 
 // Whether JSON text is a call {"name", "arguments" or "parameters"}, taken apart. Without arguments
-// it is one if `may_lack_arguments`.
-bool ReadCall(absl::string_view json, bool may_lack_arguments, std::string* name,
-              std::string* arguments);
+// it is one if `may_lack_arguments`. `name_key`: what "name" is called.
+bool ReadCall(absl::string_view json, const std::string& name_key, bool may_lack_arguments,
+              std::string* name, std::string* arguments);
 
 // Appends a string's characters as JSON writes them, without quotes. UTF-8 may be cut anywhere.
 void AppendJsonCharacters(absl::string_view text, std::string* out);
@@ -61,7 +61,8 @@ class CallJsonReader {
     bool ends = false;         // the byte closes the JSON
     bool is_foreign = false;   // the byte is none of JSON: it was not taken
   };
-  explicit CallJsonReader(Shape shape) : shape_(shape) {}
+  explicit CallJsonReader(Shape shape, const std::string& name_key = "name")
+      : shape_(shape), name_key_('"' + name_key + '"') {}
 
   // The first byte must be {.
   Step Add(char c);
@@ -78,6 +79,7 @@ class CallJsonReader {
   void Close(Step* step);
 
   Shape shape_;
+  std::string name_key_;  // with its quotes
   int64_t depth_ = 0;
   bool in_string_ = false;
   bool escaped_ = false;

@@ -6,6 +6,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "base/status.h"
 #include "runtime/chat/harmony.h"
 #include "runtime/chat/reasoning.h"
@@ -24,37 +26,79 @@ ToolFormat ToolFormatOf(string_view text) {
   if (absl::StrContains(text, "<｜tool▁call▁begin｜>")) return ToolFormat::kDeepSeek;
   if (absl::StrContains(text, "[TOOL_CALLS]")) return ToolFormat::kMistral;
   if (absl::StrContains(text, "<|tool_call_begin|>")) return ToolFormat::kKimiK2;
+  if (absl::StrContains(text, "<seed:tool_call>")) return ToolFormat::kSeedOss;
+  if (absl::StrContains(text, "<minimax:tool_call>")) return ToolFormat::kMiniMaxM2;
+  if (absl::StrContains(text, "<|START_ACTION|>")) return ToolFormat::kCohere;
+  if (absl::StrContains(text, "<|tool_call|>") && absl::StrContains(text, "<|start_of_role|>")) {
+    return ToolFormat::kGranite;
+  }
   if (absl::StrContains(text, "<tool_call>")) {
     if (absl::StrContains(text, "<arg_key>")) return ToolFormat::kGlm45;
     return absl::StrContains(text, "<function=") ? ToolFormat::kQwen3Coder : ToolFormat::kHermes;
   }
   const bool llama =
-      absl::StrContains(text, "<|start_header_id|>") && absl::StrContains(text, "parameters");
+      (absl::StrContains(text, "<|start_header_id|>") && absl::StrContains(text, "parameters")) ||
+      // Llama 4's own template; those in Python's form have no such key.
+      (absl::StrContains(text, "<|header_start|>") && absl::StrContains(text, "\"parameters\""));
   return llama || absl::StrContains(text, "<|python_tag|>") ? ToolFormat::kLlama3Json
                                                             : ToolFormat::kNone;
 }
 
-absl::StatusOr<ToolFormat> ToolFormatNamed(string_view name, string_view template_text) {
-  static constexpr std::pair<string_view, ToolFormat> kNames[] = {
-      {"", ToolFormat::kNone},
-      {"none", ToolFormat::kNone},
-      {"hermes", ToolFormat::kHermes},
-      {"qwen3_coder", ToolFormat::kQwen3Coder},
-      {"llama3_json", ToolFormat::kLlama3Json},
-      {"mistral", ToolFormat::kMistral},
-      {"deepseek_v3", ToolFormat::kDeepSeek},
-      {"deepseek_v31", ToolFormat::kDeepSeek},
-      {"glm45", ToolFormat::kGlm45},
-      {"kimi_k2", ToolFormat::kKimiK2},
-      {"openai", ToolFormat::kHarmony}};
-  if (name == "auto") return ToolFormatOf(template_text);
-  for (const auto& [each, format] : kNames) {
+ReasoningFormat ReasoningFormatOf(string_view text) {
+  if (IsHarmony(text)) return ReasoningFormat::kHarmony;
+  for (const ReasoningFormat format :
+       {ReasoningFormat::kSeed, ReasoningFormat::kMistral, ReasoningFormat::kCohere}) {
+    if (absl::StrContains(text, TagsOf(format).open)) return format;
+  }
+  const bool thinks = absl::StrContains(text, "<think>") || absl::StrContains(text, "</think>");
+  return thinks ? ReasoningFormat::kThinkTags : ReasoningFormat::kNone;
+}
+
+template <typename Format>
+using Names = absl::Span<const std::pair<string_view, Format>>;
+
+constexpr std::pair<string_view, ToolFormat> kToolNames[] = {
+    {"none", ToolFormat::kNone},
+    {"hermes", ToolFormat::kHermes},
+    {"qwen3_coder", ToolFormat::kQwen3Coder},
+    {"qwen3_xml", ToolFormat::kQwen3Coder},
+    {"seed_oss", ToolFormat::kSeedOss},
+    {"minimax_m2", ToolFormat::kMiniMaxM2},
+    {"llama3_json", ToolFormat::kLlama3Json},
+    {"llama4_json", ToolFormat::kLlama3Json},
+    {"mistral", ToolFormat::kMistral},
+    {"granite", ToolFormat::kGranite},
+    {"granite4", ToolFormat::kHermes},
+    {"cohere_command3", ToolFormat::kCohere},
+    {"deepseek_v3", ToolFormat::kDeepSeek},
+    {"deepseek_v31", ToolFormat::kDeepSeek},
+    {"glm45", ToolFormat::kGlm45},
+    {"glm47", ToolFormat::kGlm45},
+    {"kimi_k2", ToolFormat::kKimiK2},
+    {"openai", ToolFormat::kHarmony}};
+constexpr std::pair<string_view, ReasoningFormat> kReasoningNames[] = {
+    {"none", ReasoningFormat::kNone},
+    {"deepseek_r1", ReasoningFormat::kThinkTags},
+    {"qwen3", ReasoningFormat::kThinkTags},
+    {"glm45", ReasoningFormat::kThinkTags},
+    {"kimi_k2", ReasoningFormat::kThinkTags},
+    {"minimax_m2", ReasoningFormat::kThinkTags},
+    {"seed_oss", ReasoningFormat::kSeed},
+    {"mistral", ReasoningFormat::kMistral},
+    {"cohere_command3", ReasoningFormat::kCohere},
+    {"openai_gptoss", ReasoningFormat::kHarmony}};
+
+template <typename Format>
+absl::StatusOr<Format> FormatNamed(string_view kind, string_view name, Names<Format> names,
+                                   Format of_template) {
+  if (name.empty()) return Format::kNone;
+  if (name == "auto") return of_template;
+  for (const auto& [each, format] : names) {
     if (each == name) return format;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown tool call parser '", name,
-                   "': one of auto, none, hermes, qwen3_coder, llama3_json, "
-                   "mistral, deepseek_v3, deepseek_v31, glm45, kimi_k2, openai"));
+  const auto append = [](std::string* out, const auto& each) { absl::StrAppend(out, each.first); };
+  return absl::InvalidArgumentError(absl::StrCat(
+      "unknown ", kind, " parser '", name, "': one of auto, ", absl::StrJoin(names, ", ", append)));
 }
 
 }  // namespace
@@ -63,28 +107,16 @@ absl::StatusOr<OutputFormat> ChooseOutputFormat(string_view tool_parser,
                                                 string_view reasoning_parser,
                                                 string_view template_text) {
   OutputFormat format;
-  BH_ASSIGN_OR_RETURN(format.tool, ToolFormatNamed(tool_parser, template_text));
-  if (reasoning_parser == "auto") {
-    if (IsHarmony(template_text)) {
-      format.reasoning = ReasoningFormat::kHarmony;
-    } else if (absl::StrContains(template_text, "<think>") ||
-               absl::StrContains(template_text, "</think>")) {
-      format.reasoning = ReasoningFormat::kThinkTags;
-    }
-  } else if (reasoning_parser == "deepseek_r1" || reasoning_parser == "qwen3" ||
-             reasoning_parser == "glm45" || reasoning_parser == "kimi_k2") {
-    format.reasoning = ReasoningFormat::kThinkTags;
-    format.starts_in_reasoning = reasoning_parser == "deepseek_r1";
-  } else if (reasoning_parser == "openai_gptoss") {
-    format.reasoning = ReasoningFormat::kHarmony;
-  } else if (!reasoning_parser.empty() && reasoning_parser != "none") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("unknown reasoning parser '", reasoning_parser,
-                     "': one of auto, none, deepseek_r1, qwen3, glm45, kimi_k2, openai_gptoss"));
-  }
+  BH_ASSIGN_OR_RETURN(format.tool, FormatNamed<ToolFormat>("tool call", tool_parser, kToolNames,
+                                                           ToolFormatOf(template_text)));
+  BH_ASSIGN_OR_RETURN(format.reasoning,
+                      FormatNamed<ReasoningFormat>("reasoning", reasoning_parser, kReasoningNames,
+                                                   ReasoningFormatOf(template_text)));
+  format.starts_in_reasoning =
+      reasoning_parser == "deepseek_r1" || reasoning_parser == "minimax_m2";
   const bool harmony_tools = format.tool == ToolFormat::kHarmony;
   const bool harmony_reasoning = format.reasoning == ReasoningFormat::kHarmony;
-  if ((harmony_tools && format.reasoning == ReasoningFormat::kThinkTags) ||
+  if ((harmony_tools && !TagsOf(format.reasoning).open.empty()) ||
       (harmony_reasoning && !harmony_tools && format.tool != ToolFormat::kNone)) {
     return absl::InvalidArgumentError(absl::StrCat("tool call parser '", tool_parser,
                                                    "' and reasoning parser '", reasoning_parser,
@@ -98,14 +130,15 @@ absl::StatusOr<OutputFormat> ChooseOutputFormat(string_view tool_parser,
 
 bool NeedsSpecialTokens(const OutputFormat& format) {
   // <think> and <tool_call> are added tokens, but not special ones.
-  return format.reasoning == ReasoningFormat::kHarmony || format.tool == ToolFormat::kHarmony ||
-         format.tool == ToolFormat::kLlama3Json || format.tool == ToolFormat::kMistral ||
-         format.tool == ToolFormat::kDeepSeek || format.tool == ToolFormat::kGlm45 ||
-         format.tool == ToolFormat::kKimiK2;
+  return (format.reasoning != ReasoningFormat::kNone &&
+          format.reasoning != ReasoningFormat::kThinkTags) ||
+         (format.tool != ToolFormat::kNone && format.tool != ToolFormat::kHermes &&
+          format.tool != ToolFormat::kQwen3Coder);
 }
 
 bool NeedsTools(const OutputFormat& format) {
-  return format.tool == ToolFormat::kQwen3Coder || format.tool == ToolFormat::kGlm45;
+  return format.tool == ToolFormat::kQwen3Coder || format.tool == ToolFormat::kSeedOss ||
+         format.tool == ToolFormat::kMiniMaxM2 || format.tool == ToolFormat::kGlm45;
 }
 
 struct OutputParser::State {
@@ -113,9 +146,8 @@ struct OutputParser::State {
       : options(std::move(o)),
         calls(options.parse_tool_calls ? options.format.tool : ToolFormat::kNone,
               options.call_id_seed, options.tools),
-        reasoning(options.format.reasoning == ReasoningFormat::kThinkTags
-                      ? StartAfterPrompt(options.prompt, options.format.starts_in_reasoning)
-                      : ReasoningParser::Start::kContent) {
+        reasoning(tags(),
+                  StartAfterPrompt(tags(), options.prompt, options.format.starts_in_reasoning)) {
     options.prompt.clear();
     options.tools = nullptr;
     if (options.format.reasoning == ReasoningFormat::kHarmony) {
@@ -124,7 +156,14 @@ struct OutputParser::State {
     for (const std::string& token : options.hidden_tokens) {
       if (!token.empty() && !IsStructure(token)) hidden.push_back(token);
     }
+    if (options.format.reasoning == ReasoningFormat::kCohere ||
+        options.format.tool == ToolFormat::kCohere) {
+      hidden.push_back("<|START_RESPONSE|>");
+      hidden.push_back("<|END_RESPONSE|>");
+    }
   }
+
+  ReasoningTags tags() const { return TagsOf(options.format.reasoning); }
 
   // Tokens that the parsers read themselves.
   bool IsStructure(const std::string& token) const {

@@ -11,28 +11,21 @@
 #include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
 #include "runtime/chat/output_delta.h"
+#include "runtime/chat/reasoning.h"
 #include "runtime/chat/tool_calls.h"
 
 namespace bulkhead {
 
-enum class ReasoningFormat {
-  kNone,
-  kThinkTags,  // <think>...</think>, which the model opens or the prompt left open
-  kHarmony,
-};
-
 struct OutputFormat {
   ToolFormat tool = ToolFormat::kNone;
   ReasoningFormat reasoning = ReasoningFormat::kNone;
-  // A text without <think> begins inside the reasoning (deepseek_r1): its prompt may have opened
+  // A text without the tag begins inside the reasoning (deepseek_r1): its prompt may have opened
   // it.
   bool starts_in_reasoning = false;
 };
 
-// `tool_parser`: "" or "none", "auto", hermes, qwen3_coder, llama3_json, mistral, deepseek_v3,
-// deepseek_v31, glm45, kimi_k2, openai. `reasoning_parser`: "" or "none", "auto", deepseek_r1,
-// qwen3, glm45, kimi_k2, openai_gptoss. "auto" follows from the template's text. openai and
-// openai_gptoss are one format, and either chooses it for both. INVALID_ARGUMENT lists the names.
+// "" and "none": no parser; "auto" follows from the template's text. openai and openai_gptoss are
+// one format, and either chooses it for both. INVALID_ARGUMENT lists the names.
 absl::StatusOr<OutputFormat> ChooseOutputFormat(absl::string_view tool_parser,
                                                 absl::string_view reasoning_parser,
                                                 absl::string_view template_text);
@@ -51,10 +44,10 @@ struct OutputParserOptions {
   bool parse_tool_calls = true;
   // The output has the form of a call: the rest of one that was cut off is no content.
   bool calls_alone = false;
-  // The request's tools, by whose schemas qwen3_coder and glm45 tell strings from other values; or
+  // The request's tools, by whose schemas formats with tags tell strings from other values; or
   // null.
   nlohmann::ordered_json tools;
-  // The prompt's text; whether it left <think> open (or closed it) is read from its end.
+  // The prompt's text; whether it left reasoning open (or closed it) is read from its end.
   std::string prompt;
   // What ids of tool calls are made of, with the index of the call: the id of the request and of
   // the choice.

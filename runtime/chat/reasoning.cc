@@ -2,26 +2,46 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/strip.h"
 
 namespace bulkhead {
 namespace {
 
-constexpr absl::string_view kThink = "<think>";
-constexpr absl::string_view kThinkEnd = "</think>";
-constexpr size_t kMaxSpaceBefore = 1024;  // what is behind more of it is not looked at for <think>
+constexpr size_t kMaxSpaceBefore = 1024;  // what is behind more of it is not looked at for the tag
 
 }  // namespace
 
-ReasoningParser::Start StartAfterPrompt(absl::string_view prompt, bool inside_unless_told) {
-  const absl::string_view end = absl::StripTrailingAsciiWhitespace(prompt);
-  if (absl::EndsWith(end, kThink)) return ReasoningParser::Start::kInReasoning;
-  if (absl::EndsWith(end, kThinkEnd)) return ReasoningParser::Start::kContent;
+ReasoningTags TagsOf(ReasoningFormat format) {
+  switch (format) {
+    case ReasoningFormat::kThinkTags:
+      return {"<think>", "</think>"};
+    case ReasoningFormat::kSeed:
+      return {"<seed:think>", "</seed:think>"};
+    case ReasoningFormat::kMistral:
+      return {"[THINK]", "[/THINK]"};
+    case ReasoningFormat::kCohere:
+      return {"<|START_THINKING|>", "<|END_THINKING|>"};
+    case ReasoningFormat::kNone:
+    case ReasoningFormat::kHarmony:
+      break;
+  }
+  return {};
+}
+
+ReasoningParser::Start StartAfterPrompt(ReasoningTags tags, absl::string_view prompt,
+                                        bool inside_unless_told) {
+  absl::string_view end = absl::StripTrailingAsciiWhitespace(prompt);
+  if (tags.open.empty()) return ReasoningParser::Start::kContent;
+  absl::ConsumeSuffix(&end, "<seed:cot_budget_reflect>");  // of a budget of none
+  if (absl::EndsWith(end, tags.open)) return ReasoningParser::Start::kInReasoning;
+  if (absl::EndsWith(end, tags.close)) return ReasoningParser::Start::kContent;
   return inside_unless_told ? ReasoningParser::Start::kInReasoning
                             : ReasoningParser::Start::kUnknown;
 }
 
-ReasoningParser::ReasoningParser(Start start)
-    : state_(start == Start::kContent ? State::kContent : State::kStart),
+ReasoningParser::ReasoningParser(ReasoningTags tags, Start start)
+    : tags_(tags),
+      state_(start == Start::kContent ? State::kContent : State::kStart),
       inside_(start == Start::kInReasoning) {
   reasoning_.BesideCall();
 }
@@ -49,20 +69,21 @@ bool ReasoningParser::Step(std::vector<ParsedDelta>* out, std::string* content) 
   if (state_ == State::kStart) {
     const absl::string_view text = absl::StripLeadingAsciiWhitespace(buffer_);
     const bool may_open = buffer_.size() - text.size() <= kMaxSpaceBefore;
-    if (may_open && text.size() < kThink.size() && absl::StartsWith(kThink, text)) return false;
+    if (may_open && text.size() < tags_.open.size() && absl::StartsWith(tags_.open, text))
+      return false;
     state_ = inside_ ? State::kReasoning : State::kContent;
-    if (may_open && absl::StartsWith(text, kThink)) {
-      buffer_.erase(0, buffer_.size() - text.size() + kThink.size());
+    if (may_open && absl::StartsWith(text, tags_.open)) {
+      buffer_.erase(0, buffer_.size() - text.size() + tags_.open.size());
       state_ = State::kReasoning;
     }
     return true;
   }
   if (state_ == State::kReasoning) {
     size_t which = 0, safe = 0;
-    const size_t at = FindMarker(buffer_, {kThinkEnd}, &which, &safe);
+    const size_t at = FindMarker(buffer_, {tags_.close}, &which, &safe);
     const bool ends = at != std::string::npos;
     reasoning_.Write(buffer_.substr(0, ends ? at : safe), out);
-    buffer_.erase(0, ends ? at + kThinkEnd.size() : safe);
+    buffer_.erase(0, ends ? at + tags_.close.size() : safe);
     if (!ends) return false;
     state_ = State::kContent;
     drops_space_ = true;

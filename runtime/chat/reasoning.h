@@ -1,4 +1,5 @@
-// ReasoningParser: takes <think>...</think> off the beginning of a text.
+// ReasoningParser: takes <think>...</think>, or what a format has instead, off the beginning of a
+// text.
 #pragma once
 
 #include <string>
@@ -9,14 +10,29 @@
 
 namespace bulkhead {
 
+enum class ReasoningFormat {
+  kNone,
+  kThinkTags,  // <think>...</think>, which the model opens or the prompt left open
+  kSeed,
+  kMistral,
+  kCohere,
+  kHarmony,
+};
+
+struct ReasoningTags {
+  absl::string_view open, close;
+};
+// Empty where there are none: kNone, kHarmony.
+ReasoningTags TagsOf(ReasoningFormat format);
+
 class ReasoningParser {
  public:
   enum class Start {
-    kUnknown,      // reasoning if the text begins with <think>
-    kInReasoning,  // the prompt opened it; a <think> at the beginning is dropped
+    kUnknown,      // reasoning if the text begins with the opening tag
+    kInReasoning,  // the prompt opened it; one at the beginning is dropped
     kContent,      // there is none, or the prompt closed it
   };
-  explicit ReasoningParser(Start start);
+  ReasoningParser(ReasoningTags tags, Start start);
 
   // Reasoning goes to `out`; returns the content.
   std::string Append(absl::string_view text, std::vector<ParsedDelta>* out);
@@ -27,14 +43,16 @@ class ReasoningParser {
 
   bool Step(std::vector<ParsedDelta>* out, std::string* content);
 
+  const ReasoningTags tags_;
   State state_;
-  const bool inside_;  // without <think>, the text is reasoning
+  const bool inside_;  // without the tag, the text is reasoning
   std::string buffer_;
   TextWriter reasoning_{ParsedDelta::Kind::kReasoning};
-  bool drops_space_ = false;  // of the content, behind </think>
+  bool drops_space_ = false;  // of the content, behind the closing tag
 };
 
-// Whether a prompt ends inside of <think>, behind </think>, or neither.
-ReasoningParser::Start StartAfterPrompt(absl::string_view prompt, bool inside_unless_told);
+// Whether a prompt ends inside of the tags, behind them, or neither.
+ReasoningParser::Start StartAfterPrompt(ReasoningTags tags, absl::string_view prompt,
+                                        bool inside_unless_told);
 
 }  // namespace bulkhead

@@ -1,6 +1,8 @@
 // The arguments of calls that models write in tags, as JSON text as they come. Formats, after the
 // models' own templates:
 //   Qwen3-Coder: <parameter=KEY>\nVALUE\n</parameter> ... </function>
+//   Seed-OSS:    the same, with VALUE alone between the tags
+//   MiniMax M2:  <parameter name="KEY">VALUE</parameter> ... </invoke>
 //   GLM-4.5:     <arg_key>KEY</arg_key>\n<arg_value>VALUE</arg_value> ... </tool_call>
 #pragma once
 

@@ -1,5 +1,6 @@
 #include "runtime/chat/tool_calls.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -13,40 +14,13 @@ namespace {
 using absl::string_view;
 using nlohmann::ordered_json;
 
-constexpr string_view kToolCall = "<tool_call>";
-constexpr string_view kToolCallEnd = "</tool_call>";
-constexpr string_view kFunction = "<function=";
-constexpr string_view kPythonTag = "<|python_tag|>";
-constexpr string_view kToolCalls = "[TOOL_CALLS]";
-constexpr string_view kDeepSeekCalls = "<｜tool▁calls▁begin｜>";
-constexpr string_view kDeepSeekCallsEnd = "<｜tool▁calls▁end｜>";
-constexpr string_view kDeepSeekCall = "<｜tool▁call▁begin｜>";
-constexpr string_view kDeepSeekCallEnd = "<｜tool▁call▁end｜>";
-constexpr string_view kKimiCalls = "<|tool_calls_section_begin|>";
-constexpr string_view kKimiCallsEnd = "<|tool_calls_section_end|>";
-constexpr string_view kKimiCall = "<|tool_call_begin|>";
-constexpr string_view kKimiCallEnd = "<|tool_call_end|>";
 constexpr size_t kMaxHeaderBytes = 512;
-
-constexpr ArgumentTags kQwenTags = {.open_key = "<parameter=",
-                                    .close_key = ">",
-                                    .open_value = "",
-                                    .close_value = "</parameter>",
-                                    .end = "</function>",
-                                    .has_line_breaks = true,
-                                    .guesses_types = false};
-constexpr ArgumentTags kGlmTags = {.open_key = "<arg_key>",
-                                   .close_key = "</arg_key>",
-                                   .open_value = "<arg_value>",
-                                   .close_value = "</arg_value>",
-                                   .end = kToolCallEnd,
-                                   .has_line_breaks = false,
-                                   .guesses_types = true};
 
 }  // namespace
 
 ToolCallParser::ToolCallParser(ToolFormat format, std::string id_seed, const ordered_json& tools)
     : format_(format),
+      markers_(MarkersOf(format)),
       id_seed_(std::move(id_seed)),
       types_(tools),
       state_(format == ToolFormat::kLlama3Json ? State::kStart : State::kContent) {}
@@ -64,7 +38,9 @@ void ToolCallParser::Finish(std::vector<ParsedDelta>* out) {
     std::string rest;
     if (state_ == State::kTagged) tagged_->Finish(buffer_, &rest);
     AddArguments(rest, out);
-  } else if (state_ != State::kAfter) {  // there it is the beginning of the end marker
+  } else if (state_ != State::kAfter ||  // there it may be the beginning of the end marker
+             std::none_of(markers_.ends.begin(), markers_.ends.end(),
+                          [this](string_view end) { return MayBecome(buffer_, end); })) {
     content_.Write(raw_, out);
     content_.Write(buffer_, out);
   }
@@ -126,7 +102,7 @@ size_t ToolCallParser::LeadingSpace() const {
 void ToolCallParser::BeginJson(CallJsonReader::Shape shape) {
   state_ = State::kJson;
   json_.clear();
-  reader_ = CallJsonReader(shape);
+  reader_ = CallJsonReader(shape, name_key());
 }
 
 void ToolCallParser::GiveUp(std::vector<ParsedDelta>* out) {
@@ -172,38 +148,17 @@ bool ToolCallParser::Step(std::vector<ParsedDelta>* out) {
   return false;
 }
 
-std::vector<string_view> ToolCallParser::Markers() const {
-  switch (format_) {
-    case ToolFormat::kHermes:
-    case ToolFormat::kQwen3Coder:
-    case ToolFormat::kGlm45:
-      return {kToolCall};
-    case ToolFormat::kLlama3Json:
-      return {kPythonTag};
-    case ToolFormat::kMistral:
-      return {kToolCalls};
-    case ToolFormat::kDeepSeek:
-      return {kDeepSeekCall, kDeepSeekCalls, kDeepSeekCallsEnd};
-    case ToolFormat::kKimiK2:
-      return {kKimiCall, kKimiCalls, kKimiCallsEnd};
-    default:
-      return {};
-  }
-}
-
 bool ToolCallParser::StepContent(std::vector<ParsedDelta>* out) {
-  const std::vector<string_view> markers = Markers();
   size_t which = 0, safe = 0;
-  const size_t at = FindMarker(buffer_, markers, &which, &safe);
+  const size_t at = FindMarker(buffer_, markers_.markers, &which, &safe);
   content_.Write(buffer_.substr(0, at == std::string::npos ? safe : at), out);
   if (at == std::string::npos) {
     buffer_.erase(0, safe);
     return false;
   }
   buffer_.erase(0, at);
-  const size_t bytes = markers[which].size();
-  const bool opens_a_call = which == 0;
-  if (!opens_a_call) {
+  const size_t bytes = markers_.markers[which].size();
+  if (which >= markers_.num_opening) {
     buffer_.erase(0, bytes);  // they say nothing
     content_.BesideCall();
     return true;
@@ -221,7 +176,9 @@ bool ToolCallParser::StepOpened(std::vector<ParsedDelta>* out) {
   Take(LeadingSpace());
   if (buffer_.empty()) return false;
   const char c = buffer_[0];
-  if (c == '[' && format_ == ToolFormat::kMistral) {
+  const bool may_be_list = format_ == ToolFormat::kMistral || format_ == ToolFormat::kGranite ||
+                           format_ == ToolFormat::kCohere;
+  if (c == '[' && may_be_list) {
     Take(1);
     in_list_ = true;
     state_ = State::kList;
@@ -236,10 +193,9 @@ bool ToolCallParser::StepOpened(std::vector<ParsedDelta>* out) {
     state_ = State::kHeader;
     return true;
   }
-  const bool may_be_function = format_ == ToolFormat::kHermes || format_ == ToolFormat::kQwen3Coder;
   // Models that write both forms have templates that say so in one word.
-  if (may_be_function && MayBecome(buffer_, kFunction)) return false;
-  if (format_ == ToolFormat::kGlm45 || (may_be_function && absl::StartsWith(buffer_, kFunction))) {
+  if (markers_.functions != nullptr && MayBecome(buffer_, markers_.functions->open)) return false;
+  if (markers_.functions != nullptr && absl::StartsWith(buffer_, markers_.functions->open)) {
     state_ = State::kName;
   } else {
     GiveUp(out);
@@ -258,10 +214,10 @@ bool ToolCallParser::StepHeader(std::vector<ParsedDelta>* out) {
   name_ = std::move(header.name);
   id_ = std::move(header.id);
   Take(brace);
-  if (!name_.empty()) {
-    BeginJson(CallJsonReader::Shape::kArguments);
-  } else {
+  if (name_.empty()) {
     GiveUp(out);
+  } else {
+    BeginJson(CallJsonReader::Shape::kArguments);
   }
   return true;
 }
@@ -293,8 +249,8 @@ bool ToolCallParser::StepJson(std::vector<ParsedDelta>* out) {
   std::string name;
   // Without a marker any object could be meant, as {"name": "Ann", "age": 3}.
   const bool is_marked =
-      format_ != ToolFormat::kLlama3Json || absl::StartsWith(raw_, kPythonTag) || num_calls_ > 0;
-  if (!was_given && step.ends && ReadCall(json_, is_marked, &name, &arguments)) {
+      format_ != ToolFormat::kLlama3Json || absl::StartsWith(raw_, "<|python_") || num_calls_ > 0;
+  if (!was_given && step.ends && ReadCall(json_, name_key(), is_marked, &name, &arguments)) {
     BeginCall(name, "", out);
     AddArguments(arguments, out);
   } else if (!was_given) {
@@ -327,19 +283,19 @@ bool ToolCallParser::StepList(std::vector<ParsedDelta>* out) {
 }
 
 bool ToolCallParser::StepName(std::vector<ParsedDelta>* out) {
-  const bool is_function = format_ != ToolFormat::kGlm45;
-  const size_t begin = is_function ? kFunction.size() : 0;
+  const FunctionTags& tags = *markers_.functions;
+  const size_t begin = tags.open.size();
   size_t end = begin;
   while (end < buffer_.size() && end <= kMaxHeaderBytes && IsInFunctionName(buffer_[end])) ++end;
-  if (end == buffer_.size() && end <= kMaxHeaderBytes) return false;
+  const string_view rest = string_view(buffer_).substr(end);
+  if ((rest.empty() || MayBecome(rest, tags.close)) && end <= kMaxHeaderBytes) return false;
   name_ = buffer_.substr(begin, end - begin);
-  const bool is_closed = !is_function || buffer_[end] == '>';
-  if (name_.empty() || end > kMaxHeaderBytes || !is_closed) {
+  if (name_.empty() || end > kMaxHeaderBytes || !absl::StartsWith(rest, tags.close)) {
     GiveUp(out);
     return true;
   }
-  Take(end + (is_function ? 1 : 0));
-  tagged_.emplace(is_function ? kQwenTags : kGlmTags, name_, &types_);
+  Take(end + tags.close.size());
+  tagged_.emplace(tags.arguments, name_, &types_);
   state_ = State::kTagged;
   return true;
 }
@@ -355,7 +311,6 @@ bool ToolCallParser::StepTagged(std::vector<ParsedDelta>* out) {
     return true;
   }
   EndCall();
-  if (result == TaggedArguments::Result::kForeign) state_ = State::kContent;
   return true;
 }
 
@@ -364,19 +319,18 @@ bool ToolCallParser::StepAfter(std::vector<ParsedDelta>* out) {
   content_.Write(string_view(buffer_).substr(0, space), out);
   buffer_.erase(0, space);
   if (buffer_.empty()) return false;
-  std::vector<string_view> ends;
-  if (format_ == ToolFormat::kHermes || format_ == ToolFormat::kQwen3Coder) ends = {kToolCallEnd};
-  if (format_ == ToolFormat::kLlama3Json) ends = {";"};
-  if (format_ == ToolFormat::kDeepSeek) ends = {"```", kDeepSeekCallEnd};
-  if (format_ == ToolFormat::kKimiK2) ends = {kKimiCallEnd};
-  for (const string_view end : ends) {
+  for (const string_view end : markers_.ends) {
     if (MayBecome(buffer_, end)) return false;
     if (!absl::StartsWith(buffer_, end)) continue;
     buffer_.erase(0, end.size());
     content_.BesideCall();
     return true;
   }
-  if (format_ == ToolFormat::kLlama3Json && buffer_[0] == '{') {
+  const bool may_go_on = format_ == ToolFormat::kMiniMaxM2;  // several stand between its markers
+  if (may_go_on && MayBecome(buffer_, markers_.functions->open)) return false;
+  if (may_go_on && absl::StartsWith(buffer_, markers_.functions->open)) {
+    state_ = State::kName;
+  } else if (format_ == ToolFormat::kLlama3Json && buffer_[0] == '{') {
     BeginJson(CallJsonReader::Shape::kCall);
   } else {
     state_ = State::kContent;

@@ -9,6 +9,12 @@
 //   <｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME\n```json\n{...}\n```<｜tool▁call▁end｜>
 //   DeepSeek V3.1: <｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{...}<｜tool▁call▁end｜>
 //   GLM-4.5:  <tool_call>NAME\n<arg_key>KEY</arg_key>\n<arg_value>VALUE</arg_value>\n</tool_call>
+//   Seed-OSS: <seed:tool_call><function=NAME><parameter=KEY>VALUE</parameter></function>
+//             </seed:tool_call>
+//   MiniMax M2: <minimax:tool_call><invoke name="NAME"><parameter name="KEY">VALUE</parameter>
+//             </invoke> ... </minimax:tool_call>
+//   Granite 3: <|tool_call|>[{"name": ..., "arguments": {...}}, ...]
+//   Command:  <|START_ACTION|>[{"tool_name": ..., "parameters": {...}}, ...]<|END_ACTION|>
 //   Kimi K2:  <|tool_call_begin|>functions.NAME:INDEX<|tool_call_argument_begin|>{...}
 //             <|tool_call_end|>, all of them in <|tool_calls_section_begin|>, _end|>
 #pragma once
@@ -21,6 +27,7 @@
 #include "nlohmann/json.hpp"
 #include "runtime/chat/call_header.h"
 #include "runtime/chat/call_json.h"
+#include "runtime/chat/call_markers.h"
 #include "runtime/chat/output_delta.h"
 #include "runtime/chat/tagged_arguments.h"
 
@@ -68,16 +75,17 @@ class ToolCallParser {
   bool StepName(std::vector<ParsedDelta>* out);
   bool StepTagged(std::vector<ParsedDelta>* out);
   bool StepAfter(std::vector<ParsedDelta>* out);
-  std::vector<absl::string_view> Markers() const;
   // Moves bytes from buffer_ to raw_.
   void Take(size_t bytes);
   size_t LeadingSpace() const;
+  std::string name_key() const { return format_ == ToolFormat::kCohere ? "tool_name" : "name"; }
   void BeginJson(CallJsonReader::Shape shape);
   void EndCall();
   // What looked like a call is content.
   void GiveUp(std::vector<ParsedDelta>* out);
 
   const ToolFormat format_;
+  const CallMarkers markers_;
   const std::string id_seed_;
   const ParameterTypes types_;
   State state_;

@@ -77,7 +77,11 @@ absl::Status AddCall(const OutputFormat& format, ChatCompletionRequest* request)
       return NotSupported("tool_choice",
                           "the model's format of calls is not known; start the server with "
                           "--tool-call-parser, or send auto or none");
+    case ToolFormat::kSeedOss:
+    case ToolFormat::kMiniMaxM2:
     case ToolFormat::kMistral:
+    case ToolFormat::kGranite:
+    case ToolFormat::kCohere:
     case ToolFormat::kDeepSeek:
     case ToolFormat::kHarmony:
     case ToolFormat::kGlm45:
@@ -100,13 +104,21 @@ absl::Status AddForm(const OutputFormat& format, absl::string_view prompt,
                         "structured output is not supported with the channels of gpt-oss; leave it "
                         "out, and ask for the form in a message");
   }
-  if (format.reasoning != ReasoningFormat::kThinkTags) return absl::OkStatus();
-  const auto start = StartAfterPrompt(prompt, format.starts_in_reasoning);
+  const ReasoningTags tags = TagsOf(format.reasoning);
+  const auto start = StartAfterPrompt(tags, prompt, format.starts_in_reasoning);
   if (start == ReasoningParser::Start::kContent) return absl::OkStatus();
-  request->common.mutable_structured()->set_free_until("</think>");
+  if (format.reasoning != ReasoningFormat::kThinkTags) {
+    // The others' tags are special tokens, which have no text that a form could wait for.
+    if (start == ReasoningParser::Start::kUnknown) return absl::OkStatus();
+    return NotSupported("response_format",
+                        absl::StrCat("the prompt ends inside of ", tags.open,
+                                     ", behind which no form can begin; ask for an answer without "
+                                     "reasoning, or leave response_format out"));
+  }
+  request->common.mutable_structured()->set_free_until(std::string(tags.close));
   // The model may think first, or not.
   if (start == ReasoningParser::Start::kUnknown) {
-    request->common.mutable_structured()->set_free_from("<think>");
+    request->common.mutable_structured()->set_free_from(std::string(tags.open));
   }
   return absl::OkStatus();
 }

@@ -181,6 +181,20 @@ TEST(OutputParser, FollowsThePromptIntoTheReasoning) {
   EXPECT_EQ(ParseOutput(With("", "qwen3"), "a</think>b").content, "a</think>b");
   EXPECT_EQ(ParseOutput(With("", "deepseek_r1"), "a</think>b").reasoning, "a");
   EXPECT_EQ(ParseOutput(With("", "qwen3", "<think>\n\n</think>\n\n"), "a").content, "a");
+  for (const auto& [name, open, close] :
+       {std::tuple("seed_oss", "<seed:think>", "</seed:think>"),
+        std::tuple("seed_oss", "<seed:think><seed:cot_budget_reflect>", "</seed:think>"),
+        std::tuple("mistral", "[THINK]", "[/THINK]"),
+        std::tuple("cohere_command3", "<|START_THINKING|>", "<|END_THINKING|>"),
+        std::tuple("minimax_m2", "<think>\n", "</think>")}) {
+    const std::string text = absl::StrCat("a", close, "b");
+    const ParsedOutput parsed = ParseOutput(With("", name, open), text);
+    EXPECT_EQ(parsed.reasoning, "a") << name;
+    EXPECT_EQ(parsed.content, "b") << name;
+    EXPECT_EQ(ParseOutput(With("", name), absl::StrCat(open, text)).content, "b") << name;
+    EXPECT_EQ(ParseOutput(With("", name, absl::StrCat(open, close)), "a").content, "a") << name;
+    EXPECT_EQ(ParseOutput(With("", name, open), "a").reasoning, "a") << name;
+  }
 }
 
 TEST(OutputParser, GivesACallBeyondTheLimitAsContent) {
@@ -212,6 +226,18 @@ TEST(ChooseOutputFormat, FollowsTheTemplatesText) {
   EXPECT_EQ(automatic("<｜tool▁call▁begin｜>").tool, ToolFormat::kDeepSeek);
   EXPECT_EQ(automatic("<tool_call>{name}\n<arg_key>").tool, ToolFormat::kGlm45);
   EXPECT_EQ(automatic("<|tool_calls_section_begin|><|tool_call_begin|>").tool, ToolFormat::kKimiK2);
+  EXPECT_EQ(automatic("<seed:tool_call>\n<function=").tool, ToolFormat::kSeedOss);
+  EXPECT_EQ(automatic("<seed:think>").reasoning, ReasoningFormat::kSeed);
+  EXPECT_EQ(automatic("<minimax:tool_call> <think>").tool, ToolFormat::kMiniMaxM2);
+  EXPECT_EQ(automatic("<minimax:tool_call> <think>").reasoning, ReasoningFormat::kThinkTags);
+  EXPECT_EQ(automatic("[TOOL_CALLS] [THINK]").reasoning, ReasoningFormat::kMistral);
+  EXPECT_EQ(automatic("<|start_of_role|> <|tool_call|> <think>").tool, ToolFormat::kGranite);
+  EXPECT_EQ(automatic("<|tool_call|>").tool, ToolFormat::kNone);
+  EXPECT_EQ(automatic("<|START_THINKING|> <|START_ACTION|>").tool, ToolFormat::kCohere);
+  EXPECT_EQ(automatic("<|START_THINKING|>").reasoning, ReasoningFormat::kCohere);
+  EXPECT_EQ(automatic("<|header_start|> '\"parameters\": '").tool, ToolFormat::kLlama3Json);
+  EXPECT_EQ(automatic("<|header_start|> [f(parameters=1)]").tool, ToolFormat::kNone);
+  EXPECT_TRUE(NeedsSpecialTokens(automatic("[THINK]")));
   EXPECT_TRUE(NeedsSpecialTokens(automatic("<|tool_call_begin|>")));
   EXPECT_EQ(automatic("plain").tool, ToolFormat::kNone);
   EXPECT_FALSE(NeedsSpecialTokens(automatic("plain")));
@@ -222,6 +248,7 @@ TEST(ChooseOutputFormat, FollowsTheTemplatesText) {
               ::testing::HasSubstr("hermes"));
   EXPECT_FALSE(ChooseOutputFormat("", "other", "").ok());
   EXPECT_FALSE(ChooseOutputFormat("hermes", "openai_gptoss", "").ok());
+  EXPECT_FALSE(ChooseOutputFormat("openai", "mistral", "").ok());
 }
 
 TEST(OutputParserTest, MarkersWithoutEndEndAndAreTheSameInAnyPieces) {
@@ -248,6 +275,8 @@ TEST(OutputParserTest, AMegabyteOfMarkersTakesNoTimeThatGrowsWithItsSquare) {
   InPieces(With("glm45", "none"), open_value + Repeated("</arg_valu", 100'000), 7);
   InPieces(With("glm45", "none"), open_value + "1" + std::string(1 << 20, ' '), 64);
   InPieces(With("hermes", "none"), "<tool_call>" + Repeated("{\"name\":", 100'000), 7);
+  ParseOutput(With("minimax_m2", "none"),
+              "<minimax:tool_call>" + Repeated("<invoke name=\"f\"></invoke>", 40'000));
   OutputParser spaces(With("none", "qwen3"));
   for (int i = 0; i < 20'000; ++i) spaces.Append(std::string(64, ' '));
 }

@@ -56,6 +56,24 @@ inline constexpr char kGlmText[] =
     "<think></think>\nI look.\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>\"Oslo\""
     "\n</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n<arg_key>zip</arg_key>\n"
     "<arg_value>0150</arg_value>\n</tool_call>\n<tool_call>now\n</tool_call>";
+// Rendered by the families' templates.
+inline constexpr char kSeedText[] =
+    "<seed:think>I look.</seed:think>\nSure.\n\n<seed:tool_call>\n<function=get_weather>\n"
+    "<parameter=city>Oslo \"N\"\n</parameter>\n<parameter=days>3</parameter>\n</function>\n"
+    "</seed:tool_call>\n<seed:tool_call>\n<function=now>\n</function>\n</seed:tool_call>";
+inline constexpr char kMiniMaxText[] =
+    "I look.\n</think>\n\nSure.\n<minimax:tool_call>\n<invoke name=\"get_weather\">\n"
+    "<parameter name=\"city\">Oslo \"N\"\n</parameter><parameter name=\"days\">3</parameter>"
+    "</invoke>\n<invoke name=\"now\">\n</invoke>\n</minimax:tool_call>";
+inline constexpr char kGraniteText[] =
+    "Sure. <|tool_call|>[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo\"}}, "
+    "{\"name\": \"now\", \"arguments\": {}}]";
+inline constexpr char kCohereText[] =
+    "<|START_THINKING|>I look.<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", "
+    "\"tool_name\": \"get_weather\", \"parameters\": {\"city\": \"Oslo\"}},\n\n    "
+    "{\"tool_call_id\": \"1\", \"tool_name\": \"now\", \"parameters\": {}}\n\n    \n]"
+    "<|END_ACTION|>";
+
 inline constexpr char kKimiText[] =
     "I look.<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0"
     "<|tool_call_argument_begin|>{\"city\": \"Oslo\"}<|tool_call_end|><|tool_call_begin|>functions."
@@ -73,6 +91,25 @@ inline constexpr char kDeepSeekText[] =
 inline constexpr char kHarmonyText[] =
     "<|channel|>analysis<|message|>I should look.<|end|><|start|>assistant<|channel|>commentary "
     "to=functions.weather <|constrain|>json<|message|>{\"city\": \"Oslo\"}<|call|>";
+
+inline std::vector<Sample> SamplesOfFamilies() {
+  return {
+      {With("seed_oss", "seed_oss"), kSeedText},
+      {With("seed_oss", "", "x"), "<seed:tool_call> <function=f <parameter=a>1</parameter>"},
+      {With("minimax_m2", "minimax_m2"), kMiniMaxText},
+      {With("minimax_m2", ""),
+       "<minimax:tool_call><invoke name=\"f\"></invoke>\n<invoke name=\"a b\"> and <invoke nam"},
+      {With("minimax_m2", ""), "<minimax:tool_call><invoke name=\"f\"></invoke>\n<invoke nam"},
+      {With("granite", ""), kGraniteText},
+      {With("granite", ""), "x <tool_call> [{\"name\": \"f\", \"arguments\": {}}] <|tool_call|> y"},
+      {With("cohere_command3", "cohere_command3"), kCohereText},
+      {With("cohere_command3", "cohere_command3"), "<|START_RESPONSE|>Hi <b>.<|END_RESPONSE|>"},
+      {With("mistral", "mistral"), "[THINK]I look.[/THINK]Sure.[TOOL_CALLS]now[ARGS]{}"},
+      {With("llama4_json", ""),
+       "<|python_start|>{\"name\": \"f\", \"parameters\": {}}<|python_end|>"
+       "{\"name\": \"g\", \"parameters\": {}}"},
+  };
+}
 
 inline std::vector<Sample> Samples() {
   std::vector<Sample> samples = {
@@ -140,6 +177,7 @@ inline std::vector<Sample> Samples() {
   samples.push_back(samples[0]);
   samples.back().options.hidden_tokens = {"<|im_end|>", "<|endoftext|>"};
   samples.back().text += "<|im_end|>";
+  for (Sample& sample : SamplesOfFamilies()) samples.push_back(std::move(sample));
   return samples;
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "runtime/chat/output_parser.h"
 #include "tests/runtime/chat/output_samples.h"
@@ -83,6 +84,54 @@ TEST(ToolCallParserTest, ReadsCallsOfKimiWithTheirIds) {
       With("kimi_k2", ""), "<|tool_call_begin|>f<|tool_call_argument_begin|>{}<|tool_call_end|>");
   ASSERT_EQ(unnumbered.tool_calls.size(), 1u);
   EXPECT_EQ(unnumbered.tool_calls[0].id.substr(0, 5), "call_");
+}
+
+TEST(ToolCallParserTest, ReadsCallsOfSeedAndMiniMaxByTheirSchemas) {
+  const auto tools = nlohmann::ordered_json::parse(
+      R"([{"type": "function", "function": {"name": "get_weather", "parameters": {"properties": {
+          "city": {"type": "string"}, "days": {"type": "integer"}}}}}])");
+  for (const auto& [format, text] :
+       {std::pair("seed_oss", kSeedText), std::pair("minimax_m2", kMiniMaxText)}) {
+    OutputParserOptions options = With(format, format);
+    options.tools = tools;
+    const ParsedOutput parsed = ParseOutput(options, text);
+    EXPECT_TRUE(NeedsTools(options.format));
+    EXPECT_EQ(parsed.reasoning, "I look.") << format;
+    EXPECT_EQ(parsed.content, "Sure.") << format;
+    EXPECT_THAT(CallsOf(parsed),
+                ElementsAre(Pair("get_weather", R"({"city": "Oslo \"N\"\n", "days": 3})"),
+                            Pair("now", "{}")))
+        << format;
+  }
+}
+
+TEST(ToolCallParserTest, ACallOfMiniMaxThatIsNoneBehindAnotherIsContent) {
+  const std::string call = "<minimax:tool_call><invoke name=\"f\"></invoke>";
+  for (const std::string text : {"<invoke nam", "<invoke name=\"a b\">", "<invoke name=\"g\""}) {
+    const ParsedOutput parsed = ParseOutput(With("minimax_m2", ""), call + text);
+    EXPECT_THAT(CallsOf(parsed), ElementsAre(Pair("f", "{}"))) << text;
+    EXPECT_EQ(parsed.content, text);
+  }
+}
+
+TEST(ToolCallParserTest, ReadsListsOfGraniteAndCohere) {
+  const auto calls = ElementsAre(Pair("get_weather", R"({"city": "Oslo"})"), Pair("now", "{}"));
+  const ParsedOutput granite = ParseOutput(With("granite", ""), kGraniteText);
+  EXPECT_EQ(granite.content, "Sure.");
+  EXPECT_THAT(CallsOf(granite), calls);
+  const ParsedOutput cohere = ParseOutput(With("cohere_command3", "cohere_command3"), kCohereText);
+  EXPECT_EQ(cohere.reasoning, "I look.");
+  EXPECT_EQ(cohere.content, "");
+  EXPECT_THAT(CallsOf(cohere), calls);
+  EXPECT_THAT(CallsOfFormat("hermes", R"(<tool_call>{"tool_name": "f", "parameters": {}})"),
+              ElementsAre());
+  // Special tokens of answers without calls, which are shown for the sake of others.
+  for (const auto& [tool, reasoning] :
+       {std::pair("cohere_command3", ""), std::pair("", "cohere_command3")}) {
+    EXPECT_EQ(
+        ParseOutput(With(tool, reasoning), "<|START_RESPONSE|>Hi <b>.<|END_RESPONSE|>").content,
+        "Hi <b>.");
+  }
 }
 
 TEST(ToolCallParserTest, EndsBrokenArgumentsWithWhatThereIs) {
@@ -207,48 +256,57 @@ TEST(ToolCallParserTest, AnObjectWithoutParametersIsNoCallOfLlamas) {
               ElementsAre(Pair("now", "{}")));
 }
 
+constexpr const char* kPieces[] = {"<tool_call>",
+                                   "</tool_call>",
+                                   "{",
+                                   "}",
+                                   "\"",
+                                   "\\",
+                                   "[",
+                                   "]",
+                                   ",",
+                                   ":",
+                                   "\"name\": \"f\"",
+                                   ", \"arguments\": {",
+                                   "\"parameters\":{\"a\": 1}",
+                                   "\n",
+                                   " ",
+                                   "f",
+                                   "12",
+                                   "<function=f>",
+                                   "</function>",
+                                   "<parameter=a>",
+                                   "</parameter>",
+                                   "<arg_key>a</arg_key>",
+                                   "<arg_value>",
+                                   "</arg_value>",
+                                   "<|tool_call_begin|>functions.f:0",
+                                   "<|tool_call_argument_begin|>",
+                                   "<|tool_call_end|>",
+                                   "<|tool_calls_section_end|>",
+                                   "[TOOL_CALLS]",
+                                   "f[ARGS]",
+                                   ";",
+                                   "<｜tool▁call▁begin｜>f<｜tool▁sep｜>",
+                                   "<｜tool▁call▁end｜>",
+                                   "<|channel|>commentary",
+                                   " to=functions.f",
+                                   "<|message|>",
+                                   "<|end|>",
+                                   "<|call|>",
+                                   "<seed:tool_call>",
+                                   "<minimax:tool_call>",
+                                   "<invoke name=\"f\">",
+                                   "<parameter name=\"a\">",
+                                   "</invoke>",
+                                   "<|tool_call|>[",
+                                   "<|START_ACTION|>",
+                                   "[/THINK]",
+                                   "<think>",
+                                   "</think>",
+                                   "<"};
+
 TEST(ToolCallParserTest, TextsWithRandomChangesAreTheSameHoweverCut) {
-  const std::vector<std::string> pieces = {"<tool_call>",
-                                           "</tool_call>",
-                                           "{",
-                                           "}",
-                                           "\"",
-                                           "\\",
-                                           "[",
-                                           "]",
-                                           ",",
-                                           ":",
-                                           "\"name\": \"f\"",
-                                           ", \"arguments\": {",
-                                           "\"parameters\":{\"a\": 1}",
-                                           "\n",
-                                           " ",
-                                           "f",
-                                           "12",
-                                           "<function=f>",
-                                           "</function>",
-                                           "<parameter=a>",
-                                           "</parameter>",
-                                           "<arg_key>a</arg_key>",
-                                           "<arg_value>",
-                                           "</arg_value>",
-                                           "<|tool_call_begin|>functions.f:0",
-                                           "<|tool_call_argument_begin|>",
-                                           "<|tool_call_end|>",
-                                           "<|tool_calls_section_end|>",
-                                           "[TOOL_CALLS]",
-                                           "f[ARGS]",
-                                           ";",
-                                           "<｜tool▁call▁begin｜>f<｜tool▁sep｜>",
-                                           "<｜tool▁call▁end｜>",
-                                           "<|channel|>commentary",
-                                           " to=functions.f",
-                                           "<|message|>",
-                                           "<|end|>",
-                                           "<|call|>",
-                                           "<think>",
-                                           "</think>",
-                                           "<"};
   uint32_t state = 1;
   const auto random = [&state](size_t count) {
     state = state * 1664525u + 1013904223u;
@@ -261,7 +319,7 @@ TEST(ToolCallParserTest, TextsWithRandomChangesAreTheSameHoweverCut) {
       for (size_t count = random(4); count > 0; --count) {
         const size_t at = random(text.size() + 1);
         if (random(2) == 0) text.erase(at, random(12));
-        text.insert(std::min(at, text.size()), pieces[random(pieces.size())]);
+        text.insert(std::min(at, text.size()), kPieces[random(std::size(kPieces))]);
       }
       OutputParser parser(sample.options);
       std::vector<ParsedDelta> deltas;

@@ -104,8 +104,8 @@ TEST(ChatFormTest, ANamedCallIsOfThatToolAlone) {
 }
 
 TEST(ChatFormTest, FormatsWithoutAFormAreRefusedByName) {
-  for (const ToolFormat tool :
-       {ToolFormat::kNone, ToolFormat::kMistral, ToolFormat::kDeepSeek, ToolFormat::kHarmony}) {
+  for (const ToolFormat tool : {ToolFormat::kNone, ToolFormat::kMistral, ToolFormat::kDeepSeek,
+                                ToolFormat::kHarmony, ToolFormat::kCohere}) {
     ChatCompletionRequest request =
         ChatWith(absl::StrCat(kTools, R"(, "tool_choice": "required")"));
     const absl::Status status = AddForm({.tool = tool}, "prompt", &request);
@@ -132,6 +132,16 @@ TEST(ChatFormTest, AFormBeginsBehindReasoningThatThePromptOrTheModelOpens) {
   inside.starts_in_reasoning = true;
   EXPECT_EQ(free_until(inside, "<assistant>"), "</think>");
   EXPECT_EQ(free_until({}, "<assistant><think>\n"), "");
+}
+
+TEST(ChatFormTest, AFormThatCannotSeeTheEndOfReasoningBeginsAtOnceOrIsRefused) {
+  const OutputFormat cohere = {.reasoning = ReasoningFormat::kCohere};
+  ChatCompletionRequest request = ChatWith(R"("response_format": {"type": "json_object"})");
+  EXPECT_TRUE(AddForm(cohere, "<|CHATBOT_TOKEN|>", &request).ok());
+  EXPECT_EQ(request.common.structured().free_until(), "");
+  const absl::Status status = AddForm(cohere, "<|START_THINKING|>", &request);
+  EXPECT_EQ(ReasonOf(status), reason::kUnsupportedParameter);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("<|START_THINKING|>"));
 }
 
 TEST(ChatFormTest, AnswersWithoutAFormAreLeftAsTheyAre) {

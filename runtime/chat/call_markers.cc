@@ -1,0 +1,58 @@
+#include "runtime/chat/call_markers.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr ArgumentTags Parameters(absl::string_view open_key, absl::string_view close_key,
+                                  absl::string_view end, bool has_line_breaks) {
+  return {open_key, close_key, "", "</parameter>", end, has_line_breaks, /*guesses_types=*/false};
+}
+
+constexpr FunctionTags kQwen = {"<function=", ">",
+                                Parameters("<parameter=", ">", "</function>", true)};
+constexpr FunctionTags kSeed = {"<function=", ">",
+                                Parameters("<parameter=", ">", "</function>", false)};
+constexpr FunctionTags kMiniMax = {"<invoke name=\"", "\">",
+                                   Parameters("<parameter name=\"", "\">", "</invoke>", false)};
+constexpr FunctionTags kGlm = {"",
+                               "",
+                               {"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>",
+                                "</tool_call>", /*has_line_breaks=*/false, /*guesses_types=*/true}};
+
+}  // namespace
+
+CallMarkers MarkersOf(ToolFormat format) {
+  switch (format) {
+    case ToolFormat::kHermes:
+    case ToolFormat::kQwen3Coder:
+      return {{"<tool_call>"}, 1, {"</tool_call>"}, &kQwen};
+    case ToolFormat::kSeedOss:
+      return {{"<seed:tool_call>"}, 1, {"</seed:tool_call>"}, &kSeed};
+    case ToolFormat::kMiniMaxM2:
+      return {{"<minimax:tool_call>"}, 1, {"</minimax:tool_call>"}, &kMiniMax};
+    case ToolFormat::kGlm45:
+      return {{"<tool_call>"}, 1, {}, &kGlm};
+    case ToolFormat::kLlama3Json:
+      return {{"<|python_tag|>", "<|python_start|>"}, 2, {";", "<|python_end|>"}};
+    case ToolFormat::kMistral:
+      return {{"[TOOL_CALLS]"}};
+    case ToolFormat::kGranite:
+      return {{"<|tool_call|>", "<tool_call>"}, 2, {"</tool_call>"}};
+    case ToolFormat::kCohere:
+      return {{"<|START_ACTION|>"}, 1, {"<|END_ACTION|>"}};
+    case ToolFormat::kDeepSeek:
+      return {{"<｜tool▁call▁begin｜>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"},
+              1,
+              {"```", "<｜tool▁call▁end｜>"}};
+    case ToolFormat::kKimiK2:
+      return {{"<|tool_call_begin|>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"},
+              1,
+              {"<|tool_call_end|>"}};
+    case ToolFormat::kNone:
+    case ToolFormat::kHarmony:
+      break;
+  }
+  return {};
+}
+
+}  // namespace bulkhead

@@ -1,0 +1,28 @@
+// What stands around calls, by format.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "runtime/chat/call_header.h"
+#include "runtime/chat/tagged_arguments.h"
+
+namespace bulkhead {
+
+// Of calls whose arguments are in tags.
+struct FunctionTags {
+  absl::string_view open, close;  // around the name; open is empty where the marker is before it
+  ArgumentTags arguments;
+};
+
+struct CallMarkers {
+  // The first num_opening begin calls; the others are around several and say nothing.
+  std::vector<absl::string_view> markers = {};
+  size_t num_opening = 1;
+  std::vector<absl::string_view> ends = {};  // what may stand behind a call
+  const FunctionTags* functions = nullptr;   // null: calls are JSON
+};
+CallMarkers MarkersOf(ToolFormat format);
+
+}  // namespace bulkhead
