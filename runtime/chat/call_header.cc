@@ -51,6 +51,9 @@ bool IsInFunctionName(char c) { return absl::ascii_isalnum(c) || c == '_' || c =
 CallHeader ReadCallHeader(ToolFormat format, string_view header) {
   if (format == ToolFormat::kKimiK2) return ReadKimi(header);
   if (format == ToolFormat::kDeepSeek) return ReadDeepSeek(header);
+  if (format == ToolFormat::kGemma4) {
+    return Named(absl::ConsumePrefix(&header, "call:") ? header : "");
+  }
   absl::ConsumeSuffix(&header, kArgs);
   return Named(header.substr(0, header.find(kCallId)));
 }

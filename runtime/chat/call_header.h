@@ -18,6 +18,7 @@ enum class ToolFormat {
   kMistral,
   kGranite,
   kCohere,
+  kGemma4,
   kDeepSeek,
   kGlm45,
   kKimiK2,
@@ -31,7 +32,7 @@ struct CallHeader {
   std::string name;  // empty: it is none
   std::string id;    // empty: the format has none
 };
-// Of the text between a call's marker and the { of its arguments (Mistral, DeepSeek, Kimi).
+// Of the text between a call's marker and the { of its arguments (Mistral, DeepSeek, Kimi, Gemma).
 CallHeader ReadCallHeader(ToolFormat format, absl::string_view header);
 
 }  // namespace bulkhead

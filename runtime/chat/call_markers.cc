@@ -40,6 +40,8 @@ CallMarkers MarkersOf(ToolFormat format) {
       return {{"<|tool_call|>", "<tool_call>"}, 2, {"</tool_call>"}};
     case ToolFormat::kCohere:
       return {{"<|START_ACTION|>"}, 1, {"<|END_ACTION|>"}};
+    case ToolFormat::kGemma4:
+      return {{"<|tool_call>"}, 1, {"<tool_call|>"}};
     case ToolFormat::kDeepSeek:
       return {{"<｜tool▁call▁begin｜>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"},
               1,

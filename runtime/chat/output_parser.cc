@@ -29,6 +29,7 @@ ToolFormat ToolFormatOf(string_view text) {
   if (absl::StrContains(text, "<seed:tool_call>")) return ToolFormat::kSeedOss;
   if (absl::StrContains(text, "<minimax:tool_call>")) return ToolFormat::kMiniMaxM2;
   if (absl::StrContains(text, "<|START_ACTION|>")) return ToolFormat::kCohere;
+  if (absl::StrContains(text, "<|tool_call>call:")) return ToolFormat::kGemma4;
   if (absl::StrContains(text, "<|tool_call|>") && absl::StrContains(text, "<|start_of_role|>")) {
     return ToolFormat::kGranite;
   }
@@ -46,6 +47,7 @@ ToolFormat ToolFormatOf(string_view text) {
 
 ReasoningFormat ReasoningFormatOf(string_view text) {
   if (IsHarmony(text)) return ReasoningFormat::kHarmony;
+  if (absl::StrContains(text, "<|channel>")) return ReasoningFormat::kGemma;
   for (const ReasoningFormat format :
        {ReasoningFormat::kSeed, ReasoningFormat::kMistral, ReasoningFormat::kCohere}) {
     if (absl::StrContains(text, TagsOf(format).open)) return format;
@@ -70,6 +72,7 @@ constexpr std::pair<string_view, ToolFormat> kToolNames[] = {
     {"granite", ToolFormat::kGranite},
     {"granite4", ToolFormat::kHermes},
     {"cohere_command3", ToolFormat::kCohere},
+    {"gemma4", ToolFormat::kGemma4},
     {"deepseek_v3", ToolFormat::kDeepSeek},
     {"deepseek_v31", ToolFormat::kDeepSeek},
     {"glm45", ToolFormat::kGlm45},
@@ -85,6 +88,7 @@ constexpr std::pair<string_view, ReasoningFormat> kReasoningNames[] = {
     {"minimax_m2", ReasoningFormat::kThinkTags},
     {"seed_oss", ReasoningFormat::kSeed},
     {"mistral", ReasoningFormat::kMistral},
+    {"gemma4", ReasoningFormat::kGemma},
     {"cohere_command3", ReasoningFormat::kCohere},
     {"openai_gptoss", ReasoningFormat::kHarmony}};
 

@@ -19,6 +19,8 @@ ReasoningTags TagsOf(ReasoningFormat format) {
       return {"<seed:think>", "</seed:think>"};
     case ReasoningFormat::kMistral:
       return {"[THINK]", "[/THINK]"};
+    case ReasoningFormat::kGemma:
+      return {"<|channel>thought", "<channel|>"};
     case ReasoningFormat::kCohere:
       return {"<|START_THINKING|>", "<|END_THINKING|>"};
     case ReasoningFormat::kNone:

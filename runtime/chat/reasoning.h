@@ -15,6 +15,7 @@ enum class ReasoningFormat {
   kThinkTags,  // <think>...</think>, which the model opens or the prompt left open
   kSeed,
   kMistral,
+  kGemma,
   kCohere,
   kHarmony,
 };

@@ -36,7 +36,8 @@ void ToolCallParser::Finish(std::vector<ParsedDelta>* out) {
   }
   if (in_call_) {
     std::string rest;
-    if (state_ == State::kTagged) tagged_->Finish(buffer_, &rest);
+    if (state_ == State::kTagged && gemma_.has_value()) gemma_->Finish(buffer_, &rest);
+    if (state_ == State::kTagged && tagged_.has_value()) tagged_->Finish(buffer_, &rest);
     AddArguments(rest, out);
   } else if (state_ != State::kAfter ||  // there it may be the beginning of the end marker
              std::none_of(markers_.ends.begin(), markers_.ends.end(),
@@ -169,7 +170,8 @@ bool ToolCallParser::StepContent(std::vector<ParsedDelta>* out) {
 }
 
 bool ToolCallParser::StepOpened(std::vector<ParsedDelta>* out) {
-  if (format_ == ToolFormat::kDeepSeek || format_ == ToolFormat::kKimiK2) {
+  if (format_ == ToolFormat::kDeepSeek || format_ == ToolFormat::kKimiK2 ||
+      format_ == ToolFormat::kGemma4) {
     state_ = State::kHeader;
     return true;
   }
@@ -216,6 +218,9 @@ bool ToolCallParser::StepHeader(std::vector<ParsedDelta>* out) {
   Take(brace);
   if (name_.empty()) {
     GiveUp(out);
+  } else if (format_ == ToolFormat::kGemma4) {
+    gemma_.emplace();
+    state_ = State::kTagged;
   } else {
     BeginJson(CallJsonReader::Shape::kArguments);
   }
@@ -302,7 +307,8 @@ bool ToolCallParser::StepName(std::vector<ParsedDelta>* out) {
 
 bool ToolCallParser::StepTagged(std::vector<ParsedDelta>* out) {
   std::string arguments;
-  const TaggedArguments::Result result = tagged_->Read(&buffer_, &arguments);
+  const TaggedArguments::Result result =
+      gemma_.has_value() ? gemma_->Read(&buffer_, &arguments) : tagged_->Read(&buffer_, &arguments);
   if (!in_call_ && !arguments.empty()) BeginCall(name_, "", out);
   AddArguments(arguments, out);
   if (result == TaggedArguments::Result::kMore) return false;

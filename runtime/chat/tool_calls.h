@@ -15,6 +15,7 @@
 //             </invoke> ... </minimax:tool_call>
 //   Granite 3: <|tool_call|>[{"name": ..., "arguments": {...}}, ...]
 //   Command:  <|START_ACTION|>[{"tool_name": ..., "parameters": {...}}, ...]<|END_ACTION|>
+//   Gemma 4:  <|tool_call>call:NAME{KEY:VALUE,...}<tool_call|>, strings between <|"|>
 //   Kimi K2:  <|tool_call_begin|>functions.NAME:INDEX<|tool_call_argument_begin|>{...}
 //             <|tool_call_end|>, all of them in <|tool_calls_section_begin|>, _end|>
 #pragma once
@@ -28,6 +29,7 @@
 #include "runtime/chat/call_header.h"
 #include "runtime/chat/call_json.h"
 #include "runtime/chat/call_markers.h"
+#include "runtime/chat/gemma_arguments.h"
 #include "runtime/chat/output_delta.h"
 #include "runtime/chat/tagged_arguments.h"
 
@@ -57,7 +59,7 @@ class ToolCallParser {
     kStart,    // of the text: Llama's calls begin here
     kContent,  // looks for a marker
     kOpened,   // behind a marker: what follows decides
-    kHeader,   // up to the JSON: the name (Mistral, DeepSeek, Kimi)
+    kHeader,   // up to the JSON: the name (Mistral, DeepSeek, Kimi, Gemma)
     kJson,     // inside the JSON of one call
     kList,     // between calls in a list
     kName,     // before arguments in tags
@@ -96,7 +98,8 @@ class ToolCallParser {
   std::string name_, id_;  // from the header
   std::string json_;       // of the call so far
   CallJsonReader reader_{CallJsonReader::Shape::kCall};
-  std::optional<TaggedArguments> tagged_;
+  std::optional<TaggedArguments> tagged_;  // of the format's two
+  std::optional<GemmaArguments> gemma_;
   TextWriter content_{ParsedDelta::Kind::kContent};
   int num_calls_ = 0;
   std::vector<bool> were_whole_;  // the calls before the last

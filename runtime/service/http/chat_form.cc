@@ -82,6 +82,7 @@ absl::Status AddCall(const OutputFormat& format, ChatCompletionRequest* request)
     case ToolFormat::kMistral:
     case ToolFormat::kGranite:
     case ToolFormat::kCohere:
+    case ToolFormat::kGemma4:
     case ToolFormat::kDeepSeek:
     case ToolFormat::kHarmony:
     case ToolFormat::kGlm45:

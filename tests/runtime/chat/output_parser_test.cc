@@ -185,6 +185,7 @@ TEST(OutputParser, FollowsThePromptIntoTheReasoning) {
        {std::tuple("seed_oss", "<seed:think>", "</seed:think>"),
         std::tuple("seed_oss", "<seed:think><seed:cot_budget_reflect>", "</seed:think>"),
         std::tuple("mistral", "[THINK]", "[/THINK]"),
+        std::tuple("gemma4", "<|channel>thought\n", "<channel|>"),
         std::tuple("cohere_command3", "<|START_THINKING|>", "<|END_THINKING|>"),
         std::tuple("minimax_m2", "<think>\n", "</think>")}) {
     const std::string text = absl::StrCat("a", close, "b");
@@ -235,6 +236,8 @@ TEST(ChooseOutputFormat, FollowsTheTemplatesText) {
   EXPECT_EQ(automatic("<|tool_call|>").tool, ToolFormat::kNone);
   EXPECT_EQ(automatic("<|START_THINKING|> <|START_ACTION|>").tool, ToolFormat::kCohere);
   EXPECT_EQ(automatic("<|START_THINKING|>").reasoning, ReasoningFormat::kCohere);
+  EXPECT_EQ(automatic("'<|tool_call>call:' '<|channel>thought\n'").tool, ToolFormat::kGemma4);
+  EXPECT_EQ(automatic("if '<|channel>' in part").reasoning, ReasoningFormat::kGemma);
   EXPECT_EQ(automatic("<|header_start|> '\"parameters\": '").tool, ToolFormat::kLlama3Json);
   EXPECT_EQ(automatic("<|header_start|> [f(parameters=1)]").tool, ToolFormat::kNone);
   EXPECT_TRUE(NeedsSpecialTokens(automatic("[THINK]")));
@@ -248,7 +251,7 @@ TEST(ChooseOutputFormat, FollowsTheTemplatesText) {
               ::testing::HasSubstr("hermes"));
   EXPECT_FALSE(ChooseOutputFormat("", "other", "").ok());
   EXPECT_FALSE(ChooseOutputFormat("hermes", "openai_gptoss", "").ok());
-  EXPECT_FALSE(ChooseOutputFormat("openai", "mistral", "").ok());
+  EXPECT_FALSE(ChooseOutputFormat("openai", "gemma4", "").ok());
 }
 
 TEST(OutputParserTest, MarkersWithoutEndEndAndAreTheSameInAnyPieces) {
@@ -277,6 +280,8 @@ TEST(OutputParserTest, AMegabyteOfMarkersTakesNoTimeThatGrowsWithItsSquare) {
   InPieces(With("hermes", "none"), "<tool_call>" + Repeated("{\"name\":", 100'000), 7);
   ParseOutput(With("minimax_m2", "none"),
               "<minimax:tool_call>" + Repeated("<invoke name=\"f\"></invoke>", 40'000));
+  ParseOutput(With("gemma4", "none"), "<|tool_call>call:f{" + Repeated("a:[{", 250'000));
+  InPieces(With("gemma4", "none"), "<|tool_call>call:f{a:<|\"|>" + Repeated("<|\"|", 250'000), 7);
   OutputParser spaces(With("none", "qwen3"));
   for (int i = 0; i < 20'000; ++i) spaces.Append(std::string(64, ' '));
 }

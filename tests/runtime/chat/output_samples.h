@@ -73,6 +73,10 @@ inline constexpr char kCohereText[] =
     "\"tool_name\": \"get_weather\", \"parameters\": {\"city\": \"Oslo\"}},\n\n    "
     "{\"tool_call_id\": \"1\", \"tool_name\": \"now\", \"parameters\": {}}\n\n    \n]"
     "<|END_ACTION|>";
+inline constexpr char kGemmaText[] =
+    "<|channel>thought\nI look.\n<channel|><|tool_call>call:get_weather{at:{lat:59.9,names:["
+    "<|\"|>a:\"{b<|\"|>,null,[]]},city:<|\"|>Oslo, N\n<|\"|>,ok:true}<tool_call|>"
+    "<|tool_call>call:now{}<tool_call|>Sure.";
 
 inline constexpr char kKimiText[] =
     "I look.<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0"
@@ -104,6 +108,10 @@ inline std::vector<Sample> SamplesOfFamilies() {
       {With("granite", ""), "x <tool_call> [{\"name\": \"f\", \"arguments\": {}}] <|tool_call|> y"},
       {With("cohere_command3", "cohere_command3"), kCohereText},
       {With("cohere_command3", "cohere_command3"), "<|START_RESPONSE|>Hi <b>.<|END_RESPONSE|>"},
+      {With("gemma4", "gemma4"), kGemmaText},
+      {With("gemma4", ""), "a <|tool_call>call:f{a:<|\"|>b<tool_call|> {c"},
+      {With("gemma4", ""), "<|tool_call>call:f{a:b c,d:[1 2, {e]<tool_call|> then <|tool_call>f{}"},
+      {With("gemma4", ""), "<|tool_call>call:f{a:1,b:<tool_call|>x"},
       {With("mistral", "mistral"), "[THINK]I look.[/THINK]Sure.[TOOL_CALLS]now[ARGS]{}"},
       {With("llama4_json", ""),
        "<|python_start|>{\"name\": \"f\", \"parameters\": {}}<|python_end|>"

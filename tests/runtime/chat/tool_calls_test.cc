@@ -134,6 +134,31 @@ TEST(ToolCallParserTest, ReadsListsOfGraniteAndCohere) {
   }
 }
 
+TEST(ToolCallParserTest, ReadsCallsOfGemma) {
+  const ParsedOutput parsed = ParseOutput(With("gemma4", "gemma4"), kGemmaText);
+  EXPECT_EQ(parsed.reasoning, "I look.");
+  EXPECT_EQ(parsed.content, "Sure.");
+  EXPECT_THAT(
+      CallsOf(parsed),
+      ElementsAre(Pair("get_weather", R"({"at": {"lat": 59.9, "names": ["a:\"{b", null, []]}, )"
+                                      R"("city": "Oslo, N\n", "ok": true})"),
+                  Pair("now", "{}")));
+  const auto arguments = [](const std::string& text) {
+    const ParsedOutput read = ParseOutput(With("gemma4", ""), "<|tool_call>call:f" + text);
+    return read.tool_calls.size() != 1   ? "no call"
+           : read.tool_calls[0].is_whole ? read.tool_calls[0].arguments + read.content
+                                         : "broken: " + read.tool_calls[0].arguments + read.content;
+  };
+  EXPECT_EQ(arguments("{a:b c, d : 0150,e:12:30,f:None}<tool_call|>"),
+            R"({"a": "b c", "d": "0150", "e": "12:30", "f": null})");
+  EXPECT_EQ(arguments(R"({<|"|>a b<|"|>:1}<tool_call|> then)"), R"({"a b": 1}then)");
+  EXPECT_EQ(arguments("{a:1,b:<tool_call|> then"), R"(broken: {"a": 1, "b": then)");
+  EXPECT_EQ(arguments("{a:[1}<tool_call|>"), R"(broken: {"a": [1})");
+  EXPECT_EQ(arguments(R"({a:<|"|>cut)"), R"(broken: {"a": "cut)");
+  EXPECT_EQ(ParseOutput(With("gemma4", ""), "<|tool_call>f{} <|tool_call>call:a b{}").content,
+            "<|tool_call>f{} <|tool_call>call:a b{}");
+}
+
 TEST(ToolCallParserTest, EndsBrokenArgumentsWithWhatThereIs) {
   EXPECT_THAT(CallsOfFormat("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [\"cut"),
               ElementsAre(Pair("f", "{\"a\": [\"cut")));
@@ -301,6 +326,10 @@ constexpr const char* kPieces[] = {"<tool_call>",
                                    "</invoke>",
                                    "<|tool_call|>[",
                                    "<|START_ACTION|>",
+                                   "<|tool_call>call:f{",
+                                   "<tool_call|>",
+                                   "<|\"|>",
+                                   "<channel|>",
                                    "[/THINK]",
                                    "<think>",
                                    "</think>",
