@@ -195,19 +195,6 @@ TEST(QuantizationConfigTest, OtherCompressedTensorsAreRefusedByName) {
   EXPECT_THAT(std::string(Parse(pattern).status().message()), HasSubstr("ignore"));
 }
 
-TEST(QuantizationConfigTest, AwqLeavesOutModulesWhoseNamesHaveAPart) {
-  json awq = Awq();
-  awq["modules_to_not_convert"] = {"visual", "layers.0.mlp.down", "self_attn.q", "a\\E.*"};
-  const auto config = Parse(awq);
-  ASSERT_TRUE(config.ok()) << config.status();
-  const ModuleFilter& modules = *config->model.quantization.modules;
-  EXPECT_FALSE(modules.Selects("model.layers.0.mlp.down_proj"));
-  EXPECT_TRUE(modules.Selects("model.layers.1.mlp.down_proj"));
-  EXPECT_FALSE(modules.Selects("model.layers.1.self_attn.q_proj"));
-  EXPECT_TRUE(modules.Selects("model.layers.1.self_attn.k_proj"));
-  EXPECT_TRUE(modules.Selects("model.layers.1.mlp.gate_proj"));  // "." is no pattern
-}
-
 TEST(QuantizationConfigTest, Fp8InBlocksIsReadAndOtherwiseRefused) {
   const json blocks = {{"quant_method", "fp8"},
                        {"fmt", "e4m3"},

@@ -13,6 +13,7 @@
 #include "nlohmann/json.hpp"
 #include "runtime/model/family.h"
 #include "shard/model_config.h"
+#include "shard/module_filter.h"
 #include "shard/quantized_tensors.h"
 #include "shard/tensor_index.h"
 #include "shard/tensor_row.h"
@@ -151,6 +152,18 @@ TEST(QuantizerOutputTest, AZeroBiasOfAModuleWithoutOneIsPassedOver) {
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr("down_proj.bias' has no place in a LlamaForCausalLM"));
   }
+}
+
+TEST(QuantizerOutputTest, AwqLeavesOutModulesWhoseNamesHaveAPart) {
+  const json names = {"visual", "layers.0.mlp.down", "self_attn.q", "a\\E.*"};
+  const auto config = Parse("awq", {{"modules_to_not_convert", names}});
+  ASSERT_TRUE(config.ok()) << config.status();
+  const ModuleFilter& modules = *config->model.quantization.modules;
+  EXPECT_FALSE(modules.Selects("model.layers.0.mlp.down_proj"));
+  EXPECT_TRUE(modules.Selects("model.layers.1.mlp.down_proj"));
+  EXPECT_FALSE(modules.Selects("model.layers.1.self_attn.q_proj"));
+  EXPECT_TRUE(modules.Selects("model.layers.1.self_attn.k_proj"));
+  EXPECT_TRUE(modules.Selects("model.layers.1.mlp.gate_proj"));  // "." is no pattern
 }
 
 // Experts that share a parameter are no Linear.
