@@ -82,14 +82,12 @@ absl::Status CheckKvEvents(const ServeOptions& options) {
 
 void AddServeFlags(RawEngineFlags* raw, ServeOptions* options, Flags* flags) {
   AddModelFlags(raw, flags);
-  flags->Add(
-      "--served-model-name", "NAME,...",
-      "the model's names in requests; metrics have the first (default: the value of --model)",
-      ListValue(&options->served_model_names, &ParseText));
+  flags->Add("--served-model-name", "NAME,...",
+             "the model's names in requests, first that of metrics (default: the value of --model)",
+             ListValue(&options->served_model_names, &ParseText));
   flags->Group("Network");
   flags->Add("--host", "ADDRESS", "where to listen (default 127.0.0.1)", HostValue(&options->host));
-  flags->Add("--port", "PORT", "gRPC's; 0 takes any free one (default 50051)",
-             PortValue(&options->port));
+  flags->Add("--port", "PORT", "gRPC; 0: any free one (default 50051)", PortValue(&options->port));
   flags->Add("--control-port", "PORT",
              "where health, drain and all of Control are also served, on 127.0.0.1 by a thread "
              "that clients of --port cannot block; 0, the default, takes any free one",
