@@ -78,7 +78,9 @@ absl::Status ReadTools(JsonFields& fields, Json* out) {
 // {"type": "function", "function": {"name": ...}}, of one of the tools.
 absl::StatusOr<std::string> NamedTool(const Json& choice, const Json& tools) {
   if (choice.value("type", Json()) != "function") {
-    return NotSupported("tool_choice.type", "only function is supported");
+    return NotSupported(
+        "tool_choice.type",
+        "only function is supported; of fewer tools send these alone, with auto or required");
   }
   const Json function = choice.value("function", Json());
   const Json name = function.is_object() ? function.value("name", Json()) : Json();
