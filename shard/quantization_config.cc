@@ -73,10 +73,11 @@ std::string FormatOf(ConfigFields& fields, const std::vector<std::string>& known
 template <typename PatternOf>
 void ReadNotConverted(ConfigFields& fields, QuantizationConfig& config,
                       const PatternOf& pattern_of) {
+  const auto names = fields.Strings("modules_to_not_convert").value_or(std::vector<std::string>());
+  if (names.empty()) return;
   ModuleFilter modules;
   modules.targets.AddAll();
-  for (const std::string& name :
-       fields.Strings("modules_to_not_convert").value_or(std::vector<std::string>())) {
+  for (const std::string& name : names) {
     if (!modules.ignored.AddPattern(pattern_of(name))) {
       fields.Invalid("modules_to_not_convert", "its patterns must be regular expressions");
     }
