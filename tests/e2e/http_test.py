@@ -162,6 +162,35 @@ class HttpTest(unittest.TestCase):
             self.assertAlmostEqual(one[str(token)]["logprob"], logprob, places=4)
             self.assertLessEqual({1, 2}, {top["rank"] for top in one.values()})
 
+    def test_token_ids_are_those_of_the_log_probabilities_whole_or_streamed(self):
+        text = self.golden["text"]
+        for path, asked in (
+                ("/v1/completions", completion(prompt=[PROMPT, self.golden["prompt_ids"]], n=2)),
+                ("/v1/completions", completion(echo=True)),
+                ("/v1/completions", completion(prompt=self.golden["prompt"], max_tokens=96, stop=[text[40:44]])),
+                ("/v1/chat/completions", chat(n=2))):
+            is_chat = path.endswith("chat/completions")
+            asked = dict(asked, return_token_ids=True)
+            whole = self.ask(path, asked)[1]
+            events, done = self.events(path, dict(asked, stream_options={"include_usage": True}))
+            self.assertTrue(done)
+            shown = dict(asked, return_tokens_as_token_ids=True, logprobs=True if is_chat else 0)
+            listed = self.ask(path, shown)[1]["choices"]
+            num_ids = 0
+            for choice, other in zip(whole["choices"], listed):
+                ids = choice["token_ids"]
+                num_ids += len(ids)
+                names = [t["token"] for t in other["logprobs"]["content"]] if is_chat else other["logprobs"]["tokens"]
+                prompt_ids = (whole if is_chat else choice)["prompt_token_ids"]
+                of_prompt = prompt_ids if asked.get("echo") else []
+                self.assertEqual([f"token_id:{i}" for i in of_prompt + ids], names)
+                of_choice = [e for e in events[:-1] if e["choices"][0]["index"] == choice["index"]]
+                self.assertEqual(sum((e["choices"][0]["token_ids"] for e in of_choice), []), ids)
+                firsts = of_choice if is_chat else [e["choices"][0] for e in of_choice]
+                self.assertEqual([e.get("prompt_token_ids") for e in firsts], [prompt_ids] + [None] * (len(firsts) - 1))
+            self.assertEqual([num_ids] * 2, [whole["usage"]["completion_tokens"], events[-1]["usage"]["completion_tokens"]])
+        self.assertEqual(whole["prompt_token_ids"], self.ask("/tokenize", {"messages": chat()["messages"]})[1]["tokens"])
+
     def test_penalties_and_biases_change_the_answer(self):
         plain = self.ask("/v1/completions", completion(logprobs=0))[1]["choices"][0]
         first = self.ask("/tokenize", {"prompt": plain["logprobs"]["tokens"][0], "add_special_tokens": False})[1]["tokens"][0]

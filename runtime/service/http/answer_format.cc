@@ -1,5 +1,7 @@
 #include "runtime/service/http/answer_format.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "runtime/service/http/openai_error.h"
 
@@ -19,10 +21,17 @@ AnswerFrame::AnswerFrame(absl::string_view id, absl::string_view object, int64_t
       continuous_usage_(options.continuous_usage) {}
 
 std::string AnswerFrame::Event(absl::string_view choice, const UsageCounts& usage) const {
-  const std::string end = !include_usage_      ? "]}\n\n"
-                          : !continuous_usage_ ? "],\"usage\":null}\n\n"
-                                               : absl::StrCat(End(usage), "\n\n");
-  return absl::StrCat("data: ", head_, choice, end);
+  return EventBegin(choice) + EventEnd(usage);
+}
+
+std::string AnswerFrame::EventBegin(absl::string_view choice) const {
+  return absl::StrCat("data: ", head_, choice);
+}
+
+std::string AnswerFrame::EventEnd(const UsageCounts& usage) const {
+  return !include_usage_      ? "]}\n\n"
+         : !continuous_usage_ ? "],\"usage\":null}\n\n"
+                              : absl::StrCat(End(usage), "\n\n");
 }
 
 std::string AnswerFrame::UsageEvent(const UsageCounts& usage) const {
@@ -40,6 +49,23 @@ std::string UsageJson(const UsageCounts& usage) {
                       ",\"completion_tokens\":", usage.completion_tokens,
                       ",\"total_tokens\":", usage.prompt_tokens + usage.completion_tokens,
                       ",\"prompt_tokens_details\":{\"cached_tokens\":", usage.cached_tokens, "}}");
+}
+
+void AddTokenIds(PackedMessage packed, std::optional<int> field, BodyParts* out) {
+  out->AddPart([owner = std::move(packed.owner), reader = PackedReader(packed.bytes), field,
+                is_first = true](std::string* bytes) mutable {
+    const size_t enough = bytes->size() + BodyParts::kSliceBytes / 2;
+    uint64_t id = 0;
+    v1::Token token;
+    while (bytes->size() < enough) {
+      if (!(field.has_value() ? reader.NextToken(*field, &token) : reader.NextNumber(&id))) {
+        return true;
+      }
+      absl::StrAppend(bytes, std::exchange(is_first, false) ? "" : ",",
+                      field.has_value() ? token.id() : id);
+    }
+    return false;
+  });
 }
 
 std::string FinishReasonJson(const v1::Finished& finished) {

@@ -37,7 +37,7 @@ class AnswerFormat {
                                           const UsageCounts& usage) = 0;
   virtual BodyParts Finished(int choice, const v1::Finished& finished,
                              const UsageCounts& usage) = 0;
-  // Before the first delta of a choice whose prompt is repeated.
+  // Before the first delta of a choice whose prompt is repeated, as text or ids.
   // `ids`: packed.
   virtual BodyParts Prompt(int /*choice*/, PackedMessage /*ids*/, const UsageCounts& /*usage*/) {
     return {};
@@ -62,6 +62,9 @@ class AnswerFrame {
 
   // "data: {..., "choices":[`choice`]...}", the usage as the client wants it.
   std::string Event(absl::string_view choice, const UsageCounts& usage) const;
+  // The same in two parts: up to `choice`, and from the end of the list that is open behind it.
+  std::string EventBegin(absl::string_view choice) const;
+  std::string EventEnd(const UsageCounts& usage) const;
   std::string UsageEvent(const UsageCounts& usage) const;
   // Up to the list of choices, and behind it.
   std::string Begin() const;
@@ -74,6 +77,8 @@ class AnswerFrame {
 };
 
 std::string UsageJson(const UsageCounts& usage);
+// "1,2,3": packed numbers, or those of the v1::Tokens in `field`.
+void AddTokenIds(PackedMessage packed, std::optional<int> field, BodyParts* out);
 // "stop" or "length", with quotes; the stop string or token id, or null.
 std::string FinishReasonJson(const v1::Finished& finished);
 std::string StopReasonJson(const v1::Finished& finished);

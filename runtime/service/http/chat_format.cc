@@ -49,26 +49,29 @@ ChatOutput& ChatFormat::OutputOf(int choice) {
 }
 
 std::string ChatFormat::EventJson(int choice, absl::string_view delta, absl::string_view logprobs,
-                                  absl::string_view finish, const UsageCounts& usage) {
+                                  absl::string_view finish, const UsageCounts& usage,
+                                  absl::string_view ids) {
   // With the first text, not before: its time is what clients take for the first token's.
   constexpr absl::string_view kRole = "\"role\":\"assistant\"";
   const auto event = [&](int index, absl::string_view role, absl::string_view rest,
-                         absl::string_view probabilities, absl::string_view end) {
+                         absl::string_view probabilities, absl::string_view end,
+                         absl::string_view its_ids) {
     const char* comma = role.empty() || rest.empty() ? "" : ",";
     return chunk_.Event(
         absl::StrCat("{\"index\":", index, ",\"delta\":{", role, comma, rest,
-                     "},\"logprobs\":", probabilities, ",\"finish_reason\":", end, "}"),
+                     "},\"logprobs\":", probabilities, ",\"finish_reason\":", end,
+                     options_.token_ids ? absl::StrCat(",\"token_ids\":[", its_ids, "]") : "", "}"),
         usage);
   };
-  if (places_[choice].has_role) return event(choice, "", delta, logprobs, finish);
+  if (places_[choice].has_role) return event(choice, "", delta, logprobs, finish, ids);
   // OpenAI's client takes the first event of choice i for the i-th choice.
   std::string events;
   for (int before = 0; before < choice; ++before) {
     if (std::exchange(places_[before].has_role, true)) continue;
-    events += event(before, kRole, "", "null", "null");
+    events += event(before, kRole, "", "null", "null", "");
   }
   places_[choice].has_role = true;
-  return events + event(choice, kRole, delta, logprobs, finish);
+  return events + event(choice, kRole, delta, logprobs, finish, ids);
 }
 
 std::string ChatFormat::NextDelta(std::deque<ParsedDelta>* deltas) {
@@ -104,31 +107,31 @@ BodyParts ChatFormat::Events(int choice, std::deque<ParsedDelta> deltas,
                              std::optional<PackedMessage> message, const UsageCounts& usage) {
   BodyParts parts;
   const bool has_logprobs = message.has_value() && options_.logprobs.has_value();
-  if (deltas.empty() && !has_logprobs && !options_.continuous_usage) return parts;
+  const bool has_ids = message.has_value() && options_.token_ids;
+  if (deltas.empty() && !has_logprobs && !has_ids && !options_.continuous_usage) return parts;
   Place& place = places_[choice];
   if (has_logprobs && !place.texts.has_value()) place.texts.emplace(tokenizer_, options_);
   if (has_logprobs) {
     place.texts->BeginDelta(CountOf(message->bytes, v1::Delta::kTokensFieldNumber),
                             BytesOf(message->bytes, v1::Delta::kTextFieldNumber).size());
   }
-  PackedReader tokens(has_logprobs ? message->bytes : absl::string_view());
+  PackedReader tokens(has_logprobs || has_ids ? message->bytes : absl::string_view());
   // In slices: as many events.
   parts.AddPart([this, choice, deltas = std::move(deltas), message = std::move(message), tokens,
-                 has_logprobs, usage, &place](std::string* out) mutable {
-    std::string logprobs = "null";
+                 has_logprobs, has_ids, usage, &place](std::string* out) mutable {
+    std::string list, ids;
     bool has_more = false;
-    if (has_logprobs) {
-      std::string list;
-      v1::Token token;
-      while (list.size() < kPartBytes &&
-             (has_more = tokens.NextToken(v1::Delta::kTokensFieldNumber, &token))) {
-        if (!list.empty()) list += ',';
-        AppendChatLogprob(token, *place.texts, &list);
-      }
-      if (!list.empty()) logprobs = absl::StrCat("{\"content\":[", list, "]}");
+    v1::Token token;
+    while (list.size() < kPartBytes && ids.size() < kPartBytes &&
+           (has_more = tokens.NextToken(v1::Delta::kTokensFieldNumber, &token))) {
+      if (has_ids) absl::StrAppend(&ids, ids.empty() ? "" : ",", token.id());
+      if (!has_logprobs) continue;
+      if (!list.empty()) list += ',';
+      AppendChatLogprob(token, *place.texts, &list);
     }
+    const std::string logprobs = list.empty() ? "null" : absl::StrCat("{\"content\":[", list, "]}");
     const std::string delta = NextDelta(&deltas);
-    *out += EventJson(choice, delta, logprobs, "null", usage);
+    *out += EventJson(choice, delta, logprobs, "null", usage, ids);
     return deltas.empty() && !has_more;
   });
   return parts;
@@ -152,6 +155,18 @@ BodyParts ChatFormat::Finished(int choice, const v1::Finished& finished, const U
         *out += EventJson(choice, is_first ? "\"content\":\"\"" : "", "null", finish, usage);
         return true;
       });
+  return parts;
+}
+
+// The event with the role, which is the choice's first: clients look there.
+BodyParts ChatFormat::Prompt(int choice, PackedMessage ids, const UsageCounts& usage) {
+  places_[choice].has_role = true;
+  BodyParts parts(chunk_.EventBegin(
+      absl::StrCat("{\"index\":", choice,
+                   ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
+                   "\"finish_reason\":null,\"token_ids\":[]}],\"prompt_token_ids\":[")));
+  AddTokenIds(std::move(ids), std::nullopt, &parts);
+  parts.Add(chunk_.EventEnd(usage));
   return parts;
 }
 
@@ -222,6 +237,11 @@ void ChatFormat::AddMessage(int choice, const PackedMessage& response, BodyParts
   } else {
     out->Add("null");
   }
+  if (options_.token_ids) {
+    out->Add(",\"token_ids\":[");
+    AddTokenIds(response, v1::GenerateResponse::kTokensFieldNumber, out);
+    out->Add("]");
+  }
   out->Add(absl::StrCat(",\"finish_reason\":", FinishJson(finished, may_call), "}"));
 }
 
@@ -230,6 +250,13 @@ BodyParts ChatFormat::Whole(const std::vector<PackedMessage>& responses, const U
   for (size_t i = 0; i < responses.size(); ++i) {
     if (i > 0) parts.Add(",");
     AddMessage(static_cast<int>(i), responses[i], &parts);
+  }
+  if (options_.token_ids) {  // the same for every choice
+    const absl::string_view ids =
+        BytesOf(responses[0].bytes, v1::GenerateResponse::kPromptTokenIdsFieldNumber);
+    parts.Add("],\"prompt_token_ids\":[");  // the list that End closes
+    AddTokenIds({responses[0].owner, BytesOf(ids, v1::TokenIds::kIdsFieldNumber)}, std::nullopt,
+                &parts);
   }
   parts.Add(AnswerFrame::End(usage));
   return parts;

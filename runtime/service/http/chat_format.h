@@ -22,6 +22,7 @@ class ChatFormat final : public AnswerFormat {
   absl::StatusOr<BodyParts> Delta(int choice, PackedMessage delta,
                                   const UsageCounts& usage) override;
   BodyParts Finished(int choice, const v1::Finished& finished, const UsageCounts& usage) override;
+  BodyParts Prompt(int choice, PackedMessage ids, const UsageCounts& usage) override;
   BodyParts Usage(const UsageCounts& usage) override;
   BodyParts Whole(const std::vector<PackedMessage>& responses, const UsageCounts& usage) override;
 
@@ -34,7 +35,8 @@ class ChatFormat final : public AnswerFormat {
   };
   ChatOutput& OutputOf(int choice);
   std::string EventJson(int choice, absl::string_view delta, absl::string_view logprobs,
-                        absl::string_view finish, const UsageCounts& usage);
+                        absl::string_view finish, const UsageCounts& usage,
+                        absl::string_view ids = "");
   // The next part of the front of `deltas`, which then goes.
   static std::string NextDelta(std::deque<ParsedDelta>* deltas);
   BodyParts Events(int choice, std::deque<ParsedDelta> deltas, std::optional<PackedMessage> tokens,

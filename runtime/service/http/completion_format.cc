@@ -19,14 +19,15 @@ CompletionFormat::CompletionFormat(AnswerFrame frame, GenerationOptions options,
       places_(static_cast<size_t>(num_choices)) {}
 
 std::string CompletionFormat::ChoiceJson(int choice, absl::string_view text,
-                                         absl::string_view logprobs,
-                                         absl::string_view finish) const {
+                                         absl::string_view logprobs, absl::string_view finish,
+                                         absl::string_view ids) const {
   return absl::StrCat("{\"index\":", choice, ",\"text\":", JsonString(text),
-                      ",\"logprobs\":", logprobs, ",\"finish_reason\":", finish, "}");
+                      ",\"logprobs\":", logprobs, ",\"finish_reason\":", finish,
+                      options_.token_ids ? absl::StrCat(",\"token_ids\":[", ids, "]") : "", "}");
 }
 
 std::function<bool(std::string* out)> CompletionFormat::PromptText(PackedMessage ids) const {
-  if (tokenizer_ == nullptr) return [](std::string*) { return true; };
+  if (tokenizer_ == nullptr || !options_.echo) return [](std::string*) { return true; };
   std::shared_ptr<TextDecoder> decoder =
       tokenizer_->NewTextDecoder({}, options_.skip_special_tokens);
   return [decoder, owner = std::move(ids.owner),
@@ -44,9 +45,17 @@ std::function<bool(std::string* out)> CompletionFormat::PromptText(PackedMessage
   };
 }
 
-// In slices: as many events.
+// The text in slices: as many events. The ids in one, the choice's first, where clients look.
 BodyParts CompletionFormat::Prompt(int choice, PackedMessage ids, const UsageCounts& usage) {
   BodyParts parts;
+  if (options_.token_ids) {
+    std::string begin = ChoiceJson(choice, "", "null", "null");
+    begin.back() = ',';
+    parts.Add(frame_.EventBegin(begin + "\"prompt_token_ids\":["));
+    AddTokenIds(ids, std::nullopt, &parts);
+    parts.Add("]}" + frame_.EventEnd(usage));
+  }
+  if (!options_.echo) return parts;
   parts.AddPart([this, choice, usage, next = PromptText(std::move(ids))](std::string* out) {
     std::string text;
     const bool was_last = next(&text);
@@ -65,7 +74,8 @@ BodyParts CompletionFormat::PromptLogprobs(int choice, PackedMessage tokens,
 absl::StatusOr<BodyParts> CompletionFormat::Delta(int choice, PackedMessage delta,
                                                   const UsageCounts& usage) {
   const absl::string_view text = BytesOf(delta.bytes, v1::Delta::kTextFieldNumber);
-  if (text.empty() && !options_.logprobs.has_value() && !options_.continuous_usage) {
+  if (text.empty() && !options_.logprobs.has_value() && !options_.token_ids &&
+      !options_.continuous_usage) {
     return BodyParts();
   }
   return Events(choice, text, std::move(delta), v1::Delta::kTokensFieldNumber, usage);
@@ -87,18 +97,19 @@ BodyParts CompletionFormat::Events(int choice, absl::string_view text, PackedMes
                  owner = std::move(message.owner)](std::string* out) mutable {
     const absl::string_view slice = WholeCharacters(text, kPartBytes);
     text.remove_prefix(slice.size());
-    std::string logprobs = "null";
+    std::string ids;
+    CompletionLogprobs lists;
+    const bool has_ids = options_.token_ids && field == v1::Delta::kTokensFieldNumber;
     bool has_more = false;
-    if (options_.logprobs.has_value()) {
-      CompletionLogprobs lists;
-      v1::Token token;
-      while (lists.top_logprobs.size() < kPartBytes &&
-             (has_more = tokens.NextToken(field, &token))) {
-        lists.Add(token, *place.texts, &place.offset, /*with_top=*/true);
-      }
-      logprobs = lists.Json();
+    v1::Token token;
+    while ((has_ids || options_.logprobs.has_value()) && ids.size() < kPartBytes &&
+           lists.top_logprobs.size() < kPartBytes && (has_more = tokens.NextToken(field, &token))) {
+      if (has_ids) absl::StrAppend(&ids, ids.empty() ? "" : ",", token.id());
+      if (!options_.logprobs.has_value()) continue;
+      lists.Add(token, *place.texts, &place.offset, /*with_top=*/true);
     }
-    *out += frame_.Event(ChoiceJson(choice, slice, logprobs, "null"), usage);
+    const std::string logprobs = options_.logprobs.has_value() ? lists.Json() : "null";
+    *out += frame_.Event(ChoiceJson(choice, slice, logprobs, "null", ids), usage);
     return text.empty() && !has_more;
   });
   return parts;
@@ -185,17 +196,17 @@ BodyParts CompletionFormat::Whole(const std::vector<PackedMessage>& responses,
     v1::Finished finished;
     finished.ParseFromString(
         std::string(BytesOf(response.bytes, v1::GenerateResponse::kFinishedFieldNumber)));
-    const absl::string_view prompt =
-        BytesOf(response.bytes, v1::GenerateResponse::kPromptTokenIdsFieldNumber);
+    const PackedMessage prompt = {
+        response.owner,
+        BytesOf(BytesOf(response.bytes, v1::GenerateResponse::kPromptTokenIdsFieldNumber),
+                v1::TokenIds::kIdsFieldNumber)};
     parts.Add(absl::StrCat(i > 0 ? "," : "", "{\"index\":", i, ",\"text\":\""));
-    parts.AddPart(
-        [next = PromptText({response.owner, BytesOf(prompt, v1::TokenIds::kIdsFieldNumber)})](
-            std::string* out) {
-          std::string text;
-          const bool was_last = next(&text);
-          AppendEscaped(text, out);
-          return was_last;
-        });
+    parts.AddPart([next = PromptText(prompt)](std::string* out) {
+      std::string text;
+      const bool was_last = next(&text);
+      AppendEscaped(text, out);
+      return was_last;
+    });
     parts.AddEscaped(BytesOf(response.bytes, v1::GenerateResponse::kTextFieldNumber),
                      response.owner);
     parts.Add("\",\"logprobs\":");
@@ -205,6 +216,13 @@ BodyParts CompletionFormat::Whole(const std::vector<PackedMessage>& responses,
       parts.Add("null");
     }
     if (options_.prompt_logprobs) AddPromptLogprobs(response, &parts);
+    if (options_.token_ids) {
+      parts.Add(",\"prompt_token_ids\":[");
+      AddTokenIds(prompt, std::nullopt, &parts);
+      parts.Add("],\"token_ids\":[");
+      AddTokenIds(response, v1::GenerateResponse::kTokensFieldNumber, &parts);
+      parts.Add("]");
+    }
     parts.Add(absl::StrCat(",\"finish_reason\":", FinishReasonJson(finished),
                            ",\"stop_reason\":", StopReasonJson(finished), "}"));
   }

@@ -33,7 +33,7 @@ class CompletionFormat final : public AnswerFormat {
     size_t offset = 0;
   };
   std::string ChoiceJson(int choice, absl::string_view text, absl::string_view logprobs,
-                         absl::string_view finish) const;
+                         absl::string_view finish, absl::string_view ids = "") const;
   // The next piece of a prompt's text, appended; true: it was the last. `ids`: packed.
   std::function<bool(std::string* out)> PromptText(PackedMessage ids) const;
   // `field` of `tokens` has them.

@@ -39,7 +39,7 @@ absl::Status ReadPromptLogprobs(JsonFields& fields, const RequestRules& rules,
       return InvalidField("prompt_logprobs",
                           "excludes stream, as in vLLM; leave it out, or send echo with logprobs");
     }
-    if (out->echo && logprobs.has_value()) {
+    if (out->options.echo && logprobs.has_value()) {
       return InvalidField("prompt_logprobs",
                           "excludes echo with logprobs, which gives those of the prompt, too");
     }
@@ -49,7 +49,7 @@ absl::Status ReadPromptLogprobs(JsonFields& fields, const RequestRules& rules,
   }
   // Without an answer the prompt is computed for its log probabilities, whether or not it has any.
   const bool is_prompt_alone = common->stopping().max_tokens() == 0;
-  if (out->echo && (logprobs.has_value() || is_prompt_alone)) {
+  if (out->options.echo && (logprobs.has_value() || is_prompt_alone)) {
     common->mutable_output()->set_prompt_logprobs(static_cast<uint32_t>(logprobs.value_or(0)));
   }
   return absl::OkStatus();
@@ -97,9 +97,9 @@ absl::StatusOr<CompletionRequest> ReadCompletion(const Json& body, const Request
   }
   std::optional<bool> echo, add_special;
   BH_RETURN_IF_ERROR(fields.Read("echo", &echo));
-  out.echo = echo.value_or(false);
+  out.options.echo = echo.value_or(false);
   BH_RETURN_IF_ERROR(ReadPromptLogprobs(fields, rules, &out, &common));
-  common.mutable_output()->set_prompt_token_ids(out.echo);
+  common.mutable_output()->set_prompt_token_ids(out.options.echo || out.options.token_ids);
   BH_RETURN_IF_ERROR(fields.Read("add_special_tokens", &add_special));
   if (add_special.has_value()) common.set_add_special_tokens(*add_special);
   std::optional<std::string> suffix;

@@ -13,7 +13,6 @@ namespace bulkhead {
 
 struct CompletionRequest {
   GenerationOptions options;
-  bool echo = false;
   std::vector<v1::GenerateRequest> prompts;  // at least one
 };
 

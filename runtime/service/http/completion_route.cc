@@ -23,7 +23,6 @@ absl::Status Complete(const HttpContext& context, const ExchangePointer& exchang
   GenerationJob job;
   job.options = request.options;
   job.prompts = std::move(request.prompts);
-  job.echo = request.echo;
   BH_RETURN_IF_ERROR(CheckChoices(parts->control->Limits(), job));
   job.claim = std::move(parsed.claim);
   job.id = absl::StrCat("cmpl-", context.core->NewRequestId());

@@ -174,9 +174,9 @@ absl::Status RefuseOthers(JsonFields& fields) {
     Json value;
   };
   static const auto* const kNeutral = new std::vector<Neutral>{
-      {"length_penalty", 1},          {"use_beam_search", false},      {"return_token_ids", false},
-      {"logits_processors", nullptr}, {"kv_transfer_params", nullptr}, {"prediction", nullptr},
-      {"detokenize", true},           {"vllm_xargs", Json::object()},
+      {"length_penalty", 1},           {"use_beam_search", false}, {"logits_processors", nullptr},
+      {"kv_transfer_params", nullptr}, {"prediction", nullptr},    {"detokenize", true},
+      {"vllm_xargs", Json::object()},
   };
   for (const Neutral& one : *kNeutral) {
     const Json* value = fields.Find(one.name);
@@ -256,12 +256,15 @@ absl::Status ReadGenerationOptions(JsonFields& fields, const RequestRules& rules
   BH_RETURN_IF_ERROR(ReadTruncation(fields, std::numeric_limits<int32_t>::max(), request));
   BH_RETURN_IF_ERROR(ReadPriority(fields, rules, request));
   BH_RETURN_IF_ERROR(ReadStructured(fields, request, &options->form_field));
-  std::optional<bool> skip_special, as_ids;
+  std::optional<bool> skip_special, as_ids, with_ids;
   BH_RETURN_IF_ERROR(fields.Read("skip_special_tokens", &skip_special));
   options->skip_special_tokens = skip_special.value_or(true);
   request->mutable_output()->set_skip_special_tokens(options->skip_special_tokens);
   BH_RETURN_IF_ERROR(fields.Read("return_tokens_as_token_ids", &as_ids));
   options->tokens_as_ids = as_ids.value_or(false);
+  BH_RETURN_IF_ERROR(fields.Read("return_token_ids", &with_ids));
+  options->token_ids = with_ids.value_or(false);
+  request->mutable_output()->set_prompt_token_ids(options->token_ids);
   IgnoreLabels(fields);
   fields.Ignore({"spaces_between_special_tokens"});
   return RefuseOthers(fields);

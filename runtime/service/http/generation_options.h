@@ -22,6 +22,8 @@ struct GenerationOptions {
   std::optional<int> logprobs;
   bool prompt_logprobs = false;  // the prompt's, in a list of their own
   bool tokens_as_ids = false;    // tokens of log probabilities as "token_id:5"
+  bool token_ids = false;        // the ids of prompt and answer beside its text
+  bool echo = false;             // the prompt's text before the answer's
   bool skip_special_tokens = true;
   std::string form_field;  // of the body: where the form of the answer is from; empty: it has none
 };

@@ -151,7 +151,7 @@ void GenerationRun::OnEvent(int index, const std::shared_ptr<const std::string>&
     message.ParseFromArray(accepted.data(), static_cast<int>(accepted.size()));
     choice.usage.prompt_tokens = message.prompt_tokens();
     BodyParts parts;
-    if (job_.echo) {
+    if (job_.options.echo || job_.options.token_ids) {
       const absl::string_view ids = BytesOf(accepted, v1::Accepted::kPromptTokenIdsFieldNumber);
       parts = job_.format->Prompt(index, {bytes, BytesOf(ids, v1::TokenIds::kIdsFieldNumber)},
                                   choice.usage);

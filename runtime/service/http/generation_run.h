@@ -23,8 +23,7 @@ struct GenerationJob {
   // One for each prompt; choice i of n has seed + i.
   std::vector<v1::GenerateRequest> prompts;
   const char* prompt_field = "prompt";  // of the body
-  bool echo = false;
-  BodyClaim claim;  // of what the prompts hold
+  BodyClaim claim;                      // of what the prompts hold
 
   int num_choices() const { return static_cast<int>(prompts.size()) * options.n; }
 };

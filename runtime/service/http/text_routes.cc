@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "runtime/service/http/answer_format.h"
 #include "runtime/service/http/chat_parts.h"
 #include "runtime/service/http/chat_request.h"
 #include "runtime/service/http/generation_options.h"
@@ -84,18 +86,10 @@ absl::Status RunOne(const HttpContext& context, const ExchangePointer& exchange,
   return absl::OkStatus();
 }
 
-// "1,2,3" of packed v1::TokenIds.
-void AddTokenIds(const std::shared_ptr<const std::string>& message, int field, BodyParts* parts) {
-  v1::TokenIds ids;
-  const absl::string_view bytes = BytesOf(*message, field);
-  ids.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
-  parts->AddPart([ids = std::move(ids), next = 0](std::string* out) mutable {
-    const size_t enough = out->size() + BodyParts::kSliceBytes;
-    for (; next < ids.ids_size() && out->size() < enough; ++next) {
-      absl::StrAppend(out, next == 0 ? "" : ",", ids.ids(next));
-    }
-    return next == ids.ids_size();
-  });
+// Of a v1::TokenIds in `field`.
+void AddIdsOf(const std::shared_ptr<const std::string>& message, int field, BodyParts* parts) {
+  const absl::string_view ids = BytesOf(*message, field);
+  AddTokenIds({message, BytesOf(ids, v1::TokenIds::kIdsFieldNumber)}, std::nullopt, parts);
 }
 
 absl::Status CheckModel(const ServingParts& parts, JsonFields& fields) {
@@ -145,7 +139,7 @@ absl::Status Tokenized(const HttpContext& context, const ExchangePointer& exchan
         ids.ParseFromString(std::string(BytesOf(*answer, kIds)));
         BodyParts out(absl::StrCat("{\"count\":", ids.ids_size(), ",\"max_model_len\":", length,
                                    ",\"tokens\":["));
-        AddTokenIds(answer, kIds, &out);
+        AddIdsOf(answer, kIds, &out);
         out.Add("]}");
         return out;
       };
@@ -197,7 +191,7 @@ BodyParts ScoreJson(const std::string& id, const std::string& model,
       ",\"usage\":",
       UsageJson({.prompt_tokens = static_cast<uint64_t>(score.token_ids().ids_size())}),
       ",\"token_ids\":["));
-  AddTokenIds(answer, v1::ScoreResponse::kTokenIdsFieldNumber, &out);
+  AddIdsOf(answer, v1::ScoreResponse::kTokenIdsFieldNumber, &out);
   out.Add("],\"token_logprobs\":[");
   out.AddPart([score = std::move(score), next = 0](std::string* bytes) mutable {
     const size_t enough = bytes->size() + BodyParts::kSliceBytes;

@@ -135,6 +135,66 @@ TEST(ChatFormatTest, ReasoningHasBothOfItsNames) {
       << events;
 }
 
+std::vector<json> EventsOf(BodyParts parts) {
+  std::vector<json> events;
+  const std::string text = Made(std::move(parts));
+  for (absl::string_view event : absl::StrSplit(text, "\n\n", absl::SkipEmpty())) {
+    events.push_back(json::parse(std::string(absl::StripPrefix(event, "data: "))));
+  }
+  return events;
+}
+
+TEST(ChatFormatTest, EachIdIsGivenOnceWhateverBecomesOfItsText) {
+  GenerationOptions options;
+  options.token_ids = true;
+  const AnswerFrame frame("id", "object", 0, "letters", options);
+  // More than an event has, and a text that is held back and then a call.
+  constexpr int kMany = 5000;
+  json want = json::array(), got = json::array();
+  v1::GenerateResponse response = WholeOf(kCall, Stopped());
+  std::vector<v1::Delta> deltas(2);
+  for (int id = 0; id < kMany; ++id) {
+    want.push_back(id);
+    response.add_tokens()->set_id(static_cast<uint32_t>(id));
+    deltas[id < 3 ? 0 : 1].add_tokens()->set_id(static_cast<uint32_t>(id));
+  }
+  deltas[0].set_text(std::string(kCall).substr(0, 4));
+  deltas[1].set_text(std::string(kCall).substr(4));
+  v1::TokenIds prompt;
+  for (const uint32_t id : {5U, 300U}) {
+    prompt.add_ids(id);
+    response.mutable_prompt_token_ids()->add_ids(id);
+  }
+  const PackedMessage packed = Packed(prompt);
+  const PackedMessage prompt_ids = {packed.owner,
+                                    BytesOf(packed.bytes, v1::TokenIds::kIdsFieldNumber)};
+
+  ChatFormat whole(frame, frame, options, Hermes(true), nullptr, 2);
+  const json answer = json::parse(Made(whole.Whole({Packed(response), Packed(response)}, {})));
+  EXPECT_EQ(answer["prompt_token_ids"], json({5, 300}));
+  EXPECT_EQ(answer["choices"][0]["token_ids"], want);
+  EXPECT_EQ(answer["choices"][1]["token_ids"], want);
+
+  ChatFormat streamed(frame, frame, options, Hermes(true), nullptr, 1);
+  std::vector<json> events = EventsOf(streamed.Prompt(0, prompt_ids, {}));
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0]["prompt_token_ids"], json({5, 300}));
+  EXPECT_EQ(events[0]["choices"][0]["delta"], json({{"role", "assistant"}, {"content", ""}}));
+  for (const v1::Delta& delta : deltas) {
+    for (json& event : EventsOf(*streamed.Delta(0, Packed(delta), {}))) events.push_back(event);
+  }
+  EXPECT_EQ(events[1]["choices"][0]["delta"], json::object()) << "held back";
+  EXPECT_EQ(events[1]["choices"][0]["token_ids"], json({0, 1, 2}));
+  for (json& event : EventsOf(streamed.Finished(0, Stopped(), {}))) events.push_back(event);
+  EXPECT_GT(events.size(), 5U) << "in slices";
+  for (size_t i = 0; i < events.size(); ++i) {
+    EXPECT_EQ(events[i].contains("prompt_token_ids"), i == 0);
+    EXPECT_EQ(events[i]["choices"][0]["delta"].contains("role"), i == 0);
+    for (const json& id : events[i]["choices"][0]["token_ids"]) got.push_back(id);
+  }
+  EXPECT_EQ(got, want);
+}
+
 TEST(ChatFormatTest, AResponseSaysWhichCallIsIncomplete) {
   ResponsesFormat format("id", R"("id":"id",)", {}, {}, Hermes(true), nullptr);
   const json answer = json::parse(

@@ -5,10 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "runtime/service/http/body_parts.h"
 #include "tests/runtime/service/http/http_fixture.h"
 
@@ -186,6 +189,64 @@ TEST_F(HttpServerTest, EchoBeginsWithThePrompt) {
       EXPECT_EQ(Answered(*client).second["choices"][0]["text"], "abc");
     }
   }
+}
+
+// The ids that the events of a stream have for a choice: the prompt's, and the answer's.
+std::pair<json, json> IdsOf(const std::string& events, int index) {
+  json prompt, ids = json::array();
+  bool is_first = true;
+  for (absl::string_view line : absl::StrSplit(events, '\n')) {
+    if (!absl::ConsumePrefix(&line, "data: {")) continue;
+    const json choices = json::parse(absl::StrCat("{", line))["choices"];
+    if (choices.empty() || choices[0]["index"] != index) continue;
+    EXPECT_EQ(choices[0].contains("prompt_token_ids"), std::exchange(is_first, false)) << line;
+    if (choices[0].contains("prompt_token_ids")) prompt = choices[0]["prompt_token_ids"];
+    for (const json& id : choices[0]["token_ids"]) ids.push_back(id);
+  }
+  return {prompt, ids};
+}
+
+TEST_F(HttpServerTest, IdsOfPromptAndAnswerStandBesideTheText) {
+  for (const bool echo : {false, true}) {
+    const std::string body =
+        absl::StrCat(R"({"prompt": ["ab", [7]], "return_token_ids": true, "echo": )",
+                     echo ? "true" : "false", R"(, "stream": )");
+    const auto whole = Connect();
+    whole->Post("/v1/completions", body + "false}");
+    const auto streamed = Connect();
+    const auto run = [&] {
+      const Submitted of[] = {engine_.Next(), engine_.Next()};
+      for (const Submitted& submitted : of) {
+        const int32_t first = submitted.request.prompt.size() == 1 ? 'x' : 'c';
+        submitted.Send(0, {first}, "");  // held back
+        submitted.Send(1, {300, 'd'}, "cd");
+        submitted.Send(3, {'e'}, "");  // of a stop string
+        submitted.Finish(FinishReason::kStopString, 4);
+      }
+    };
+    run();
+    const json choices = Answered(*whole).second["choices"];
+    EXPECT_EQ(choices[0]["prompt_token_ids"], json({256, 97, 98}));
+    EXPECT_EQ(choices[0]["token_ids"], json({'c', 300, 'd', 'e'}));
+    EXPECT_EQ(choices[0]["text"], echo ? "abcd" : "cd");
+    EXPECT_EQ(choices[1]["prompt_token_ids"], json({7}));
+    EXPECT_EQ(choices[1]["token_ids"], json({'x', 300, 'd', 'e'}));
+    streamed->Post("/v1/completions", body + "true}");
+    run();
+    const std::string events = streamed->ReadUntil("[DONE]");
+    for (int i = 0; i < 2; ++i) {
+      const auto [prompt, ids] = IdsOf(events, i);
+      EXPECT_EQ(prompt, choices[i]["prompt_token_ids"]);
+      EXPECT_EQ(ids, choices[i]["token_ids"]);
+    }
+  }
+  const auto plain = Connect();
+  plain->Post("/v1/completions", R"({"prompt": "ab", "echo": true, "return_token_ids": false})");
+  const Submitted submitted = engine_.Next();
+  submitted.Send(0, {'c'}, "c");
+  submitted.Finish(FinishReason::kMaxTokens, 1);
+  const json choice = Answered(*plain).second["choices"][0];
+  EXPECT_FALSE(choice.contains("token_ids") || choice.contains("prompt_token_ids"));
 }
 
 TEST_F(HttpServerTest, ALongAnswerIsSentInChunks) {

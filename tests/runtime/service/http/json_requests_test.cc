@@ -70,13 +70,14 @@ TEST(CompletionRequest, EveryFieldHasItsPlace) {
          "top_k": 5, "min_p": 0.1, "seed": -1, "stop": ["x", "y"], "stop_token_ids": [1, 2],
          "min_tokens": 3, "ignore_eos": true, "include_stop_str_in_output": true,
          "skip_special_tokens": false, "add_special_tokens": false, "cache_salt": "s",
-         "priority": 4, "logprobs": 2, "n": 2, "stream": true,
+         "priority": 4, "logprobs": 2, "n": 2, "return_token_ids": true, "stream": true,
          "stream_options": {"include_usage": true, "continuous_usage_stats": true})");
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->options.n, 2);
   EXPECT_TRUE(read->options.stream && read->options.include_usage &&
               read->options.continuous_usage);
   EXPECT_EQ(read->options.logprobs, 2);
+  EXPECT_TRUE(read->options.token_ids);
   ASSERT_EQ(read->prompts.size(), 1U);
   const v1::GenerateRequest& message = read->prompts[0];
   EXPECT_EQ(message.model(), "");
@@ -93,6 +94,7 @@ TEST(CompletionRequest, EveryFieldHasItsPlace) {
   EXPECT_FLOAT_EQ(message.sampling().min_p(), 0.1F);
   EXPECT_EQ(message.sampling().seed(), ~uint64_t{0});
   EXPECT_EQ(message.output().logprobs(), 2U);
+  EXPECT_TRUE(message.output().prompt_token_ids());
   EXPECT_FALSE(message.output().skip_special_tokens());
   EXPECT_FALSE(message.add_special_tokens());
   EXPECT_EQ(message.cache_salt(), "s");

@@ -245,6 +245,7 @@ TEST(EchoedTokenTexts, OffsetsAreThoseOfTheTextWithTheEcho) {
       SCOPED_TRACE(absl::StrCat(name, skip ? "" : " with special tokens"));
       GenerationOptions options;
       options.logprobs = 0;
+      options.echo = true;
       options.skip_special_tokens = skip;
       const std::vector<int32_t> prompt = *tokenizer.Encode("Hello w\xC3\xB6rld", true);
       const std::vector<int32_t> made = *tokenizer.Encode("and \xE2\x82\xAC 5", false);
