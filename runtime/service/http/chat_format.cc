@@ -51,27 +51,26 @@ ChatOutput& ChatFormat::OutputOf(int choice) {
 std::string ChatFormat::EventJson(int choice, absl::string_view delta, absl::string_view logprobs,
                                   absl::string_view finish, const UsageCounts& usage,
                                   absl::string_view ids) {
+  std::string events = RolesBefore(choice, usage);
   // With the first text, not before: its time is what clients take for the first token's.
-  constexpr absl::string_view kRole = "\"role\":\"assistant\"";
-  const auto event = [&](int index, absl::string_view role, absl::string_view rest,
-                         absl::string_view probabilities, absl::string_view end,
-                         absl::string_view its_ids) {
-    const char* comma = role.empty() || rest.empty() ? "" : ",";
-    return chunk_.Event(
-        absl::StrCat("{\"index\":", index, ",\"delta\":{", role, comma, rest,
-                     "},\"logprobs\":", probabilities, ",\"finish_reason\":", end,
-                     options_.token_ids ? absl::StrCat(",\"token_ids\":[", its_ids, "]") : "", "}"),
-        usage);
-  };
-  if (places_[choice].has_role) return event(choice, "", delta, logprobs, finish, ids);
-  // OpenAI's client takes the first event of choice i for the i-th choice.
+  const char* role = std::exchange(places_[choice].has_role, true) ? "" : "\"role\":\"assistant\"";
+  const char* comma = role[0] == '\0' || delta.empty() ? "" : ",";
+  return events +
+         chunk_.Event(
+             absl::StrCat("{\"index\":", choice, ",\"delta\":{", role, comma, delta,
+                          "},\"logprobs\":", logprobs, ",\"finish_reason\":", finish,
+                          options_.token_ids ? absl::StrCat(",\"token_ids\":[", ids, "]") : "",
+                          "}"),
+             usage);
+}
+
+// OpenAI's client takes the first event of choice i for the i-th choice.
+std::string ChatFormat::RolesBefore(int choice, const UsageCounts& usage) {
   std::string events;
   for (int before = 0; before < choice; ++before) {
-    if (std::exchange(places_[before].has_role, true)) continue;
-    events += event(before, kRole, "", "null", "null", "");
+    if (!places_[before].has_role) events += EventJson(before, "", "null", "null", usage);
   }
-  places_[choice].has_role = true;
-  return events + event(choice, kRole, delta, logprobs, finish, ids);
+  return events;
 }
 
 std::string ChatFormat::NextDelta(std::deque<ParsedDelta>* deltas) {
@@ -160,8 +159,9 @@ BodyParts ChatFormat::Finished(int choice, const v1::Finished& finished, const U
 
 // The event with the role, which is the choice's first: clients look there.
 BodyParts ChatFormat::Prompt(int choice, PackedMessage ids, const UsageCounts& usage) {
+  BodyParts parts(RolesBefore(choice, usage));
   places_[choice].has_role = true;
-  BodyParts parts(chunk_.EventBegin(
+  parts.Add(chunk_.EventBegin(
       absl::StrCat("{\"index\":", choice,
                    ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
                    "\"finish_reason\":null,\"token_ids\":[]}],\"prompt_token_ids\":[")));

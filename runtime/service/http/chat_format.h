@@ -37,6 +37,8 @@ class ChatFormat final : public AnswerFormat {
   std::string EventJson(int choice, absl::string_view delta, absl::string_view logprobs,
                         absl::string_view finish, const UsageCounts& usage,
                         absl::string_view ids = "");
+  // The events with which the choices before it begin, of those that have none yet.
+  std::string RolesBefore(int choice, const UsageCounts& usage);
   // The next part of the front of `deltas`, which then goes.
   static std::string NextDelta(std::deque<ParsedDelta>* deltas);
   BodyParts Events(int choice, std::deque<ParsedDelta> deltas, std::optional<PackedMessage> tokens,

@@ -175,6 +175,11 @@ TEST(ChatFormatTest, EachIdIsGivenOnceWhateverBecomesOfItsText) {
   EXPECT_EQ(answer["choices"][0]["token_ids"], want);
   EXPECT_EQ(answer["choices"][1]["token_ids"], want);
 
+  ChatFormat second(frame, frame, options, Hermes(true), nullptr, 2);
+  const std::vector<json> begun = EventsOf(second.Prompt(1, prompt_ids, {}));
+  ASSERT_EQ(begun.size(), 2U) << "choices begin in their order";
+  EXPECT_EQ(begun[0]["choices"][0]["index"], 0);
+
   ChatFormat streamed(frame, frame, options, Hermes(true), nullptr, 1);
   std::vector<json> events = EventsOf(streamed.Prompt(0, prompt_ids, {}));
   ASSERT_EQ(events.size(), 1U);
