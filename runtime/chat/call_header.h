@@ -22,6 +22,9 @@ enum class ToolFormat {
   kDeepSeek,
   kGlm45,
   kKimiK2,
+  kPythonic,
+  kOlmo3,
+  kLfm2,
   kHarmony
 };
 

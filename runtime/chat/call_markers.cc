@@ -18,6 +18,8 @@ constexpr FunctionTags kGlm = {"",
                                "",
                                {"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>",
                                 "</tool_call>", /*has_line_breaks=*/false, /*guesses_types=*/true}};
+constexpr FunctionTags kPython = {"", "(", {}};
+constexpr absl::string_view kOlmoEnd = "</function_calls>";
 
 }  // namespace
 
@@ -50,6 +52,12 @@ CallMarkers MarkersOf(ToolFormat format) {
       return {{"<|tool_call_begin|>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"},
               1,
               {"<|tool_call_end|>"}};
+    case ToolFormat::kPythonic:
+      return {{"<|python_start|>", "<|python_tag|>"}, 2, {"<|python_end|>"}, &kPython, "]"};
+    case ToolFormat::kOlmo3:
+      return {{"<function_calls>"}, 1, {kOlmoEnd}, &kPython, kOlmoEnd};
+    case ToolFormat::kLfm2:
+      return {{"<|tool_call_start|>"}, 1, {"<|tool_call_end|>"}, &kPython, "]"};
     case ToolFormat::kNone:
     case ToolFormat::kHarmony:
       break;

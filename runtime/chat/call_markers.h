@@ -12,7 +12,7 @@ namespace bulkhead {
 
 // Of calls whose arguments are in tags.
 struct FunctionTags {
-  absl::string_view open, close;  // around the name; open is empty where the marker is before it
+  absl::string_view open, close;  // around the name; open is empty where nothing is before it
   ArgumentTags arguments;
 };
 
@@ -22,6 +22,7 @@ struct CallMarkers {
   size_t num_opening = 1;
   std::vector<absl::string_view> ends = {};  // what may stand behind a call
   const FunctionTags* functions = nullptr;   // null: calls are JSON
+  absl::string_view list_end = "";           // of a list of calls in Python's form, else empty
 };
 CallMarkers MarkersOf(ToolFormat format);
 

@@ -37,6 +37,16 @@ ToolFormat ToolFormatOf(string_view text) {
     if (absl::StrContains(text, "<arg_key>")) return ToolFormat::kGlm45;
     return absl::StrContains(text, "<function=") ? ToolFormat::kQwen3Coder : ToolFormat::kHermes;
   }
+  if (absl::StrContains(text, "<|tool_call_start|>") ||
+      absl::StrContains(text, "<|tool_list_start|>")) {
+    return ToolFormat::kLfm2;
+  }
+  // Others have tags in these.
+  if (absl::StrContains(text, "<function_calls>") && !absl::StrContains(text, "<invoke")) {
+    return ToolFormat::kOlmo3;
+  }
+  // In the words of all of them, for Llama 3.2, Llama 4 and Gemma 3.
+  if (absl::StrContains(text, "[func_name1(")) return ToolFormat::kPythonic;
   const bool llama =
       (absl::StrContains(text, "<|start_header_id|>") && absl::StrContains(text, "parameters")) ||
       // Llama 4's own template; those in Python's form have no such key.
@@ -78,6 +88,10 @@ constexpr std::pair<string_view, ToolFormat> kToolNames[] = {
     {"glm45", ToolFormat::kGlm45},
     {"glm47", ToolFormat::kGlm45},
     {"kimi_k2", ToolFormat::kKimiK2},
+    {"pythonic", ToolFormat::kPythonic},
+    {"llama4_pythonic", ToolFormat::kPythonic},
+    {"olmo3", ToolFormat::kOlmo3},
+    {"lfm2", ToolFormat::kLfm2},
     {"openai", ToolFormat::kHarmony}};
 constexpr std::pair<string_view, ReasoningFormat> kReasoningNames[] = {
     {"none", ReasoningFormat::kNone},

@@ -16,6 +16,11 @@ using nlohmann::ordered_json;
 
 constexpr size_t kMaxHeaderBytes = 512;
 
+// Between calls of Python's form.
+size_t SeparatorBytes(string_view text) {
+  return std::min(text.find_first_not_of(" \t\r\n,"), text.size());
+}
+
 }  // namespace
 
 ToolCallParser::ToolCallParser(ToolFormat format, std::string id_seed, const ordered_json& tools)
@@ -23,7 +28,9 @@ ToolCallParser::ToolCallParser(ToolFormat format, std::string id_seed, const ord
       markers_(MarkersOf(format)),
       id_seed_(std::move(id_seed)),
       types_(tools),
-      state_(format == ToolFormat::kLlama3Json ? State::kStart : State::kContent) {}
+      state_(format == ToolFormat::kLlama3Json || format == ToolFormat::kPythonic
+                 ? State::kStart
+                 : State::kContent) {}
 
 void ToolCallParser::Append(string_view text, std::vector<ParsedDelta>* out) {
   buffer_.append(text.data(), text.size());
@@ -34,14 +41,20 @@ void ToolCallParser::Append(string_view text, std::vector<ParsedDelta>* out) {
 void ToolCallParser::Finish(std::vector<ParsedDelta>* out) {
   while (Step(out)) {
   }
+  // Behind a call there may be the beginning of the end marker.
+  const bool in_python_list = is_python() && state_ == State::kList && raw_.empty();
+  const string_view behind =
+      string_view(buffer_).substr(in_python_list ? SeparatorBytes(buffer_) : 0);
+  const bool may_end = (state_ == State::kAfter || in_python_list) &&
+                       std::any_of(markers_.ends.begin(), markers_.ends.end(),
+                                   [&](string_view end) { return MayBecome(behind, end); });
   if (in_call_) {
     std::string rest;
+    if (state_ == State::kTagged && python_.has_value()) python_->Finish(buffer_, &rest);
     if (state_ == State::kTagged && gemma_.has_value()) gemma_->Finish(buffer_, &rest);
     if (state_ == State::kTagged && tagged_.has_value()) tagged_->Finish(buffer_, &rest);
     AddArguments(rest, out);
-  } else if (state_ != State::kAfter ||  // there it may be the beginning of the end marker
-             std::none_of(markers_.ends.begin(), markers_.ends.end(),
-                          [this](string_view end) { return MayBecome(buffer_, end); })) {
+  } else if (!may_end) {
     content_.Write(raw_, out);
     content_.Write(buffer_, out);
   }
@@ -121,7 +134,10 @@ bool ToolCallParser::Step(std::vector<ParsedDelta>* out) {
     case State::kStart: {
       const size_t space = LeadingSpace();
       if (space == buffer_.size() && space <= kMaxHeaderBytes) return false;
-      if (space <= kMaxHeaderBytes && buffer_[space] == '{') {
+      if (space <= kMaxHeaderBytes && is_python() && buffer_[space] == '[') {
+        Take(space);
+        state_ = State::kOpened;
+      } else if (space <= kMaxHeaderBytes && !is_python() && buffer_[space] == '{') {
         Take(space);
         BeginJson(CallJsonReader::Shape::kCall);
       } else {
@@ -178,6 +194,13 @@ bool ToolCallParser::StepOpened(std::vector<ParsedDelta>* out) {
   Take(LeadingSpace());
   if (buffer_.empty()) return false;
   const char c = buffer_[0];
+  if (is_python()) {
+    if (c == '[' && markers_.list_end == "]") Take(1);
+    in_list_ = c == '[' || markers_.list_end != "]";
+    state_ = State::kList;
+    if (!in_list_) GiveUp(out);
+    return true;
+  }
   const bool may_be_list = format_ == ToolFormat::kMistral || format_ == ToolFormat::kGranite ||
                            format_ == ToolFormat::kCohere;
   if (c == '[' && may_be_list) {
@@ -268,7 +291,27 @@ bool ToolCallParser::StepJson(std::vector<ParsedDelta>* out) {
   return true;
 }
 
+// What is between calls is taken with what follows: where that is none, it is content.
+bool ToolCallParser::StepPythonList(std::vector<ParsedDelta>* out) {
+  const size_t begin = SeparatorBytes(buffer_);
+  const string_view rest = string_view(buffer_).substr(begin);
+  const bool is_first = !raw_.empty();
+  if (begin <= kMaxHeaderBytes && MayBecome(rest, markers_.list_end)) return false;
+  if (begin <= kMaxHeaderBytes && absl::StartsWith(rest, markers_.list_end) && !is_first) {
+    buffer_.erase(0, begin + markers_.list_end.size());
+    in_list_ = false;
+    state_ = State::kAfter;
+  } else if (begin <= kMaxHeaderBytes && (absl::ascii_isalpha(rest[0]) || rest[0] == '_')) {
+    Take(begin);
+    state_ = State::kName;
+  } else {
+    GiveUp(out);
+  }
+  return true;
+}
+
 bool ToolCallParser::StepList(std::vector<ParsedDelta>* out) {
+  if (is_python()) return StepPythonList(out);
   if (buffer_.empty()) return false;
   const char c = buffer_[0];
   if (c == '{') {
@@ -300,15 +343,20 @@ bool ToolCallParser::StepName(std::vector<ParsedDelta>* out) {
     return true;
   }
   Take(end + tags.close.size());
-  tagged_.emplace(tags.arguments, name_, &types_);
+  if (is_python()) {
+    python_.emplace(markers_.list_end == "]" ? ",]" : "");
+  } else {
+    tagged_.emplace(tags.arguments, name_, &types_);
+  }
   state_ = State::kTagged;
   return true;
 }
 
 bool ToolCallParser::StepTagged(std::vector<ParsedDelta>* out) {
   std::string arguments;
-  const TaggedArguments::Result result =
-      gemma_.has_value() ? gemma_->Read(&buffer_, &arguments) : tagged_->Read(&buffer_, &arguments);
+  const TaggedArguments::Result result = python_.has_value()  ? python_->Read(&buffer_, &arguments)
+                                         : gemma_.has_value() ? gemma_->Read(&buffer_, &arguments)
+                                                              : tagged_->Read(&buffer_, &arguments);
   if (!in_call_ && !arguments.empty()) BeginCall(name_, "", out);
   AddArguments(arguments, out);
   if (result == TaggedArguments::Result::kMore) return false;
@@ -316,6 +364,7 @@ bool ToolCallParser::StepTagged(std::vector<ParsedDelta>* out) {
     GiveUp(out);
     return true;
   }
+  if (result == TaggedArguments::Result::kForeign) in_list_ = false;
   EndCall();
   return true;
 }

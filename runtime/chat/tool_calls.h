@@ -18,6 +18,10 @@
 //   Gemma 4:  <|tool_call>call:NAME{KEY:VALUE,...}<tool_call|>, strings between <|"|>
 //   Kimi K2:  <|tool_call_begin|>functions.NAME:INDEX<|tool_call_argument_begin|>{...}
 //             <|tool_call_end|>, all of them in <|tool_calls_section_begin|>, _end|>
+//   Llama 3.2 and 4, Gemma 3 with templates of Python's form: [NAME(KEY=VALUE, ...), ...] at the
+//             beginning or behind <|python_start|>
+//   OLMo 3:   <function_calls>NAME(KEY=VALUE, ...)\n...</function_calls>
+//   LFM2:     <|tool_call_start|>[NAME(KEY=VALUE, ...), ...]<|tool_call_end|>
 #pragma once
 
 #include <optional>
@@ -31,6 +35,7 @@
 #include "runtime/chat/call_markers.h"
 #include "runtime/chat/gemma_arguments.h"
 #include "runtime/chat/output_delta.h"
+#include "runtime/chat/python_arguments.h"
 #include "runtime/chat/tagged_arguments.h"
 
 namespace bulkhead {
@@ -56,7 +61,7 @@ class ToolCallParser {
 
  private:
   enum class State {
-    kStart,    // of the text: Llama's calls begin here
+    kStart,    // of the text: calls without a marker begin here
     kContent,  // looks for a marker
     kOpened,   // behind a marker: what follows decides
     kHeader,   // up to the JSON: the name (Mistral, DeepSeek, Kimi, Gemma)
@@ -74,12 +79,14 @@ class ToolCallParser {
   bool StepHeader(std::vector<ParsedDelta>* out);
   bool StepJson(std::vector<ParsedDelta>* out);
   bool StepList(std::vector<ParsedDelta>* out);
+  bool StepPythonList(std::vector<ParsedDelta>* out);
   bool StepName(std::vector<ParsedDelta>* out);
   bool StepTagged(std::vector<ParsedDelta>* out);
   bool StepAfter(std::vector<ParsedDelta>* out);
   // Moves bytes from buffer_ to raw_.
   void Take(size_t bytes);
   size_t LeadingSpace() const;
+  bool is_python() const { return !markers_.list_end.empty(); }
   std::string name_key() const { return format_ == ToolFormat::kCohere ? "tool_name" : "name"; }
   void BeginJson(CallJsonReader::Shape shape);
   void EndCall();
@@ -98,8 +105,9 @@ class ToolCallParser {
   std::string name_, id_;  // from the header
   std::string json_;       // of the call so far
   CallJsonReader reader_{CallJsonReader::Shape::kCall};
-  std::optional<TaggedArguments> tagged_;  // of the format's two
+  std::optional<TaggedArguments> tagged_;  // of the format's three
   std::optional<GemmaArguments> gemma_;
+  std::optional<PythonArguments> python_;
   TextWriter content_{ParsedDelta::Kind::kContent};
   int num_calls_ = 0;
   std::vector<bool> were_whole_;  // the calls before the last

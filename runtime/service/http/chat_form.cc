@@ -87,6 +87,9 @@ absl::Status AddCall(const OutputFormat& format, ChatCompletionRequest* request)
     case ToolFormat::kHarmony:
     case ToolFormat::kGlm45:
     case ToolFormat::kKimiK2:
+    case ToolFormat::kPythonic:
+    case ToolFormat::kOlmo3:
+    case ToolFormat::kLfm2:
       break;
   }
   return NotSupported("tool_choice",

@@ -240,6 +240,12 @@ TEST(ChooseOutputFormat, FollowsTheTemplatesText) {
   EXPECT_EQ(automatic("if '<|channel>' in part").reasoning, ReasoningFormat::kGemma);
   EXPECT_EQ(automatic("<|header_start|> '\"parameters\": '").tool, ToolFormat::kLlama3Json);
   EXPECT_EQ(automatic("<|header_start|> [f(parameters=1)]").tool, ToolFormat::kNone);
+  EXPECT_EQ(automatic("<|start_header_id|> [func_name1(params_name1=").tool, ToolFormat::kPythonic);
+  EXPECT_EQ(automatic("<start_of_turn> [func_name1(params_name1=").tool, ToolFormat::kPythonic);
+  EXPECT_EQ(automatic("'<function_calls>' + calls").tool, ToolFormat::kOlmo3);
+  EXPECT_EQ(automatic("<function_calls><invoke name=").tool, ToolFormat::kNone);
+  EXPECT_EQ(automatic("'List of tools: <|tool_list_start|>['").tool, ToolFormat::kLfm2);
+  EXPECT_EQ(automatic("'<|tool_call_start|>['").tool, ToolFormat::kLfm2);
   EXPECT_TRUE(NeedsSpecialTokens(automatic("[THINK]")));
   EXPECT_TRUE(NeedsSpecialTokens(automatic("<|tool_call_begin|>")));
   EXPECT_EQ(automatic("plain").tool, ToolFormat::kNone);
@@ -247,7 +253,7 @@ TEST(ChooseOutputFormat, FollowsTheTemplatesText) {
   EXPECT_FALSE(NeedsSpecialTokens(automatic("<tool_call> <think>")));
   EXPECT_TRUE(NeedsSpecialTokens(automatic("[TOOL_CALLS]")));
   EXPECT_TRUE(NeedsSpecialTokens(automatic("<|channel|><|message|>")));
-  EXPECT_THAT(std::string(ChooseOutputFormat("pythonic", "", "").status().message()),
+  EXPECT_THAT(std::string(ChooseOutputFormat("toolace", "", "").status().message()),
               ::testing::HasSubstr("hermes"));
   EXPECT_FALSE(ChooseOutputFormat("", "other", "").ok());
   EXPECT_FALSE(ChooseOutputFormat("hermes", "openai_gptoss", "").ok());
@@ -282,6 +288,11 @@ TEST(OutputParserTest, AMegabyteOfMarkersTakesNoTimeThatGrowsWithItsSquare) {
               "<minimax:tool_call>" + Repeated("<invoke name=\"f\"></invoke>", 40'000));
   ParseOutput(With("gemma4", "none"), "<|tool_call>call:f{" + Repeated("a:[{", 250'000));
   InPieces(With("gemma4", "none"), "<|tool_call>call:f{a:<|\"|>" + Repeated("<|\"|", 250'000), 7);
+  for (const char* piece : {"a=1, ", "a=[{", "'\\x4", "a='''''", "\\", " ", "f(), "}) {
+    InPieces(With("pythonic", "none"), "[f(a=1, b='''" + Repeated(piece, 200'000), 7);
+    InPieces(With("pythonic", "none"), "[f(b=1, " + Repeated(piece, 200'000), 7);
+    ParseOutput(With("olmo3", "none"), "<function_calls>" + Repeated(piece, 200'000));
+  }
   OutputParser spaces(With("none", "qwen3"));
   for (int i = 0; i < 20'000; ++i) spaces.Append(std::string(64, ' '));
 }

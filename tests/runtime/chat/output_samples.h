@@ -119,6 +119,26 @@ inline std::vector<Sample> SamplesOfFamilies() {
   };
 }
 
+inline std::vector<Sample> SamplesOfPython() {
+  return {
+      {With("pythonic", ""),
+       " [get_weather(city=\"Paris \\\"N\\\"\", days=-3, at={'lat': 5_9., 1: (None, True)}), f()]"},
+      {With("llama4_pythonic", ""), "<|python_start|>[f(a='''x''y\\''''),g( )]<|python_end|>"},
+      {With("pythonic", ""),
+       "[f(a='\\x41\\u00e9\\U0001F600\\12\\q\\x4', b=[[], [1,], ], ),\n g(a=x)] y"},
+      {With("pythonic", ""), "[f(a=1, b=g(c=1)), h()] "},
+      {With("pythonic", ""), "[f() and [g(a=(1))]"},
+      {With("pythonic", ""), "[f(a='cut \\u00"},
+      {With("pythonic", ""), "[f(a=1), b=12"},
+      {With("olmo3", ""),
+       "Sure. <function_calls>\nf(a='x', b=null)\ng()\n</function_calls> h() <function_calls>\nh()"
+       "</func"},
+      {With("olmo3", ""), "<function_calls>f(a='</function_calls>')\nis no call</function_calls>"},
+      {With("lfm2", ""),
+       "I look.<|tool_call_start|>[f(a='x'), g()]<|tool_call_end|>Sure.<|tool_call_start|>[f"},
+  };
+}
+
 inline std::vector<Sample> Samples() {
   std::vector<Sample> samples = {
       {With("hermes", "qwen3"),
@@ -186,6 +206,7 @@ inline std::vector<Sample> Samples() {
   samples.back().options.hidden_tokens = {"<|im_end|>", "<|endoftext|>"};
   samples.back().text += "<|im_end|>";
   for (Sample& sample : SamplesOfFamilies()) samples.push_back(std::move(sample));
+  for (Sample& sample : SamplesOfPython()) samples.push_back(std::move(sample));
   return samples;
 }
 
