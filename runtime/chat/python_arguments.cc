@@ -209,4 +209,14 @@ void PythonArguments::Finish(string_view buffer, std::string* out) {
   Read(&rest, out);
 }
 
+std::string PythonLiteralAsJson(string_view text) {
+  constexpr string_view kBegin = "{\"v\": ", kEnd = "}";
+  if (text.empty() || !absl::StrContains("[{", text[0])) return "";
+  PythonArguments arguments("");
+  std::string buffer = absl::StrCat("v=", text, ")"), json;
+  if (arguments.Read(&buffer, &json) != Result::kEnd || !buffer.empty()) return "";
+  json = json.substr(kBegin.size(), json.size() - kBegin.size() - kEnd.size());
+  return nlohmann::json::accept(json) ? json : "";  // not what is two arguments
+}
+
 }  // namespace bulkhead

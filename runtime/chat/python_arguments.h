@@ -36,4 +36,7 @@ class PythonArguments {
   bool is_given_ = false;
 };
 
+// The JSON of a list or dict; empty where the text is none.
+std::string PythonLiteralAsJson(absl::string_view text);
+
 }  // namespace bulkhead

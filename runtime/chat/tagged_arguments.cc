@@ -8,6 +8,7 @@
 #include "absl/strings/strip.h"
 #include "runtime/chat/call_json.h"
 #include "runtime/chat/output_delta.h"
+#include "runtime/chat/python_arguments.h"
 
 namespace bulkhead {
 namespace {
@@ -137,7 +138,7 @@ TaggedArguments::Result TaggedArguments::ReadKey(std::string* buffer, std::strin
 }
 
 // A value that need not be a string; empty where it is one. Templates print earlier calls as Python
-// does, so models write its words.
+// does, so models write its words, and its lists and dicts.
 std::string TaggedArguments::AsJson(string_view value) const {
   if (kinds_.boolean && (value == "True" || value == "False")) {
     return absl::AsciiStrToLower(value);
@@ -145,7 +146,8 @@ std::string TaggedArguments::AsJson(string_view value) const {
   if (value == "None" && (kinds_.null || (kinds_.known() && !kinds_.string))) return "null";
   const bool string_or_null = kinds_.string && !kinds_.boolean && !kinds_.other;
   const bool is_json = string_or_null ? value == "null" : ordered_json::accept(value);
-  return is_json ? std::string(value) : "";
+  if (is_json) return std::string(value);
+  return kinds_.other ? PythonLiteralAsJson(value) : "";
 }
 
 // False if it needs more text.

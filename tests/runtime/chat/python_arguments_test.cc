@@ -219,5 +219,30 @@ TEST(PythonArgumentsTest, StringsAreGivenAsTheyCome) {
   EXPECT_THAT(Describe(deltas), ::testing::HasSubstr(R"({"text": "one two)"));
 }
 
+TEST(PythonArgumentsTest, NestedValuesInTagsMayBePython) {
+  for (const auto& [format, begin, end] :
+       std::vector<std::tuple<std::string, std::string, std::string>>{
+           {"qwen3_coder", "<tool_call><function=f>", "</function></tool_call>"},
+           {"seed_oss", "<seed:tool_call><function=f>", "</function></seed:tool_call>"}}) {
+    OutputParserOptions options = With(format, "");
+    options.tools = nlohmann::ordered_json::parse(
+        R"([{"type": "function", "function": {"name": "f", "parameters": {"type": "object",
+            "properties": {"o": {"type": "object"}, "a": {"type": "array"}, "s": {"type": "string"},
+                           "u": {"type": ["string", "array"]}}}}}])");
+    const ParsedOutput parsed = ParseOutput(
+        options, begin +
+                     "<parameter=o>{'a': [True, None, 'it\\'s']}</parameter><parameter=a>[('a', "
+                     "1),]</parameter><parameter=s>['x']</parameter><parameter=u>[x]"
+                     "</parameter><parameter=a>[1], b=[2]</parameter><parameter=o>{'a': x}"
+                     "</parameter>" +
+                     end);
+    EXPECT_THAT(CallsOf(parsed),
+                ElementsAre(Pair("f", R"({"o": {"a": [true, null, "it's"]}, "a": [["a", 1]], )"
+                                      R"("s": "['x']", "u": "[x]", "a": "[1], b=[2]", )"
+                                      R"("o": "{'a': x}"})")))
+        << format;
+  }
+}
+
 }  // namespace
 }  // namespace bulkhead
