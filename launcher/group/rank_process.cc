@@ -24,6 +24,8 @@ constexpr unsigned kOrphanSeconds = 5;
 constexpr absl::Duration kSameRequest = absl::Milliseconds(500);
 // For rank 0 to tell its clients (launcher/group/serve.cc).
 constexpr absl::Duration kLastAnswers = absl::Milliseconds(1500);
+// For the other ranks to see that rank 0 is lost, which they do within a heartbeat of each other.
+constexpr absl::Duration kOthersSee = absl::Milliseconds(300);
 constexpr absl::Duration kLook = absl::Milliseconds(2);
 // Of a group that was refused rank 0 may search for a change that helps while the others are here.
 constexpr absl::Duration kEndLimit = absl::Minutes(1);
@@ -46,8 +48,8 @@ absl::Status MeetAtEnd(GroupExchange& exchange) {
 
 // mpirun gives the remaining ranks a second between one signal and the next, which ends early with
 // every rank that exits: no other rank may exit while rank 0 still tells its clients.
-void WaitForCoordinator(GroupLiveness& liveness) {
-  const absl::Time until = absl::Now() + kLastAnswers;
+void WaitForCoordinator(GroupLiveness& liveness, absl::Duration limit) {
+  const absl::Time until = absl::Now() + limit;
   while (!liveness.CoordinatorEnded() && absl::Now() < until) absl::SleepFor(kLook);
 }
 
@@ -204,8 +206,8 @@ void RankProcess::End(const absl::Status& why) {
     const int code = Report(cause);
     if (ending_.flush != nullptr) ending_.flush();
     Group* const group = joined_.load();
-    if (group != nullptr && WaitsForCoordinator(group->exchange().topology(), cause)) {
-      WaitForCoordinator(group->liveness());
+    if (group != nullptr) {
+      WaitForCoordinator(group->liveness(), CoordinatorWait(group->exchange().topology(), cause));
     }
     _exit(code);
   });
@@ -216,8 +218,9 @@ bool ReportsLossOfRank0(const RankTopology& topology) {
   return topology.local_rank == (topology.node() == 0 ? 1 : 0);
 }
 
-bool WaitsForCoordinator(const RankTopology& topology, const absl::Status& cause) {
-  return topology.rank != 0 && LostRankOf(cause).rank != 0;
+absl::Duration CoordinatorWait(const RankTopology& topology, const absl::Status& cause) {
+  if (topology.rank == 0) return absl::ZeroDuration();
+  return LostRankOf(cause).rank == 0 ? kOthersSee : kLastAnswers;
 }
 
 absl::Status RunRankProcess(const EngineOptions& options,

@@ -17,6 +17,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "comm/group.h"
 #include "launcher/flags/options.h"
 #include "launcher/signal_thread.h"
@@ -102,9 +103,9 @@ class RankProcess {
 // know the cause, and of other nodes one each, which may be disconnected from that one.
 bool ReportsLossOfRank0(const RankTopology& topology);
 
-// Whether this rank lives on until rank 0 has told its clients of `cause`. Not where rank 0 itself
-// is lost: its end may not be visible from here, and the group ends when this rank does.
-bool WaitsForCoordinator(const RankTopology& topology, const absl::Status& cause);
+// How long this rank lives on at most, until rank 0 has told its clients of `cause`. Where rank 0
+// itself is lost its end may not be visible from here, and the group ends when this rank does.
+absl::Duration CoordinatorWait(const RankTopology& topology, const absl::Status& cause);
 
 // A rank from start to end: joins the group, does `work`, and shuts down in order.
 absl::Status RunRankProcess(const EngineOptions& options,

@@ -33,16 +33,19 @@ TEST(ReportsLossOfRank0, IsTrueOfAnotherRankOfItsHostAndOfOneOfEachOtherHost) {
   EXPECT_THAT(ReportersOn({0, 1, 1, 2}), ElementsAre(1, 3));
 }
 
-TEST(WaitsForCoordinator, IsTrueOfOtherRanksUnlessRank0IsWhatWasLost) {
+TEST(CoordinatorWait, IsOfOtherRanksAndShortWhereRank0IsWhatWasLost) {
   const absl::Status lost = absl::UnavailableError("lost");
   RankTopology topology;
   topology.size = 3;
   topology.rank = 2;
-  EXPECT_TRUE(WaitsForCoordinator(topology, lost));
-  EXPECT_TRUE(WaitsForCoordinator(topology, WithLostRank(lost, {.rank = 1, .host = "a"})));
-  EXPECT_FALSE(WaitsForCoordinator(topology, WithLostRank(lost, {.rank = 0, .host = "a"})));
+  const absl::Duration longest = CoordinatorWait(topology, lost);
+  EXPECT_EQ(CoordinatorWait(topology, WithLostRank(lost, {.rank = 1, .host = "a"})), longest);
+  const absl::Duration shortest =
+      CoordinatorWait(topology, WithLostRank(lost, {.rank = 0, .host = "a"}));
+  EXPECT_GT(shortest, absl::ZeroDuration());
+  EXPECT_LT(shortest, longest / 3);
   topology.rank = 0;
-  EXPECT_FALSE(WaitsForCoordinator(topology, lost));
+  EXPECT_EQ(CoordinatorWait(topology, lost), absl::ZeroDuration());
 }
 
 }  // namespace
