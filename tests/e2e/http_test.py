@@ -32,7 +32,7 @@ def chat(**fields):
 class HttpTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.group = group.Group("--http-port", 0, "--served-model-name", "sample")
+        cls.group = group.Group("--http-port", 0, "--served-model-name", "sample,alias")
         cls.golden = group.golden()[0]
 
     @classmethod
@@ -87,6 +87,10 @@ class HttpTest(unittest.TestCase):
                          [None] * (len(events) - 2) + [whole["choices"][0]["finish_reason"]])
         ids = self.ask("/v1/completions", dict(asked, prompt=self.golden["prompt_ids"]))[1]
         self.assertEqual(ids["choices"][0]["text"], self.golden["text"])
+
+    def test_a_model_has_all_of_its_names(self):
+        self.assertEqual([m["id"] for m in self.ask("/v1/models")[1]["data"]], ["sample", "alias"])
+        self.assertEqual(self.ask("/v1/completions", completion(model="alias"))[1]["model"], "alias")
 
     def test_a_chat_is_its_rendered_text(self):
         ids = self.ask("/tokenize", {"messages": chat()["messages"]})[1]["tokens"]
