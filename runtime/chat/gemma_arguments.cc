@@ -37,16 +37,23 @@ void AppendBare(string_view word, std::string* out) {
 }  // namespace
 
 Result GemmaArguments::Read(std::string* buffer, std::string* out) {
+  string_view text = *buffer;
+  const Result result = ReadAll(&text, out);
+  buffer->erase(0, buffer->size() - text.size());  // once: it may be a whole answer
+  return result;
+}
+
+Result GemmaArguments::ReadAll(string_view* text, std::string* out) {
   while (true) {
     if (!in_string_) {
-      const Result result = ReadMark(buffer, out);
+      const Result result = ReadMark(text, out);
       if (!in_string_) return result;
     }
     size_t which = 0, safe = 0;
-    const size_t at = FindMarker(*buffer, {kQuote}, &which, &safe);
+    const size_t at = FindMarker(*text, {kQuote}, &which, &safe);
     const bool ends = at != std::string::npos;
-    AppendJsonCharacters(string_view(*buffer).substr(0, ends ? at : safe), out);
-    buffer->erase(0, ends ? at + kQuote.size() : safe);
+    AppendJsonCharacters(text->substr(0, ends ? at : safe), out);
+    text->remove_prefix(ends ? at + kQuote.size() : safe);
     if (!ends) return Result::kMore;
     *out += '"';
     in_string_ = false;
@@ -54,22 +61,26 @@ Result GemmaArguments::Read(std::string* buffer, std::string* out) {
 }
 
 // Until a string begins, or a result is known.
-Result GemmaArguments::ReadMark(std::string* buffer, std::string* out) {
+Result GemmaArguments::ReadMark(string_view* text, std::string* out) {
   while (true) {
-    const size_t end = buffer->find_first_of(wants_key_ ? ":}<" : "{[,]}<");
+    const size_t end = text->find_first_of(wants_key_ ? ":}<" : "{[,]}<");
     if (end > kMaxWordBytes) {
-      return buffer->size() > kMaxWordBytes ? Result::kForeign : Result::kMore;
+      return text->size() > kMaxWordBytes ? Result::kForeign : Result::kMore;
     }
-    const string_view word = absl::StripAsciiWhitespace(string_view(*buffer).substr(0, end));
-    const string_view rest = string_view(*buffer).substr(end);
+    const string_view word = absl::StripAsciiWhitespace(text->substr(0, end));
+    const string_view rest = text->substr(end);
     const char mark = rest[0];
     if (mark == '<') {
       if (MayBecome(rest, kQuote)) return Result::kMore;
       if (!absl::StartsWith(rest, kQuote) || !word.empty()) return Result::kForeign;
-      buffer->erase(0, end + kQuote.size());
+      text->remove_prefix(end + kQuote.size());
       *out += '"';
       in_string_ = true;
       return Result::kMore;
+    }
+    const bool opens = mark == '{' || mark == '[';
+    if (opens && levels_.size() == static_cast<size_t>(kCallLimits.max_depth)) {
+      return Result::kForeign;
     }
     if (mark == ':') {
       if (!word.empty()) AppendQuoted(word, out);
@@ -78,9 +89,9 @@ Result GemmaArguments::ReadMark(std::string* buffer, std::string* out) {
     }
     *out += mark;
     if (mark == ':' || mark == ',') *out += ' ';
-    if (mark == '{' || mark == '[') levels_.push_back(mark == '{');
+    if (opens) levels_.push_back(mark == '{');
     if (mark == '}' || mark == ']') levels_.pop_back();
-    buffer->erase(0, end + 1);
+    text->remove_prefix(end + 1);
     if (levels_.empty()) return Result::kEnd;
     wants_key_ = mark == '{' || (mark == ',' && levels_.back());
   }

@@ -18,7 +18,8 @@ class GemmaArguments {
 
  private:
   // Of what stands outside of strings, up to the next of its marks.
-  TaggedArguments::Result ReadMark(std::string* buffer, std::string* out);
+  TaggedArguments::Result ReadMark(absl::string_view* text, std::string* out);
+  TaggedArguments::Result ReadAll(absl::string_view* text, std::string* out);
 
   bool in_string_ = false;
   bool wants_key_ = false;

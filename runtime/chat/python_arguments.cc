@@ -69,7 +69,7 @@ bool ReadEscape(string_view* text, std::string* out) {
     if (code > 0xFFFF) absl::StrAppendFormat(out, "\\u%04x", 0xD7C0 + (code >> 10));
     absl::StrAppendFormat(out, "\\u%04x", code > 0xFFFF ? 0xDC00 + (code & 0x3FF) : code);
     text->remove_prefix(2 + digits);
-  } else {  // of no meaning: it stands for itself
+  } else {  // none of Python's: the backslash is a character
     *out += "\\\\";
     text->remove_prefix(1);
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
 #include "tests/runtime/chat/output_samples.h"
 
 namespace bulkhead {
@@ -286,7 +287,7 @@ TEST(OutputParserTest, AMegabyteOfMarkersTakesNoTimeThatGrowsWithItsSquare) {
   InPieces(With("hermes", "none"), "<tool_call>" + Repeated("{\"name\":", 100'000), 7);
   ParseOutput(With("minimax_m2", "none"),
               "<minimax:tool_call>" + Repeated("<invoke name=\"f\"></invoke>", 40'000));
-  ParseOutput(With("gemma4", "none"), "<|tool_call>call:f{" + Repeated("a:[{", 250'000));
+  ParseOutput(With("gemma4", "none"), "<|tool_call>call:f{" + Repeated("a:1,", 250'000));
   InPieces(With("gemma4", "none"), "<|tool_call>call:f{a:<|\"|>" + Repeated("<|\"|", 250'000), 7);
   for (const char* piece : {"a=1, ", "a=[{", "'\\x4", "a='''''", "\\", " ", "f(), "}) {
     InPieces(With("pythonic", "none"), "[f(a=1, b='''" + Repeated(piece, 200'000), 7);
@@ -295,6 +296,18 @@ TEST(OutputParserTest, AMegabyteOfMarkersTakesNoTimeThatGrowsWithItsSquare) {
   }
   OutputParser spaces(With("none", "qwen3"));
   for (int i = 0; i < 20'000; ++i) spaces.Append(std::string(64, ' '));
+}
+
+TEST(OutputParserTest, CallsOfGemmaNestAsDeepAsOthers) {
+  const auto arguments = [](int depth) -> std::string {
+    const std::string lists = std::string(depth - 1, '[') + std::string(depth - 1, ']');
+    const std::string text = "<|tool_call>call:f{a:" + lists + "}<tool_call|>";
+    const ParsedOutput output = ParseOutput(With("gemma4", "none"), text);
+    return output.tool_calls.empty() ? "" : output.tool_calls[0].arguments;
+  };
+  EXPECT_EQ(arguments(3), R"({"a": [[]]})");
+  EXPECT_TRUE(nlohmann::json::accept(arguments(64)));
+  EXPECT_FALSE(nlohmann::json::accept(arguments(65)));
 }
 
 TEST(OutputParserTest, TextOfHarmonyIsNotLost) {
