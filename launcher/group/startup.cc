@@ -339,10 +339,13 @@ SchedulerLimits SchedulerLimitsOf(const RankEngine& engine, const EngineOptions&
   limits.policy = options.scheduling_policy;
   limits.prefix_caching = options.enable_prefix_caching;
   limits.drafts = options.speculative.drafts;
-  if (engine.draft != nullptr) limits.drafts.draft_model_len = engine.draft->limits.max_model_len;
-  if (engine.source.config.model.keeps_states()) {
-    limits.state_tokens = std::max(kStateBlock, limits.block_tokens);  // both powers of two
+  if (engine.draft != nullptr) {
+    const bool keeps_states = engine.source.draft->config.model.keeps_states();
+    limits.drafts.draft_model_len = engine.draft->limits.max_model_len;
+    limits.drafts.draft_state_tokens = keeps_states ? kStateBlock : 0;
   }
+  const int state_tokens = std::max(kStateBlock, limits.block_tokens);  // both powers of two
+  limits.state_tokens = engine.source.config.model.keeps_states() ? state_tokens : 0;
   if (engine.runner != nullptr) {  // otherwise nothing runs yet
     limits.depth = engine.draft != nullptr ? engine.draft->steps->depth() : engine.runner->depth();
     limits.pads_decodes = engine.runner->has_decode_graphs();

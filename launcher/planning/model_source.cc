@@ -103,17 +103,11 @@ absl::Status OfDraft(const EngineOptions& options, const absl::Status& status) {
 }
 
 absl::Status CheckDraftModel(const ModelConfig& draft, const ModelConfig& model) {
-  absl::Status status;
-  if (draft.keeps_states()) {
-    status = absl::InvalidArgumentError(absl::StrCat(
-        draft.architecture,
-        " has linear attention, whose states a draft model cannot keep; choose another"));
-  } else if (draft.vocab_size != model.vocab_size) {
-    status = absl::InvalidArgumentError(absl::StrCat("its vocab_size is ", draft.vocab_size,
-                                                     ", and the model's ", model.vocab_size,
-                                                     "; choose one of the same vocabulary"));
-  }
-  return status.ok() ? status : WithExitCode(status, ExitCode::kUsage);
+  if (draft.vocab_size == model.vocab_size) return absl::OkStatus();
+  return WithExitCode(absl::InvalidArgumentError(
+                          absl::StrCat("its vocab_size is ", draft.vocab_size, ", and the model's ",
+                                       model.vocab_size, "; choose one of the same vocabulary")),
+                      ExitCode::kUsage);
 }
 
 absl::Status ReadDraftModel(const EngineOptions& options, Weights weights, ModelSource& source) {
@@ -268,6 +262,8 @@ absl::StatusOr<ModelLimits> DraftFormatsOf(const EngineOptions& options, const M
   BH_ASSIGN_OR_RETURN(ModelLimits formats, FormatsOf(DraftOptionsOf(options), draft));
   formats.activation = beside.activation;
   formats.attention = beside.attention;
+  formats.caches_states = false;  // its states are computed with each sequence
+  formats.max_rejected = beside.max_rejected;
   return formats;
 }
 
@@ -309,6 +305,7 @@ absl::StatusOr<ModelLimits> FormatsOf(const EngineOptions& options, const ModelS
   formats.block_tokens = options.block_size;
   formats.caches_states = options.enable_prefix_caching && model.keeps_states();
   formats.max_drafts = options.speculative.drafts.num_speculative_tokens;
+  formats.max_rejected = formats.max_drafts;
   return formats;
 }
 

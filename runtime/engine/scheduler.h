@@ -251,6 +251,7 @@ class Scheduler {
   void PlanDraftRow(Sequence& sequence, int64_t begin, int64_t end, bool samples, Step& step);
   void KeepDrafted(Sequence& sequence, int64_t begin, int64_t end) const;
   void SkipDraftedBlocks(Sequence& sequence) const;
+  void ForgetDrafted(Sequence& sequence, int64_t i) const;
   bool MayWrite(const Sequence& sequence, int64_t begin, int64_t end);
   void CommitDrafts(const std::vector<PlannedRow>& rows, StepResult result);
   static void TakeDraft(Sequence& sequence, const absl::StatusOr<GeneratedToken>& sample);

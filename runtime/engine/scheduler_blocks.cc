@@ -151,9 +151,7 @@ void Scheduler::CacheFullBlocks(Sequence& sequence, int64_t end) {
     const BlockId block = pool_.CacheBlock(first, sequence.blocks[i]);
     if (block != std::exchange(sequence.blocks[i], block)) {
       sequence.blocks_sent = std::min(sequence.blocks_sent, i);
-      if (!pool_.cache()->drafted(block)) {
-        sequence.draft_computed_tokens = std::min(sequence.draft_computed_tokens, i * block_tokens);
-      }
+      if (!pool_.cache()->drafted(block)) ForgetDrafted(sequence, i);
     } else if ((i + 1) * block_tokens <= sequence.draft_computed_tokens) {
       pool_.SetDrafted(block);
     }

@@ -72,10 +72,10 @@ int Scheduler::DraftLength(const Sequence& sequence) const {
   if (draft_tokens_left_ == 0 || sequence.planned_tokens < sequence.prompt_tokens) return 0;
   const auto known = static_cast<int64_t>(sequence.tokens.size());
   int64_t most = std::min<int64_t>(limits_.drafts.num_speculative_tokens, draft_tokens_left_);
-  if (limits_.state_tokens > 0) {
-    // No draft is the last position of a block, behind which states move on: it may be rejected.
-    const int64_t block = std::min(kStateBlock, limits_.state_tokens);
-    most = std::min(most, block - 1 - known % block);
+  // No draft is the last position of a block, behind which states move on: it may be rejected.
+  for (const int64_t block :
+       {std::min(kStateBlock, limits_.state_tokens), limits_.drafts.draft_state_tokens}) {
+    if (block > 0) most = std::min(most, block - 1 - known % block);
   }
   // The token behind the last draft is sampled, too.
   const int64_t to_come = sequence.max_total_tokens - known;
@@ -296,12 +296,20 @@ void Scheduler::KeepDrafted(Sequence& sequence, int64_t begin, int64_t end) cons
   sequence.hidden_end = end;
 }
 
-// Cached blocks that the draft model has computed for another sequence.
+// Cached blocks that the draft model has computed for another sequence, whose states it has not.
 void Scheduler::SkipDraftedBlocks(Sequence& sequence) const {
+  if (limits_.drafts.draft_state_tokens > 0) return;
   if (sequence.draft_computed_tokens % limits_.block_tokens != 0) return;
   int64_t block = sequence.draft_computed_tokens / limits_.block_tokens;
   while (block < sequence.blocks_cached && pool_.cache()->drafted(sequence.blocks[block])) ++block;
   sequence.draft_computed_tokens = block * limits_.block_tokens;
+}
+
+// The draft model has nothing of the sequence in block `i` and behind it. States do not go back.
+void Scheduler::ForgetDrafted(Sequence& sequence, int64_t i) const {
+  const int64_t first = i * limits_.block_tokens;
+  if (sequence.draft_computed_tokens <= first) return;
+  sequence.draft_computed_tokens = limits_.drafts.draft_state_tokens > 0 ? 0 : first;
 }
 
 // Sequences that share a cached block write the same into it, but not in one step.

@@ -279,7 +279,7 @@ StateGeometry StateGeometryOf(const ShardPlan& plan, int rank, const ModelLimits
   StateGeometry geometry{.num_slots = limits.max_num_seqs,
                          .num_snapshots = limits.num_snapshots(),
                          .conv_taps = delta.conv_taps,
-                         .max_drafts = limits.max_drafts,
+                         .max_drafts = limits.max_rejected,
                          .heads = {.num_key_heads = static_cast<int>(shard.delta_keys.size()),
                                    .num_value_heads = static_cast<int>(shard.delta_values.size()),
                                    .key_dim = delta.key_dim,

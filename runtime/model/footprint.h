@@ -31,6 +31,8 @@ struct ModelLimits : Limits {
   // Of speculative decoding: tokens that a step computes of a sequence behind the one that it would
   // compute anyhow, at most. 0 of a draft model.
   int max_drafts = 0;
+  // Tokens of drafts that are computed of a sequence and may be rejected, by a draft model, too.
+  int max_rejected = 0;
 
   int num_snapshots() const { return caches_states ? max_num_seqs : 0; }
   // Rows of a group's block tables: one for each slot, and that of padding.

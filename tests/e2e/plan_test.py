@@ -98,6 +98,18 @@ class PlanTest(unittest.TestCase):
             self.assertEqual(code, 0)
         self.expect_same_bytes(planned, served, flags)
 
+    def test_a_draft_model_with_states_is_planned_to_the_byte(self):
+        models = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data", "models")
+        model, draft = (os.path.join(models, name) for name in ("llama3_gqa_bf16", "qwen3_next_bf16"))
+        flags = {"--device-memory": "110MiB", "--max-num-seqs": 4, "--speculative-config": json.dumps({"model": draft, "num_speculative_tokens": 4})}
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.object(group, "MODEL", model):
+            code, planned, errors = plan(flags, group.RANKS, model)
+            self.assertEqual(code, 0, errors)
+            self.assertGreater({part["name"]: part["bytes"] for part in planned["ranks"][0]["draft_model"]}["state"], 0)
+            code, served = self.serve(flags, os.path.join(folder, "report.json"))
+        self.assertEqual(code, 0)
+        self.expect_same_bytes(planned, served, flags)
+
     def test_inputs_in_bf16_and_tiles_are_planned_to_the_byte(self):
         for dtypes in ({"--activation-dtype": "bf16-amx", "--cpu-isa": "plain_amx"}, {"--activation-dtype": "bf16"},
                        {"--attention-dtype": "bf16", "--weight-dtype": "int8"}):

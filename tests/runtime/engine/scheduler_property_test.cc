@@ -41,6 +41,7 @@ constexpr int kDrafting = 0;
 constexpr int kDraftModel = -1;
 constexpr int kMtp = -2;
 constexpr int kDraftingAhead = -3;
+constexpr int kDraftModelWithStates = -4;
 using Configuration = std::tuple<Admission, int, SchedulingPolicy, int, bool, Windows>;
 
 class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
@@ -70,6 +71,10 @@ class SchedulerPropertyTest : public testing::TestWithParam<Configuration> {
           .num_speculative_tokens = 3, .draft_model_len = limits.max_model_len, .mtp = true};
     } else if (depth == kDraftModel) {
       limits.drafts = {.num_speculative_tokens = 3, .draft_model_len = limits.max_model_len - 9};
+    } else if (depth == kDraftModelWithStates) {
+      limits.drafts = {.num_speculative_tokens = 3,
+                       .draft_model_len = limits.max_model_len,
+                       .draft_state_tokens = 8};
     } else if (depth == kDrafting) {
       limits.drafts = {.num_speculative_tokens = 3, .prompt_lookup_max = 2, .prompt_lookup_min = 1};
     }
@@ -242,7 +247,8 @@ TEST_P(SchedulerPropertyTest, EveryRequestEndsOnceAndEveryBlockReturns) {
 INSTANTIATE_TEST_SUITE_P(
     All, SchedulerPropertyTest,
     testing::Combine(testing::Values(Admission::kReserve, Admission::kOptimistic),
-                     testing::Values(1, 2, kDrafting, kDraftModel, kMtp, kDraftingAhead),
+                     testing::Values(1, 2, kDrafting, kDraftModel, kMtp, kDraftingAhead,
+                                     kDraftModelWithStates),
                      testing::Values(SchedulingPolicy::kFcfs, SchedulingPolicy::kPriority),
                      testing::Values(12, 16, 25), testing::Bool(), testing::Values(Windows{})));
 

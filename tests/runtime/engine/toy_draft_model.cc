@@ -60,6 +60,18 @@ void ToyRunner::RecordRows(const internal::StepPlan& plan) {
   }
 }
 
+// What a draft model with states has of the slot behind the last whole block of them, and in it.
+// The model has not computed what drafts are behind.
+void ToyRunner::CheckDraftState(int slot, int64_t begin, bool behind_draft) {
+  DraftState& state = draft_states_[slot];
+  const int64_t block = limits_.drafts.draft_state_tokens;
+  if (begin == 0) state = {};
+  EXPECT_LE(begin, state.computed);
+  EXPECT_EQ(state.whole.end, begin / block * block) << "behind " << begin;
+  if (state.whole.end == 0 || behind_draft) return;
+  EXPECT_EQ(state.whole.hash, Cell(slot, state.whole.end - 1)) << "another's state";
+}
+
 StepResult ToyRunner::RunDraft(const Step& step) {
   const internal::StepPlan& plan = step.plan;
   CheckDraft(plan);
@@ -76,7 +88,10 @@ StepResult ToyRunner::RunDraft(const Step& step) {
     uint64_t hash = mtp ? MtpHash(slot, begin) : begin == 0 ? starts_[slot] : cell(slot, begin - 1);
     const bool samples = plan.num_logits(i) > 0;
     const SampleRow* const row = samples ? &step.samples[result.samples.size()] : nullptr;
-    if (!mtp && begin > 0 && (!samples || row->drafted.empty())) {
+    const bool behind_draft = samples && !row->drafted.empty();
+    const int state_tokens = limits_.drafts.draft_state_tokens;
+    if (state_tokens > 0) CheckDraftState(slot, begin, behind_draft);
+    if (!mtp && begin > 0 && !behind_draft) {
       EXPECT_EQ(hash, Cell(slot, begin - 1)) << "not what the model has before " << begin;
     }
     const int64_t end = begin + plan.num_tokens(i);
@@ -87,6 +102,9 @@ StepResult ToyRunner::RunDraft(const Step& step) {
       }
       hash = ToyHash(hash, plan.token_ids(token++));
       cell(slot, at) = hash;
+      draft_states_[slot].computed = at + 1;
+      const bool is_whole = state_tokens > 0 && (at + 1) % state_tokens == 0;
+      if (is_whole) draft_states_[slot].whole = {at + 1, hash};
     }
     if (!samples) continue;
     EXPECT_EQ(row->position, end + plan.tokens_ahead());

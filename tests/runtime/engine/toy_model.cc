@@ -144,6 +144,7 @@ ToyRunner::ToyRunner(const SchedulerLimits& limits)
       last_sampled_(limits.max_num_seqs, -1),
       starts_(limits.max_num_seqs, 0),
       states_(limits.max_num_seqs),
+      draft_states_(limits.max_num_seqs),
       snapshots_(limits.num_snapshots()) {}
 
 uint64_t& ToyRunner::Cell(int slot, int64_t position, int group) {

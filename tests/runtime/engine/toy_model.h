@@ -85,6 +85,7 @@ class ToyRunner final : public StepRunner {
   // Whether what the windows of the sequence's first token show is what group 0 has.
   void CheckWindows(int slot, int64_t begin);
   void CheckState(int slot, int64_t begin);
+  void CheckDraftState(int slot, int64_t begin, bool behind_draft);
   // The hash after the sequence's last token of this step.
   uint64_t RunSequence(const internal::StepPlan& plan, int seq_index, int first_token);
 
@@ -110,7 +111,12 @@ class ToyRunner final : public StepRunner {
     uint64_t hash = 0;
     bool operator==(const State&) const = default;
   };
+  struct DraftState {
+    State whole;
+    int64_t computed = 0;  // positions below it
+  };
   std::vector<State> states_;
+  std::vector<DraftState> draft_states_;  // [slot]
   std::vector<State> snapshots_;
   std::deque<StepResult> results_;  // in flight
 };

@@ -179,6 +179,16 @@ TEST_P(CudaDrafts, OfTheModelItselfAreAcceptedAndOfAnotherNot) {
   }
 }
 
+TEST_P(CudaDrafts, OfAModelWithStatesThatDraftsForItselfAreAccepted) {
+  const std::string model = "qwen3_5_bf16";
+  DraftSetting setting = On(GetParam());
+  setting.draft = model;
+  const DraftOutcome run = Generate(model, setting);
+  ExpectNearTheGreatest(model, run);
+  EXPECT_GT(run.drafts.accepted_tokens, run.drafts.draft_tokens * 3 / 4);
+  EXPECT_GT(run.drafts.accepted_tokens, 20);
+}
+
 // One of five ranks has none of the four heads of a draft model, and no memory for its keys and
 // values, which lies behind the model's on all others.
 TEST(CudaDraftPools, GrowOnARankWithoutHeadsOfTheDraftModel) {

@@ -61,7 +61,7 @@ class CudaFootprint : public testing::TestWithParam<PlannedCase> {
     limits_.block_tokens = 16;
     limits_.caches_states = config->model.keeps_states();
     limits_.transport = c.size > 1 ? Transport::kStaged : Transport::kShared;
-    limits_.max_drafts = c.max_drafts;
+    limits_.max_drafts = limits_.max_rejected = c.max_drafts;
     auto split = ShardPlan::Create(config->model, c.size, std::max(limits_.weights.group_size, 1));
     ASSERT_TRUE(split.ok()) << split.status();
     split_ = std::make_unique<ShardPlan>(*std::move(split));
@@ -77,6 +77,7 @@ class CudaFootprint : public testing::TestWithParam<PlannedCase> {
     ModelLimits own = limits_;
     own.weights = draft_weights_;
     own.max_drafts = 0;
+    own.caches_states = false;
     own.max_num_batched_tokens = DraftStepTokens(limits_);
     return own;
   }
@@ -208,6 +209,10 @@ INSTANTIATE_TEST_SUITE_P(
                                 .size = 1,
                                 .max_drafts = 3,
                                 .draft = "models/qwen2_14h_bf16"},
+                    PlannedCase{.model = "models/llama3_gqa_bf16",
+                                .size = 2,
+                                .max_drafts = 3,
+                                .draft = "models/qwen3_next_bf16"},
                     PlannedCase{.model = "models/glm4_moe_bf16",
                                 .size = 2,
                                 .kv_format = KvFormat::kInt8,

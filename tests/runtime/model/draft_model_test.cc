@@ -91,9 +91,10 @@ TEST(DraftModelTest, TheWorkspaceIsSetWhereTheModelIsAnotherThanInTheStepBefore)
 TEST(DraftModelTest, AnyOtherChangesNoToken) {
   const std::string model = "llama3_gqa_bf16";
   const DraftOutcome alone = Answer(model, {});
-  // Windows, experts, latents, wider layers, one KV head; of the same vocabulary.
-  for (const std::string draft : {"gemma3_bf16", "mixtral_bf16", "deepseek_v2_bf16", "gemma4_bf16",
-                                  "qwen2_14h_bf16", "llama_mqa_bf16", "llama32_tied_bf16"}) {
+  // Windows, experts, latents, states, wider layers, one KV head; of the same vocabulary.
+  for (const std::string draft :
+       {"gemma3_bf16", "mixtral_bf16", "deepseek_v2_bf16", "gemma4_bf16", "qwen3_next_bf16",
+        "qwen2_14h_bf16", "llama_mqa_bf16", "llama32_tied_bf16"}) {
     for (const int size : {1, 2}) {
       const DraftOutcome run = Answer(model, {.size = size, .draft = draft});
       EXPECT_EQ(run.tokens, alone.tokens) << draft << " " << size;
@@ -146,6 +147,28 @@ TEST(DraftModelTest, DraftsOfAModelWithStatesChangeNoToken) {
     const DraftOutcome preempted = answer(few);
     EXPECT_GT(preempted.preemptions, 0) << model;
     EXPECT_EQ(preempted.tokens, alone.tokens) << model;
+  }
+}
+
+// Its states go no further than what is right, in sequences that start anew, too.
+TEST(DraftModelTest, AModelWithStatesThatDraftsForItselfIsAlwaysRight) {
+  for (const std::string model : {"qwen3_next_bf16", "qwen3_5_bf16"}) {
+    const auto answer = [&](DraftSetting setting) {
+      setting.requests = Requests(model);
+      for (Request& request : setting.requests) request.stopping.max_tokens += 40;
+      return Generate(model, setting);
+    };
+    const DraftOutcome alone = answer({});
+    const DraftSetting preempting{
+        .draft = model, .admission = Admission::kOptimistic, .num_kv_blocks = 18};
+    for (const DraftSetting& setting :
+         {DraftSetting{.draft = model}, DraftSetting{.size = 2, .draft = model}, preempting}) {
+      const DraftOutcome run = answer(setting);
+      EXPECT_EQ(run.preemptions > 0, setting.num_kv_blocks == 18) << model;
+      EXPECT_EQ(run.tokens, alone.tokens) << model;
+      EXPECT_EQ(run.drafts.accepted_tokens, run.drafts.draft_tokens) << model;
+      EXPECT_GT(run.drafts.accepted_by_position[3], 40) << model;
+    }
   }
 }
 

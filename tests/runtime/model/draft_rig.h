@@ -88,12 +88,14 @@ inline DraftOutcome Generate(const std::string& model, const DraftSetting& setti
   if (setting.kv_groups) SetKvGroups(config, limits);
   const ShardPlan plan = *ShardPlan::Create(config, setting.size);
   const bool by_model = !setting.draft.empty();
-  if (by_model || setting.lookup > 0) limits.max_drafts = kDrafts;
+  if (by_model || setting.lookup > 0) limits.max_drafts = limits.max_rejected = kDrafts;
   ModelConfig draft_config = LoadedRunner::ReadConfig(Dir(by_model ? setting.draft : model));
   if (setting.mtp) draft_config = MtpConfigOf(draft_config);
   ModelLimits draft_limits = DraftRigLimits(draft_config, setting);
   if (!setting.mtp) draft_limits.max_num_batched_tokens = DraftStepTokens(limits);
   draft_limits.max_model_len = limits.max_model_len - 40;
+  draft_limits.max_rejected = kDrafts;
+  draft_limits.caches_states = false;
   const ShardPlan draft_plan = *ShardPlan::Create(draft_config, setting.size);
   DraftOutcome run;
   auto groups = NewLocalGroups(setting.size);
@@ -125,7 +127,8 @@ inline DraftOutcome Generate(const std::string& model, const DraftSetting& setti
                                .prompt_lookup_max = setting.lookup,
                                .prompt_lookup_min = setting.lookup,
                                .draft_model_len = by_model ? draft_limits.max_model_len : 0,
-                               .mtp = setting.mtp};
+                               .mtp = setting.mtp,
+                               .draft_state_tokens = draft_config.keeps_states() ? kStateBlock : 0};
     }
     options.now_ns = [] { return uint64_t{1}; };  // no step takes time: all may be drafted
     run = AnswerAll(setting, options, steps, bus);
