@@ -121,4 +121,52 @@ BH_DEVICE void ProductF16(float (&c)[64], uint64_t a, uint64_t b, bool add) {
   BH_SHARED_PRODUCT_128("f16");
 }
 
+// The same with b transposed: [kN][16], rows as those of `a` in shared memory, of which kN may be
+// 16, 32, 64 or 128. From TilesOf(rows + 32 i bytes) on: their columns 16 i on.
+#define BH_C16(i) BH_C8(i), BH_C8(i + 8)
+#define BH_C64(i) BH_C32(i), BH_C32(i + 32)
+#define BH_R8 "%0,%1,%2,%3,%4,%5,%6,%7"
+#define BH_R16 BH_R8 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define BH_ROW_PRODUCT(numbers, rows, names, a_names, b_name, add_name, sums)                     \
+  asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, " add_name                                   \
+               ", 0;\n"                                                                           \
+               "wgmma.mma_async.sync.aligned.m64n" rows "k16.f32." numbers "." numbers " {" names \
+               "}, {" a_names "}, " b_name ", add, 1, 1, 0;\n}\n"                                 \
+               : sums                                                                             \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int{add}))
+#define BH_SHARED_ROW_PRODUCT(numbers, rows, names, a_name, b_name, add_name, sums)               \
+  asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, " add_name                                   \
+               ", 0;\n"                                                                           \
+               "wgmma.mma_async.sync.aligned.m64n" rows "k16.f32." numbers "." numbers " {" names \
+               "}, " a_name ", " b_name ", add, 1, 1, 0, 0;\n}\n"                                 \
+               : sums                                                                             \
+               : "l"(a), "l"(b), "r"(int{add}))
+#define BH_ROW_PRODUCTS(Name, numbers)                                                  \
+  BH_DEVICE void Name(float(&c)[8], const uint32_t(&a)[4], uint64_t b, bool add) {      \
+    BH_ROW_PRODUCT(numbers, "16", BH_R8, "%8,%9,%10,%11", "%12", "%13", BH_C8(0));      \
+  }                                                                                     \
+  BH_DEVICE void Name(float(&c)[16], const uint32_t(&a)[4], uint64_t b, bool add) {     \
+    BH_ROW_PRODUCT(numbers, "32", BH_R16, "%16,%17,%18,%19", "%20", "%21", BH_C16(0));  \
+  }                                                                                     \
+  BH_DEVICE void Name(float(&c)[32], const uint32_t(&a)[4], uint64_t b, bool add) {     \
+    BH_ROW_PRODUCT(numbers, "64", BH_R32, "%32,%33,%34,%35", "%36", "%37", BH_C32(0));  \
+  }                                                                                     \
+  BH_DEVICE void Name(float(&c)[64], const uint32_t(&a)[4], uint64_t b, bool add) {     \
+    BH_ROW_PRODUCT(numbers, "128", BH_R64, "%64,%65,%66,%67", "%68", "%69", BH_C64(0)); \
+  }                                                                                     \
+  BH_DEVICE void Name(float(&c)[8], uint64_t a, uint64_t b, bool add) {                 \
+    BH_SHARED_ROW_PRODUCT(numbers, "16", BH_R8, "%8", "%9", "%10", BH_C8(0));           \
+  }                                                                                     \
+  BH_DEVICE void Name(float(&c)[16], uint64_t a, uint64_t b, bool add) {                \
+    BH_SHARED_ROW_PRODUCT(numbers, "32", BH_R16, "%16", "%17", "%18", BH_C16(0));       \
+  }                                                                                     \
+  BH_DEVICE void Name(float(&c)[32], uint64_t a, uint64_t b, bool add) {                \
+    BH_SHARED_ROW_PRODUCT(numbers, "64", BH_R32, "%32", "%33", "%34", BH_C32(0));       \
+  }                                                                                     \
+  BH_DEVICE void Name(float(&c)[64], uint64_t a, uint64_t b, bool add) {                \
+    BH_SHARED_ROW_PRODUCT(numbers, "128", BH_R64, "%64", "%65", "%66", BH_C64(0));      \
+  }
+BH_ROW_PRODUCTS(RowProductBf16, "bf16")
+BH_ROW_PRODUCTS(RowProductF16, "f16")
+
 }  // namespace bulkhead::cuda

@@ -13,16 +13,22 @@ BH_DEVICE int At(int row, int column) {
   return row / 8 * 1024 + row % 8 * 128 + (column / 8 ^ row % 8) * 16 + column % 8 * 2;
 }
 
-template <bool kF16, int kCount, typename A>
+template <bool kF16, bool kRows, int kCount, typename A>
 BH_DEVICE void Multiply(float (&c)[kCount], const A& a, uint64_t b, bool add) {
-  if constexpr (kF16) {
+  if constexpr (kRows) {
+    if constexpr (kF16) {
+      RowProductF16(c, a, b, add);
+    } else {
+      RowProductBf16(c, a, b, add);
+    }
+  } else if constexpr (kF16) {
     ProductF16(c, a, b, add);
   } else {
     ProductBf16(c, a, b, add);
   }
 }
 
-template <bool kF16, int kColumns, bool kSharedA>
+template <bool kF16, int kColumns, bool kSharedA, bool kRows>
 BH_KERNEL(kWarpgroup)
 ProductKernel(ProbeParameters p) {
   GridDependencySynchronize();
@@ -34,9 +40,10 @@ ProductKernel(ProbeParameters p) {
     *reinterpret_cast<uint16_t*>(rows + At(i / kDepth, i % kDepth)) = a[i];
   }
   for (int i = int(threadIdx.x); i < kDepth * kColumns; i += kWarpgroup) {
+    const int k = i / kColumns;
     const int column = i % kColumns;
-    *reinterpret_cast<uint16_t*>(tiles + column / 64 * (kDepth * 128) +
-                                 At(i / kColumns, column % 64)) = b[i];
+    const int at = kRows ? At(column, k) : column / 64 * (kDepth * 128) + At(k, column % 64);
+    *reinterpret_cast<uint16_t*>(tiles + at) = b[i];
   }
   FenceForProducts();
   __syncthreads();
@@ -54,18 +61,19 @@ ProductKernel(ProbeParameters p) {
   BeginProducts();
   BH_UNROLL
   for (int k = 0; k < kDepth / 16; ++k) {
-    const uint64_t of_k = FurtherTiles(TilesOf(tiles, kDepth * 128), 2 * k);
+    const uint64_t of_k =
+        kRows ? TilesOf(tiles + 32 * k, 0) : FurtherTiles(TilesOf(tiles, kDepth * 128), 2 * k);
     if constexpr (kSharedA) {
-      Multiply<kF16>(sums, TilesOf(rows + 32 * k, 0), of_k, true);
+      Multiply<kF16, kRows>(sums, TilesOf(rows + 32 * k, 0), of_k, true);
     } else {
-      Multiply<kF16>(sums, of_lane[k], of_k, true);
+      Multiply<kF16, kRows>(sums, of_lane[k], of_k, true);
     }
   }
   CommitProducts();
   if constexpr (kSharedA) {
-    Multiply<kF16>(products, TilesOf(rows, 0), TilesOf(tiles, kDepth * 128), false);
+    Multiply<kF16, kRows>(products, TilesOf(rows, 0), TilesOf(tiles, kDepth * 128), false);
   } else {
-    Multiply<kF16>(products, of_lane[0], TilesOf(tiles, kDepth * 128), false);
+    Multiply<kF16, kRows>(products, of_lane[0], TilesOf(tiles, kDepth * 128), false);
   }
   CommitProducts();
   WaitForProducts<1>(sums);
@@ -80,19 +88,37 @@ ProductKernel(ProbeParameters p) {
   put(products, 64);
 }
 
-template <bool kF16, int kColumns>
+template <bool kF16, int kColumns, bool kRows>
 Probe ProbeOf(bool shared_a) {
-  Probe probe = shared_a ? KernelOf<kWarpgroup>("product", ProductKernel<kF16, kColumns, true>)
-                         : KernelOf<kWarpgroup>("product", ProductKernel<kF16, kColumns, false>);
+  Probe probe = shared_a
+                    ? KernelOf<kWarpgroup>("product", ProductKernel<kF16, kColumns, true, kRows>)
+                    : KernelOf<kWarpgroup>("product", ProductKernel<kF16, kColumns, false, kRows>);
   probe.kernel.only_capability = 90;
   return probe;
 }
 
+template <bool kF16>
+Probe ProbeOf(const ProductCase& of) {
+  if (!of.b_is_rows) {
+    return of.columns == 64 ? ProbeOf<kF16, 64, false>(of.shared_a)
+                            : ProbeOf<kF16, 128, false>(of.shared_a);
+  }
+  switch (of.columns) {
+    case 16:
+      return ProbeOf<kF16, 16, true>(of.shared_a);
+    case 32:
+      return ProbeOf<kF16, 32, true>(of.shared_a);
+    case 64:
+      return ProbeOf<kF16, 64, true>(of.shared_a);
+    default:
+      return ProbeOf<kF16, 128, true>(of.shared_a);
+  }
+}
+
 }  // namespace
 
-Probe ProductProbe(bool is_f16, int columns, bool shared_a) {
-  if (columns == 64) return is_f16 ? ProbeOf<true, 64>(shared_a) : ProbeOf<false, 64>(shared_a);
-  return is_f16 ? ProbeOf<true, 128>(shared_a) : ProbeOf<false, 128>(shared_a);
+Probe ProductProbe(const ProductCase& of) {
+  return of.is_f16 ? ProbeOf<true>(of) : ProbeOf<false>(of);
 }
 
 }  // namespace bulkhead::cuda

@@ -14,19 +14,25 @@ namespace {
 
 constexpr int kDepth = 32;
 
-struct ProductCase {
-  bool is_f16 = false;
-  int columns = 64;
-  bool shared_a = false;
-};
+using cuda::ProductCase;
+
+std::vector<ProductCase> AllCases() {
+  std::vector<ProductCase> cases;
+  for (const bool b_is_rows : {false, true}) {
+    for (const int columns : {16, 32, 64, 128}) {
+      if (columns < 64 && !b_is_rows) continue;
+      for (const bool is_f16 : {false, true}) {
+        for (const bool shared_a : {false, true}) {
+          cases.push_back({is_f16, columns, shared_a, b_is_rows});
+        }
+      }
+    }
+  }
+  return cases;
+}
 
 class WarpgroupProducts : public testing::TestWithParam<ProductCase> {};
-INSTANTIATE_TEST_SUITE_P(
-    Cases, WarpgroupProducts,
-    testing::Values(ProductCase{false, 64, false}, ProductCase{false, 64, true},
-                    ProductCase{false, 128, false}, ProductCase{false, 128, true},
-                    ProductCase{true, 64, false}, ProductCase{true, 64, true},
-                    ProductCase{true, 128, false}, ProductCase{true, 128, true}));
+INSTANTIATE_TEST_SUITE_P(Cases, WarpgroupProducts, testing::ValuesIn(AllCases()));
 
 TEST_P(WarpgroupProducts, AreThoseOfRowsAndColumns) {
   const ProductCase& c = GetParam();
@@ -46,8 +52,8 @@ TEST_P(WarpgroupProducts, AreThoseOfRowsAndColumns) {
     DeviceArrays arrays(*driver);
     const int64_t of_output = int64_t{64} * c.columns;
     const cuda::ProbeParameters parameters{arrays.Put(in), arrays.New<uint32_t>(2 * of_output)};
-    Enqueue(*driver, cuda::ProductProbe(c.is_f16, c.columns, c.shared_a),
-            {.block = {128, 1, 1}, .shared_bytes = 16 << 10}, parameters);
+    Enqueue(*driver, cuda::ProductProbe(c), {.block = {128, 1, 1}, .shared_bytes = 24 << 10},
+            parameters);
     const std::vector<uint32_t> bits = arrays.Get(parameters.out, 2 * of_output);
     std::vector<float> out(bits.size());
     std::memcpy(out.data(), bits.data(), bits.size() * 4);

@@ -29,7 +29,7 @@ int64_t AtOfB(uint64_t tiles, int k, int column) {
   return Mixed(Begin(tiles) + column / 64 * column_step + k / 8 * kTileBytes + k % 8 * 128 +
                column % 64 * 2);
 }
-int64_t AtOfA(uint64_t tiles, int row, int k) {
+int64_t AtOfRows(uint64_t tiles, int row, int k) {
   return Mixed(Begin(tiles) + row / 8 * kTileBytes + row % 8 * 128 + k * 2);
 }
 
@@ -59,8 +59,9 @@ void LaneProducts::FinishOldest(const std::byte* shared, int warp, int lane) {
       const int row = 16 * warp + lane / 4 + 8 * i;
       for (int k = 0; k < 16; ++k) {
         const void* const at =
-            product.a_is_shared ? static_cast<const void*>(shared + AtOfA(product.shared_a, row, k))
-                                : &product.a[i][k];
+            product.a_is_shared
+                ? static_cast<const void*>(shared + AtOfRows(product.shared_a, row, k))
+                : &product.a[i][k];
         a[i][k] = NumberAt(static_cast<const std::byte*>(at), product.is_f16);
       }
     }
@@ -69,8 +70,10 @@ void LaneProducts::FinishOldest(const std::byte* shared, int warp, int lane) {
     for (int t = 0; t < product.count / 4; ++t) {
       for (int e = 0; e < 2; ++e) {
         for (int k = 0; k < 16; ++k) {
-          const float b =
-              NumberAt(shared + AtOfB(product.b, k, 8 * t + lane % 4 * 2 + e), product.is_f16);
+          const int column = 8 * t + lane % 4 * 2 + e;
+          const int64_t at =
+              product.b_is_rows ? AtOfRows(product.b, column, k) : AtOfB(product.b, k, column);
+          const float b = NumberAt(shared + at, product.is_f16);
           for (int i = 0; i < 2; ++i) sums[4 * t + 2 * i + e] += a[i][k] * b;
         }
       }

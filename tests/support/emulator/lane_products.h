@@ -16,6 +16,7 @@ struct LaneProduct {
   bool add = false;
   bool is_f16 = false;  // else bf16
   bool a_is_shared = false;
+  bool b_is_rows = false;
   uint64_t shared_a = 0;
   std::array<std::array<uint16_t, 16>, 2> a = {};
   uint64_t b = 0;
@@ -47,8 +48,8 @@ class LaneProducts {
 };
 
 // Where in shared memory number (row, column) of tiles lies: column by column side by side (b), or
-// of rows of 128 bytes (a).
+// of rows of 128 bytes (a, and b where it is transposed).
 int64_t AtOfB(uint64_t tiles, int k, int column);
-int64_t AtOfA(uint64_t tiles, int row, int k);
+int64_t AtOfRows(uint64_t tiles, int row, int k);
 
 }  // namespace bulkhead::emulator

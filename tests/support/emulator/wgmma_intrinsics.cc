@@ -24,12 +24,14 @@ void CheckReads(const LaneProduct& product) {
   const auto check = [](int64_t at) {
     TheBlock().ReadForProduct(TheBlock().shared() + at / 16 * 16);
   };
-  for (int i = LaneIndex(); i < 16 * product.count / 4; i += kWarp) {
-    check(emulator::AtOfB(product.b, i % 16, i / 16 * 8));
+  const int columns = 2 * product.count;
+  for (int i = LaneIndex(); i < 2 * columns; i += kWarp) {
+    check(product.b_is_rows ? emulator::AtOfRows(product.b, i / 2, i % 2 * 8)
+                            : emulator::AtOfB(product.b, i % 16, i / 16 * 8));
   }
   if (!product.a_is_shared) return;
-  check(emulator::AtOfA(product.shared_a, WarpIndex() % 4 * 16 + LaneIndex() / 2,
-                        LaneIndex() % 2 * 8));
+  check(emulator::AtOfRows(product.shared_a, WarpIndex() % 4 * 16 + LaneIndex() / 2,
+                           LaneIndex() % 2 * 8));
 }
 
 void Begin(LaneProduct product, const Passed& passed) {
@@ -81,19 +83,21 @@ void WaitForProductsUntil(int left) {
   }
 }
 
-void BeginProduct(ProductNumbers numbers, float* c, int count, const uint32_t (&a)[4], uint64_t b,
+void BeginProduct(ProductKind kind, float* c, int count, const uint32_t (&a)[4], uint64_t b,
                   bool add) {
   Passed passed{.b = b};
   std::memcpy(passed.a, a, sizeof(a));
-  Begin({.c = c, .count = count, .add = add, .is_f16 = numbers == ProductNumbers::kF16}, passed);
+  Begin({.c = c, .count = count, .add = add, .is_f16 = kind.is_f16, .b_is_rows = kind.b_is_rows},
+        passed);
 }
 
-void BeginProduct(ProductNumbers numbers, float* c, int count, uint64_t a, uint64_t b, bool add) {
+void BeginProduct(ProductKind kind, float* c, int count, uint64_t a, uint64_t b, bool add) {
   Begin({.c = c,
          .count = count,
          .add = add,
-         .is_f16 = numbers == ProductNumbers::kF16,
-         .a_is_shared = true},
+         .is_f16 = kind.is_f16,
+         .a_is_shared = true,
+         .b_is_rows = kind.b_is_rows},
         {.shared_a = a, .b = b});
 }
 

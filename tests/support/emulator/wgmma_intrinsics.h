@@ -27,20 +27,33 @@ void WaitForProducts(float (&/*c*/)[kCount]) {
   WaitForProductsUntil(kLeft);
 }
 
-enum class ProductNumbers { kBF16, kF16 };
-void BeginProduct(ProductNumbers numbers, float* c, int count, const uint32_t (&a)[4], uint64_t b,
+struct ProductKind {
+  bool is_f16 = false;  // else bf16
+  bool b_is_rows = false;
+};
+void BeginProduct(ProductKind kind, float* c, int count, const uint32_t (&a)[4], uint64_t b,
                   bool add);
-void BeginProduct(ProductNumbers numbers, float* c, int count, uint64_t a, uint64_t b, bool add);
+void BeginProduct(ProductKind kind, float* c, int count, uint64_t a, uint64_t b, bool add);
 
 template <int kCount, typename A>
 void ProductBf16(float (&c)[kCount], const A& a, uint64_t b, bool add) {
   static_assert(kCount == 32 || kCount == 64);
-  BeginProduct(ProductNumbers::kBF16, c, kCount, a, b, add);
+  BeginProduct({}, c, kCount, a, b, add);
 }
 template <int kCount, typename A>
 void ProductF16(float (&c)[kCount], const A& a, uint64_t b, bool add) {
   static_assert(kCount == 32 || kCount == 64);
-  BeginProduct(ProductNumbers::kF16, c, kCount, a, b, add);
+  BeginProduct({.is_f16 = true}, c, kCount, a, b, add);
+}
+template <int kCount, typename A>
+void RowProductBf16(float (&c)[kCount], const A& a, uint64_t b, bool add) {
+  static_assert(kCount == 8 || kCount == 16 || kCount == 32 || kCount == 64);
+  BeginProduct({.b_is_rows = true}, c, kCount, a, b, add);
+}
+template <int kCount, typename A>
+void RowProductF16(float (&c)[kCount], const A& a, uint64_t b, bool add) {
+  static_assert(kCount == 8 || kCount == 16 || kCount == 32 || kCount == 64);
+  BeginProduct({.is_f16 = true, .b_is_rows = true}, c, kCount, a, b, add);
 }
 
 }  // namespace bulkhead::cuda
