@@ -33,6 +33,10 @@ BH_DEVICE uint64_t TilesOf(const void* shared, int column_step) {
 BH_DEVICE uint64_t FurtherTiles(uint64_t tiles_of, int tiles) {
   return tiles_of + static_cast<uint64_t>(tiles * (1024 >> 4));
 }
+// Of tiles of rows: the columns from `columns` on, a multiple of 16 below 64.
+BH_DEVICE uint64_t FurtherColumns(uint64_t tiles_of, int columns) {
+  return tiles_of + static_cast<uint64_t>(columns / 8);
+}
 
 // What threads wrote into shared memory, for products: by each that wrote, before the barrier.
 BH_DEVICE void FenceForProducts() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
@@ -122,7 +126,7 @@ BH_DEVICE void ProductF16(float (&c)[64], uint64_t a, uint64_t b, bool add) {
 }
 
 // The same with b transposed: [kN][16], rows as those of `a` in shared memory, of which kN may be
-// 16, 32, 64 or 128. From TilesOf(rows + 32 i bytes) on: their columns 16 i on.
+// 16, 32, 64 or 128.
 #define BH_C16(i) BH_C8(i), BH_C8(i + 8)
 #define BH_C64(i) BH_C32(i), BH_C32(i + 32)
 #define BH_R8 "%0,%1,%2,%3,%4,%5,%6,%7"

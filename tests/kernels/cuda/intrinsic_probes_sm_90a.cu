@@ -40,10 +40,10 @@ ProductKernel(ProbeParameters p) {
     *reinterpret_cast<uint16_t*>(rows + At(i / kDepth, i % kDepth)) = a[i];
   }
   for (int i = int(threadIdx.x); i < kDepth * kColumns; i += kWarpgroup) {
-    const int k = i / kColumns;
-    const int column = i % kColumns;
+    const int k = kRows ? i % kDepth : i / kColumns;  // in the order of their places
+    const int column = kRows ? i / kDepth : i % kColumns;
     const int at = kRows ? At(column, k) : column / 64 * (kDepth * 128) + At(k, column % 64);
-    *reinterpret_cast<uint16_t*>(tiles + at) = b[i];
+    *reinterpret_cast<uint16_t*>(tiles + at) = b[k * kColumns + column];
   }
   FenceForProducts();
   __syncthreads();

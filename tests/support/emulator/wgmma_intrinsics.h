@@ -17,6 +17,9 @@ uint64_t TilesOf(const void* shared, int column_step);
 inline uint64_t FurtherTiles(uint64_t tiles_of, int tiles) {
   return tiles_of + static_cast<uint64_t>(tiles * (1024 >> 4));
 }
+inline uint64_t FurtherColumns(uint64_t tiles_of, int columns) {
+  return tiles_of + static_cast<uint64_t>(columns / 8);
+}
 
 void FenceForProducts();
 void BeginProducts();
