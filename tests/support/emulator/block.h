@@ -74,8 +74,11 @@ struct alignas(64) Lane {
   std::vector<AsyncCopy> open_copies;              // not yet committed
   std::deque<std::vector<AsyncCopy>> copy_groups;  // committed, not yet waited for
   LaneProducts products;
-  bool unfenced = false;        // it has written shared memory since FenceForProducts,
-  uint16_t unfenced_epoch = 0;  // first at this time of the block
+  // What it has written of shared memory since FenceForProducts lies here, in bytes; it began at
+  // this time of the block.
+  int64_t unfenced_begin = 0;
+  int64_t unfenced_end = 0;  // 0: nothing
+  uint16_t unfenced_epoch = 0;
 
   bool Runnable() const {
     return !done && (waits_for == nullptr || waits_for->generation >= waits_until);
@@ -138,8 +141,8 @@ class Block {
     CheckShared(at, 16, "a product");
     Access(at, 16, AccessKind::kRead, nullptr);
   }
-  // A fault if products do not see yet what a lane wrote before the last barrier.
-  void CheckFenced();
+  // A fault if products do not see yet what a lane wrote of these bytes before the last barrier.
+  void CheckFenced(int64_t begin, int64_t end);
   // A fault unless [address, address + bytes) is aligned and in shared memory.
   void CheckShared(const void* address, size_t bytes, const char* what);
   // `bytes`: a power of two.

@@ -15,6 +15,7 @@ using testing::HasSubstr;
 enum class Mistake {
   kNone,
   kNoFence,
+  kNoFenceOfOthers,  // that the product does not read: no mistake
   kNoBegin,
   kNoWait,
   kReadsEarly,
@@ -34,6 +35,7 @@ void Ones(Sums p) {
   auto* const tiles = reinterpret_cast<uint32_t*>(cuda::SharedMemory());
   for (int i = thread; i < 16 * 64 / 2; i += cuda::kWarpgroup) tiles[i] = 0x3F803F80;
   if (kMistake != Mistake::kNoFence) cuda::FenceForProducts();
+  if (kMistake == Mistake::kNoFenceOfOthers) tiles[16 * 64 / 2 + thread] = 0;
   cuda::__syncthreads();
   float sums[32];
   for (float& sum : sums) sum = 1.0F;
@@ -54,7 +56,7 @@ template <Mistake kMistake>
 std::string FaultOf(float (&out)[cuda::kWarpgroup]) {
   const CudaKernel kernel = cuda::KernelOf<cuda::kWarpgroup>("ones", Ones<kMistake>).kernel;
   const Sums parameters{out};
-  const LaunchShape shape{.block = {cuda::kWarpgroup, 1, 1}, .shared_bytes = 2048};
+  const LaunchShape shape{.block = {cuda::kWarpgroup, 1, 1}, .shared_bytes = 4096};
   std::string fault;
   for (const Schedule schedule : kAllSchedules) {
     const absl::Status status = Block().Launch(kernel, shape, &parameters, schedule, 1);
@@ -68,6 +70,7 @@ TEST(ProductFault, IsNoneWithoutAMistake) {
   float out[cuda::kWarpgroup];
   EXPECT_EQ(FaultOf<Mistake::kNone>(out), "");
   for (const float sum : out) EXPECT_EQ(sum, 17.0F);
+  EXPECT_EQ(FaultOf<Mistake::kNoFenceOfOthers>(out), "");
 }
 
 TEST(ProductFault, IsEachMistake) {

@@ -1,5 +1,8 @@
 #include "tests/support/emulator/wgmma_intrinsics.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "tests/support/emulator/block.h"
 #include "tests/support/emulator/lane_products.h"
 
@@ -19,19 +22,28 @@ struct Passed {
   uint64_t b = 0;
 };
 
-// A warp looks at all of b, and at its rows of a.
-void CheckReads(const LaneProduct& product) {
-  const auto check = [](int64_t at) {
-    TheBlock().ReadForProduct(TheBlock().shared() + at / 16 * 16);
+// A warp looks at all of b, and at its rows of a; of a product that begins, at whether it sees
+// them.
+enum class Begun { kNow, kBefore };
+void CheckReads(const LaneProduct& product, Begun begun) {
+  int64_t begin = std::numeric_limits<int64_t>::max();
+  int64_t end = 0;
+  const auto check = [&](int64_t at) {
+    at = at / 16 * 16;
+    begin = std::min(begin, at);
+    end = std::max(end, at + 16);
+    TheBlock().ReadForProduct(TheBlock().shared() + at);
   };
   const int columns = 2 * product.count;
   for (int i = LaneIndex(); i < 2 * columns; i += kWarp) {
     check(product.b_is_rows ? emulator::AtOfRows(product.b, i / 2, i % 2 * 8)
                             : emulator::AtOfB(product.b, i % 16, i / 16 * 8));
   }
-  if (!product.a_is_shared) return;
-  check(emulator::AtOfRows(product.shared_a, WarpIndex() % 4 * 16 + LaneIndex() / 2,
-                           LaneIndex() % 2 * 8));
+  if (product.a_is_shared) {
+    check(emulator::AtOfRows(product.shared_a, WarpIndex() % 4 * 16 + LaneIndex() / 2,
+                             LaneIndex() % 2 * 8));
+  }
+  if (begun == Begun::kNow && end > 0) TheBlock().CheckFenced(begin, end);
 }
 
 void Begin(LaneProduct product, const Passed& passed) {
@@ -54,8 +66,7 @@ void Begin(LaneProduct product, const Passed& passed) {
   product.shared_a = passed.shared_a;
   product.b = passed.b;
   if (!CurrentLane().products.open()) block.Fault("a product without BeginProducts before it");
-  block.CheckFenced();
-  CheckReads(product);
+  CheckReads(product, Begun::kNow);
   CurrentLane().products.Begin(product);
 }
 
@@ -69,7 +80,7 @@ uint64_t TilesOf(const void* shared, int column_step) {
   return at >> 4 | static_cast<uint64_t>(column_step) >> 4 << 16;
 }
 
-void FenceForProducts() { CurrentLane().unfenced = false; }
+void FenceForProducts() { CurrentLane().unfenced_end = 0; }
 void BeginProducts() { CurrentLane().products.Open(); }
 void CommitProducts() { CurrentLane().products.Commit(); }
 
@@ -78,7 +89,7 @@ void WaitForProductsUntil(int left) {
   TheBlock().MeetWarp("WaitForProducts");
   lane.products.Close();
   while (lane.products.num_groups() > left) {
-    for (const LaneProduct& product : lane.products.oldest()) CheckReads(product);
+    for (const LaneProduct& product : lane.products.oldest()) CheckReads(product, Begun::kBefore);
     lane.products.FinishOldest(TheBlock().shared(), WarpIndex() % 4, LaneIndex());
   }
 }
