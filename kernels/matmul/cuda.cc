@@ -14,6 +14,7 @@
 #include "kernels/cuda/write_late.h"
 #include "kernels/matmul/gemm_parts.h"
 #include "kernels/matmul/linear_blocks.h"
+#include "kernels/matmul/warpgroup_blocks.h"
 
 namespace bulkhead {
 namespace {
@@ -232,13 +233,41 @@ void CudaProducts::MultiplyByKernel(int tokens, WeightFormat format, const uint1
   const int token_blocks = NumBlocks(tokens, token_tiles * 8);
   const cuda::LinearBlocks blocks = cuda::WiderLinearBlocksOf(
       cuda::LinearBlocksOf(format, weight.rows, weight.depth, token_tiles, gpu.max_shared_bytes),
-      format, weight.rows, token_tiles, token_blocks, gpu.max_shared_bytes, gpu.num_sms);
+      format, weight.rows, weight.depth, token_tiles, token_blocks, gpu.max_shared_bytes,
+      gpu.num_sms);
   p.parts = blocks.parts;
+  const int64_t bytes_read = cuda::BytesRead(blocks, format, weight.rows, weight.depth, token_tiles,
+                                             token_blocks, gpu.num_sms);
+  if (token_tiles > 1 && MultiplyByWarpgroups(p, format, bytes_read)) return;
   const LaunchShape shape{
       .grid = {NumBlocks(weight.rows, cuda::LinearRows(format, blocks.width)), token_blocks, 1},
       .block = {blocks.threads, 1, 1},
       .shared_bytes = blocks.shared_bytes};
   Enqueue(driver_, cuda::LinearKernel(format, token_tiles, blocks.width), shape, p);
+}
+
+bool CudaProducts::MultiplyByWarpgroups(const cuda::LinearParameters& product, WeightFormat format,
+                                        int64_t than_bytes) {
+  const CudaProperties& gpu = driver_.properties();
+  if (gpu.capability() != 90 || !IsQuantized(format)) return false;
+  const cuda::WarpgroupBlocks blocks = cuda::WarpgroupBlocksOf(
+      format, product.weight.rows, product.weight.depth, product.parts, product.tokens,
+      scratch_.part_sums_count, gpu.max_shared_bytes, gpu.num_sms);
+  const auto kernel = cuda::LinearWarpgroupKernel(format, blocks.tokens);
+  // An eighth less: what begins and ends a block is not counted.
+  if (blocks.bytes_read >= than_bytes - than_bytes / 8 || !kernel.has_value()) return false;
+  const LaunchShape shape = blocks.Launch(product.weight.rows, product.parts);
+  Enqueue(driver_, *kernel, shape, {product, blocks.in_parts ? scratch_.part_sums : nullptr});
+  if (blocks.in_parts) AddParts(product, shape.grid[2]);
+  return true;
+}
+
+void CudaProducts::AddParts(const cuda::LinearParameters& product, int num_parts) {
+  const int rows = product.weight.rows;
+  Enqueue(driver_, cuda::AddPartsKernel(),
+          {.grid = {product.tokens, NumBlocks(rows, cuda::kAddPartsThreads), 1},
+           .block = {cuda::kAddPartsThreads, 1, 1}},
+          {scratch_.part_sums, num_parts, product.tokens, rows, product.out});
 }
 
 void CudaProducts::MultiplyByGemm(const cuda::LinearParameters& product, WeightFormat format) {
@@ -259,11 +288,7 @@ void CudaProducts::MultiplyByGemm(const cuda::LinearParameters& product, WeightF
     p.part_out = scratch_.part_sums;
   }
   Enqueue(driver_, cuda::GemmKernel(format), shape, p);
-  if (!in_parts) return;
-  Enqueue(driver_, cuda::AddPartsKernel(),
-          {.grid = {tokens, NumBlocks(rows, cuda::kAddPartsThreads), 1},
-           .block = {cuda::kAddPartsThreads, 1, 1}},
-          {scratch_.part_sums, parts.count, tokens, static_cast<int>(rows), product.out});
+  if (in_parts) AddParts(product, parts.count);
 }
 
 void CudaProducts::MultiplyInF32(ConstMatrixView x, const Linear& weight, MatrixView out) {

@@ -1,7 +1,7 @@
 // The products of the CUDA backend: how a MatMul is cut into launches, and the memory that it needs
 // beside its operands. A library multiplies where there is one and it has warmed up the product
-// (quantised weights: of many tokens, others: of two or more); else LinearKernel few tokens and
-// GemmKernel more.
+// (quantised weights: of many tokens, others: of two or more); else LinearKernel few tokens, or
+// LinearWarpgroupKernel where that reads less, and GemmKernel more.
 #pragma once
 
 #include <cstddef>
@@ -78,6 +78,12 @@ class CudaProducts {
   void MultiplyInF32(ConstMatrixView x, const Linear& weight, MatrixView out);
   void MultiplyByKernel(int tokens, WeightFormat format, const uint16_t* inputs,
                         const cuda::PackedWeight& weight, MatrixView out);
+  // Where the busiest multiprocessor reads clearly less than so many bytes; else nothing, and
+  // false.
+  bool MultiplyByWarpgroups(const cuda::LinearParameters& product, WeightFormat format,
+                            int64_t than_bytes);
+  // Those in the scratch.
+  void AddParts(const cuda::LinearParameters& product, int num_parts);
   void MultiplyByGemm(const cuda::LinearParameters& product, WeightFormat format);
 
   CudaDriver& driver_;

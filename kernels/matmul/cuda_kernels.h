@@ -3,6 +3,8 @@
 
 #include <stdint.h>
 
+#include <optional>
+
 #include "kernels/cuda/parameters.h"
 #include "kernels/packing/cuda_layout.h"
 #include "memory/cuda_kernel.h"
@@ -61,6 +63,21 @@ inline constexpr int kLinearMaxThreads =
 // Parts of the depth that a warp may have.
 template <int kTokenTiles, LinearWidth kWidth = LinearWidth::kNarrow>
 inline constexpr int kLinearMaxWarpParts = kTokenTiles == 1 || kWidth == LinearWidth::kWide ? 1 : 2;
+
+// The same of 9 to 64 tokens and weights in codes on GPUs of compute capability 9.0 alone, by the
+// products of warpgroups: grid {row tiles / tiles of a block's warps, 1, blocks of parts}, blocks
+// of one or two warpgroups that multiply and one that copies. tokens: of a block, 16, 32 or 64.
+// Nothing for other formats, and in builds without such GPUs.
+struct WarpgroupLinearParameters {
+  LinearParameters product;
+  // [pairs of parts][T][rows], what the product's out would have of each pair, instead of it.
+  float* part_out = nullptr;
+};
+inline constexpr int kWarpgroupLinearTiles = 2;  // of 16 rows, of a warp that multiplies
+inline constexpr int kWarpgroupLinearMaxThreads = 384;
+inline constexpr int kWarpgroupLinearCopyThreads = 128;
+std::optional<CudaKernelOf<WarpgroupLinearParameters>> LinearWarpgroupKernel(WeightFormat format,
+                                                                             int tokens);
 
 // For many tokens: grid {rows / kGemmTile, T / kGemmTile}. Of codes the sum over the depth is that
 // of its parts (gemm_parts.h), added up in order: by each block, or, with the parts as the grid's

@@ -42,25 +42,31 @@ inline LinearBlocks LinearBlocksOf(WeightFormat format, int64_t rows, int64_t de
   return blocks;
 }
 
+// What the busiest multiprocessor reads of weights and inputs. `token_blocks`: the grid's y.
+inline int64_t BytesRead(const LinearBlocks& blocks, WeightFormat format, int64_t rows,
+                         int64_t depth, int token_tiles, int token_blocks, int num_sms) {
+  const int64_t row_blocks = CeilDiv(rows, LinearRows(format, blocks.width));
+  return CeilDiv(row_blocks * token_blocks, num_sms) * (depth / kDepthGranule) *
+         LinearStepBytes(format, token_tiles, blocks.width);
+}
+
 // The same with wide blocks, if the busiest multiprocessor reads less with them: each block reads
-// the inputs of its tokens, of many of them more than of its rows. `token_blocks`: the grid's y.
+// the inputs of its tokens, of many of them more than of its rows.
 inline LinearBlocks WiderLinearBlocksOf(const LinearBlocks& narrow, WeightFormat format,
-                                        int64_t rows, int token_tiles, int token_blocks,
-                                        int64_t max_shared_bytes, int num_sms) {
+                                        int64_t rows, int64_t depth, int token_tiles,
+                                        int token_blocks, int64_t max_shared_bytes, int num_sms) {
   if (!IsQuantized(format) || token_tiles == 1) return narrow;
   LinearBlocks wide = narrow;
   wide.width = LinearWidth::kWide;
   wide.threads = narrow.parts * 32;
   wide.shared_bytes =
       int64_t{narrow.parts} * kLinearPlaces * LinearStepBytes(format, token_tiles, wide.width);
-  const auto read_by_one = [&](const LinearBlocks& blocks) {
-    const int64_t row_blocks = CeilDiv(rows, LinearRows(format, blocks.width));
-    return CeilDiv(row_blocks * token_blocks, num_sms) *
-           LinearStepBytes(format, token_tiles, blocks.width);
+  const auto bytes_read = [&](const LinearBlocks& blocks) {
+    return BytesRead(blocks, format, rows, depth, token_tiles, token_blocks, num_sms);
   };
   const bool fits = wide.threads <= kLinearMaxThreads<4, LinearWidth::kWide> &&
                     wide.shared_bytes <= max_shared_bytes;
-  return fits && read_by_one(wide) < read_by_one(narrow) ? wide : narrow;
+  return fits && bytes_read(wide) < bytes_read(narrow) ? wide : narrow;
 }
 
 }  // namespace bulkhead::cuda

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/kernels/cuda/cuda_fixture.h"
+#include "tests/kernels/cuda/packed_weight.h"
 #include "tests/kernels/paged_step.h"
 #include "tests/kernels/variants.h"
 #include "tests/support/emulator/emulated_device.h"
@@ -55,6 +56,45 @@ TEST(HopperGpu, HasWarpgroupsThatAttendToMoreHeadsThanABlockHasColumns) {
   const std::unique_ptr<Backend> reference = NewReferenceBackend(*host);
   PagedSequences sequences(*reference, c, {20}, 20);
   EXPECT_LT(RelativeError(out, sequences.AppendAndAttend({{0, 0, 20}})), 4e-3);
+}
+
+// Of 17 tokens; `kernels` gets the names of what ran.
+std::vector<float> Multiply(const ProductCase& c, int capability_major, int num_sms,
+                            std::string& kernels) {
+  Turns turns;
+  emulator::DeviceOptions options{.host_memory_too = true};
+  options.capability_major = capability_major;
+  options.num_sms = num_sms;
+  options.bank_turns = &turns;
+  CudaUnderTest cuda(std::make_unique<emulator::EmulatedCudaDriver>(options));
+  std::vector<float> x = NormalFloats(17 * c.shape.cols, 3);
+  std::vector<float> out(17 * c.shape.rows, NAN);
+  Packed packed(*cuda.backend, c, 100, /*room_for_parts=*/true);
+  cuda.backend->MatMul(ViewOf(x, 17, c.shape.cols, c.shape.cols), packed.linear,
+                       ViewOf(out, 17, c.shape.rows, c.shape.rows));
+  packed.Wait();
+  kernels.clear();
+  for (const auto& [name, of_kernel] : turns) {
+    if (name.starts_with("gather")) continue;
+    kernels += name + " ";
+    EXPECT_LE(of_kernel, 1) << "bank conflicts of " << name;
+  }
+  return out;
+}
+
+TEST(HopperGpu, MultipliesFewTokensByWarpgroupsToTheBitsOfOtherGpus) {
+  std::string kernels;
+  const ProductCase many_rows{{300, 900, WeightFormat::kInt4, {0, 900}, {128, 0, 0}}};
+  const std::vector<float> want = Multiply(many_rows, 8, 1, kernels);
+  EXPECT_EQ(kernels, "linear int4 ");
+  ExpectSameBits(Multiply(many_rows, 9, 1, kernels), want);
+  EXPECT_EQ(kernels, "linear warpgroups int4 ");
+  ExpectSameBits(Multiply(many_rows, 9, 100, kernels), want);
+  EXPECT_EQ(kernels, "linear int4 ") << "many multiprocessors share the inputs' reads";
+  const ProductCase deep{{256, 4096, WeightFormat::kInt8, {0, 4096}, {128, 0, 0}}};
+  const std::vector<float> want_of_deep = Multiply(deep, 8, 8, kernels);
+  ExpectSameBits(Multiply(deep, 9, 8, kernels), want_of_deep);
+  EXPECT_EQ(kernels, "add_parts linear warpgroups int8 ");
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ TEST(CudaLinearBlocks, AreWideWhereAMultiprocessorThenReadsLess) {
     const int token_blocks = (tokens + 8 * tiles - 1) / (8 * tiles);
     const cuda::LinearBlocks narrow = cuda::LinearBlocksOf(format, rows, depth, tiles, shared);
     const cuda::LinearBlocks blocks =
-        cuda::WiderLinearBlocksOf(narrow, format, rows, tiles, token_blocks, shared, 132);
+        cuda::WiderLinearBlocksOf(narrow, format, rows, depth, tiles, token_blocks, shared, 132);
     EXPECT_EQ(blocks.parts, narrow.parts) << "a row's bits";
     EXPECT_LE(blocks.shared_bytes, shared);
     return blocks.width;

@@ -1,0 +1,298 @@
+// The products of linear.cuh of 9 to 64 tokens with weights in codes, by the products of warpgroups
+// (wgmma): for devices of compute capability 9.0. A warpgroup has 128 outputs, two tiles of 16 a
+// warp, whose codes become numbers in registers while the products of the tile before run. The
+// inputs of a step are in shared memory once for the block: the last warpgroup brings them there,
+// in the order in which cuda_layout.h has the inputs of a product, and adds them up.
+#pragma once
+
+#include "intrinsics.h"
+#include "kernels/matmul/cuda_kernels.h"
+#include "kernels/matmul/linear_copies.cuh"
+#include "kernels/matmul/linear_inputs.cuh"
+#include "kernels/matmul/linear_warpgroups.h"
+#include "wgmma_intrinsics.h"
+
+namespace bulkhead::cuda {
+
+inline constexpr int kGroupTiles = kWarpgroupLinearTiles;
+
+// The tiles of rows of a warp, by copies to places of each lane's own.
+template <WeightFormat kFormat>
+class TileCopies {
+ public:
+  static constexpr int kLoads = WeightTile<kFormat>::kLoads;
+  static constexpr int kCodeBytes = WeightTile<kFormat>::kStepBytes;
+  static constexpr bool kHasScales = kFormat == WeightFormat::kFp4;
+  static constexpr int kScaleBytes = kHasScales ? kFp4ScaleWords * 4 : 0;
+  static constexpr int kTileBytes = kCodeBytes + kScaleBytes;
+  static constexpr int kPlaceBytes = kGroupTiles * kTileBytes;
+
+  BH_DEVICE TileCopies(const PackedWeight& weight, int row_tile, int step) {
+    const int last_tile = RowTiles(weight) - 1;
+    BH_UNROLL
+    for (int r = 0; r < kGroupTiles; ++r) {
+      const int64_t tile = row_tile + r < last_tile ? row_tile + r : last_tile;
+      const int64_t at = tile * (weight.depth / kDepthGranule) + step;
+      codes_[r] = weight.numbers + at * kCodeBytes + LaneIndex() * 16;
+      if constexpr (kHasScales) {
+        scales_[r] = reinterpret_cast<const unsigned char*>(weight.scaling + at * kFp4ScaleWords) +
+                     LaneIndex() * 16;
+      }
+    }
+  }
+  // The next step.
+  BH_DEVICE void Copy(unsigned char* place) {
+    BH_UNROLL
+    for (int r = 0; r < kGroupTiles; ++r) {
+      unsigned char* const to = place + r * kTileBytes + LaneIndex() * 16;
+      BH_UNROLL
+      for (int i = 0; i < kLoads; ++i) {
+        CpAsync16(to + i * (kWarp * 16), codes_[r] + i * (kWarp * 16), true);
+      }
+      codes_[r] += kCodeBytes;
+      if constexpr (kHasScales) {
+        if (LaneIndex() < kScaleBytes / 16) CpAsync16(to + kCodeBytes, scales_[r], true);
+        scales_[r] += kScaleBytes;
+      }
+    }
+  }
+  // What chunk `chunk` needs and the one before it did not.
+  BH_DEVICE static void Read(const unsigned char* place, int chunk, int r,
+                             WeightTile<kFormat>& tile) {
+    const unsigned char* const from = place + r * kTileBytes;
+    BH_UNROLL
+    for (int i = (chunk * kLoads + 1) / 2; i < ((chunk + 1) * kLoads + 1) / 2; ++i) {
+      tile.loads[i] = LoadVector<Words4>(from + (i * kWarp + LaneIndex()) * 16);
+    }
+    if (kHasScales && chunk == 0) {
+      tile.scales = *reinterpret_cast<const uint32_t*>(from + kCodeBytes + LaneIndex() / 4 * 4);
+    }
+  }
+
+ private:
+  const unsigned char* codes_[kGroupTiles];
+  const unsigned char* scales_[kHasScales ? kGroupTiles : 1];
+};
+
+// What a thread keeps of its warpgroup's sums: of each tile rows lane / 4 and 8 more, of these
+// columns 8 n + 2 (lane % 4) and the next one.
+template <WeightFormat kFormat, int kTokens>
+class WarpgroupSums {
+ public:
+  static constexpr int kSums = kTokens / 2;
+
+  // places: of this warp's sums of parts, [one or two][tile][kSums][lane].
+  BH_DEVICE explicit WarpgroupSums(float* places) : places_(places + LaneIndex()) {}
+
+  // Begins the products of chunk `chunk` of a tile: b: the step's inputs; adds: to what is there.
+  BH_DEVICE void Begin(const WeightTile<kFormat>& tile, int chunk, int r, uint64_t b, bool adds) {
+    uint32_t a[2][4];
+    BH_UNROLL
+    for (int half = 0; half < 2; ++half) tile.Fragment(chunk, half, a[half]);
+    BeginProducts();
+    BH_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      RowProductBf16(cell_[r], a[half], FurtherColumns(b, chunk * kChunkInputs + half * 16),
+                     adds || half > 0);
+    }
+    CommitProducts();
+  }
+  template <int kLeft>
+  BH_DEVICE void Wait(int r) {
+    WaitForProducts<kLeft>(cell_[r]);
+  }
+
+  // As Sums::FinishRows. inputs: the sums of this lane's columns' inputs.
+  BH_DEVICE void FinishCell(int r, const uint32_t (&scaling)[2], const float* inputs) {
+    float scale[2], zero[2];
+    BH_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const uint32_t bits = scaling[half];
+      scale[half] =
+          HasFloatCodes(kFormat) ? __uint_as_float(bits) : F32OfF16(static_cast<uint16_t>(bits));
+      zero[half] = 128.0F + F32OfF16(static_cast<uint16_t>(bits >> 16));
+    }
+    BH_UNROLL
+    for (int n = 0; n < kTokens / 8; ++n) {
+      FloatPair of_inputs = {};
+      if constexpr (kFormat == WeightFormat::kInt4) {
+        of_inputs = LoadVector<FloatPair>(inputs + 8 * n);
+      }
+      BH_UNROLL
+      for (int i = 4 * n; i < 4 * n + 4; ++i) {
+        float of_cell = cell_[r][i];
+        if constexpr (kFormat == WeightFormat::kInt4) {
+          of_cell = fmaf(-zero[i % 4 / 2], of_inputs.v[i % 2], of_cell);
+        }
+        done_[r][i] = fmaf(scale[i % 4 / 2], of_cell, done_[r][i]);
+      }
+    }
+  }
+
+  BH_DEVICE void FinishFirstPart() {
+    ForEach([&](int at, float& sum) {
+      places_[at] = sum;
+      sum = 0.0F;
+    });
+  }
+  // Of a pair but the last one.
+  BH_DEVICE void FinishSecondPart(bool is_of_first_pair) {
+    if (is_of_first_pair) ForEach([&](int at, float& /*sum*/) { *Total(at) = 0.0F; });
+    ForEach([&](int at, float& sum) {
+      *Total(at) += places_[at] + sum;
+      sum = 0.0F;
+    });
+  }
+  // Of the last pair: store(tile, i, the sum of all).
+  template <typename Store>
+  BH_DEVICE void FinishLastPart(bool is_of_first_pair, const Store& store) {
+    ForEach([&](int at, const float& sum) {
+      const float so_far = is_of_first_pair ? 0.0F : *Total(at);
+      store(at / kWarp / kSums, at / kWarp % kSums, so_far + (places_[at] + sum));
+    });
+  }
+
+ private:
+  static constexpr int kPlaces = kGroupTiles * kSums;
+
+  // Of the pairs so far.
+  BH_DEVICE float* Total(int at) const { return places_ + kPlaces * kWarp + at; }
+  template <typename Use>
+  BH_DEVICE void ForEach(const Use& use) {
+    BH_UNROLL
+    for (int r = 0; r < kGroupTiles; ++r) {
+      BH_UNROLL
+      for (int i = 0; i < kSums; ++i) use((r * kSums + i) * kWarp, done_[r][i]);
+    }
+  }
+
+  float* const places_;
+  float cell_[kGroupTiles][kSums] = {};
+  float done_[kGroupTiles][kSums] = {};
+};
+
+// The products of a warp's tiles of rows by the tokens of the step.
+template <WeightFormat kFormat, int kTokens>
+class TileProducts {
+ public:
+  static constexpr WarpgroupStages kStages{kFormat, kTokens};
+  static constexpr int kPlaces = kStages.places;
+  static constexpr int kPlaceBytes = kStages.weight_bytes;
+  static_assert(kPlaceBytes == TileCopies<kFormat>::kPlaceBytes);
+
+  // Asks for the first of the weight.
+  BH_DEVICE TileProducts(const PackedWeight& weight, const PairsOfBlock& pairs, int warps)
+      : pairs_(pairs),
+        row_tile_((int(blockIdx.x) * warps + WarpIndex()) * kGroupTiles),
+        copies_(weight, row_tile_, pairs.begin),
+        sums_(reinterpret_cast<float*>(SharedMemory() + kStages.SumsAt() +
+                                       WarpIndex() *
+                                           WarpgroupStages::SumBytes(kTokens, 1, pairs.in_parts))) {
+    places_ = SharedMemory() + kStages.SumsAt() +
+              WarpgroupStages::SumBytes(kTokens, warps, pairs.in_parts) +
+              WarpIndex() * (kPlaces * kPlaceBytes);
+    BH_UNROLL
+    for (int i = 0; i < kPlaces - 1; ++i) {
+      if (i < pairs.count) copies_.Copy(places_ + i * kPlaceBytes);
+      CpAsyncCommit();
+    }
+    if constexpr (kHasCells<kFormat>) {
+      // What is the same for all lanes the compiler keeps where it must wait for loads at once.
+      const int zero = static_cast<int>(AndXor(threadIdx.x, 0, 0));
+      if (pairs.count > 0) cells_.Begin(weight, row_tile_, 2 * pairs.begin + zero);
+    }
+  }
+
+  // store(token, row, sum) for each.
+  template <typename Store>
+  BH_DEVICE void Multiply(const Store& store) {
+    const int last_part = 2 * pairs_.num_pairs - 1;
+    int step = 0;
+    BH_NO_UNROLL
+    for (int part = 0;; ++part) {
+      const int all = (part + 1) * pairs_.part_steps;
+      const int end = all < pairs_.count ? all : pairs_.count;
+      BH_NO_UNROLL
+      for (; step < end; ++step) MultiplyStep(step, step + 1 == end);
+      if (part == last_part) break;
+      if (part % 2 == 0) {
+        sums_.FinishFirstPart();
+      } else {
+        sums_.FinishSecondPart(part == 1);
+      }
+    }
+    CpAsyncWait<0>();
+    sums_.FinishLastPart(last_part == 1, [&](int r, int i, float sum) {
+      store(i / 4 * 8 + LaneIndex() % 4 * 2 + i % 2,
+            (row_tile_ + r) * kTileRows + LaneIndex() / 4 + i % 4 / 2 * 8, sum);
+    });
+  }
+
+ private:
+  BH_DEVICE void MultiplyStep(int step, bool ends_part) {
+    if (step % kStages.barrier_steps == 0) __syncthreads();
+    CpAsyncWait<kPlaces - 2>();
+    __syncwarp();  // of scales lanes read what others have copied
+    const unsigned char* const place = places_ + place_ * kPlaceBytes;
+    if (step + kPlaces - 1 < pairs_.count) {
+      copies_.Copy(places_ + (place_ > 0 ? place_ - 1 : kPlaces - 1) * kPlaceBytes);
+    }
+    CpAsyncCommit();
+    place_ = place_ + 1 < kPlaces ? place_ + 1 : 0;
+    const uint64_t b = TilesOf(InputsOf<kFormat, kTokens>(step), 0);
+    WeightTile<kFormat> tiles[kGroupTiles];
+    if constexpr (kHasCells<kFormat>) {
+      if (cells_.until == 0) cells_.Advance();
+    }
+    const bool ends_first = !kHasCells<kFormat> || OfAllLanes(cells_.until == 1);
+    BH_UNROLL
+    for (int r = 0; r < kGroupTiles; ++r) {
+      TileCopies<kFormat>::Read(place, 0, r, tiles[r]);
+      sums_.Begin(tiles[r], 0, r, b, adds_);
+    }
+    BH_UNROLL
+    for (int r = 0; r < kGroupTiles; ++r) {
+      sums_.template Wait<1>(r);
+      if (ends_first) FinishCell(2 * step, r, tiles[r]);
+      TileCopies<kFormat>::Read(place, 1, r, tiles[r]);
+      sums_.Begin(tiles[r], 1, r, b, !ends_first);
+    }
+    bool ends = !kHasCells<kFormat> || ends_part;
+    if constexpr (kHasCells<kFormat>) {
+      if (ends_first) cells_.Advance();
+      cells_.until -= 2;
+      ends = OfAllLanes(ends || cells_.until == 0);
+    }
+    sums_.template Wait<1>(0);
+    if (ends) FinishCell(2 * step + 1, 0, tiles[0]);
+    sums_.template Wait<0>(1);
+    if (ends) FinishCell(2 * step + 1, 1, tiles[1]);
+    adds_ = !ends;
+  }
+
+  // Tells the compiler that the lanes agree.
+  BH_DEVICE static bool OfAllLanes(bool x) { return __ballot_sync(kFullMask, x) != 0; }
+
+  // A chunk of the block's ends the cell, or the part.
+  BH_DEVICE void FinishCell(int chunk, int r, const WeightTile<kFormat>& tile) {
+    if constexpr (kHasCells<kFormat>) {
+      const float* const inputs = SumsOfInputs<kFormat, kTokens>(chunk) + LaneIndex() % 4 * 2;
+      sums_.FinishCell(r, cells_.scaling[r], inputs);
+    } else {
+      const int at = 2 * (chunk % 2);
+      sums_.FinishCell(r, {E8m0ScaleBits(tile.scales, at), E8m0ScaleBits(tile.scales, at + 1)},
+                       nullptr);
+    }
+  }
+
+  const PairsOfBlock pairs_;
+  const int row_tile_;
+  TileCopies<kFormat> copies_;
+  WarpgroupSums<kFormat, kTokens> sums_;
+  unsigned char* places_;
+  int place_ = 0;
+  bool adds_ = false;
+  Cells<kGroupTiles> cells_;
+};
+
+}  // namespace bulkhead::cuda
