@@ -9,7 +9,7 @@
 
 #include "base/arithmetic.h"
 #include "kernels/matmul/linear_blocks.h"
-#include "kernels/matmul/linear_warpgroups.h"
+#include "kernels/matmul/warpgroup_stages.h"
 
 namespace bulkhead::cuda {
 

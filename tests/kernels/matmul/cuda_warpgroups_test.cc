@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kTolerance = 5e-3;  // norm(got - want) / norm(want)
 // Of the same numbers, added up in the same order but within a tensor instruction.
-constexpr double kSameOrderTolerance = 1e-6;
+constexpr double kSameOrderTolerance = 1e-5;
 constexpr int64_t kShared = 227 << 10;
 constexpr int64_t kRoom = int64_t{8} << 20;  // for sums of parts
 constexpr int kMaxTokens = 64;
@@ -97,6 +97,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, CudaWarpgroups, testing::ValuesIn(Cases()));
 
 TEST_P(CudaWarpgroups, GiveTheProductsOfTheReferenceInAnyBlocks) {
   const ProductCase& c = GetParam();
+  if (!cuda::LinearWarpgroupKernel(c.shape.format, 16).has_value()) GTEST_SKIP();
   const std::unique_ptr<Device> host = NewHostDevice(0);
   const std::vector<float> want = BySteps(*NewReferenceBackend(*host), c, kMaxTokens);
   std::vector<float> first;  // product of all tokens

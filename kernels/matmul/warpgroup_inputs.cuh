@@ -1,11 +1,11 @@
-// The inputs of linear_warpgroups.cuh: a warpgroup that does nothing else brings them to shared
-// memory, as rows of products of warpgroups, and adds them up for zeroes of codes.
+// The inputs of warpgroups.cuh: a warpgroup that does nothing else brings them to shared memory, as
+// rows of products of warpgroups, and adds them up for zeroes of codes.
 #pragma once
 
 #include "intrinsics.h"
 #include "kernels/matmul/cuda_kernels.h"
 #include "kernels/matmul/linear_copies.cuh"
-#include "kernels/matmul/linear_warpgroups.h"
+#include "kernels/matmul/warpgroup_stages.h"
 #include "wgmma_intrinsics.h"
 
 namespace bulkhead::cuda {
@@ -97,7 +97,7 @@ class InputCopies {
   }
 
   // Inputs are stored barrier_steps ahead of the products. At each __syncthreads those of the next
-  // steps are there for the products, and everybody is done with those that are replaced next.
+  // steps are there for the products, and no thread reads those any more that are replaced next.
   BH_DEVICE void CopyAll() {
     constexpr int kAhead = kStages.barrier_steps;
     const bool has_tile = first_tile_ < kTokens / 8;

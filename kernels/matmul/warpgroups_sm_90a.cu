@@ -1,6 +1,6 @@
-// The products of linear_warpgroups.cuh of the rows of one matrix.
+// The products of warpgroups.cuh of the rows of one matrix.
 #include "kernels/cuda/registered_kernels.h"
-#include "kernels/matmul/linear_warpgroups.cuh"
+#include "kernels/matmul/warpgroups.cuh"
 
 namespace bulkhead::cuda {
 namespace {

@@ -1,5 +1,5 @@
-// What the kernels of linear_warpgroups.cuh keep in shared memory. Plain: kernels and host code
-// include this.
+// What the kernels of warpgroups.cuh keep in shared memory. Plain: kernels and host code include
+// this.
 #pragma once
 
 #include "kernels/matmul/cuda_kernels.h"

@@ -8,8 +8,8 @@
 #include "intrinsics.h"
 #include "kernels/matmul/cuda_kernels.h"
 #include "kernels/matmul/linear_copies.cuh"
-#include "kernels/matmul/linear_inputs.cuh"
-#include "kernels/matmul/linear_warpgroups.h"
+#include "kernels/matmul/warpgroup_inputs.cuh"
+#include "kernels/matmul/warpgroup_stages.h"
 #include "wgmma_intrinsics.h"
 
 namespace bulkhead::cuda {
