@@ -56,6 +56,12 @@ BH_DEVICE void WaitForProducts(float (&c)[kCount]) {
   HoldRegisters(c);
 }
 
+// The same where the sums are still in flight: what the groups before have read may be written.
+template <int kLeft>
+BH_DEVICE void WaitForEarlierProducts() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
+}
+
 #define BH_C8(i)                                                                              \
   "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), \
       "+f"(c[i + 6]), "+f"(c[i + 7])
@@ -172,5 +178,20 @@ BH_DEVICE void ProductF16(float (&c)[64], uint64_t a, uint64_t b, bool add) {
   }
 BH_ROW_PRODUCTS(RowProductBf16, "bf16")
 BH_ROW_PRODUCTS(RowProductF16, "f16")
+
+// Of 256 rows, with `a` in shared memory.
+#define BH_R128                                                             \
+  BH_R64                                                                    \
+  ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"        \
+  ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"        \
+  ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110" \
+  ",%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
+#define BH_C128 BH_C64(0), BH_C64(64)
+#define BH_ROW_PRODUCTS_256(Name, numbers)                                           \
+  BH_DEVICE void Name(float(&c)[128], uint64_t a, uint64_t b, bool add) {            \
+    BH_SHARED_ROW_PRODUCT(numbers, "256", BH_R128, "%128", "%129", "%130", BH_C128); \
+  }
+BH_ROW_PRODUCTS_256(RowProductBf16, "bf16")
+BH_ROW_PRODUCTS_256(RowProductF16, "f16")
 
 }  // namespace bulkhead::cuda

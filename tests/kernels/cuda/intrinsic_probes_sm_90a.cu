@@ -48,8 +48,14 @@ ProductKernel(ProbeParameters p) {
   FenceForProducts();
   __syncthreads();
   float sums[kColumns / 2];
-  float products[kColumns / 2];
-  for (int i = 0; i < kColumns / 2; ++i) sums[i] = products[i] = 1.0F;
+  float further_sums[kColumns / 2];
+  const auto begin = [](float(&of)[kColumns / 2]) {
+    for (int i = 0; i < kColumns / 2; ++i) of[i] = 1.0F;
+  };
+  constexpr bool kAtOnce = kColumns < 256;  // else registers do not suffice
+  auto& products = kAtOnce ? further_sums : sums;
+  begin(sums);
+  begin(products);
   const int row = WarpIndex() * 16 + LaneIndex() / 4;
   uint32_t of_lane[kDepth / 16][4];
   for (int k = 0; k < kDepth / 16; ++k) {
@@ -69,32 +75,42 @@ ProductKernel(ProbeParameters p) {
       Multiply<kF16, kRows>(sums, of_lane[k], of_k, true);
     }
   }
-  CommitProducts();
-  if constexpr (kSharedA) {
-    Multiply<kF16, kRows>(products, TilesOf(rows, 0), TilesOf(tiles, kDepth * 128), false);
-  } else {
-    Multiply<kF16, kRows>(products, of_lane[0], TilesOf(tiles, kDepth * 128), false);
-  }
-  CommitProducts();
-  WaitForProducts<1>(sums);
   const auto put = [&](const float(&of)[kColumns / 2], int row0) {
     for (int i = 0; i < kColumns / 2; ++i) {
       const int column = i / 4 * 8 + LaneIndex() % 4 * 2 + i % 2;
       p.out[(row0 + row + i % 4 / 2 * 8) * kColumns + column] = __float_as_uint(of[i]);
     }
   };
-  put(sums, 0);
+  CommitProducts();
+  if constexpr (!kAtOnce) {
+    WaitForProducts<0>(sums);
+    put(sums, 0);
+    BeginProducts();
+  }
+  if constexpr (kSharedA) {
+    Multiply<kF16, kRows>(products, TilesOf(rows, 0), TilesOf(tiles, kDepth * 128), false);
+  } else {
+    Multiply<kF16, kRows>(products, of_lane[0], TilesOf(tiles, kDepth * 128), false);
+  }
+  CommitProducts();
+  if constexpr (kAtOnce) {
+    WaitForProducts<1>(sums);
+    put(sums, 0);
+  }
   WaitForProducts<0>(products);
   put(products, 64);
 }
 
-template <bool kF16, int kColumns, bool kRows>
-Probe ProbeOf(bool shared_a) {
-  Probe probe = shared_a
-                    ? KernelOf<kWarpgroup>("product", ProductKernel<kF16, kColumns, true, kRows>)
-                    : KernelOf<kWarpgroup>("product", ProductKernel<kF16, kColumns, false, kRows>);
+template <bool kF16, int kColumns, bool kSharedA, bool kRows>
+Probe ProbeOf() {
+  Probe probe = KernelOf<kWarpgroup>("product", ProductKernel<kF16, kColumns, kSharedA, kRows>);
   probe.kernel.only_capability = 90;
   return probe;
+}
+template <bool kF16, int kColumns, bool kRows>
+Probe ProbeOf(bool shared_a) {
+  return shared_a ? ProbeOf<kF16, kColumns, true, kRows>()
+                  : ProbeOf<kF16, kColumns, false, kRows>();
 }
 
 template <bool kF16>
@@ -104,6 +120,8 @@ Probe ProbeOf(const ProductCase& of) {
                             : ProbeOf<kF16, 128, false>(of.shared_a);
   }
   switch (of.columns) {
+    case 256:
+      return ProbeOf<kF16, 256, true, true>();
     case 16:
       return ProbeOf<kF16, 16, true>(of.shared_a);
     case 32:

@@ -19,10 +19,11 @@ using cuda::ProductCase;
 std::vector<ProductCase> AllCases() {
   std::vector<ProductCase> cases;
   for (const bool b_is_rows : {false, true}) {
-    for (const int columns : {16, 32, 64, 128}) {
-      if (columns < 64 && !b_is_rows) continue;
+    for (const int columns : {16, 32, 64, 128, 256}) {
+      if ((columns < 64 || columns > 128) && !b_is_rows) continue;
       for (const bool is_f16 : {false, true}) {
         for (const bool shared_a : {false, true}) {
+          if (columns > 128 && !shared_a) continue;
           cases.push_back({is_f16, columns, shared_a, b_is_rows});
         }
       }
@@ -52,7 +53,7 @@ TEST_P(WarpgroupProducts, AreThoseOfRowsAndColumns) {
     DeviceArrays arrays(*driver);
     const int64_t of_output = int64_t{64} * c.columns;
     const cuda::ProbeParameters parameters{arrays.Put(in), arrays.New<uint32_t>(2 * of_output)};
-    Enqueue(*driver, cuda::ProductProbe(c), {.block = {128, 1, 1}, .shared_bytes = 24 << 10},
+    Enqueue(*driver, cuda::ProductProbe(c), {.block = {128, 1, 1}, .shared_bytes = 40 << 10},
             parameters);
     const std::vector<uint32_t> bits = arrays.Get(parameters.out, 2 * of_output);
     std::vector<float> out(bits.size());

@@ -2,6 +2,8 @@
 // waited for, and until then their sums are no numbers.
 #pragma once
 
+#include <type_traits>
+
 #include "intrinsics.h"
 
 namespace bulkhead::cuda {
@@ -29,6 +31,10 @@ template <int kLeft, int kCount>
 void WaitForProducts(float (&/*c*/)[kCount]) {
   WaitForProductsUntil(kLeft);
 }
+template <int kLeft>
+void WaitForEarlierProducts() {
+  WaitForProductsUntil(kLeft);
+}
 
 struct ProductKind {
   bool is_f16 = false;  // else bf16
@@ -50,12 +56,14 @@ void ProductF16(float (&c)[kCount], const A& a, uint64_t b, bool add) {
 }
 template <int kCount, typename A>
 void RowProductBf16(float (&c)[kCount], const A& a, uint64_t b, bool add) {
-  static_assert(kCount == 8 || kCount == 16 || kCount == 32 || kCount == 64);
+  static_assert(kCount == 8 || kCount == 16 || kCount == 32 || kCount == 64 ||
+                (kCount == 128 && std::is_same_v<A, uint64_t>));
   BeginProduct({.b_is_rows = true}, c, kCount, a, b, add);
 }
 template <int kCount, typename A>
 void RowProductF16(float (&c)[kCount], const A& a, uint64_t b, bool add) {
-  static_assert(kCount == 8 || kCount == 16 || kCount == 32 || kCount == 64);
+  static_assert(kCount == 8 || kCount == 16 || kCount == 32 || kCount == 64 ||
+                (kCount == 128 && std::is_same_v<A, uint64_t>));
   BeginProduct({.is_f16 = true, .b_is_rows = true}, c, kCount, a, b, add);
 }
 
