@@ -154,11 +154,7 @@ void CudaExperts::Launch(WeightFormat format, cuda::ExpertProductParameters p) {
     const auto tiles = static_cast<int>(std::min(kMaxGridTiles, max_tiles_ - tile));
     p.tiles = scratch_.tiles + tile;
     if (many) {
-      Enqueue(driver_, cuda::ExpertGemmKernel(format),
-              {.grid = {NumBlocks(outputs, cuda::kGemmTile), tiles, 1},
-               .block = {cuda::kGemmThreads, 1, 1},
-               .shared_bytes = cuda::kExpertGemmSharedBytes},
-              p);
+      LaunchMany(format, p, tiles);
     } else {
       const cuda::LinearBlocks blocks =
           cuda::LinearBlocksOf(format, cuda::kRowsOfMany, p.weight.depth, tile_pairs_ / 8,
@@ -171,6 +167,29 @@ void CudaExperts::Launch(WeightFormat format, cuda::ExpertProductParameters p) {
               p);
     }
   }
+}
+
+void CudaExperts::LaunchMany(WeightFormat format, cuda::ExpertProductParameters p, int tiles) {
+  const CudaProperties& gpu = driver_.properties();
+  const int outputs = p.end_output - p.first_output;
+  const auto by_warpgroups = cuda::ExpertPiecesKernel(format);
+  if (by_warpgroups.has_value() && gpu.capability() == 90 &&
+      cuda::kExpertPieceSharedBytes <= gpu.max_shared_bytes) {
+    p.num_tiles = tiles;
+    p.out_in_twos =
+        p.out.stride % 2 == 0 && reinterpret_cast<uintptr_t>(p.out.data) % (2 * sizeof(float)) == 0;
+    const int64_t pieces = int64_t{tiles} * NumBlocks(outputs, cuda::kPieceOutputs);
+    return Enqueue(driver_, *by_warpgroups,
+                   {.grid = {static_cast<int>(std::min<int64_t>(pieces, gpu.num_sms)), 1, 1},
+                    .block = {by_warpgroups->kernel.max_threads, 1, 1},
+                    .shared_bytes = cuda::kExpertPieceSharedBytes},
+                   p);
+  }
+  Enqueue(driver_, cuda::ExpertGemmKernel(format),
+          {.grid = {NumBlocks(outputs, cuda::kGemmTile), tiles, 1},
+           .block = {cuda::kGemmThreads, 1, 1},
+           .shared_bytes = cuda::kExpertGemmSharedBytes},
+          p);
 }
 
 void CudaBackend::RouteTokens(ConstMatrixView logits, ConstMatrixView bias, ConstMatrixView scales,

@@ -41,6 +41,8 @@ class CudaExperts {
   void Multiply(ConstMatrixView x, const int32_t* row_of_pair, absl::Span<const Linear> experts,
                 const ExpertRouting& routing, const Outputs& outputs);
   void Launch(WeightFormat format, cuda::ExpertProductParameters p);
+  // Of `tiles` tiles of many pairs.
+  void LaunchMany(WeightFormat format, cuda::ExpertProductParameters p, int tiles);
   void CheckRouted(const ExpertRouting& routing, int64_t pairs) const;
 
   CudaDriver& driver_;

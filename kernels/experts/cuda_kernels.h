@@ -7,6 +7,8 @@
 
 #include <stdint.h>
 
+#include <optional>
+
 #include "base/router_options.h"
 #include "kernels/cuda/parameters.h"
 #include "kernels/packing/cuda_layout.h"
@@ -99,6 +101,9 @@ struct ExpertProductParameters {
   int end_output = 0;
   Rows out;
   int parts = 0;  // as LinearParameters
+  // Of ExpertPiecesKernel alone.
+  int num_tiles = 0;
+  bool out_in_twos = false;  // rows of out are aligned to 8 bytes
 };
 // Tiles of 8 column_tiles pairs, column_tiles 1, 2 or 4: grid {outputs / LinearRows, tiles}; block
 // and shared memory as those of LinearKernel.
@@ -106,6 +111,12 @@ CudaKernelOf<ExpertProductParameters> ExpertLinearKernel(WeightFormat format, in
 // Tiles of kGemmTile pairs: grid {outputs / kGemmTile, tiles}, block as that of GemmKernel.
 inline constexpr int kExpertGemmSharedBytes = (80 << 10) + 128 * 4;
 CudaKernelOf<ExpertProductParameters> ExpertGemmKernel(WeightFormat format);
+// The same by the products of warpgroups (warpgroups.cuh), for devices of compute capability 9.0;
+// nothing where the build has none. Blocks of as many threads as the kernel may have, of which a
+// multiprocessor has one, share the pieces of all tiles: any number of blocks.
+inline constexpr int kPieceOutputs = 256;
+inline constexpr int kExpertPieceSharedBytes = 192 << 10;
+std::optional<CudaKernelOf<ExpertProductParameters>> ExpertPiecesKernel(WeightFormat format);
 
 // out[t][n] = the sum of pairs[p][n] over the token's pairs in ascending order of experts, +
 // out[t][n] where `adds`; grid {T, width / kSumCols}. `vec4` as for activations.

@@ -3,35 +3,12 @@
 #include "intrinsics.h"
 #include "kernels/cuda/registered_kernels.h"
 #include "kernels/experts/cuda_kernels.h"
+#include "kernels/experts/products.cuh"
 #include "kernels/matmul/gemm.cuh"
 #include "kernels/matmul/linear.cuh"
 
 namespace bulkhead::cuda {
 namespace {
-
-// The block's tile, less the pairs whose inputs are not there. With such a part no pair's sum
-// changes: columns of a tile know nothing of each other.
-BH_DEVICE ExpertTile TileOfBlock(const ExpertProductParameters& p) {
-  ExpertTile tile = p.tiles[int(blockIdx.y)];
-  if (tile.begin < p.first_pair) tile.begin = p.first_pair;
-  if (tile.end > p.end_pair) tile.end = p.end_pair;
-  return tile;
-}
-
-BH_DEVICE int RowOf(const ExpertProductParameters& p, int pair) {
-  return p.pair_row == nullptr ? pair - p.first_pair : p.pair_row[pair];
-}
-
-template <WeightFormat kFormat>
-BH_DEVICE PackedWeight WeightOf(const ExpertProductParameters& p, int expert) {
-  PackedWeight weight = p.weight;
-  const int64_t bytes = expert * p.expert_bytes;
-  weight.numbers += bytes;
-  if constexpr (IsQuantized(kFormat)) {  // where each group lies is the same for all
-    weight.scaling += bytes / 4;
-  }
-  return weight;
-}
 
 struct PairRows {
   const ExpertProductParameters& p;
@@ -47,8 +24,8 @@ template <WeightFormat kFormat, int kTiles>
 BH_KERNEL(kLinearMaxThreads<kTiles>)
 ExpertLinear(ExpertProductParameters p) {
   GridDependencySynchronize();
-  const ExpertTile tile = TileOfBlock(p);
-  if (tile.expert < 0 || tile.begin >= tile.end) return;
+  const ExpertTile tile = TileAt(p, int(blockIdx.y));
+  if (IsEmpty(tile)) return;
   const int row_tile = p.first_output / kTileRows + int(blockIdx.x) * LinearRowTiles(kFormat);
   Sums<kFormat, kTiles> sums;
   MultiplyParts(
@@ -65,8 +42,8 @@ ExpertLinear(ExpertProductParameters p) {
 template <WeightFormat kFormat>
 BH_DEVICE void Multiply(const ExpertProductParameters& p) {
   GridDependencySynchronize();
-  const ExpertTile tile = TileOfBlock(p);
-  if (tile.expert < 0 || tile.begin >= tile.end) return;
+  const ExpertTile tile = TileAt(p, int(blockIdx.y));
+  if (IsEmpty(tile)) return;
   auto* const rows = reinterpret_cast<int32_t*>(SharedMemory() + kGemmSharedBytes);
   if (int(threadIdx.x) < kGemmTile) {
     const int pair = tile.begin + int(threadIdx.x);

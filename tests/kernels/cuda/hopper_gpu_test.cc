@@ -3,7 +3,11 @@
 
 #include "tests/kernels/cuda/cuda_fixture.h"
 #include "tests/kernels/cuda/packed_weight.h"
+#include "tests/kernels/experts/expert_workspace.h"
+#include "tests/kernels/experts/routing.h"
+#include "tests/kernels/op_test.h"
 #include "tests/kernels/paged_step.h"
+#include "tests/kernels/products_support.h"
 #include "tests/kernels/variants.h"
 #include "tests/support/emulator/emulated_device.h"
 #include "tests/support/golden.h"
@@ -95,6 +99,63 @@ TEST(HopperGpu, MultipliesFewTokensByWarpgroupsToTheBitsOfOtherGpus) {
   const std::vector<float> want_of_deep = Multiply(deep, 8, 8, kernels);
   ExpectSameBits(Multiply(deep, 9, 8, kernels), want_of_deep);
   EXPECT_EQ(kernels, "add_parts linear warpgroups int8 ");
+}
+
+// What `tokens` tokens times an expert's weight make, and by which kernels.
+std::vector<float> MultiplyExpert(const ProductCase& c, int64_t tokens, int capability_major,
+                                  std::string& kernels) {
+  Turns turns;
+  emulator::DeviceOptions options{.host_memory_too = true};
+  options.capability_major = capability_major;
+  options.bank_turns = &turns;
+  CudaUnderTest cuda(std::make_unique<emulator::EmulatedCudaDriver>(options));
+  const LinearShape& shape = c.shape;
+  const ExpertWorkspace workspace(*cuda.backend, 1, 1, shape.cols);
+  const Buffer memory = cuda.device->Allocate(cuda.backend->PackedBytes(shape)).value();
+  const Linear weight{shape, memory.data()};
+  Fill(c, *cuda.backend->Pack(weight));
+  const std::vector<float> logits(tokens);
+  Routing routing(tokens, 1, 1);
+  cuda.backend->RouteTokens(View(logits, tokens, 1, 1), {}, {}, {}, routing.view);
+  const std::vector<float> x = NormalFloats(tokens * shape.cols, 2);
+  std::vector<float> out(tokens * shape.rows);
+  cuda.backend->MatMulExperts(View(x, tokens, shape.cols, shape.cols), {weight}, routing.view,
+                              View(out, tokens, shape.rows, shape.rows));
+  EXPECT_TRUE(cuda.device->Synchronize().ok());
+  kernels.clear();
+  for (const auto& [name, of_kernel] : turns) {
+    if (!name.starts_with("expert")) continue;
+    kernels += name;
+    EXPECT_EQ(of_kernel, name.starts_with("expert gemm") ? 2 : 1) << "bank conflicts of " << name;
+  }
+  return out;
+}
+
+TEST(HopperGpu, HasWarpgroupsForManyPairsOfAnExpert) {
+  const auto shape = [](WeightFormat format, WeightGroups groups = {}) {
+    return LinearShape{310, 200, format, {0, 72, 200}, groups};
+  };
+  const std::vector<std::pair<std::string, ProductCase>> cases = {
+      {"bf16", {shape(WeightFormat::kBF16)}},
+      {"f16", {shape(WeightFormat::kF16)}},
+      {"int8", {shape(WeightFormat::kInt8, {.size = 32})}},
+      {"int4", {shape(WeightFormat::kInt4, {.size = 64}), /*codes_as_stored=*/true}},
+      {"fp8", {shape(WeightFormat::kFp8, {.size = 64, .scales = ScaleFormat::kF32}), true}},
+      {"fp4", {shape(WeightFormat::kFp4, {.size = 32, .scales = ScaleFormat::kE8M0}), true}},
+  };
+  std::string kernels;
+  for (const auto& [name, c] : cases) {
+    SCOPED_TRACE(name);
+    const std::vector<float> out = MultiplyExpert(c, 200, 9, kernels);
+    EXPECT_EQ(kernels, "expert pieces " + name);
+    // The emulator adds in one order, whatever multiplies, so numbers made of codes are the same.
+    ExpectSameBits(MultiplyExpert(c, 200, 8, kernels), out);
+    EXPECT_EQ(kernels, "expert gemm " + name);
+    MultiplyExpert(c, 72, 10, kernels);
+    EXPECT_EQ(kernels, "expert gemm " + name);
+    MultiplyExpert(c, 64, 9, kernels);
+    EXPECT_EQ(kernels, "expert linear " + name);
+  }
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <utility>
 
 #include "base/arithmetic.h"
 #include "kernels/experts/cuda.h"
@@ -24,10 +26,11 @@ struct ProductsCase {
   int64_t hidden;
   int64_t width;
   int num_slices = 1;
+  int capability_major = 0;  // of the device; 0: any
 };
 std::ostream& operator<<(std::ostream& out, const ProductsCase& c) {
   return out << WeightFormatName(c.format) << " " << c.hidden << ", " << c.width << ", "
-             << c.num_slices << " slices";
+             << c.num_slices << " slices" << (c.capability_major == 9 ? ", 9.0" : "");
 }
 
 LinearShape ShapeOf(const ProductsCase& c, int64_t rows, int64_t cols, int num_slices) {
@@ -85,6 +88,14 @@ std::vector<float> LogitsOf(int64_t tokens, bool alike) {
 
 class CudaExpertProducts : public testing::TestWithParam<ProductsCase> {
  protected:
+  void SetUp() override {
+    for (std::unique_ptr<CudaDriver>& driver :
+         DevicesUnderTest(/*few=*/true, true, GetParam().capability_major)) {
+      devices_.emplace_back(std::move(driver));
+    }
+    if (devices_.empty()) GTEST_SKIP() << "no device of this compute capability";
+  }
+  Backend& backend() { return *devices_[0].backend; }
   bool f16() const { return GetParam().format == WeightFormat::kF16; }
 
   // Both products, apart, of the pairs of `tokens` tokens.
@@ -113,6 +124,8 @@ class CudaExpertProducts : public testing::TestWithParam<ProductsCase> {
     all.insert(all.end(), sums.begin(), sums.end());
     return all;
   }
+
+  std::vector<CudaUnderTest> devices_;
 };
 
 TEST_P(CudaExpertProducts, AreThoseOfTheReference) {
@@ -122,30 +135,60 @@ TEST_P(CudaExpertProducts, AreThoseOfTheReference) {
     for (const bool alike : {false, true}) {
       SCOPED_TRACE(testing::Message() << tokens << " tokens, alike " << alike);
       const bool has_shared = tokens % 2 == 0;
-      const auto run = [&](Backend& backend) {
-        return Run(backend, tokens, alike, false, has_shared);
-      };
-      EXPECT_LT(RelativeError(OnAllSchedules(run, true), run(*NewReferenceBackend(*host))),
-                tolerance);
+      std::vector<float> first;
+      for (CudaUnderTest& cuda : devices_) {
+        const std::vector<float> out = Run(*cuda.backend, tokens, alike, false, has_shared);
+        if (first.empty()) first = out;
+        ExpectSameBits(out, first);
+      }
+      const std::vector<float> want =
+          Run(*NewReferenceBackend(*host), tokens, alike, false, has_shared);
+      EXPECT_LT(RelativeError(first, want), tolerance);
     }
   }
 }
 
 TEST_P(CudaExpertProducts, OfRowsInF32AreTheSameBits) {
-  CudaUnderTest cuda;
   for (const int64_t tokens : {3, 200}) {
-    ExpectSameBits(Run(*cuda.backend, tokens, false, true, true),
-                   Run(*cuda.backend, tokens, false, false, true));
+    ExpectSameBits(Run(backend(), tokens, false, true, true),
+                   Run(backend(), tokens, false, false, true));
   }
+}
+
+// Of a step of many pairs, and of another one with more in which tokens have other places.
+TEST_P(CudaExpertProducts, OfARowDoNotDependOnTheOthers) {
+  const ProductsCase& c = GetParam();
+  const ExpertWorkspace workspace(backend(), kExperts, kPerToken, c.hidden);
+  const PackedExperts weights(backend(), ShapeOf(c, c.width, c.hidden, 1), kExperts, 1);
+  const auto run = [&](int64_t tokens) {
+    const std::vector<float> logits = LogitsOf(tokens, false);
+    Routing routing(tokens, kExperts, kPerToken);
+    backend().RouteTokens(View(logits, tokens, kExperts, kExperts), {}, {}, {}, routing.view);
+    Rows x(backend(), tokens, c.hidden, f16(), 101);
+    PaddedMatrix out = PaddedMatrix::Unwritten(tokens * kPerToken, c.width);
+    backend().MatMulExperts(x.AsInputs(), weights.all, routing.view, out.View());
+    Wait(backend());
+    const std::vector<float> values = out.Values();
+    std::map<std::pair<int, int>, std::vector<float>> rows;  // of an expert and a token
+    for (int expert = 0; expert < kExperts; ++expert) {
+      for (int p = routing.expert_begin[expert]; p < routing.expert_begin[expert + 1]; ++p) {
+        rows[{expert, routing.pair_token[p]}].assign(values.begin() + p * c.width,
+                                                     values.begin() + (p + 1) * c.width);
+      }
+    }
+    return rows;
+  };
+  const auto all = run(400);
+  for (const auto& [pair, row] : run(160)) ExpectSameBits(row, all.at(pair));
 }
 
 // Rows that are gathered, and sums of pairs, may not all have room at once.
 TEST_P(CudaExpertProducts, InPartsAreTheSameBits) {
   const ProductsCase& c = GetParam();
+  CudaUnderTest& cuda = devices_[0];
   for (const int64_t tokens : {5, 200}) {
     const std::vector<float> logits = LogitsOf(tokens, false);
     const auto run = [&](bool in_parts) {
-      CudaUnderTest cuda;
       const LinearShape down_shape = ShapeOf(c, 3 * cuda::kGemmTile + 10, c.width, c.num_slices);
       const PackedExperts up(*cuda.backend, ShapeOf(c, c.width, c.hidden, 1), kExperts, 1);
       const PackedExperts down(*cuda.backend, down_shape, kExperts, 20);
@@ -187,6 +230,11 @@ INSTANTIATE_TEST_SUITE_P(Formats, CudaExpertProducts,
                          testing::Values(ProductsCase{WeightFormat::kBF16, 64, 128, 4},
                                          ProductsCase{WeightFormat::kBF16, 70, 72},
                                          ProductsCase{WeightFormat::kF16, 128, 60, 8},
+                                         ProductsCase{WeightFormat::kBF16, 64, 128, 4, 9},
+                                         ProductsCase{WeightFormat::kBF16, 70, 302, 1, 9},
+                                         ProductsCase{WeightFormat::kF16, 136, 60, 8, 9},
+                                         ProductsCase{WeightFormat::kInt8, 64, 302, 8, 9},
+                                         ProductsCase{WeightFormat::kInt4, 136, 72, 1, 9},
                                          ProductsCase{WeightFormat::kInt8, 64, 96, 8},
                                          ProductsCase{WeightFormat::kInt4, 128, 64},
                                          ProductsCase{WeightFormat::kInt4, 96, 150, 4}));

@@ -1,0 +1,34 @@
+// Where the products of pairs of a token and an expert find their rows and weights.
+#pragma once
+
+#include "intrinsics.h"
+#include "kernels/experts/cuda_kernels.h"
+
+namespace bulkhead::cuda {
+
+// A tile of the list, less the pairs whose inputs are not there. With such a part no pair's sum
+// changes: columns of a tile know nothing of each other.
+BH_DEVICE ExpertTile TileAt(const ExpertProductParameters& p, int index) {
+  ExpertTile tile = p.tiles[index];
+  if (tile.begin < p.first_pair) tile.begin = p.first_pair;
+  if (tile.end > p.end_pair) tile.end = p.end_pair;
+  return tile;
+}
+BH_DEVICE bool IsEmpty(const ExpertTile& tile) { return tile.expert < 0 || tile.begin >= tile.end; }
+
+BH_DEVICE int RowOf(const ExpertProductParameters& p, int pair) {
+  return p.pair_row == nullptr ? pair - p.first_pair : p.pair_row[pair];
+}
+
+template <WeightFormat kFormat>
+BH_DEVICE PackedWeight WeightOf(const ExpertProductParameters& p, int expert) {
+  PackedWeight weight = p.weight;
+  const int64_t bytes = expert * p.expert_bytes;
+  weight.numbers += bytes;
+  if constexpr (IsQuantized(kFormat)) {  // where each group lies is the same for all
+    weight.scaling += bytes / 4;
+  }
+  return weight;
+}
+
+}  // namespace bulkhead::cuda

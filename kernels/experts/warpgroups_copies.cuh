@@ -1,0 +1,165 @@
+// The threads of warpgroups.cuh that copy: inputs as they are, and weights as they are or, of
+// codes, as numbers in bf16.
+#pragma once
+
+#include "kernels/experts/warpgroups_codes.cuh"
+#include "kernels/experts/warpgroups_pieces.cuh"
+
+namespace bulkhead::cuda {
+
+// What one of kThreads threads copies of rows of 128 bytes: 16 bytes of each kRowsApart-th row.
+template <int kThreads>
+struct CopyPlace {
+  static constexpr int kChunks = kPieceRowBytes / 16;
+  static constexpr int kRowsApart = kThreads / kChunks;
+  static_assert(kRowsApart % 8 == 0);  // rows of a thread have their 16 bytes at the same place
+
+  BH_DEVICE static int Thread() { return int(threadIdx.x) - kPieceComputeThreads; }
+  BH_DEVICE static int Row0() { return Thread() / kChunks; }
+  BH_DEVICE static int InRow() { return Thread() % kChunks * 16; }
+  BH_DEVICE static int To() {
+    return Row0() * kPieceRowBytes + (Thread() % kChunks ^ Row0() % 8) * 16;
+  }
+};
+
+template <int kThreads>
+class InputCopies {
+ public:
+  BH_DEVICE InputCopies(const ExpertProductParameters& p, const Piece& piece)
+      : left_(piece.pairs() - Place::Row0()), is_tall_(piece.pairs() > kPiecePairs) {
+    BH_UNROLL
+    for (int i = 0; i < kManyTilePairs / Place::kRowsApart; ++i) {
+      const int pair = i * Place::kRowsApart;
+      const int row = pair < left_ ? RowOf(p, piece.tile.begin + Place::Row0() + pair) : 0;
+      from_[i] = reinterpret_cast<const unsigned char*>(p.x) +
+                 static_cast<int64_t>(row) * p.weight.depth * 2 + Place::InRow();
+    }
+  }
+
+  // The next 64 of the depth.
+  BH_DEVICE void CopyStep(unsigned char* stage) {
+    Copy<0>(stage + Place::To());
+    if (is_tall_) Copy<kPiecePairs>(stage + Place::To());
+  }
+
+ private:
+  using Place = CopyPlace<kThreads>;
+
+  template <int kFirst>
+  BH_DEVICE void Copy(unsigned char* to) {
+    BH_UNROLL
+    for (int row = kFirst; row < kFirst + kPiecePairs; row += Place::kRowsApart) {
+      const unsigned char*& from = from_[row / Place::kRowsApart];
+      CpAsync16(to + row * kPieceRowBytes, from, row < left_);
+      from += kPieceRowBytes;
+    }
+  }
+
+  const int left_;  // behind the first row
+  const bool is_tall_;
+  const unsigned char* from_[kManyTilePairs / Place::kRowsApart];
+};
+
+template <int kThreads>
+class WeightCopies {
+ public:
+  BH_DEVICE WeightCopies(const PackedWeight& weight, const Piece& piece)
+      : row_bytes_(weight.depth * 2),
+        left_(weight.rows - piece.output0 - Place::Row0()),
+        outputs_(piece.is_wide() ? kPieceOutputs : kPieceOutputs / 2),
+        from_(weight.numbers + static_cast<int64_t>(piece.output0 + Place::Row0()) * row_bytes_ +
+              Place::InRow()) {}
+
+  BH_DEVICE void CopyStep(unsigned char* stage) {
+    constexpr int kAtOnce = 4;  // few: addresses take registers
+    unsigned char* to = stage + kPieceInputBytes + Place::To();
+    const unsigned char* from = from_;
+    BH_NO_UNROLL
+    for (int row = 0; row < outputs_; row += kAtOnce * Place::kRowsApart) {
+      BH_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        CpAsync16(to + i * Place::kRowsApart * kPieceRowBytes, from,
+                  row + i * Place::kRowsApart < left_);
+        from += Place::kRowsApart * row_bytes_;
+      }
+      to += kAtOnce * Place::kRowsApart * kPieceRowBytes;
+    }
+    from_ += kPieceRowBytes;
+  }
+
+ private:
+  using Place = CopyPlace<kThreads>;
+
+  const int row_bytes_;
+  const int left_;  // behind the first row
+  const int outputs_;
+  const unsigned char* from_;
+};
+
+// The stages that are written, in turn. At each __syncthreads the oldest one that is copied is
+// there, and nobody reads the one that is copied next.
+class CopyRing {
+ public:
+  BH_DEVICE unsigned char* Next() {
+    if (copied_ == kStepsAhead) {
+      CpAsyncWait<kStepsAhead - 1>();
+      SayThatItIsThere();
+    } else {
+      ++copied_;
+    }
+    return ring_.Next();
+  }
+  BH_DEVICE void Finish() {
+    CpAsyncWait<0>();
+    BH_NO_UNROLL
+    for (; copied_ > 0; --copied_) SayThatItIsThere();
+  }
+
+ private:
+  BH_DEVICE static void SayThatItIsThere() {
+    FenceForProducts();
+    __syncthreads();
+  }
+
+  Ring ring_;
+  int copied_ = 0;  // as far as it matters
+};
+
+template <WeightFormat kFormat, int kThreads>
+BH_DEVICE void CopyPieces(const ExpertProductParameters& p) {
+  CopyRing ring;
+  ForPieces(p, [&](const Piece& piece) {
+    const PackedWeight weight = WeightOf<kFormat>(p, piece.tile.expert);
+    InputCopies<kThreads> inputs(p, piece);
+    const auto copy_inputs = [&] {
+      unsigned char* const stage = ring.Next();
+      inputs.CopyStep(stage);
+      if constexpr (IsQuantized(kFormat)) CpAsyncCommit();
+      return stage;
+    };
+    if constexpr (IsQuantized(kFormat)) {
+      CodeSteps<kFormat, kThreads> weights(weight, piece);
+      weights.template Load<0>();
+      while (true) {
+        unsigned char* stage = copy_inputs();
+        weights.template Load<1>();
+        weights.template Store<0>(stage);
+        if (weights.is_last()) break;
+        stage = copy_inputs();
+        weights.template Load<0>();
+        weights.template Store<1>(stage);
+        if (weights.is_last()) break;
+      }
+    } else {
+      WeightCopies<kThreads> weights(weight, piece);
+      BH_NO_UNROLL
+      for (int at = 0; at < weight.depth; at += kPieceStepInputs) {
+        weights.CopyStep(copy_inputs());
+        CpAsyncCommit();
+      }
+    }
+  });
+  ring.Finish();
+}
+
+}  // namespace bulkhead::cuda
