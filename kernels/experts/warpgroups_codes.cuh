@@ -81,9 +81,10 @@ class RowScale {
 // they write to different banks.
 BH_DEVICE int ChunkOfLane(int turn) { return turn ^ LaneIndex() / 4 % 2; }
 
-// Two steps of the weights, of which a thread makes the numbers of a lane of one tile of 16 rows
-// of each 128; asked for two steps before they are wanted. Behind the last tile, whose outputs
-// nobody stores, and the last step these are taken again.
+// The weights of a piece, of which a thread makes the numbers of a lane of one tile of 16 rows of
+// each 128. A step is asked for before the numbers of the one in front are made, and its scales'
+// cells a step earlier. Behind the last tile, whose outputs are not stored, and behind the last
+// step these are taken again.
 template <WeightFormat kFormat, int kThreads>
 class CodeSteps {
  public:
