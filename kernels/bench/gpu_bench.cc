@@ -9,6 +9,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/arithmetic.h"
+#include "base/check.h"
 #include "base/status.h"
 #include "kernels/bench/gpu_machine.h"
 #include "memory/kv_format_name.h"
@@ -21,7 +23,8 @@ using OnResult = std::function<void(const KernelResult&)>;
 constexpr int kBlockTokens = 16;
 constexpr int kFewTokens[] = {1, 4, 8, 16, 32, 64};
 constexpr int kManyTokens[] = {128, 512, 4096};
-constexpr int kFollowUpTokens = 20;  // a new turn behind a cached prefix
+constexpr int kExpertPairs[] = {8, 128, 512};  // of each expert
+constexpr int kFollowUpTokens = 20;            // a new turn behind a cached prefix
 
 // Small enough for an emulator.
 constexpr GpuBenchScale kQuick{.hidden = 64,
@@ -54,6 +57,12 @@ std::vector<Shape> ShapesOf(const GpuBenchScale& scale) {
           {"lm_head", scale.hidden, scale.vocab}};
 }
 
+// An expert's.
+std::vector<Shape> ExpertShapesOf(const GpuBenchScale& scale) {
+  const int64_t ffn = scale.ffn / 4;
+  return {{"gate_up", scale.hidden, 2 * ffn}, {"down", ffn, scale.hidden}};
+}
+
 class GpuBench {
  public:
   GpuBench(GpuMachine& machine, const std::string& filter, const OnResult& on_result)
@@ -61,6 +70,8 @@ class GpuBench {
 
   absl::Status Launches();
   absl::Status Products(const Shape& shape, WeightFormat format, int group_size);
+  // Of all experts, with as many pairs each.
+  absl::Status Experts(const Shape& shape, WeightFormat format, int group_size);
   absl::Status DecodeAttention(KvFormat format);
   // Of one sequence, with as many tokens in the step.
   absl::Status PrefillAttention(KvFormat format, int tokens);
@@ -107,8 +118,7 @@ absl::Status GpuBench::Launches() {
 absl::StatusOr<std::vector<Linear>> GpuBench::Pack(const LinearShape& shape, const Buffer& memory) {
   const int64_t bytes = machine_.backend().PackedBytes(shape);
   std::vector<Linear> copies;
-  const int64_t stride =
-      (bytes + CudaDevice::kAlignBytes - 1) / CudaDevice::kAlignBytes * CudaDevice::kAlignBytes;
+  const int64_t stride = RoundUp(bytes, CudaDevice::kAlignBytes);
   for (int64_t at = 0; at + bytes <= memory.bytes(); at += stride) {
     copies.push_back({shape, memory.data() + at});
   }
@@ -174,6 +184,49 @@ absl::Status GpuBench::Products(const Shape& shape, WeightFormat format, int gro
                         reinterpret_cast<const uint16_t*>(copy_of(call).packed),
                         reinterpret_cast<float*>(out.data()), machine_.library_workspace());
     }));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GpuBench::Experts(const Shape& shape, WeightFormat format, int group_size) {
+  const std::string of =
+      absl::StrCat("experts/", shape.name, "/", shape.inputs, "x", shape.outputs, "/");
+  if (!MayWant(of)) return absl::OkStatus();
+  const int count = machine_.scale().num_experts;
+  LinearShape linear{shape.outputs, shape.inputs, format, {0, shape.inputs}};
+  linear.groups.size = group_size;
+  const int64_t weight_bytes = machine_.backend().PackedBytes(linear);
+  BH_ASSIGN_OR_RETURN(const Buffer memory,
+                      machine_.Numbers(count * RoundUp(weight_bytes, CudaDevice::kAlignBytes)));
+  BH_ASSIGN_OR_RETURN(const std::vector<Linear> experts, Pack(linear, memory));
+  BH_CHECK(static_cast<int>(experts.size()) == count);
+  for (const int pairs : kExpertPairs) {
+    const int64_t tokens = int64_t{count} * pairs;
+    KernelResult result{.name = absl::StrCat(of, pairs),
+                        .format = std::string(WeightFormatName(format)),
+                        .activation = format == WeightFormat::kF16 ? "f16" : "bf16"};
+    if (group_size > 0) absl::StrAppend(&result.format, "/", group_size);
+    if (tokens > machine_.scale().context || !Wanted(result.name)) continue;
+    std::vector<float> logits(tokens * count);
+    for (int64_t t = 0; t < tokens; ++t) logits[t * count + t % count] = 1.0F;
+    BH_ASSIGN_OR_RETURN(const Buffer logits_memory, machine_.Floats(tokens * count));
+    machine_.device().CopyFromHost(logits.data(), logits_memory.data(), tokens * count * 4);
+    BH_ASSIGN_OR_RETURN(const Buffer routed, machine_.Floats(4 * tokens + count + 1));
+    auto* const floats = reinterpret_cast<float*>(routed.data());
+    auto* const ints = reinterpret_cast<int32_t*>(floats + 2 * tokens);
+    const ExpertRouting routing{count,          1, ints, floats, ints + 2 * tokens, ints + tokens,
+                                floats + tokens};
+    BH_ASSIGN_OR_RETURN(const Buffer x, machine_.Numbers(tokens * shape.inputs * 2));
+    BH_ASSIGN_OR_RETURN(const Buffer out, machine_.Floats(tokens * shape.outputs));
+    machine_.backend().RouteTokens({logits_memory.data(), DType::kF32, tokens, count}, {}, {}, {},
+                                   routing);
+    const ConstMatrixView from(x.data(), machine_.backend().product_input_dtype(format), tokens,
+                               shape.inputs);
+    const MatrixView to(out.data(), DType::kF32, tokens, shape.outputs);
+    BH_RETURN_IF_ERROR(Report(
+        result, static_cast<double>(weight_bytes) * count,
+        2.0 * static_cast<double>(tokens) * static_cast<double>(shape.inputs * shape.outputs),
+        [&](int64_t) { machine_.backend().MatMulExperts(from, experts, routing, to); }));
   }
   return absl::OkStatus();
 }
@@ -275,6 +328,9 @@ absl::Status MeasureGpuKernels(CudaDriver& driver, bool gemm_library,
       // To quantise a vocabulary takes the host a minute.
       if (IsQuantized(format) && shape.outputs == scale.vocab) continue;
       BH_RETURN_IF_ERROR(bench.Products(shape, format, group_size));
+    }
+    for (const Shape& shape : ExpertShapesOf(scale)) {
+      BH_RETURN_IF_ERROR(bench.Experts(shape, format, group_size));
     }
   }
   return absl::OkStatus();

@@ -63,7 +63,10 @@ absl::Status GpuMachine::SetUp() {
                           .max_model_len = scale_.context,
                           .max_int8_inputs = max_inputs,
                           .max_inputs = max_inputs,
-                          .quantized_weights = true};
+                          .quantized_weights = true,
+                          .num_experts = scale_.num_experts,
+                          .experts_per_token = 1,
+                          .max_expert_inputs = max_inputs};
   BH_ASSIGN_OR_RETURN(workspace_, device_->Allocate(backend_->WorkspaceBytes(limits, heads_)));
   BH_RETURN_IF_ERROR(device_->Commit(workspace_));
   backend_->SetWorkspace(workspace_.data(), limits, heads_);

@@ -26,6 +26,7 @@ struct GpuBenchScale {
   int head_dim = 128;
   int context = 4096;
   int num_seqs = 64;
+  int num_experts = 8;                        // one for each token, all alike
   int64_t peak_size = 8192;                   // of the library's square product
   int64_t weight_bytes = int64_t{512} << 20;  // of all copies of a weight
   int64_t read_bytes = int64_t{2} << 30;      // by which the ceiling of reading is measured

@@ -35,6 +35,9 @@ TEST(GpuBench, MeasuresEveryKindInEveryFormat) {
   EXPECT_EQ(kinds.count("product bfloat16"), 30U);  // 5 weights, 6 counts of tokens
   EXPECT_EQ(kinds.count("product int8/128"), 24U);
   EXPECT_EQ(kinds.count("product int4/128"), 24U);
+  for (const char* format : {"bfloat16", "int8/128", "int4/128"}) {
+    EXPECT_EQ(kinds.count(std::string("experts ") + format), 2U) << format;
+  }
 }
 
 TEST(GpuBench, MeasuresWhatTheFilterNames) {
