@@ -15,7 +15,7 @@ struct alignas(8) TwoSums {
 };
 
 // Of the sums of a warpgroup's 64 pairs what a thread has: of pairs g and g + 8 of its warp's 16,
-// outputs 8 t + 2 j and the next one; g = lane / 4, j = lane % 4.
+// outputs 8 t + 2 j and the next one; g = lane / 4, j = lane % 4. A product has kAtOnce outputs.
 template <bool kF16, int kOutputs, int kAtOnce>
 class PieceSums {
  public:
@@ -101,8 +101,8 @@ BH_DEVICE void MultiplyPieces(const ExpertProductParameters& p) {
   });
 }
 
-// kThreads: of a block. With 128 registers a thread at its beginning no product may have the 256
-// outputs of a piece.
+// kThreads: of a block. Registers that copying threads give are those that the others take. Where a
+// thread begins with 128 no product may have the 256 outputs of a piece.
 template <WeightFormat kFormat, int kThreads>
 BH_DEVICE void MultiplyByWarpgroups(const ExpertProductParameters& p) {
   constexpr int kCopyThreads = kThreads - kPieceComputeThreads;

@@ -97,7 +97,7 @@ class WeightCopies {
 };
 
 // The stages that are written, in turn. At each __syncthreads the oldest one that is copied is
-// there, and nobody reads the one that is copied next.
+// there, and products no longer read the one that is copied next.
 class CopyRing {
  public:
   BH_DEVICE unsigned char* Next() {

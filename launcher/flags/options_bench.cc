@@ -80,7 +80,8 @@ absl::StatusOr<Command> ParseKernels(CommandArgs args) {
   RawEngineFlags raw;
   flags.Group("Measurement");
   flags.Add("--filter", "NAME",
-            "what begins with this: product/..., attend/..., on a GPU library/..., launch/...",
+            "what begins with this: product/..., attend/..., on a GPU library/..., experts/..., "
+            "launch/...",
             TextValue(&options.filter));
   flags.AddSwitch("--quick", "a few rounds of the small ones", &options.quick);
   flags.AddSwitch("--json", "print JSON instead of a table", &options.json);
