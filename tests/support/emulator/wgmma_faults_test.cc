@@ -51,10 +51,35 @@ void Ones(Sums p) {
   if (kMistake != Mistake::kReadsEarly) p.out[thread] = sums[0];
 }
 
-// Its fault, in all schedules.
-template <Mistake kMistake>
-std::string FaultOf(float (&out)[cuda::kWarpgroup]) {
-  const CudaKernel kernel = cuda::KernelOf<cuda::kWarpgroup>("ones", Ones<kMistake>).kernel;
+// out[thread] = 1 + 16 + 16, of two products of which the first one's tile is written again while
+// the second may be in flight.
+template <int kLeft>
+void OnesTwice(Sums p) {
+  cuda::GridDependencySynchronize();
+  const int thread = int(threadIdx.x);
+  auto* const tiles = reinterpret_cast<uint32_t*>(cuda::SharedMemory());
+  constexpr int kTileWords = 16 * 64 / 2;
+  for (int i = thread; i < 2 * kTileWords; i += cuda::kWarpgroup) tiles[i] = 0x3F803F80;
+  cuda::FenceForProducts();
+  cuda::__syncthreads();
+  float sums[32];
+  for (float& sum : sums) sum = 1.0F;
+  const uint32_t ones[4] = {0x3F803F80, 0x3F803F80, 0x3F803F80, 0x3F803F80};
+  cuda::BeginProducts();
+  for (int i = 0; i < 2; ++i) {
+    cuda::ProductBf16(sums, ones, cuda::TilesOf(tiles + i * kTileWords, 0), true);
+    cuda::CommitProducts();
+  }
+  cuda::WaitForEarlierProducts<kLeft>();
+  cuda::__syncthreads();
+  tiles[thread] = 0;
+  cuda::WaitForProducts<0>(sums);
+  p.out[thread] = sums[0];
+}
+
+// A kernel's fault, in all schedules.
+std::string FaultOf(void (*function)(Sums), float (&out)[cuda::kWarpgroup]) {
+  const CudaKernel kernel = cuda::KernelOf<cuda::kWarpgroup>("ones", function).kernel;
   const Sums parameters{out};
   const LaunchShape shape{.block = {cuda::kWarpgroup, 1, 1}, .shared_bytes = 4096};
   std::string fault;
@@ -64,6 +89,11 @@ std::string FaultOf(float (&out)[cuda::kWarpgroup]) {
     fault = std::string(status.message());
   }
   return fault;
+}
+
+template <Mistake kMistake>
+std::string FaultOf(float (&out)[cuda::kWarpgroup]) {
+  return FaultOf(Ones<kMistake>, out);
 }
 
 TEST(ProductFault, IsNoneWithoutAMistake) {
@@ -84,6 +114,13 @@ TEST(ProductFault, IsEachMistake) {
 TEST(ProductFault, IsWritingWhatAProductMayStillRead) {
   float out[cuda::kWarpgroup];
   EXPECT_THAT(FaultOf<Mistake::kWritesEarly>(out), HasSubstr("races"));
+}
+
+TEST(ProductFault, IsWritingWhatAProductReadsThatTheWaitLeftInFlight) {
+  float out[cuda::kWarpgroup];
+  EXPECT_EQ(FaultOf(OnesTwice<1>, out), "");
+  for (const float sum : out) EXPECT_EQ(sum, 33.0F);
+  EXPECT_THAT(FaultOf(OnesTwice<2>, out), HasSubstr("races"));
 }
 
 TEST(ProductFault, IsASumThatIsNoNumberBeforeItIsWaitedFor) {
