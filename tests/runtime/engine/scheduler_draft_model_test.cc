@@ -120,6 +120,30 @@ TEST(SchedulerDraftModelTest, SequencesThatShareABlockDoNotWriteItInOneStep) {
   for (const SequenceId id : ids) EXPECT_EQ(loop.TokensOf(id), Want(ToyRequest(16, 40), limits));
 }
 
+// Of two equal sequences the first, of few tokens, has no drafts, and caches its blocks first.
+TEST(SchedulerDraftModelTest, StatesBeginAnewWhereASequenceTakesABlockThatWasNotDrafted) {
+  SchedulerLimits limits = DraftLimits();
+  limits.prefix_caching = true;
+  limits.max_model_len = 256;
+  limits.max_num_batched_tokens = 1024;
+  limits.num_kv_blocks = 200;
+  limits.drafts.draft_model_len = 256;
+  limits.drafts.draft_state_tokens = 8;
+  ToyLoop loop(limits);
+  loop.runner().SetDraftErrors(DraftErrors::kAll);
+  ASSERT_TRUE(loop.Submit(ToyRequest(200, 12)).ok());
+  const SequenceId id = *loop.Submit(ToyRequest(200, 50));
+  int starts = 0;
+  while (!loop.scheduler().idle()) {
+    for (const internal::StepPlan& draft : DraftsBefore(loop)) {
+      EXPECT_EQ(draft.slot_size(), 1);
+      starts += draft.start_position(0) == 0 ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(starts, 2);
+  EXPECT_EQ(loop.TokensOf(id), Want(ToyRequest(200, 50), limits));
+}
+
 TEST(SchedulerDraftModelTest, NothingIsDraftedBehindAnEndOrItsLastPosition) {
   SchedulerLimits limits = DraftLimits(8);
   limits.drafts.draft_model_len = 20;

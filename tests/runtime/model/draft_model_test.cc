@@ -172,6 +172,24 @@ TEST(DraftModelTest, AModelWithStatesThatDraftsForItselfIsAlwaysRight) {
   }
 }
 
+TEST(DraftModelTest, ADraftModelsStatesHaveRoomForWhatIsRejected) {
+  const std::string dir = Dir("qwen3_5_bf16");
+  const ModelConfig config = LoadedRunner::ReadConfig(dir);
+  ModelLimits limits = LoadedRunner::Limits(config);
+  limits.max_rejected = 4;
+  const ShardPlan plan = *ShardPlan::Create(config, 1);
+  const auto group = NewSingleGroup();
+  LoadedRunner runner(dir, plan, limits, *group);
+  uint64_t seq = 0;
+  const auto logits = [&](int slot, int begin, std::vector<int32_t> ids) {
+    return RunHere(*runner, MakeStep(limits, ++seq, {{slot, begin, std::move(ids), 1}})).logits;
+  };
+  logits(0, 0, {5, 6, 7, 8, 9, 10});
+  for (int at = 6; at < 10; ++at) logits(0, at, {300 + at});
+  const std::vector<float> again = logits(0, 6, {11, 12});
+  EXPECT_EQ(again, logits(1, 0, {5, 6, 7, 8, 9, 10, 11, 12}));
+}
+
 TEST(DraftModelTest, TheMtpLayerOfAModelWithStatesChangesNoToken) {
   for (const std::string fixture : {"qwen3_next_bf16", "qwen3_5_bf16", "qwen3_5_moe_bf16"}) {
     const MtpCheckpoint other(fixture, MtpKind::kSharedTables);
