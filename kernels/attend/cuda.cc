@@ -5,8 +5,11 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
+#include "kernels/cuda/alike.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/launch.h"
+#include "memory/kv_format_name.h"
 
 namespace bulkhead {
 namespace {
@@ -54,17 +57,8 @@ int PrefillColumnTiles(const KvGeometry& geometry, int64_t max_shared_bytes) {
   return launch.shared_bytes <= max_shared_bytes ? tiles : 2;
 }
 
-// Of several tokens by the products of warpgroups, where there are any for it.
-std::optional<cuda::AttendLaunch> WarpgroupLaunchOf(const CudaProperties& gpu,
-                                                    const KvGeometry& geometry,
-                                                    const cuda::AttendParameters& p,
-                                                    AttendWork work) {
-  const bool aligned = p.qkv.stride % 4 == 0 && reinterpret_cast<uintptr_t>(p.qkv.data) % 16 == 0 &&
-                       p.out.stride % 2 == 0 && reinterpret_cast<uintptr_t>(p.out.data) % 8 == 0;
-  if (gpu.capability() != 90 || geometry.latent || p.soft_cap != 0 || !aligned) return std::nullopt;
-  const auto launch = cuda::AttendByWarpgroupsKernel(geometry.format, geometry.head_dim, work);
-  return launch.has_value() && launch->shared_bytes <= gpu.max_shared_bytes ? launch : std::nullopt;
-}
+// Of outputs: two kernels round the weights of tokens to 16 bits in tiles of their own.
+constexpr float kTolerance = 3e-2F;
 
 // How query heads and tokens are cut into blocks.
 struct AttentionCuts {
@@ -177,7 +171,7 @@ void CudaAttention::Attend(const StepIndex& index, const HeadLayout& heads, Cons
   p.out = OutRowsOf(out);
   const bool decodes = index.num_tokens == index.num_seqs;
   if (decodes || list_.has_decodes()) AttendDecode(index, kv_heads, kv, p);
-  if (!decodes) AttendPrefill(index, kv_heads, kv, p);
+  if (!decodes) CheckedPrefill(index, kv_heads, kv, p, out);
 }
 
 // The grid depends on limits alone, so that a graph may hold it for any step of N sequences.
@@ -206,12 +200,49 @@ void CudaAttention::AttendDecode(const StepIndex& index, const KvHeads& kv_heads
           p);
 }
 
+// Several tokens by the products of warpgroups, where there are any for it.
+std::optional<cuda::AttendLaunch> CudaAttention::WarpgroupLaunchOf(const KvGeometry& geometry,
+                                                                   const cuda::AttendParameters& p,
+                                                                   AttendWork work) const {
+  const CudaProperties& gpu = driver_.properties();
+  const bool aligned = p.qkv.stride % 4 == 0 && reinterpret_cast<uintptr_t>(p.qkv.data) % 16 == 0 &&
+                       p.out.stride % 2 == 0 && reinterpret_cast<uintptr_t>(p.out.data) % 8 == 0;
+  if (gpu.capability() != 90 || geometry.latent || p.soft_cap != 0 || !aligned) return std::nullopt;
+  if (IsQuantized(geometry.format) && !reads_codes_by_warpgroups_) return std::nullopt;
+  const auto launch = cuda::AttendByWarpgroupsKernel(geometry.format, geometry.head_dim, work);
+  return launch.has_value() && launch->shared_bytes <= gpu.max_shared_bytes ? launch : std::nullopt;
+}
+
+void CudaAttention::CheckedPrefill(const StepIndex& index, const KvHeads& kv_heads,
+                                   const KvLayerView& kv, const cuda::AttendParameters& p,
+                                   MatrixView out) {
+  const KvFormat format = kv.geometry.format;
+  const auto attend = [&](bool by_warpgroups) {
+    reads_codes_by_warpgroups_ = by_warpgroups;
+    AttendPrefill(index, kv_heads, kv, p);
+  };
+  const bool checks = warming_up_ && reads_codes_by_warpgroups_ && IsQuantized(format) &&
+                      !list_.has_decodes() &&
+                      WarpgroupLaunchOf(kv.geometry, p, AttendWork::kPrefill).has_value();
+  if (!checks || !checked_.insert({format, kv.geometry.head_dim}).second) {
+    return AttendPrefill(index, kv_heads, kv, p);
+  }
+  const absl::StatusOr<bool> alike = ComputeAlike(
+      driver_, out, kTolerance, [&] { attend(true); }, [&] { attend(false); });
+  if (!alike.ok()) return driver_.ReportFault(alike.status());
+  reads_codes_by_warpgroups_ = *alike;
+  if (*alike) return;
+  BH_LOG(kWarning) << "attention by warpgroups (wgmma) over a cache in " << KvFormatName(format)
+                   << " with heads of " << kv.geometry.head_dim
+                   << " is wrong on this GPU: going on without it";
+}
+
 void CudaAttention::AttendPrefill(const StepIndex& index, const KvHeads& kv_heads,
                                   const KvLayerView& kv, cuda::AttendParameters p) {
   BH_CHECK(list_.num_tokens() == index.num_tokens);
   const CudaProperties& gpu = driver_.properties();
   AttentionCuts cuts(kv_heads.max_heads_per_kv, kv.geometry, false, gpu.max_shared_bytes);
-  if (WarpgroupLaunchOf(gpu, kv.geometry, p, AttendWork::kPrefill).has_value()) {
+  if (WarpgroupLaunchOf(kv.geometry, p, AttendWork::kPrefill).has_value()) {
     cuts.CutInto(cuda::kWarpgroupColumns, kv_heads.max_heads_per_kv);
   }
   p.head_tiles = cuts.head_tiles;
@@ -219,7 +250,7 @@ void CudaAttention::AttendPrefill(const StepIndex& index, const KvHeads& kv_head
   p.tile_tokens = cuts.tile_tokens();
   const int rows = kv_heads.heads.num_kv_heads * p.head_tiles;
   const auto attend = [&](AttendWork work, int x, int y, int z) {
-    const cuda::AttendLaunch launch = WarpgroupLaunchOf(gpu, kv.geometry, p, work)
+    const cuda::AttendLaunch launch = WarpgroupLaunchOf(kv.geometry, p, work)
                                           .value_or(LaunchOf(kv.geometry, cuts.column_tiles, work));
     Enqueue(
         driver_, launch.kernel,

@@ -3,6 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "kernels/attend/cuda_kernels.h"
@@ -27,6 +30,8 @@ class CudaAttention {
   void BeginStep(const StepIndex& host_index);
   void Attend(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
               const KvLayerView& kv, const AttentionOptions& options, MatrixView out);
+  // From now on the first prefill over a cache in each format of codes is checked.
+  void BeginWarmUp() { warming_up_ = true; }
   // Of the step that has begun.
   const AttendList& list() const { return list_; }
 
@@ -42,6 +47,13 @@ class CudaAttention {
 
   void AttendDecode(const StepIndex& index, const KvHeads& kv_heads, const KvLayerView& kv,
                     cuda::AttendParameters p);
+  std::optional<cuda::AttendLaunch> WarpgroupLaunchOf(const KvGeometry& geometry,
+                                                      const cuda::AttendParameters& p,
+                                                      cuda::AttendWork work) const;
+  // Does without warpgroups over a cache in codes where they do not attend as the other kernel
+  // does.
+  void CheckedPrefill(const StepIndex& index, const KvHeads& kv_heads, const KvLayerView& kv,
+                      const cuda::AttendParameters& p, MatrixView out);
   void AttendPrefill(const StepIndex& index, const KvHeads& kv_heads, const KvLayerView& kv,
                      cuda::AttendParameters p);
 
@@ -55,6 +67,9 @@ class CudaAttention {
   int next_list_ = 0;
   AttendList list_;  // of the step that has begun
   bool listed_ = false;
+  bool warming_up_ = false;
+  bool reads_codes_by_warpgroups_ = true;
+  std::set<std::pair<KvFormat, int>> checked_;  // with head_dim
 };
 
 }  // namespace bulkhead

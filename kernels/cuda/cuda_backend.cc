@@ -56,6 +56,12 @@ void CudaBackend::SetWorkspace(std::byte* workspace, const StepLimits& limits,
   attention_->SetScratch(CudaAttentionScratch(limits, heads, allocator), heads, limits.full_heads);
 }
 
+absl::Status CudaBackend::WarmUpMatMul(ConstMatrixView x, const Linear& weight, MatrixView out) {
+  experts_->BeginWarmUp();
+  attention_->BeginWarmUp();
+  return products_->WarmUp(x, weight, out);
+}
+
 DType CudaBackend::product_input_dtype(WeightFormat weights) const {
   return sizes_->product_input_dtype(weights);
 }

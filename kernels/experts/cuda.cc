@@ -4,6 +4,8 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
+#include "base/log.h"
+#include "kernels/cuda/alike.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/matmul/linear_blocks.h"
@@ -171,20 +173,40 @@ void CudaExperts::Launch(WeightFormat format, cuda::ExpertProductParameters p) {
 
 void CudaExperts::LaunchMany(WeightFormat format, cuda::ExpertProductParameters p, int tiles) {
   const CudaProperties& gpu = driver_.properties();
-  const int outputs = p.end_output - p.first_output;
   const auto by_warpgroups = cuda::ExpertPiecesKernel(format);
-  if (by_warpgroups.has_value() && gpu.capability() == 90 &&
-      cuda::kExpertPieceSharedBytes <= gpu.max_shared_bytes) {
-    p.num_tiles = tiles;
-    p.out_in_twos =
-        p.out.stride % 2 == 0 && reinterpret_cast<uintptr_t>(p.out.data) % (2 * sizeof(float)) == 0;
-    const int64_t pieces = int64_t{tiles} * NumBlocks(outputs, cuda::kPieceOutputs);
-    return Enqueue(driver_, *by_warpgroups,
-                   {.grid = {static_cast<int>(std::min<int64_t>(pieces, gpu.num_sms)), 1, 1},
-                    .block = {by_warpgroups->kernel.max_threads, 1, 1},
-                    .shared_bytes = cuda::kExpertPieceSharedBytes},
-                   p);
+  if (!has_warpgroups_ || !by_warpgroups.has_value() ||
+      cuda::kExpertPieceSharedBytes > gpu.max_shared_bytes) {
+    return LaunchGemm(format, p, tiles);
   }
+  p.num_tiles = tiles;
+  p.out_in_twos =
+      p.out.stride % 2 == 0 && reinterpret_cast<uintptr_t>(p.out.data) % (2 * sizeof(float)) == 0;
+  const int outputs = p.end_output - p.first_output;
+  const int64_t pieces = int64_t{tiles} * NumBlocks(outputs, cuda::kPieceOutputs);
+  const auto launch = [&] {
+    Enqueue(driver_, *by_warpgroups,
+            {.grid = {static_cast<int>(std::min<int64_t>(pieces, gpu.num_sms)), 1, 1},
+             .block = {by_warpgroups->kernel.max_threads, 1, 1},
+             .shared_bytes = cuda::kExpertPieceSharedBytes},
+            p);
+  };
+  if (!warming_up_ || !checked_.insert(format).second) return launch();
+  const MatrixView out(reinterpret_cast<std::byte*>(p.out.data), DType::kF32, p.end_pair, outputs,
+                       p.out.stride);
+  const absl::StatusOr<bool> alike =
+      ComputeAlike(driver_, out.Rows(p.first_pair, p.end_pair - p.first_pair), kProductTolerance,
+                   launch, [&] { LaunchGemm(format, p, tiles); });
+  if (!alike.ok()) return driver_.ReportFault(alike.status());
+  if (*alike) return;
+  has_warpgroups_ = false;
+  BH_LOG(kWarning) << "products of experts by warpgroups (wgmma) with weights in "
+                   << WeightFormatName(format) << " of " << p.weight.rows << " x " << p.weight.depth
+                   << " are wrong on this GPU: going on without them";
+}
+
+void CudaExperts::LaunchGemm(WeightFormat format, const cuda::ExpertProductParameters& p,
+                             int tiles) {
+  const int outputs = p.end_output - p.first_output;
   Enqueue(driver_, cuda::ExpertGemmKernel(format),
           {.grid = {NumBlocks(outputs, cuda::kGemmTile), tiles, 1},
            .block = {cuda::kGemmThreads, 1, 1},

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 
 #include "absl/types/span.h"
 #include "kernels/backend.h"
@@ -16,9 +17,15 @@ namespace bulkhead {
 class CudaExperts {
  public:
   // Both outlive this.
-  CudaExperts(CudaDriver& driver, CudaProducts& products) : driver_(driver), products_(products) {}
+  CudaExperts(CudaDriver& driver, CudaProducts& products)
+      : driver_(driver),
+        products_(products),
+        has_warpgroups_(driver.properties().capability() == 90) {}
 
   void SetScratch(const CudaExpertScratch& scratch) { scratch_ = scratch; }
+  // From now on the first product of many pairs in each format is checked; no graph is recorded
+  // before it.
+  void BeginWarmUp() { warming_up_ = true; }
 
   // Backend's.
   void RouteTokens(ConstMatrixView logits, ConstMatrixView bias, ConstMatrixView scales,
@@ -41,12 +48,16 @@ class CudaExperts {
   void Multiply(ConstMatrixView x, const int32_t* row_of_pair, absl::Span<const Linear> experts,
                 const ExpertRouting& routing, const Outputs& outputs);
   void Launch(WeightFormat format, cuda::ExpertProductParameters p);
-  // Of `tiles` tiles of many pairs.
+  // Of `tiles` tiles of many pairs: by warpgroups, where those multiply as the other kernel does.
   void LaunchMany(WeightFormat format, cuda::ExpertProductParameters p, int tiles);
+  void LaunchGemm(WeightFormat format, const cuda::ExpertProductParameters& p, int tiles);
   void CheckRouted(const ExpertRouting& routing, int64_t pairs) const;
 
   CudaDriver& driver_;
   CudaProducts& products_;
+  bool has_warpgroups_;
+  bool warming_up_ = false;
+  std::set<WeightFormat> checked_;
   CudaExpertScratch scratch_;
   // What scratch_ holds the tiles and places of: those of the last RouteTokens.
   const int32_t* routed_ = nullptr;  // its expert_begin

@@ -9,12 +9,14 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "kernels/cuda/alike.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/write_late.h"
 #include "kernels/matmul/gemm_parts.h"
 #include "kernels/matmul/linear_blocks.h"
 #include "kernels/matmul/warpgroup_blocks.h"
+#include "memory/bf16.h"
 
 namespace bulkhead {
 namespace {
@@ -84,10 +86,13 @@ void CudaProducts::MatMul(ConstMatrixView x, const Linear& weight, MatrixView ou
 }
 
 absl::Status CudaProducts::WarmUp(ConstMatrixView x, const Linear& weight, MatrixView out) {
-  if (library_ == nullptr || x.empty() || out.empty()) return absl::OkStatus();
-  if (weight.shape.format == WeightFormat::kF32) return absl::OkStatus();
+  if (x.empty() || out.empty() || weight.shape.format == WeightFormat::kF32) {
+    return absl::OkStatus();
+  }
   BH_CHECK(x.rows() <= scratch_.max_tokens && out.rows() == x.rows());
   const PackedLayout layout(weight.shape);
+  BH_RETURN_IF_ERROR(CheckWarpgroups(weight, layout, out));
+  if (library_ == nullptr) return absl::OkStatus();
   warmed_up_rows_[weight.packed] = x.rows();
   const int64_t max_tokens = std::min(x.rows(), RowsAtOnce(layout));
   for (int64_t tokens = MinLibraryTokens(weight.shape.format); tokens <= max_tokens; ++tokens) {
@@ -104,6 +109,36 @@ absl::Status CudaProducts::WarmUp(ConstMatrixView x, const Linear& weight, Matri
     }
   }
   return driver_.Synchronize();
+}
+
+absl::Status CudaProducts::CheckWarpgroups(const Linear& weight, const PackedLayout& layout,
+                                           MatrixView out) {
+  const LinearShape& shape = weight.shape;
+  if (!has_warpgroups_ || !IsQuantized(shape.format)) return absl::OkStatus();
+  if (!checked_.insert({shape.format, shape.rows, shape.cols}).second) return absl::OkStatus();
+  const int64_t max_tokens = std::min({int64_t{kMaxFewTokens}, out.rows(), RowsAtOnce(layout)});
+  std::vector<uint16_t> inputs(max_tokens * layout.depth());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    inputs[i] = Bf16OfF32(static_cast<float>(static_cast<int>(i % 31) - 15) / 16);
+  }
+  driver_.CopyToDevice(inputs.data(), reinterpret_cast<std::byte*>(scratch_.inputs),
+                       static_cast<int64_t>(inputs.size() * sizeof(uint16_t)));
+  const cuda::PackedWeight packed = layout.Parameters(shape, weight.packed);
+  for (int64_t tokens = 16; tokens <= max_tokens && has_warpgroups_; tokens *= 2) {
+    const MatrixView rows = out.Rows(0, tokens);
+    const auto multiply = [&](bool by_warpgroups) {
+      has_warpgroups_ = by_warpgroups;
+      MultiplyByKernel(static_cast<int>(tokens), shape.format, scratch_.inputs, packed, rows);
+    };
+    BH_ASSIGN_OR_RETURN(has_warpgroups_, ComputeAlike(
+                                             driver_, rows, kProductTolerance,
+                                             [&] { multiply(true); }, [&] { multiply(false); }));
+    if (has_warpgroups_) continue;
+    BH_LOG(kWarning) << "products of " << tokens << " tokens by warpgroups (wgmma) with weights in "
+                     << WeightFormatName(shape.format) << " of " << shape.rows << " x "
+                     << shape.cols << " are wrong on this GPU: going on without them";
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CudaProducts::CheckThatItWaits(const GemmProblem& problem, const uint16_t* numbers,
@@ -249,7 +284,7 @@ void CudaProducts::MultiplyByKernel(int tokens, WeightFormat format, const uint1
 bool CudaProducts::MultiplyByWarpgroups(const cuda::LinearParameters& product, WeightFormat format,
                                         int64_t than_bytes) {
   const CudaProperties& gpu = driver_.properties();
-  if (gpu.capability() != 90 || !IsQuantized(format)) return false;
+  if (!has_warpgroups_ || !IsQuantized(format)) return false;
   const cuda::WarpgroupBlocks blocks = cuda::WarpgroupBlocksOf(
       format, product.weight.rows, product.weight.depth, product.parts, product.tokens,
       scratch_.part_sums_count, gpu.max_shared_bytes, gpu.num_sms);
@@ -316,10 +351,6 @@ void CudaProducts::MultiplyInF32(ConstMatrixView x, const Linear& weight, Matrix
 
 void CudaBackend::MatMul(ConstMatrixView x, const Linear& weight, MatrixView out) {
   products_->MatMul(x, weight, out);
-}
-
-absl::Status CudaBackend::WarmUpMatMul(ConstMatrixView x, const Linear& weight, MatrixView out) {
-  return products_->WarmUp(x, weight, out);
 }
 
 }  // namespace bulkhead

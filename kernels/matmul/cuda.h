@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -28,7 +29,10 @@ class CudaProducts {
   // `driver` outlives this; `library` may be null.
   CudaProducts(CudaDriver& driver, std::unique_ptr<GemmLibrary> library,
                int64_t unpacked_bytes = CudaProductScratch::kUnpackedBytes)
-      : driver_(driver), library_(std::move(library)), unpacked_bytes_(unpacked_bytes) {}
+      : driver_(driver),
+        library_(std::move(library)),
+        unpacked_bytes_(unpacked_bytes),
+        has_warpgroups_(driver.properties().capability() == 90) {}
 
   // The part of the workspace that products need; without memory behind the allocator only counted.
   CudaProductScratch LayOut(const StepLimits& limits, BumpAllocator& allocator) const {
@@ -67,6 +71,8 @@ class CudaProducts {
   Cut CutOf(const LinearShape& shape, int64_t depth, int64_t tokens, MatrixView out) const;
   bool IsPrepared(const Cut& cut) const;
   bool Prepare(const Cut& cut);
+  // Does without warpgroups where they do not multiply as LinearKernel does. Overwrites `out`.
+  absl::Status CheckWarpgroups(const Linear& weight, const PackedLayout& layout, MatrixView out);
   // Refuses a problem that the library begins while the kernel before it still writes the inputs:
   // multiplies a row that is there, and the same one written late. Overwrites `out`.
   absl::Status CheckThatItWaits(const GemmProblem& problem, const uint16_t* numbers,
@@ -89,6 +95,8 @@ class CudaProducts {
   CudaDriver& driver_;
   const std::unique_ptr<GemmLibrary> library_;
   const int64_t unpacked_bytes_;
+  bool has_warpgroups_;
+  std::set<std::tuple<WeightFormat, int64_t, int64_t>> checked_;  // with rows and cols
   CudaProductScratch scratch_;
   std::set<GemmProblem> refused_;  // by the library, or for what it did
   // Of each weight that the library may multiply, by its numbers: the rows that its output has room

@@ -62,18 +62,35 @@ TEST(HopperGpu, HasWarpgroupsThatAttendToMoreHeadsThanABlockHasColumns) {
   EXPECT_LT(RelativeError(out, sequences.AppendAndAttend({{0, 0, 20}})), 4e-3);
 }
 
+struct Gpu {
+  int capability_major;
+  int num_sms = 4;
+  bool warms_up = false;
+  std::string idle_kernels = "-";
+
+  emulator::DeviceOptions Options(Turns& turns) const {
+    emulator::DeviceOptions options{.num_sms = num_sms, .host_memory_too = true};
+    options.capability_major = capability_major;
+    options.bank_turns = &turns;
+    options.idle_kernels = idle_kernels;
+    return options;
+  }
+};
+
 // Of 17 tokens; `kernels` gets the names of what ran.
-std::vector<float> Multiply(const ProductCase& c, int capability_major, int num_sms,
-                            std::string& kernels) {
+std::vector<float> Multiply(const ProductCase& c, const Gpu& gpu, std::string& kernels) {
   Turns turns;
-  emulator::DeviceOptions options{.host_memory_too = true};
-  options.capability_major = capability_major;
-  options.num_sms = num_sms;
-  options.bank_turns = &turns;
+  const emulator::DeviceOptions options = gpu.Options(turns);
   CudaUnderTest cuda(std::make_unique<emulator::EmulatedCudaDriver>(options));
   std::vector<float> x = NormalFloats(17 * c.shape.cols, 3);
   std::vector<float> out(17 * c.shape.rows, NAN);
   Packed packed(*cuda.backend, c, 100, /*room_for_parts=*/true);
+  if (gpu.warms_up) {
+    std::vector<float> rows(64 * c.shape.rows);
+    const MatrixView whole = ViewOf(rows, 64, c.shape.rows, c.shape.rows);
+    EXPECT_TRUE(cuda.backend->WarmUpMatMul(whole, packed.linear, whole).ok());
+    turns.clear();
+  }
   cuda.backend->MatMul(ViewOf(x, 17, c.shape.cols, c.shape.cols), packed.linear,
                        ViewOf(out, 17, c.shape.rows, c.shape.rows));
   packed.Wait();
@@ -89,25 +106,23 @@ std::vector<float> Multiply(const ProductCase& c, int capability_major, int num_
 TEST(HopperGpu, MultipliesFewTokensByWarpgroupsToTheBitsOfOtherGpus) {
   std::string kernels;
   const ProductCase many_rows{{300, 900, WeightFormat::kInt4, {0, 900}, {128, 0, 0}}};
-  const std::vector<float> want = Multiply(many_rows, 8, 1, kernels);
+  const std::vector<float> want = Multiply(many_rows, {8, 1}, kernels);
   EXPECT_EQ(kernels, "linear int4 ");
-  ExpectSameBits(Multiply(many_rows, 9, 1, kernels), want);
+  ExpectSameBits(Multiply(many_rows, {9, 1}, kernels), want);
   EXPECT_EQ(kernels, "linear warpgroups int4 ");
-  ExpectSameBits(Multiply(many_rows, 9, 100, kernels), want);
+  ExpectSameBits(Multiply(many_rows, {9, 100}, kernels), want);
   EXPECT_EQ(kernels, "linear int4 ") << "many multiprocessors share the inputs' reads";
   const ProductCase deep{{256, 4096, WeightFormat::kInt8, {0, 4096}, {128, 0, 0}}};
-  const std::vector<float> want_of_deep = Multiply(deep, 8, 8, kernels);
-  ExpectSameBits(Multiply(deep, 9, 8, kernels), want_of_deep);
+  const std::vector<float> want_of_deep = Multiply(deep, {8, 8}, kernels);
+  ExpectSameBits(Multiply(deep, {9, 8}, kernels), want_of_deep);
   EXPECT_EQ(kernels, "add_parts linear warpgroups int8 ");
 }
 
 // What `tokens` tokens times an expert's weight make, and by which kernels.
-std::vector<float> MultiplyExpert(const ProductCase& c, int64_t tokens, int capability_major,
+std::vector<float> MultiplyExpert(const ProductCase& c, int64_t tokens, const Gpu& gpu,
                                   std::string& kernels) {
   Turns turns;
-  emulator::DeviceOptions options{.host_memory_too = true};
-  options.capability_major = capability_major;
-  options.bank_turns = &turns;
+  const emulator::DeviceOptions options = gpu.Options(turns);
   CudaUnderTest cuda(std::make_unique<emulator::EmulatedCudaDriver>(options));
   const LinearShape& shape = c.shape;
   const ExpertWorkspace workspace(*cuda.backend, 1, 1, shape.cols);
@@ -119,8 +134,16 @@ std::vector<float> MultiplyExpert(const ProductCase& c, int64_t tokens, int capa
   cuda.backend->RouteTokens(View(logits, tokens, 1, 1), {}, {}, {}, routing.view);
   const std::vector<float> x = NormalFloats(tokens * shape.cols, 2);
   std::vector<float> out(tokens * shape.rows);
-  cuda.backend->MatMulExperts(View(x, tokens, shape.cols, shape.cols), {weight}, routing.view,
-                              View(out, tokens, shape.rows, shape.rows));
+  const auto multiply = [&] {
+    cuda.backend->MatMulExperts(View(x, tokens, shape.cols, shape.cols), {weight}, routing.view,
+                                View(out, tokens, shape.rows, shape.rows));
+  };
+  if (gpu.warms_up) {
+    EXPECT_TRUE(cuda.backend->WarmUpMatMul({}, weight, {}).ok());
+    multiply();
+    turns.clear();
+  }
+  multiply();
   EXPECT_TRUE(cuda.device->Synchronize().ok());
   kernels.clear();
   for (const auto& [name, of_kernel] : turns) {
@@ -146,16 +169,54 @@ TEST(HopperGpu, HasWarpgroupsForManyPairsOfAnExpert) {
   std::string kernels;
   for (const auto& [name, c] : cases) {
     SCOPED_TRACE(name);
-    const std::vector<float> out = MultiplyExpert(c, 192, 9, kernels);
+    const std::vector<float> out = MultiplyExpert(c, 192, {9}, kernels);
     EXPECT_EQ(kernels, "expert pieces " + name);
     // The emulator adds in one order, whatever multiplies, so numbers made of codes are the same.
-    ExpectSameBits(MultiplyExpert(c, 192, 8, kernels), out);
+    ExpectSameBits(MultiplyExpert(c, 192, {8}, kernels), out);
     EXPECT_EQ(kernels, "expert gemm " + name);
-    MultiplyExpert(c, 72, 10, kernels);
+    MultiplyExpert(c, 72, {10}, kernels);
     EXPECT_EQ(kernels, "expert gemm " + name);
-    MultiplyExpert(c, 64, 9, kernels);
+    MultiplyExpert(c, 64, {9}, kernels);
     EXPECT_EQ(kernels, "expert linear " + name);
   }
+}
+
+// Idle kernels are as wrong as any.
+TEST(HopperGpu, DoesWithoutWarpgroupsWhoseProductsAreWrong) {
+  std::string kernels;
+  const ProductCase of_tokens{{300, 900, WeightFormat::kInt4, {0, 900}, {128, 0, 0}}};
+  const std::vector<float> product = Multiply(of_tokens, {9, 1, true}, kernels);
+  EXPECT_EQ(kernels, "linear warpgroups int4 ");
+  const Gpu wrong{9, 1, true, "linear warpgroups"};
+  ExpectSameBits(Multiply(of_tokens, wrong, kernels), product);
+  EXPECT_EQ(kernels, "linear int4 ");
+  const ProductCase of_pairs{{310, 200, WeightFormat::kBF16, {0, 72, 200}}};
+  const std::vector<float> of_expert = MultiplyExpert(of_pairs, 200, {9, 4, true}, kernels);
+  EXPECT_EQ(kernels, "expert pieces bf16");
+  const Gpu wrong_of_experts{9, 4, true, "expert pieces"};
+  ExpectSameBits(MultiplyExpert(of_pairs, 200, wrong_of_experts, kernels), of_expert);
+  EXPECT_EQ(kernels, "expert gemm bf16");
+}
+
+// The second of two steps.
+std::vector<float> AttendAfterWarmUp(const AttentionCase& c, const Gpu& gpu, Turns& turns) {
+  CudaUnderTest cuda(std::make_unique<emulator::EmulatedCudaDriver>(gpu.Options(turns)));
+  EXPECT_TRUE(cuda.backend->WarmUpMatMul({}, Linear(), {}).ok());
+  PagedSequences sequences(*cuda.backend, c, {20}, 20);
+  sequences.AppendAndAttend({{0, 0, 20}});
+  turns.clear();
+  return sequences.AppendAndAttend({{0, 0, 20}});
+}
+
+TEST(HopperGpu, DoesWithoutWarpgroupsWhoseAttentionToCodesIsWrong) {
+  AttentionCase c{AttentionCase::Groups(1, 2), 1, 128, KvFormat::kInt8, 16, 0};
+  c.row_padding = 4;
+  Turns turns;
+  const std::vector<float> out = AttendAfterWarmUp(c, {9, 4, true}, turns);
+  EXPECT_TRUE(turns.contains("attend warpgroups int8"));
+  const Gpu wrong{9, 4, true, "attend warpgroups"};
+  EXPECT_LT(RelativeError(AttendAfterWarmUp(c, wrong, turns), out), 4e-3);
+  EXPECT_TRUE(turns.contains("attend int8"));
 }
 
 }  // namespace

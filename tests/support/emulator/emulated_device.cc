@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 
@@ -248,6 +249,7 @@ void EmulatedCudaDriver::Launch(const CudaKernel& kernel, const LaunchShape& sha
   if (kernel.only_capability != 0 && kernel.only_capability != properties_.capability()) {
     return Fail(absl::StrCat("kernel ", kernel.name, ": for devices of another capability"));
   }
+  if (absl::StartsWith(kernel.name, options_.idle_kernels)) return;
   const auto* const bytes = static_cast<const std::byte*>(parameters);
   Enqueue(
       [this, kernel, shape, copy = std::vector<std::byte>(bytes, bytes + kernel.parameter_bytes)] {

@@ -33,6 +33,7 @@ struct DeviceOptions {
   Schedule schedule = Schedule::kAscending;
   bool peer_access = true;                           // to memory of other devices
   std::map<std::string, int>* bank_turns = nullptr;  // as Block::set_bank_turns() has it
+  std::string idle_kernels = "-";                    // whose names begin so do nothing
 };
 
 class EmulatedCudaDriver final : public CudaDriver, public PeerDriver {
