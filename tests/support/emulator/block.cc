@@ -103,7 +103,7 @@ void Block::RunOne() {
     lane.open_copies.clear();
     lane.copy_groups.clear();
     lane.products.Reset();
-    lane.unfenced_end = 0;
+    lane.unfenced = {};
     lane.meetings = 0;
     lane.phase = 0;
     lane.count_phase = 0;
@@ -327,11 +327,7 @@ void Block::Access(const void* at, size_t bytes, AccessKind kind, const void* co
     conflicts_.Note(lane.thread, lane.meetings, code, byte - shared_, bytes);
   }
   if (Writes(kind) && is_shared) {
-    const int64_t begin = byte - shared_;
-    const bool is_first = lane.unfenced_end == 0;
-    if (is_first) lane.unfenced_epoch = epoch_;
-    lane.unfenced_begin = is_first ? begin : std::min(lane.unfenced_begin, begin);
-    lane.unfenced_end = std::max(lane.unfenced_end, begin + static_cast<int64_t>(bytes));
+    lane.unfenced.Add(byte - shared_, byte + bytes - shared_, epoch_);
   }
   if (wrong == nullptr) return;
   const std::string where =
@@ -343,9 +339,8 @@ void Block::Access(const void* at, size_t bytes, AccessKind kind, const void* co
 
 void Block::CheckFenced(int64_t begin, int64_t end) {
   for (int i = 0; i < threads_; ++i) {
-    const Lane& lane = lanes_[i];
-    const bool is_read = lane.unfenced_begin < end && begin < lane.unfenced_end;
-    if (is_read && lane.unfenced_epoch != epoch_) {
+    const UnfencedWrites& unfenced = lanes_[i].unfenced;
+    if (unfenced.begin < end && begin < unfenced.end && unfenced.epoch != epoch_) {
       Fault(absl::StrCat("thread ", i, " wrote shared memory and did not call FenceForProducts"));
     }
   }

@@ -8,6 +8,7 @@
 // kernel, and accesses that shadow_memory.h refuses are faults: the launch ends with a message.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -57,6 +58,20 @@ struct AsyncCopy {
 class Block;
 struct Warp;
 
+// What a lane has written of shared memory since FenceForProducts lies in these bytes; the first of
+// it at this time of the block.
+struct UnfencedWrites {
+  int64_t begin = 0;
+  int64_t end = 0;  // 0: nothing
+  uint16_t epoch = 0;
+
+  void Add(int64_t from, int64_t to, uint16_t now) {
+    if (end == 0) *this = {from, to, now};
+    begin = std::min(begin, from);
+    end = std::max(end, to);
+  }
+};
+
 // One thread of the block. What every switch needs comes first, in one line of the cache.
 struct alignas(64) Lane {
   const Meeting* waits_for = nullptr;  // and which of its generations
@@ -74,11 +89,7 @@ struct alignas(64) Lane {
   std::vector<AsyncCopy> open_copies;              // not yet committed
   std::deque<std::vector<AsyncCopy>> copy_groups;  // committed, not yet waited for
   LaneProducts products;
-  // What it has written of shared memory since FenceForProducts lies here, in bytes; it began at
-  // this time of the block.
-  int64_t unfenced_begin = 0;
-  int64_t unfenced_end = 0;  // 0: nothing
-  uint16_t unfenced_epoch = 0;
+  UnfencedWrites unfenced;
 
   bool Runnable() const {
     return !done && (waits_for == nullptr || waits_for->generation >= waits_until);

@@ -80,7 +80,7 @@ uint64_t TilesOf(const void* shared, int column_step) {
   return at >> 4 | static_cast<uint64_t>(column_step) >> 4 << 16;
 }
 
-void FenceForProducts() { CurrentLane().unfenced_end = 0; }
+void FenceForProducts() { CurrentLane().unfenced = {}; }
 void BeginProducts() { CurrentLane().products.Open(); }
 void CommitProducts() { CurrentLane().products.Commit(); }
 
