@@ -110,7 +110,11 @@ BH_DEVICE void MultiplyByWarpgroups(const ExpertProductParameters& p) {
   constexpr bool kAsMany = kCopyThreads == kPieceComputeThreads;
   if (int(threadIdx.x) >= kPieceComputeThreads) {
     GiveRegisters<kAsMany ? 96 : 88>();
-    CopyPieces<kFormat, kCopyThreads>(p);
+    if constexpr (IsQuantized(kFormat)) {
+      CopyCodes<kFormat, kCopyThreads>(p);
+    } else {
+      CopyNumbers<kFormat, kCopyThreads>(p);
+    }
   } else {
     TakeRegisters<kAsMany ? 160 : 208>();
     MultiplyPieces<kFormat == WeightFormat::kF16, kAsMany ? kPieceOutputs / 2 : kPieceOutputs>(p);

@@ -14,7 +14,7 @@ struct CopyPlace {
   static constexpr int kRowsApart = kThreads / kChunks;
   static_assert(kRowsApart % 8 == 0);  // rows of a thread have their 16 bytes at the same place
 
-  BH_DEVICE static int Thread() { return int(threadIdx.x) - kPieceComputeThreads; }
+  BH_DEVICE static int Thread() { return (int(threadIdx.x) - kPieceComputeThreads) % kThreads; }
   BH_DEVICE static int Row0() { return Thread() / kChunks; }
   BH_DEVICE static int InRow() { return Thread() % kChunks * 16; }
   BH_DEVICE static int To() {
@@ -22,21 +22,22 @@ struct CopyPlace {
   }
 };
 
-template <int kThreads>
+// Each kGroups-th step of a piece's inputs, from `step` on.
+template <int kThreads, int kGroups>
 class InputCopies {
  public:
-  BH_DEVICE InputCopies(const ExpertProductParameters& p, const Piece& piece)
+  BH_DEVICE InputCopies(const ExpertProductParameters& p, const Piece& piece, int step)
       : left_(piece.pairs() - Place::Row0()), is_tall_(piece.pairs() > kPiecePairs) {
     BH_UNROLL
     for (int i = 0; i < kManyTilePairs / Place::kRowsApart; ++i) {
       const int pair = i * Place::kRowsApart;
       const int row = pair < left_ ? RowOf(p, piece.tile.begin + Place::Row0() + pair) : 0;
       from_[i] = reinterpret_cast<const unsigned char*>(p.x) +
-                 static_cast<int64_t>(row) * p.weight.depth * 2 + Place::InRow();
+                 static_cast<int64_t>(row) * p.weight.depth * 2 + Place::InRow() +
+                 step * kPieceRowBytes;
     }
   }
 
-  // The next 64 of the depth.
   BH_DEVICE void CopyStep(unsigned char* stage) {
     Copy<0>(stage + Place::To());
     if (is_tall_) Copy<kPiecePairs>(stage + Place::To());
@@ -51,7 +52,7 @@ class InputCopies {
     for (int row = kFirst; row < kFirst + kPiecePairs; row += Place::kRowsApart) {
       const unsigned char*& from = from_[row / Place::kRowsApart];
       CpAsync16(to + row * kPieceRowBytes, from, row < left_);
-      from += kPieceRowBytes;
+      from += kGroups * kPieceRowBytes;
     }
   }
 
@@ -60,15 +61,15 @@ class InputCopies {
   const unsigned char* from_[kManyTilePairs / Place::kRowsApart];
 };
 
-template <int kThreads>
+template <int kThreads, int kGroups>
 class WeightCopies {
  public:
-  BH_DEVICE WeightCopies(const PackedWeight& weight, const Piece& piece)
+  BH_DEVICE WeightCopies(const PackedWeight& weight, const Piece& piece, int step)
       : row_bytes_(weight.depth * 2),
         left_(weight.rows - piece.output0 - Place::Row0()),
         outputs_(piece.is_wide() ? kPieceOutputs : kPieceOutputs / 2),
         from_(weight.numbers + static_cast<int64_t>(piece.output0 + Place::Row0()) * row_bytes_ +
-              Place::InRow()) {}
+              Place::InRow() + step * kPieceRowBytes) {}
 
   BH_DEVICE void CopyStep(unsigned char* stage) {
     constexpr int kAtOnce = 4;  // few: addresses take registers
@@ -84,7 +85,7 @@ class WeightCopies {
       }
       to += kAtOnce * Place::kRowsApart * kPieceRowBytes;
     }
-    from_ += kPieceRowBytes;
+    from_ += kGroups * kPieceRowBytes;
   }
 
  private:
@@ -96,67 +97,93 @@ class WeightCopies {
   const unsigned char* from_;
 };
 
-// The stages that are written, in turn. At each __syncthreads the oldest one that is copied is
-// there, and products no longer read the one that is copied next.
+// The stages that are written, in turn, of which a thread copies each kGroups-th one. At each
+// __syncthreads the oldest one that is copied is there, and products no longer read the one that is
+// copied next.
+template <int kGroups>
 class CopyRing {
  public:
+  static_assert(kStepsAhead % kGroups == 0);
+  BH_DEVICE explicit CopyRing(int group) : turn_(group) {}
+
   BH_DEVICE unsigned char* Next() {
+    turn_ = turn_ == 0 ? kGroups - 1 : turn_ - 1;
     if (copied_ == kStepsAhead) {
-      CpAsyncWait<kStepsAhead - 1>();
-      SayThatItIsThere();
+      if (is_mine()) SayThatItIsThere<kStepsAhead / kGroups - 1>();
+      __syncthreads();
     } else {
       ++copied_;
     }
     return ring_.Next();
   }
+  // Steps that others copy first.
+  BH_DEVICE int turn() const { return turn_; }
+  // Whether this thread copies what Next() returned.
+  BH_DEVICE bool is_mine() const { return kGroups == 1 || turn_ == kGroups - 1; }
+
   BH_DEVICE void Finish() {
-    CpAsyncWait<0>();
+    SayThatItIsThere<0>();
     BH_NO_UNROLL
-    for (; copied_ > 0; --copied_) SayThatItIsThere();
+    for (; copied_ > 0; --copied_) __syncthreads();
   }
 
  private:
+  template <int kLeft>
   BH_DEVICE static void SayThatItIsThere() {
+    CpAsyncWait<kLeft>();
     FenceForProducts();
-    __syncthreads();
   }
 
   Ring ring_;
+  int turn_;
   int copied_ = 0;  // as far as it matters
 };
 
+// Two groups of threads take turns, so that a fence need not wait for copies that are wanted later.
+inline constexpr int kCopyGroups = 2;
 template <WeightFormat kFormat, int kThreads>
-BH_DEVICE void CopyPieces(const ExpertProductParameters& p) {
-  CopyRing ring;
+BH_DEVICE void CopyNumbers(const ExpertProductParameters& p) {
+  constexpr int kOfGroup = kThreads / kCopyGroups;
+  using Inputs = InputCopies<kOfGroup, kCopyGroups>;
+  using Weights = WeightCopies<kOfGroup, kCopyGroups>;
+  CopyRing<kCopyGroups> ring((int(threadIdx.x) - kPieceComputeThreads) / kOfGroup);
   ForPieces(p, [&](const Piece& piece) {
-    const PackedWeight weight = WeightOf<kFormat>(p, piece.tile.expert);
-    InputCopies<kThreads> inputs(p, piece);
+    Inputs inputs(p, piece, ring.turn());
+    Weights weights(WeightOf<kFormat>(p, piece.tile.expert), piece, ring.turn());
+    BH_NO_UNROLL
+    for (int at = 0; at < p.weight.depth; at += kPieceStepInputs) {
+      unsigned char* const stage = ring.Next();
+      if (!ring.is_mine()) continue;
+      inputs.CopyStep(stage);
+      weights.CopyStep(stage);
+      CpAsyncCommit();
+    }
+  });
+  ring.Finish();
+}
+
+template <WeightFormat kFormat, int kThreads>
+BH_DEVICE void CopyCodes(const ExpertProductParameters& p) {
+  CopyRing<1> ring(0);
+  ForPieces(p, [&](const Piece& piece) {
+    InputCopies<kThreads, 1> inputs(p, piece, 0);
+    CodeSteps<kFormat, kThreads> weights(WeightOf<kFormat>(p, piece.tile.expert), piece);
     const auto copy_inputs = [&] {
       unsigned char* const stage = ring.Next();
       inputs.CopyStep(stage);
-      if constexpr (IsQuantized(kFormat)) CpAsyncCommit();
+      CpAsyncCommit();
       return stage;
     };
-    if constexpr (IsQuantized(kFormat)) {
-      CodeSteps<kFormat, kThreads> weights(weight, piece);
+    weights.template Load<0>();
+    while (true) {
+      unsigned char* stage = copy_inputs();
+      weights.template Load<1>();
+      weights.template Store<0>(stage);
+      if (weights.is_last()) break;
+      stage = copy_inputs();
       weights.template Load<0>();
-      while (true) {
-        unsigned char* stage = copy_inputs();
-        weights.template Load<1>();
-        weights.template Store<0>(stage);
-        if (weights.is_last()) break;
-        stage = copy_inputs();
-        weights.template Load<0>();
-        weights.template Store<1>(stage);
-        if (weights.is_last()) break;
-      }
-    } else {
-      WeightCopies<kThreads> weights(weight, piece);
-      BH_NO_UNROLL
-      for (int at = 0; at < weight.depth; at += kPieceStepInputs) {
-        weights.CopyStep(copy_inputs());
-        CpAsyncCommit();
-      }
+      weights.template Store<1>(stage);
+      if (weights.is_last()) break;
     }
   });
   ring.Finish();

@@ -130,7 +130,9 @@ class CudaExpertProducts : public testing::TestWithParam<ProductsCase> {
 
 TEST_P(CudaExpertProducts, AreThoseOfTheReference) {
   const std::unique_ptr<Device> host = NewHostDevice(0);
-  const double tolerance = f16() ? 2e-6 : IsQuantized(GetParam().format) ? 3e-3 : 2e-6;
+  // Tensor cores cut sums off, each of 16 of the depth.
+  const double of_sums = GetParam().hidden > 200 ? 6e-6 : 2e-6;
+  const double tolerance = IsQuantized(GetParam().format) ? 3e-3 : of_sums;
   for (const int64_t tokens : {1, 2, 9, 20, 64, 512}) {
     for (const bool alike : {false, true}) {
       SCOPED_TRACE(testing::Message() << tokens << " tokens, alike " << alike);
