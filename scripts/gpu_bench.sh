@@ -35,7 +35,8 @@ else
     "prefill attention, 4k=attend/1x4096/.*/4096 .*bfloat16" "attention, 20 tokens behind 4k=attend/1x4096/.*/20 .*bfloat16" \
     "gate_up, bf16, 1 token=product/gate_up/.*/1 .*bfloat16" \
     "gate_up, bf16, 64 tokens=product/gate_up/.*/64 .*bfloat16" "gate_up, cuBLASLt, 64 tokens=library/gate_up/.*/64 " \
-    "gate_up, int4, 1 token=product/gate_up/.*/1 .*int4" "gate_up, cuBLASLt, 4k tokens=library/gate_up/.*/4096 "; do
+    "gate_up, int4, 1 token=product/gate_up/.*/1 .*int4" "gate_up, cuBLASLt, 4k tokens=library/gate_up/.*/4096 " \
+    "experts, bf16, 512 pairs each=experts/gate_up/.*/512 .*bfloat16" "experts, int4, 512 pairs each=experts/gate_up/.*/512 .*int4"; do
     gpu_step "${row%%=*}" 10 bash -c 'grep -m 1 "^$1" "$2" | tr -s " " | grep . || echo "not measured"' _ "${row#*=}" \
       "$out/kernels_against_the_ceilings.log"
   done
