@@ -1,4 +1,4 @@
-// Attention of many columns to a cache in 16 bits, by the products of warpgroups (wgmma): for
+// Attention of many columns to the cache, by the products of warpgroups (wgmma): for
 // devices of compute capability 9.0. Columns and range as in attention.cuh, 64 columns for each
 // warpgroup of a block; they share tiles of kTokens of the cache.
 //   scores [columns][tokens] = queries keys      out [columns][dims] += weights values
@@ -9,6 +9,7 @@
 #include "kernels/attend/cuda_kernels.h"
 #include "kernels/attend/options.cuh"
 #include "kernels/attend/warpgroups_cache.cuh"
+#include "kernels/attend/warpgroups_codes.cuh"
 #include "kernels/cuda/out_rows.cuh"
 #include "wgmma_intrinsics.h"
 
@@ -18,8 +19,10 @@ namespace bulkhead::cuda {
 // and the next one; g = lane / 4, j = lane % 4.
 template <KvFormat kFormat, typename Shape>
 class WarpgroupLane {
+  static constexpr KvFormat kNumbers = NumbersOf(kFormat);
+
  public:
-  BH_DEVICE WarpgroupLane(const AttendParameters& p, const Columns& columns,
+  BH_DEVICE WarpgroupLane(const AttendParameters& p, const Columns& columns, int kv_head,
                           const CacheRange& range, unsigned char* shared)
       : p_(p), columns_(columns), range_(range), shared_(shared) {
     const int last_column = columns.size() - 1;
@@ -32,6 +35,7 @@ class WarpgroupLane {
     first_all_see_ = FirstSeenBy(position_of(of_group + 63));
     last_all_see_ = LastSeenBy(position_of(of_group));
     factor_ = p.scale * kLog2OfE;
+    if constexpr (kFormat == KvFormat::kFP8) factor_ *= ScaleIn(p.cache.key_scales, kv_head);
   }
 
   // Queries into shared memory.
@@ -53,8 +57,8 @@ class WarpgroupLane {
                                  8 * chunk;
           const Floats4 low = LoadFour(q);
           const Floats4 high = LoadFour(q + 4);
-          words = {PairOf<kFormat>(low.v[0], low.v[1]), PairOf<kFormat>(low.v[2], low.v[3]),
-                   PairOf<kFormat>(high.v[0], high.v[1]), PairOf<kFormat>(high.v[2], high.v[3])};
+          words = {PairOf<kNumbers>(low.v[0], low.v[1]), PairOf<kNumbers>(low.v[2], low.v[3]),
+                   PairOf<kNumbers>(high.v[0], high.v[1]), PairOf<kNumbers>(high.v[2], high.v[3])};
         }
         StoreVector(shared_ + chunk / 8 * (Shape::kColumns * 128) + ChunkOfRow(column, chunk % 8),
                     words);
@@ -124,7 +128,7 @@ class WarpgroupLane {
   BH_DEVICE void TakeWeights(const Scores& scores) {
     BH_UNROLL
     for (int t = 0; t < Shape::kTokens / 4; ++t) {
-      weights_[t / 4][t % 4] = PairOf<kFormat>(scores[2 * t], scores[2 * t + 1]);
+      weights_[t / 4][t % 4] = PairOf<kNumbers>(scores[2 * t], scores[2 * t + 1]);
     }
   }
   BH_DEVICE void Shrink(const float (&shrink)[2]) {
@@ -133,14 +137,17 @@ class WarpgroupLane {
   }
 
   template <typename Put>
-  BH_DEVICE void Finish(const Put& put) {
+  BH_DEVICE void Finish(int kv_head, const Put& put) {
+    float of_values = 1.0F;
+    if constexpr (kFormat == KvFormat::kFP8) of_values = ScaleIn(p_.cache.value_scales, kv_head);
     BH_UNROLL
     for (int i = 0; i < 2; ++i) {
       float sum = sum_[i];
       sum += __shfl_xor_sync(kFullMask, sum, 1);
       sum += __shfl_xor_sync(kFullMask, sum, 2);
       if (ColumnOf(i) >= columns_.size()) continue;
-      const float scale = put.Begin(ColumnOf(i), max_[i] * factor_, sum, LaneIndex() % 4 == 0);
+      const float scale =
+          of_values * put.Begin(ColumnOf(i), max_[i] * factor_, sum, LaneIndex() % 4 == 0);
       BH_UNROLL
       for (int t = 0; t < Shape::kDims / 8; ++t) {
         put.Two(ColumnOf(i), 8 * t + LaneIndex() % 4 * 2,
@@ -150,6 +157,9 @@ class WarpgroupLane {
   }
 
  private:
+  BH_DEVICE static float ScaleIn(const float* scales, int kv_head) {
+    return scales != nullptr ? scales[kv_head] : 1.0F;
+  }
   // In the range.
   BH_DEVICE int FirstSeenBy(int position) const {
     const int first = FirstSeen(p_, position);
@@ -162,7 +172,7 @@ class WarpgroupLane {
 
   template <int kCount, typename A>
   BH_DEVICE static void Product(float (&c)[kCount], const A& a, uint64_t b, bool add) {
-    if constexpr (kFormat == KvFormat::kF16) {
+    if constexpr (kNumbers == KvFormat::kF16) {
       ProductF16(c, a, b, add);
     } else {
       ProductBf16(c, a, b, add);
@@ -201,10 +211,10 @@ class WarpgroupLane {
 
 // The others' part: the columns see `range`; put as in attend_blocks.cuh.
 template <KvFormat kFormat, typename Shape, typename Put>
-BH_DEVICE void ComputeTiles(const AttendParameters& p, const Columns& columns,
+BH_DEVICE void ComputeTiles(const AttendParameters& p, const Columns& columns, int kv_head,
                             const CacheRange& range, const Put& put) {
   int token0 = range.first / Shape::kTokens * Shape::kTokens;
-  WarpgroupLane<kFormat, Shape> lane(p, columns, range, SharedMemory());
+  WarpgroupLane<kFormat, Shape> lane(p, columns, kv_head, range, SharedMemory());
   lane.LoadQueries();
   float scores[Shape::kTokens / 2];
   float shrink[2];
@@ -232,7 +242,7 @@ BH_DEVICE void ComputeTiles(const AttendParameters& p, const Columns& columns,
   BeginProducts();
   lane.BeginOut(ValuesOf<Shape>(stage));
   lane.template WaitForOut<0>();
-  lane.Finish(put);
+  lane.Finish(kv_head, put);
 }
 
 // for_block(over) as in attend_blocks.cuh.
@@ -240,12 +250,22 @@ template <KvFormat kFormat, typename Shape, typename ForBlock>
 BH_DEVICE void AttendByWarpgroups(const AttendParameters& p, const ForBlock& for_block) {
   if (int(threadIdx.x) >= Shape::kComputeThreads) {
     GiveRegisters<Shape::kCopyRegisters>();
-    for_block([&](const Columns& columns, int kv_head, const CacheRange& range,
-                  const auto& /*put*/) { CopyTiles<Shape>(p, columns, kv_head, range); });
+    for_block(
+        [&](const Columns& columns, int kv_head, const CacheRange& range, const auto& /*put*/) {
+          const int64_t slot = p.cache.seq_slot[p.cache.token_seq[columns.token0]];
+          const HeadCache head{&p.cache, p.cache.block_tables + slot * p.cache.block_table_stride,
+                               kv_head * p.cache.head_bytes};
+          if constexpr (KvElementBits(kFormat) <= 8) {
+            ExpandTiles<Shape>(head, range);
+          } else {
+            CopyTiles<Shape>(head, range);
+          }
+        });
   } else {
     TakeRegisters<Shape::kComputeRegisters>();
-    for_block([&](const Columns& columns, int /*kv_head*/, const CacheRange& range,
-                  const auto& put) { ComputeTiles<kFormat, Shape>(p, columns, range, put); });
+    for_block([&](const Columns& columns, int kv_head, const CacheRange& range, const auto& put) {
+      ComputeTiles<kFormat, Shape>(p, columns, kv_head, range, put);
+    });
   }
 }
 

@@ -138,11 +138,7 @@ BH_DEVICE unsigned char* ValuesOf(int stage) {
 // __syncthreads the copies so far are there for the products, and everybody is done with the tiles
 // that are replaced next.
 template <typename Shape>
-BH_DEVICE void CopyTiles(const AttendParameters& p, const Columns& columns, int kv_head,
-                         const CacheRange& range) {
-  const int64_t slot = p.cache.seq_slot[p.cache.token_seq[columns.token0]];
-  const HeadCache head{&p.cache, p.cache.block_tables + slot * p.cache.block_table_stride,
-                       kv_head * p.cache.head_bytes};
+BH_DEVICE void CopyTiles(const HeadCache& head, const CacheRange& range) {
   TileCopies<Shape> copies(head, range);
   int token0 = range.first / Shape::kTokens * Shape::kTokens;
   copies.FindKeys(token0);

@@ -32,7 +32,13 @@ std::vector<AttentionCase> Cases() {
   return {Aligned({groups(1, 4), 1, 128, KvFormat::kBF16, 16, 0}),
           Aligned({groups(2, 1), 2, 64, KvFormat::kF16, 64, 0}),
           Aligned({groups(1, 3), 1, 64, KvFormat::kBF16, 32, 100, 0, true}),  // 126 of 128 columns
-          Aligned({groups(1, 2), 1, 128, KvFormat::kF16, 256, 0, 0, true, 150})};
+          Aligned({groups(1, 2), 1, 128, KvFormat::kF16, 256, 0, 0, true, 150}),
+          Aligned({groups(1, 4), 1, 128, KvFormat::kFP8, 16, 0}),
+          Aligned({groups(2, 3), 2, 64, KvFormat::kFP8, 64, 100, 0, true}),
+          Aligned({groups(2, 1), 2, 128, KvFormat::kInt8, 32, 0}),
+          Aligned({groups(1, 2), 1, 64, KvFormat::kInt8, 256, 0, 0, true, 150}),
+          Aligned({groups(1, 3), 1, 128, KvFormat::kInt4, 16, 100}),
+          Aligned({groups(2, 2), 2, 64, KvFormat::kInt4, 128, 0, 0, true})};
 }
 
 class CudaWarpgroupsCase : public testing::TestWithParam<AttentionCase> {
@@ -57,7 +63,8 @@ TEST_P(CudaWarpgroupsCase, IsThatOfTheReferenceInEverySchedule) {
     if (first.empty()) first = out;
     ExpectSameBits(out, first);
   }
-  EXPECT_LT(RelativeError(first, want), c.format == KvFormat::kF16 ? 6e-4 : 4e-3);
+  const bool in_bf16 = c.format == KvFormat::kBF16 || c.format == KvFormat::kFP8;
+  EXPECT_LT(RelativeError(first, want), in_bf16 ? 4e-3 : 6e-4);
 }
 
 TEST_P(CudaWarpgroupsCase, ForProductsIsTheOthersRounded) {

@@ -48,7 +48,11 @@ TEST(HopperGpu, HasWarpgroupsForWhatTheyCanDo) {
   EXPECT_EQ(KernelOf(bf16, 9, /*row_padding=*/2), "attend bf16");
   EXPECT_EQ(KernelOf({groups, 1, 80, KvFormat::kBF16, 16, 0}, 9), "attend bf16");
   EXPECT_EQ(KernelOf({groups, 1, 64, KvFormat::kBF16, 16, 0, 2.0F}, 9), "attend bf16");
-  EXPECT_EQ(KernelOf({groups, 1, 64, KvFormat::kFP8, 16, 0}, 9), "attend fp8");
+  EXPECT_EQ(KernelOf({groups, 1, 64, KvFormat::kFP8, 16, 0}, 9), "attend warpgroups fp8");
+  EXPECT_EQ(KernelOf({groups, 1, 128, KvFormat::kInt8, 16, 0}, 9), "attend warpgroups int8");
+  EXPECT_EQ(KernelOf({groups, 1, 64, KvFormat::kInt4, 16, 0}, 9), "attend warpgroups int4");
+  EXPECT_EQ(KernelOf({groups, 1, 80, KvFormat::kInt8, 16, 0}, 9), "attend int8");
+  EXPECT_EQ(KernelOf({groups, 1, 64, KvFormat::kInt8, 16, 0}, 8), "attend int8");
 }
 
 TEST(HopperGpu, HasWarpgroupsThatAttendToMoreHeadsThanABlockHasColumns) {
@@ -60,6 +64,18 @@ TEST(HopperGpu, HasWarpgroupsThatAttendToMoreHeadsThanABlockHasColumns) {
   const std::unique_ptr<Backend> reference = NewReferenceBackend(*host);
   PagedSequences sequences(*reference, c, {20}, 20);
   EXPECT_LT(RelativeError(out, sequences.AppendAndAttend({{0, 0, 20}})), 4e-3);
+}
+
+TEST(HopperGpu, HasWarpgroupsThatMakeNumbersOfCodesInDifferentBanks) {
+  const std::pair<KvFormat, std::string> formats[] = {
+      {KvFormat::kInt8, "int8"}, {KvFormat::kInt4, "int4"}, {KvFormat::kFP8, "fp8"}};
+  for (const auto& [format, name] : formats) {
+    for (const int head_dim : {64, 128}) {
+      Turns turns;
+      Attend({AttentionCase::Groups(1, 2), 1, head_dim, format, 16, 0}, 9, turns);
+      EXPECT_EQ(turns.at("attend warpgroups " + name), 1) << name << " " << head_dim;
+    }
+  }
 }
 
 struct Gpu {

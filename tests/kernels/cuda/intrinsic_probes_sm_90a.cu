@@ -101,6 +101,12 @@ ProductKernel(ProbeParameters p) {
   put(products, 64);
 }
 
+BH_KERNEL(32) SumsOfF16PairsKernel(ProbeParameters p) {
+  GridDependencySynchronize();
+  const uint32_t* const in = p.in + 3 * LaneIndex();
+  p.out[LaneIndex()] = FmaF16Pairs(in[0], in[1], in[2]);
+}
+
 template <bool kF16, int kColumns, bool kSharedA, bool kRows>
 Probe ProbeOf() {
   Probe probe = KernelOf<kWarpgroup>("product", ProductKernel<kF16, kColumns, kSharedA, kRows>);
@@ -134,6 +140,12 @@ Probe ProbeOf(const ProductCase& of) {
 }
 
 }  // namespace
+
+Probe SumsOfF16PairsProbe() {
+  Probe probe = KernelOf<32>("sums_of_f16_pairs", SumsOfF16PairsKernel);
+  probe.kernel.only_capability = 90;
+  return probe;
+}
 
 Probe ProductProbe(const ProductCase& of) {
   return of.is_f16 ? ProbeOf<true>(of) : ProbeOf<false>(of);

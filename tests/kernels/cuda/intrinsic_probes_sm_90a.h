@@ -16,4 +16,7 @@ struct ProductCase {
 // depth alone.
 Probe ProductProbe(const ProductCase& of);
 
+// in[3 lane]: a, b, c; out[lane]: FmaF16Pairs of them
+Probe SumsOfF16PairsProbe();
+
 }  // namespace bulkhead::cuda

@@ -74,5 +74,33 @@ TEST_P(WarpgroupProducts, AreThoseOfRowsAndColumns) {
   }
 }
 
+TEST(WordsOf90, SumsOfF16PairsAreRoundedOnce) {
+  std::mt19937 generator(4);
+  std::vector<uint32_t> in(96);
+  // Between 1/2 and 2 in size, so that f32 has every sum.
+  for (uint32_t& word : in) word = (generator() & 0x87FF87FFU) | 0x38003800U;
+  in[0] = 0x04000001;
+  in[1] = 0x3C003C00;  // 1
+  in[2] = 0x80008000;  // -0
+  const auto devices = DevicesUnderTest(/*few=*/false, /*host_memory_too=*/false, 9);
+  if (devices.empty()) GTEST_SKIP() << "no device of compute capability 9.0";
+  for (const auto& driver : devices) {
+    DeviceArrays arrays(*driver);
+    const cuda::ProbeParameters parameters{arrays.Put(in), arrays.New<uint32_t>(32)};
+    Enqueue(*driver, cuda::SumsOfF16PairsProbe(), {.block = {32, 1, 1}}, parameters);
+    const std::vector<uint32_t> out = arrays.Get(parameters.out, 32);
+    EXPECT_EQ(out[0], in[0]);  // the smallest normal number and the smallest of all
+    for (int lane = 0; lane < 32; ++lane) {
+      for (const int shift : {0, 16}) {
+        const auto number = [&](int i) {
+          return F32OfF16(static_cast<uint16_t>(in[3 * lane + i] >> shift));
+        };
+        EXPECT_EQ(static_cast<uint16_t>(out[lane] >> shift),
+                  F16OfF32(number(0) * number(1) + number(2)));
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace bulkhead

@@ -1,0 +1,347 @@
+// Attention by warpgroups (warpgroups.cuh) over a cache in codes: the warpgroup that copies makes
+// numbers of 16 bits of them on their way. Products then read what they read of a cache in 16 bits:
+//   fp8          bf16, exactly; their scales are the scores' and the sums'
+//   int8, int4   code * scale + zero in f16, rounded once
+// Each thread copies codes to a place of its own, a tile before they are wanted, and expands them
+// from there; scales and zeroes are a warp's.
+#pragma once
+
+#include "kernels/attend/warpgroups_cache.cuh"
+#include "kernels/cuda/float_codes.cuh"
+
+namespace bulkhead::cuda {
+
+// As what keys, values, queries and weights are multiplied.
+constexpr KvFormat NumbersOf(KvFormat format) {
+  if (format == KvFormat::kFP8) return KvFormat::kBF16;
+  return IsQuantized(format) ? KvFormat::kF16 : format;
+}
+
+// Behind what WarpgroupShape has: codes of keys and of values [chunk][thread][16 bytes], then of
+// each warp the scaling of its keys [2 tiles][scale, zero][64] and of its values
+// [2 tiles][2 groups of 16][scale, zero][16].
+template <KvFormat kFormatOfCache, int kDimsOfHead>
+struct WarpgroupCodesShape : WarpgroupShape<kDimsOfHead, 128, 2> {
+  using Numbers = WarpgroupShape<kDimsOfHead, 128, 2>;
+  static constexpr KvFormat kFormat = kFormatOfCache;
+  static constexpr int kBits = KvElementBits(kFormat);
+  // To expand takes more registers than to copy.
+  static constexpr int kComputeRegisters = 216;
+  static constexpr int kCopyRegisters = 72;
+  static constexpr int kRowBytes = kDimsOfHead * kBits / 8;  // of a value
+  // Of 16 bytes, that a thread copies of a tile's keys, and of its values.
+  static constexpr int kChunks = Numbers::kTokens * kRowBytes / 16 / kWarpgroup;
+  static constexpr int kCodesAt = Numbers::kBytes;
+  static constexpr int kCodeBytes = kChunks * kWarpgroup * 16;
+  static constexpr int kScalingAt = kCodesAt + 2 * kCodeBytes;
+  static constexpr int kKeyScalingBytes = 2 * 64 * 2;
+  static constexpr int kValueScalingBytes = 2 * 2 * 16 * 2;
+  static constexpr int kWarpScalingBytes = 2 * (kKeyScalingBytes + kValueScalingBytes);
+  static constexpr int kBytes =
+      kScalingAt + (IsQuantized(kFormat) ? Numbers::kCopyWarps * kWarpScalingBytes : 0);
+  static_assert(kBytes <= 227 << 10);
+};
+
+struct alignas(8) Words2 {
+  uint32_t w[2];
+};
+
+// Of eight numbers, two in each word.
+struct ScalingOfEight {
+  uint32_t scale[4];
+  uint32_t zero[4];
+};
+
+// Two neighbours' codes, in the low bytes of the halves of a word, as f16: 1024 and 16^part code
+// have bits that need no arithmetic.
+template <int kBits>
+BH_DEVICE uint32_t F16OfCodes(uint32_t word, int part) {
+  constexpr uint32_t k1024 = 0x64006400U;
+  constexpr uint32_t kMinus1024 = 0xE400E400U;
+  constexpr uint32_t kOne = 0x3C003C00U;
+  if constexpr (kBits == 8) {
+    return FmaF16Pairs(word, kOne, kMinus1024);  // the bytes above are those of 1024
+  } else {
+    constexpr uint32_t kSixteenth = 0x2C002C00U;
+    constexpr uint32_t kMinus64 = 0xD400D400U;
+    return part == 0 ? FmaF16Pairs(AndXor(word, 0x000F000FU, k1024), kOne, kMinus1024)
+                     : FmaF16Pairs(AndXor(word, 0x00F000F0U, k1024), kSixteenth, kMinus64);
+  }
+}
+
+// Eight bytes of codes as eight numbers; of 4 bits their low (part 0) or high halves.
+template <KvFormat kFormat>
+BH_DEVICE Words4 EightNumbers(const Words2& codes, int part, const ScalingOfEight& scaling) {
+  Words4 numbers;
+  BH_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t word = codes.w[i / 2];
+    if constexpr (kFormat == KvFormat::kFP8) {
+      numbers.w[i] = E4m3PairAt(word, i % 2 * 2);
+    } else if constexpr (kFormat == KvFormat::kInt8) {
+      const uint32_t pair = __byte_perm(word, 0x64646464U, i % 2 == 0 ? 0x4140U : 0x4342U);
+      numbers.w[i] = FmaF16Pairs(F16OfCodes<8>(pair, 0), scaling.scale[i], scaling.zero[i]);
+    } else {
+      const uint32_t pairs = __byte_perm(word, 0, 0x3120U);
+      const uint32_t pair = i % 2 == 0 ? pairs : pairs >> 8;
+      numbers.w[i] = FmaF16Pairs(F16OfCodes<4>(pair, part), scaling.scale[i], scaling.zero[i]);
+    }
+  }
+  return numbers;
+}
+
+// A warp has the keys of 64 tokens in every second 8 rows of codes, and two groups of 16 values,
+// each within a block of the cache.
+template <typename Shape>
+class CodeCopies {
+ public:
+  BH_DEVICE CodeCopies(const HeadCache& head, const CacheRange& range)
+      : head_(head),
+        range_(range),
+        warp_((int(threadIdx.x) - Shape::kComputeThreads) / kWarp),
+        codes_(SharedMemory() + Shape::kCodesAt + (int(threadIdx.x) - Shape::kComputeThreads) * 16),
+        scaling_(SharedMemory() + Shape::kScalingAt + warp_ * Shape::kWarpScalingBytes) {}
+
+  // Which blocks have the codes that are copied next, those of the tile from token0 on.
+  BH_DEVICE void FindKeys(int token0) {
+    next_key_ = token0 + warp_ % 2 * 64 + Group() * 16;
+    key_block_ = BlockOf(next_key_);
+  }
+  BH_DEVICE void FindValues(int token0) {
+    next_value_ = token0;
+    BH_UNROLL
+    for (int group = 0; group < 2; ++group) value_blocks_[group] = BlockOf(token0 + InTile(group));
+  }
+
+  // All of a tile; scaling in place `tile` % 2.
+  BH_DEVICE void CopyKeys(int tile) const {
+    CopyKeyScaling(tile);
+    const unsigned char* from = KeysFrom();
+    BH_UNROLL
+    for (int i = 0; i < Shape::kChunks; ++i) {
+      CopyKey(i, from);
+      from += kKeyRows * head_.cache->block_tokens;
+    }
+  }
+  BH_DEVICE void CopyValues(int tile) const {
+    BH_NO_UNROLL
+    for (int group = 0; group < 2; ++group) {
+      CopyValueScaling(tile, group);
+      const unsigned char* const from = ValuesFrom(group);
+      BH_UNROLL
+      for (int i = 0; i < kChunksOfGroup; ++i) CopyValue(group, i, from);
+    }
+  }
+
+  // Codes become numbers, and those of the tile that was found take their place. Keys 8 tokens at a
+  // time, so that their scaling takes few registers.
+  BH_DEVICE void ExpandKeys(int tile, unsigned char* keys) const {
+    unsigned char* const rows = keys + warp_ % 2 * (Shape::kDims * 128);
+    BH_NO_UNROLL
+    for (int pass = 0; pass < 2; ++pass) {
+      const int half = pass ^ BeginsWithHalf();
+      ScalingOfEight scaling = {};
+      if constexpr (kQuantized) {
+        const unsigned char* const from = KeyScaling(tile) + Group() * 32 + half * 16;
+        Take(LoadVector<Words4>(from), scaling.scale);
+        Take(LoadVector<Words4>(from + Shape::kKeyScalingBytes / 2), scaling.zero);
+      }
+      unsigned char* to[kParts];
+      BH_UNROLL
+      for (int part = 0; part < kParts; ++part) {
+        to[part] = rows + ChunkOfRow(KeyRow() * kParts + part, Group() * 2 + half);
+      }
+      BH_UNROLL
+      for (int i = 0; i < Shape::kChunks; ++i) {
+        const auto codes = LoadVector<Words2>(codes_ + i * kPlaceBytes + half * 8);
+        BH_UNROLL
+        for (int part = 0; part < kParts; ++part) {
+          StoreVector(to[part] + i * (kKeyRows * kParts * 128),
+                      EightNumbers<Shape::kFormat>(codes, part, scaling));
+        }
+      }
+    }
+    CopyKeys(tile + 1);
+  }
+  // `token0`: the tile's, which is the one before that which was found.
+  BH_DEVICE void ExpandValues(int tile, int token0, unsigned char* values) const {
+    BH_NO_UNROLL
+    for (int group = 0; group < 2; ++group) {
+      CopyValueScaling(tile + 1, group);
+      const unsigned char* const next = ValuesFrom(group);
+      ScalingOfEight scaling = {};
+      BH_UNROLL
+      for (int i = 0; i < kChunksOfGroup; ++i) {
+        const auto codes = LoadVector<Words4>(ValueCodes(group, i));
+        CopyValue(group, i, next);
+        const int in_tile = InTile(group) + InGroup(i);
+        if (kQuantized && i % kChunksOfToken == 0) {
+          const unsigned char* const at = ValueScaling(tile) + group * 64 + InGroup(i) * 2;
+          // Beyond the range weights are 0, and numbers must be some.
+          const bool seen = IsSeen(token0 + in_tile);
+          Fill(seen, at, scaling.scale);
+          Fill(seen, at + 32, scaling.zero);
+        }
+        BH_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          const Words2 of_half = {codes.w[2 * half], codes.w[2 * half + 1]};
+          BH_UNROLL
+          for (int part = 0; part < kParts; ++part) {
+            const int chunk = (ChunkOf(i) * kParts + part) * 2 + half;
+            StoreVector(values + chunk / 8 * (Shape::kTokens * 128) + in_tile / 8 * 1024 +
+                            ChunkOfRow(LaneIndex() % 8, chunk % 8),
+                        EightNumbers<Shape::kFormat>(of_half, part, scaling));
+          }
+        }
+      }
+    }
+  }
+
+ private:
+  static constexpr bool kQuantized = IsQuantized(Shape::kFormat);
+  static constexpr int kParts = 8 / Shape::kBits;  // codes of a byte
+  static constexpr int kChunksOfRow = Shape::kRowBytes / 16;
+  static constexpr int kChunksOfGroup = Shape::kChunks / 2;
+  static constexpr int kChunksOfToken = kChunksOfRow > 4 ? kChunksOfRow / 4 : 1;  // of a thread
+  static constexpr int kPlaceBytes = kWarpgroup * 16;  // from a chunk of a thread to its next
+  static constexpr int kKeyRows = 16;                  // likewise, rows of codes
+
+  // Of 16 keys, whose codes are a chunk.
+  BH_DEVICE static int Group() { return LaneIndex() / 8; }
+  BH_DEVICE int KeyRow() const { return warp_ / 2 * 8 + LaneIndex() % 8; }  // the first one
+  // Lanes that read or write shared memory together must do so in different banks: of 8 bits two
+  // groups, of 4 bits, where a row of codes is two of numbers, also lanes of one group.
+  BH_DEVICE static int BeginsWithHalf() {
+    return (Shape::kBits == 4 ? LaneIndex() / 4 ^ LaneIndex() / 8 : LaneIndex() / 8) & 1;
+  }
+
+  // Of 16 values; chunk i is of one of them.
+  BH_DEVICE int InTile(int group) const { return (group * Shape::kCopyWarps + warp_) * 16; }
+  BH_DEVICE static int InRows(int i) { return i % kChunksOfGroup * 4 + LaneIndex() / 8; }
+  BH_DEVICE static int InGroup(int i) { return InRows(i) / kChunksOfRow * 8 + LaneIndex() % 8; }
+  BH_DEVICE static int ChunkOf(int i) { return InRows(i) % kChunksOfRow; }
+  BH_DEVICE bool IsSeen(int token) const {
+    return static_cast<unsigned>(token - range_.first) <
+           static_cast<unsigned>(range_.end - range_.first);
+  }
+
+  // Of 16 tokens; negative: none of them is seen.
+  BH_DEVICE int BlockOf(int token) const {
+    const bool seen = token + 15 >= range_.first && token < range_.end;
+    return seen ? head_.blocks[token >> head_.cache->block_shift] : -1;
+  }
+  BH_DEVICE const unsigned char* HeadIn(int block) const {
+    return head_.cache->base + block * head_.cache->block_bytes + head_.head_at;
+  }
+  // What is not there is not read.
+  BH_DEVICE const unsigned char* KeysFrom() const {
+    return HeadIn(key_block_) + head_.InBlock(next_key_) + KeyRow() * head_.cache->block_tokens;
+  }
+  BH_DEVICE void CopyKey(int i, const unsigned char* from) const {
+    CpAsync16(codes_ + i * kPlaceBytes, from, key_block_ >= 0);
+  }
+  BH_DEVICE int ValueBlock(int group) const {
+    return group == 0 ? value_blocks_[0] : value_blocks_[1];
+  }
+  BH_DEVICE const unsigned char* ValuesFrom(int group) const {
+    return HeadIn(ValueBlock(group)) + head_.cache->keys_bytes +
+           head_.InBlock(next_value_ + InTile(group)) * Shape::kRowBytes;
+  }
+  BH_DEVICE unsigned char* ValueCodes(int group, int i) const {
+    return codes_ + Shape::kCodeBytes + (group * kChunksOfGroup + i) * kPlaceBytes;
+  }
+  BH_DEVICE void CopyValue(int group, int i, const unsigned char* from) const {
+    CpAsync16(ValueCodes(group, i), from + InGroup(i) * Shape::kRowBytes + ChunkOf(i) * 16,
+              IsSeen(next_value_ + InTile(group) + InGroup(i)));
+  }
+
+  // The first four lanes of those that share 16 tokens copy 16 bytes each of their scales and
+  // zeroes, which are `part` of a block's scaling.
+  BH_DEVICE void CopyScaling(int block, int token, int part, int part_bytes,
+                             unsigned char* to) const {
+    const int row = LaneIndex() % 4 / 2;
+    const int tokens_before = (part + row) * head_.cache->block_tokens + head_.InBlock(token);
+    CpAsync16(
+        to + row * part_bytes + LaneIndex() % 2 * 16,
+        HeadIn(block) + 2 * head_.cache->keys_bytes + tokens_before * 2 + LaneIndex() % 2 * 16,
+        block >= 0);
+  }
+  BH_DEVICE void CopyKeyScaling(int tile) const {
+    if constexpr (!kQuantized) return;
+    if (LaneIndex() % 8 >= 4) return;
+    CopyScaling(key_block_, next_key_, 0, Shape::kKeyScalingBytes / 2,
+                KeyScaling(tile) + Group() * 32);
+  }
+  BH_DEVICE void CopyValueScaling(int tile, int group) const {
+    if constexpr (!kQuantized) return;
+    if (LaneIndex() >= 4) return;
+    CopyScaling(ValueBlock(group), next_value_ + InTile(group), 2, 32,
+                ValueScaling(tile) + group * 64);
+  }
+  BH_DEVICE unsigned char* KeyScaling(int tile) const {
+    return scaling_ + tile % 2 * Shape::kKeyScalingBytes;
+  }
+  BH_DEVICE unsigned char* ValueScaling(int tile) const {
+    return scaling_ + 2 * Shape::kKeyScalingBytes + tile % 2 * Shape::kValueScalingBytes;
+  }
+  BH_DEVICE static void Take(const Words4& pairs, uint32_t (&to)[4]) {
+    BH_UNROLL
+    for (int i = 0; i < 4; ++i) to[i] = pairs.w[i];
+  }
+  BH_DEVICE static void Fill(bool seen, const unsigned char* number, uint32_t (&to)[4]) {
+    const uint32_t pair = seen ? *reinterpret_cast<const uint16_t*>(number) * 0x10001U : 0;
+    BH_UNROLL
+    for (int i = 0; i < 4; ++i) to[i] = pair;
+  }
+
+  const HeadCache head_;
+  const CacheRange range_;
+  const int warp_;
+  unsigned char* const codes_;    // of this thread
+  unsigned char* const scaling_;  // of this warp
+  int next_key_ = 0;              // whose codes this lane copies
+  int next_value_ = 0;            // the tile's first
+  int key_block_ = -1;
+  int value_blocks_[2] = {-1, -1};
+};
+
+// The last warpgroup's part, as CopyTiles has it: between two barriers a tile's values and the next
+// one's keys are expanded, while the codes of the tile behind each are copied.
+template <typename Shape>
+BH_DEVICE void ExpandTiles(const HeadCache& head, const CacheRange& range) {
+  CodeCopies<Shape> copies(head, range);
+  const auto wait_for_older = [] {
+    CpAsyncWait<1>();
+    __syncwarp();
+  };
+  int token0 = range.first / Shape::kTokens * Shape::kTokens;
+  copies.FindKeys(token0);
+  copies.FindValues(token0);
+  copies.CopyKeys(0);
+  CpAsyncCommit();
+  copies.CopyValues(0);
+  CpAsyncCommit();
+  copies.FindKeys(token0 + Shape::kTokens);
+  wait_for_older();
+  copies.ExpandKeys(0, KeysOf<Shape>(0));
+  CpAsyncCommit();
+  for (int tile = 0; token0 < range.end; ++tile, token0 += Shape::kTokens) {
+    copies.FindValues(token0 + Shape::kTokens);
+    copies.FindKeys(token0 + 2 * Shape::kTokens);
+    FenceForProducts();
+    __syncthreads();
+    wait_for_older();
+    copies.ExpandValues(tile, token0, ValuesOf<Shape>(tile % 2));
+    CpAsyncCommit();
+    wait_for_older();
+    if (token0 + Shape::kTokens < range.end) {
+      copies.ExpandKeys(tile + 1, KeysOf<Shape>((tile + 1) % 2));
+    }
+    CpAsyncCommit();
+  }
+  CpAsyncWait<0>();
+  FenceForProducts();
+  __syncthreads();
+}
+
+}  // namespace bulkhead::cuda
