@@ -32,7 +32,8 @@ else
   # The most informative lines of its log. Microseconds; GB/s and Gop/s, of the limit, share.
   # shellcheck disable=SC2016
   for row in "a launch=launch/" "decode attention, 64 x 4k=attend/64x4096/.*bfloat16" \
-    "prefill attention, 4k=attend/1x4096/.*/4096 .*bfloat16" "attention, 20 tokens behind 4k=attend/1x4096/.*/20 .*bfloat16" \
+    "prefill attention, 4k=attend/1x4096/.*/4096 .*bfloat16" "the same, fp8 cache=attend/1x4096/.*/4096 .*fp8" \
+    "the same, int8 cache=attend/1x4096/.*/4096 .*int8" "attention, 20 tokens behind 4k=attend/1x4096/.*/20 .*bfloat16" \
     "gate_up, bf16, 1 token=product/gate_up/.*/1 .*bfloat16" \
     "gate_up, bf16, 64 tokens=product/gate_up/.*/64 .*bfloat16" "gate_up, cuBLASLt, 64 tokens=library/gate_up/.*/64 " \
     "gate_up, int4, 1 token=product/gate_up/.*/1 .*int4" "gate_up, cuBLASLt, 4k tokens=library/gate_up/.*/4096 " \

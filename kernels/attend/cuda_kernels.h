@@ -129,7 +129,7 @@ AttendLaunch AttendInt4Kernel(int head_dim, int column_tiles, AttendWork work);
 AttendLaunch AttendFp8Kernel(int head_dim, int column_tiles, AttendWork work);
 
 // The same of kSplitPrefill and kPrefill by the products of warpgroups (warpgroups.cuh), with
-// kWarpgroupColumns columns: bf16 and f16, heads of 64 and 128, without a soft cap, rows of queries
+// kWarpgroupColumns columns: any but f32, heads of 64 and 128, without a soft cap, rows of queries
 // aligned to 16 bytes and of out to 8; nothing for any other, or where the build has none. For
 // devices of compute capability 9.0.
 inline constexpr int kWarpgroupColumns = 128;

@@ -18,8 +18,8 @@ constexpr KvFormat NumbersOf(KvFormat format) {
 }
 
 // Behind what WarpgroupShape has: codes of keys and of values [chunk][thread][16 bytes], then of
-// each warp the scaling of its keys [2 tiles][scale, zero][64] and of its values
-// [2 tiles][2 groups of 16][scale, zero][16].
+// each warp the scaling of its keys [2 tiles][4 groups of 16][scale, zero][16] and of its values
+// [2 tiles][2 groups][scale, zero][16].
 template <KvFormat kFormatOfCache, int kDimsOfHead>
 struct WarpgroupCodesShape : WarpgroupShape<kDimsOfHead, 128, 2> {
   using Numbers = WarpgroupShape<kDimsOfHead, 128, 2>;
@@ -34,8 +34,9 @@ struct WarpgroupCodesShape : WarpgroupShape<kDimsOfHead, 128, 2> {
   static constexpr int kCodesAt = Numbers::kBytes;
   static constexpr int kCodeBytes = kChunks * kWarpgroup * 16;
   static constexpr int kScalingAt = kCodesAt + 2 * kCodeBytes;
-  static constexpr int kKeyScalingBytes = 2 * 64 * 2;
-  static constexpr int kValueScalingBytes = 2 * 2 * 16 * 2;
+  static constexpr int kGroupScalingBytes = 2 * 16 * 2;
+  static constexpr int kKeyScalingBytes = 4 * kGroupScalingBytes;
+  static constexpr int kValueScalingBytes = 2 * kGroupScalingBytes;
   static constexpr int kWarpScalingBytes = 2 * (kKeyScalingBytes + kValueScalingBytes);
   static constexpr int kBytes =
       kScalingAt + (IsQuantized(kFormat) ? Numbers::kCopyWarps * kWarpScalingBytes : 0);
@@ -142,9 +143,9 @@ class CodeCopies {
       const int half = pass ^ BeginsWithHalf();
       ScalingOfEight scaling = {};
       if constexpr (kQuantized) {
-        const unsigned char* const from = KeyScaling(tile) + Group() * 32 + half * 16;
+        const unsigned char* const from = KeyScaling(tile) + half * 16;
         Take(LoadVector<Words4>(from), scaling.scale);
-        Take(LoadVector<Words4>(from + Shape::kKeyScalingBytes / 2), scaling.zero);
+        Take(LoadVector<Words4>(from + 32), scaling.zero);
       }
       unsigned char* to[kParts];
       BH_UNROLL
@@ -176,7 +177,7 @@ class CodeCopies {
         CopyValue(group, i, next);
         const int in_tile = InTile(group) + InGroup(i);
         if (kQuantized && i % kChunksOfToken == 0) {
-          const unsigned char* const at = ValueScaling(tile) + group * 64 + InGroup(i) * 2;
+          const unsigned char* const at = ValueScaling(tile, group) + InGroup(i) * 2;
           // Beyond the range weights are 0, and numbers must be some.
           const bool seen = IsSeen(token0 + in_tile);
           Fill(seen, at, scaling.scale);
@@ -257,32 +258,30 @@ class CodeCopies {
 
   // The first four lanes of those that share 16 tokens copy 16 bytes each of their scales and
   // zeroes, which are `part` of a block's scaling.
-  BH_DEVICE void CopyScaling(int block, int token, int part, int part_bytes,
-                             unsigned char* to) const {
+  BH_DEVICE void CopyScaling(int block, int token, int part, unsigned char* to) const {
     const int row = LaneIndex() % 4 / 2;
     const int tokens_before = (part + row) * head_.cache->block_tokens + head_.InBlock(token);
     CpAsync16(
-        to + row * part_bytes + LaneIndex() % 2 * 16,
+        to + LaneIndex() % 4 * 16,
         HeadIn(block) + 2 * head_.cache->keys_bytes + tokens_before * 2 + LaneIndex() % 2 * 16,
         block >= 0);
   }
   BH_DEVICE void CopyKeyScaling(int tile) const {
     if constexpr (!kQuantized) return;
     if (LaneIndex() % 8 >= 4) return;
-    CopyScaling(key_block_, next_key_, 0, Shape::kKeyScalingBytes / 2,
-                KeyScaling(tile) + Group() * 32);
+    CopyScaling(key_block_, next_key_, 0, KeyScaling(tile));
   }
   BH_DEVICE void CopyValueScaling(int tile, int group) const {
     if constexpr (!kQuantized) return;
     if (LaneIndex() >= 4) return;
-    CopyScaling(ValueBlock(group), next_value_ + InTile(group), 2, 32,
-                ValueScaling(tile) + group * 64);
+    CopyScaling(ValueBlock(group), next_value_ + InTile(group), 2, ValueScaling(tile, group));
   }
   BH_DEVICE unsigned char* KeyScaling(int tile) const {
-    return scaling_ + tile % 2 * Shape::kKeyScalingBytes;
+    return scaling_ + tile % 2 * Shape::kKeyScalingBytes + Group() * Shape::kGroupScalingBytes;
   }
-  BH_DEVICE unsigned char* ValueScaling(int tile) const {
-    return scaling_ + 2 * Shape::kKeyScalingBytes + tile % 2 * Shape::kValueScalingBytes;
+  BH_DEVICE unsigned char* ValueScaling(int tile, int group) const {
+    return scaling_ + 2 * Shape::kKeyScalingBytes + tile % 2 * Shape::kValueScalingBytes +
+           group * Shape::kGroupScalingBytes;
   }
   BH_DEVICE static void Take(const Words4& pairs, uint32_t (&to)[4]) {
     BH_UNROLL

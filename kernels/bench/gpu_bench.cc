@@ -316,7 +316,8 @@ absl::Status MeasureGpuKernels(CudaDriver& driver, bool gemm_library,
                       GpuMachine::Create(driver, std::move(library), scale));
   GpuBench bench(*machine, options.filter, on_result);
   BH_RETURN_IF_ERROR(bench.Launches());
-  for (const KvFormat format : {KvFormat::kBF16, KvFormat::kInt8, KvFormat::kInt4}) {
+  for (const KvFormat format :
+       {KvFormat::kBF16, KvFormat::kInt8, KvFormat::kInt4, KvFormat::kFP8}) {
     BH_RETURN_IF_ERROR(bench.DecodeAttention(format));
     BH_RETURN_IF_ERROR(bench.PrefillAttention(format, machine->scale().context));
     BH_RETURN_IF_ERROR(bench.PrefillAttention(format, kFollowUpTokens));

@@ -29,7 +29,7 @@ TEST(GpuBench, MeasuresEveryKindInEveryFormat) {
       });
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(kinds.count("launch -"), 1U);
-  for (const char* format : {"bfloat16", "int8", "int4"}) {
+  for (const char* format : {"bfloat16", "int8", "int4", "fp8"}) {
     EXPECT_EQ(kinds.count(std::string("attend ") + format), 3U) << format;
   }
   EXPECT_EQ(kinds.count("product bfloat16"), 30U);  // 5 weights, 6 counts of tokens
