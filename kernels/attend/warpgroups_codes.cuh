@@ -171,10 +171,15 @@ class CodeCopies {
       CopyValueScaling(tile + 1, group);
       const unsigned char* const next = ValuesFrom(group);
       ScalingOfEight scaling = {};
+      Words4 codes[kChunksOfGroup];
       BH_UNROLL
       for (int i = 0; i < kChunksOfGroup; ++i) {
-        const auto codes = LoadVector<Words4>(ValueCodes(group, i));
-        CopyValue(group, i, next);
+        codes[i] = LoadVector<Words4>(ValueCodes(group, i));
+      }
+      BH_UNROLL
+      for (int i = 0; i < kChunksOfGroup; ++i) CopyValue(group, i, next);
+      BH_UNROLL
+      for (int i = 0; i < kChunksOfGroup; ++i) {
         const int in_tile = InTile(group) + InGroup(i);
         if (kQuantized && i % kChunksOfToken == 0) {
           const unsigned char* const at = ValueScaling(tile, group) + InGroup(i) * 2;
@@ -185,7 +190,7 @@ class CodeCopies {
         }
         BH_UNROLL
         for (int half = 0; half < 2; ++half) {
-          const Words2 of_half = {codes.w[2 * half], codes.w[2 * half + 1]};
+          const Words2 of_half = {codes[i].w[2 * half], codes[i].w[2 * half + 1]};
           BH_UNROLL
           for (int part = 0; part < kParts; ++part) {
             const int chunk = (ChunkOf(i) * kParts + part) * 2 + half;
@@ -218,9 +223,12 @@ class CodeCopies {
 
   // Of 16 values; chunk i is of one of them.
   BH_DEVICE int InTile(int group) const { return (group * Shape::kCopyWarps + warp_) * 16; }
-  BH_DEVICE static int InRows(int i) { return i % kChunksOfGroup * 4 + LaneIndex() / 8; }
-  BH_DEVICE static int InGroup(int i) { return InRows(i) / kChunksOfRow * 8 + LaneIndex() % 8; }
-  BH_DEVICE static int ChunkOf(int i) { return InRows(i) % kChunksOfRow; }
+  BH_DEVICE static int InGroup(int i) {
+    return i * 4 / kChunksOfRow * 8 + LaneIndex() / 8 / kChunksOfRow * 8 + LaneIndex() % 8;
+  }
+  BH_DEVICE static int ChunkOf(int i) {
+    return i * 4 % kChunksOfRow + LaneIndex() / 8 % kChunksOfRow;
+  }
   BH_DEVICE bool IsSeen(int token) const {
     return static_cast<unsigned>(token - range_.first) <
            static_cast<unsigned>(range_.end - range_.first);
