@@ -29,7 +29,6 @@ constexpr TurnsOf kTurns[] = {
     {"select_candidates", 3},  // the same
     {"load_tiles", 4},         // probes of the intrinsics
     {"copy", 4},
-    {"product", 4},
 };
 
 // Of all tests, compared when they have run.
