@@ -6,7 +6,6 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "kernels/cuda/alike.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/launch.h"
 #include "memory/kv_format_name.h"
@@ -59,6 +58,9 @@ int PrefillColumnTiles(const KvGeometry& geometry, int64_t max_shared_bytes) {
 
 // Of outputs: two kernels round the weights of tokens to 16 bits in tiles of their own.
 constexpr float kTolerance = 3e-2F;
+constexpr int kLongTokens = 256;  // of a sequence: more than its first tiles
+
+bool HasCodes(KvFormat format) { return KvElementBits(format) <= 8; }
 
 // How query heads and tokens are cut into blocks.
 struct AttentionCuts {
@@ -207,8 +209,8 @@ std::optional<cuda::AttendLaunch> CudaAttention::WarpgroupLaunchOf(const KvGeome
   const CudaProperties& gpu = driver_.properties();
   const bool aligned = p.qkv.stride % 4 == 0 && reinterpret_cast<uintptr_t>(p.qkv.data) % 16 == 0 &&
                        p.out.stride % 2 == 0 && reinterpret_cast<uintptr_t>(p.out.data) % 8 == 0;
-  if (gpu.capability() != 90 || geometry.latent || p.soft_cap != 0 || !aligned) return std::nullopt;
-  if (IsQuantized(geometry.format) && !reads_codes_by_warpgroups_) return std::nullopt;
+  if (!has_warpgroups_ || geometry.latent || p.soft_cap != 0 || !aligned) return std::nullopt;
+  if (HasCodes(geometry.format) && !reads_codes_by_warpgroups_) return std::nullopt;
   const auto launch = cuda::AttendByWarpgroupsKernel(geometry.format, geometry.head_dim, work);
   return launch.has_value() && launch->shared_bytes <= gpu.max_shared_bytes ? launch : std::nullopt;
 }
@@ -221,10 +223,12 @@ void CudaAttention::CheckedPrefill(const StepIndex& index, const KvHeads& kv_hea
     reads_codes_by_warpgroups_ = by_warpgroups;
     AttendPrefill(index, kv_heads, kv, p);
   };
-  const bool checks = warming_up_ && reads_codes_by_warpgroups_ && IsQuantized(format) &&
+  const bool checks = warming_up_ && reads_codes_by_warpgroups_ && HasCodes(format) &&
                       !list_.has_decodes() &&
                       WarpgroupLaunchOf(kv.geometry, p, AttendWork::kPrefill).has_value();
-  if (!checks || !checked_.insert({format, kv.geometry.head_dim}).second) {
+  const bool is_long = list_.max_whole_tokens() > kLongTokens;
+  const bool is_cut = !list_.rounds().empty();
+  if (!checks || !checked_.insert({format, kv.geometry.head_dim, is_long, is_cut}).second) {
     return AttendPrefill(index, kv_heads, kv, p);
   }
   const absl::StatusOr<bool> alike = ComputeAlike(
@@ -269,7 +273,7 @@ void CudaAttention::AttendPrefill(const StepIndex& index, const KvHeads& kv_head
              .shared_bytes = cuda::kCombineSharedBytes},
             p);
   }
-  if (!list_.has_whole()) return;
+  if (list_.max_whole_tokens() == 0) return;
   p.tiles = NumBlocks(index.num_tokens, p.tile_tokens);
   attend(AttendWork::kPrefill, rows, std::min(p.tiles, cuda::kTilesOfLayer),
          NumBlocks(p.tiles, cuda::kTilesOfLayer));

@@ -5,12 +5,13 @@
 #include <cstdint>
 #include <optional>
 #include <set>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "kernels/attend/cuda_kernels.h"
 #include "kernels/attend/cuda_list.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/alike.h"
 #include "kernels/cuda/cuda_sizes.h"
 #include "memory/cuda_driver.h"
 #include "memory/device.h"
@@ -20,7 +21,8 @@ namespace bulkhead {
 class CudaAttention {
  public:
   // Both outlive this.
-  CudaAttention(Device& device, CudaDriver& driver) : device_(device), driver_(driver) {}
+  CudaAttention(Device& device, CudaDriver& driver)
+      : device_(device), driver_(driver), has_warpgroups_(HasWarpgroups(driver.properties())) {}
 
   // `full_heads`: of layers with other heads; without heads: none. Again: with nothing in flight.
   void SetScratch(const CudaAttentionScratch& scratch, const HeadLayout& heads,
@@ -30,7 +32,8 @@ class CudaAttention {
   void BeginStep(const StepIndex& host_index);
   void Attend(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
               const KvLayerView& kv, const AttentionOptions& options, MatrixView out);
-  // From now on the first prefill over a cache in each format of codes is checked.
+  // From now on the first prefill of each kind over a cache in codes is checked: of short prompts,
+  // of long ones, and where a context is cut. What no step of the warm-up was is checked later.
   void BeginWarmUp() { warming_up_ = true; }
   // Of the step that has begun.
   const AttendList& list() const { return list_; }
@@ -59,6 +62,7 @@ class CudaAttention {
 
   Device& device_;
   CudaDriver& driver_;
+  const bool has_warpgroups_;
   CudaAttentionScratch scratch_;
   KvHeads kv_heads_;
   KvHeads full_kv_heads_;
@@ -69,7 +73,8 @@ class CudaAttention {
   bool listed_ = false;
   bool warming_up_ = false;
   bool reads_codes_by_warpgroups_ = true;
-  std::set<std::pair<KvFormat, int>> checked_;  // with head_dim
+  // head_dim, whether a prompt is long, and whether one's context is cut.
+  std::set<std::tuple<KvFormat, int, bool, bool>> checked_;
 };
 
 }  // namespace bulkhead

@@ -11,7 +11,7 @@ int64_t AttendList::Fill(const StepIndex& host_index, const CudaAttentionSplits&
                          int32_t* list) {
   num_items_ = 0;
   num_tokens_ = host_index.num_tokens;
-  has_whole_ = false;
+  max_whole_tokens_ = 0;
   combined_.clear();
   rounds_.clear();
   work_before_ = {0};
@@ -35,7 +35,7 @@ int64_t AttendList::Fill(const StepIndex& host_index, const CudaAttentionSplits&
   int64_t rows = 0;  // of the last round
   for_sequences(false, [&](int seq, int begin, int new_tokens, int tokens, int split_tokens) {
     if (split_tokens >= tokens) {
-      has_whole_ = true;
+      max_whole_tokens_ = std::max(max_whole_tokens_, new_tokens);
       return;
     }
     const auto count = static_cast<int>(CeilDiv(tokens, split_tokens));

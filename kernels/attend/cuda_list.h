@@ -47,7 +47,8 @@ class AttendList {
   // Of the step that it was filled for.
   int num_tokens() const { return num_tokens_; }
   bool has_decodes() const { return has_decodes_; }  // sequences of one token
-  bool has_whole() const { return has_whole_; }  // sequences of several tokens with one split each
+  // Of sequences of several tokens with one split each, the most; 0: there is none.
+  int max_whole_tokens() const { return max_whole_tokens_; }
   const std::vector<Round>& rounds() const { return rounds_; }
 
  private:
@@ -69,7 +70,7 @@ class AttendList {
   int num_items_ = 0;
   int num_tokens_ = 0;
   bool has_decodes_ = false;
-  bool has_whole_ = false;
+  int max_whole_tokens_ = 0;
 };
 
 }  // namespace bulkhead

@@ -4,10 +4,11 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
-#include "base/check.h"
+#include "absl/strings/string_view.h"
 #include "base/status.h"
 #include "kernels/simd/number_format.h"
 #include "memory/bf16.h"
@@ -41,6 +42,11 @@ bool AreAlike(const std::vector<float>& a, const std::vector<float>& b, float to
 }
 
 }  // namespace
+
+bool HasWarpgroups(const CudaProperties& gpu) {
+  const char* const asked = std::getenv("BULKHEAD_WARPGROUPS");
+  return gpu.capability() == 90 && (asked == nullptr || absl::string_view(asked) != "0");
+}
 
 absl::StatusOr<bool> ComputeAlike(CudaDriver& driver, MatrixView out, float tolerance,
                                   absl::FunctionRef<void()> first,

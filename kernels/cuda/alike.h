@@ -9,6 +9,10 @@
 
 namespace bulkhead {
 
+// Whether our kernels may use the products of warpgroups (wgmma): on compute capability 9.0, unless
+// BULKHEAD_WARPGROUPS=0 is in the environment.
+bool HasWarpgroups(const CudaProperties& gpu);
+
 // `first` and `second` enqueue what writes all of `out` [rows, columns], f32, bf16 or f16 in device
 // memory, which begins as NaNs and ends as the second's. Up to 64 rows, evenly spread, are
 // compared: no number may differ by more than `tolerance` times the largest; those that neither

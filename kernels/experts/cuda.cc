@@ -5,7 +5,6 @@
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/log.h"
-#include "kernels/cuda/alike.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/matmul/linear_blocks.h"

@@ -7,6 +7,7 @@
 
 #include "absl/types/span.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/alike.h"
 #include "kernels/cuda/cuda_sizes.h"
 #include "kernels/experts/cuda_kernels.h"
 #include "kernels/matmul/cuda.h"
@@ -18,13 +19,11 @@ class CudaExperts {
  public:
   // Both outlive this.
   CudaExperts(CudaDriver& driver, CudaProducts& products)
-      : driver_(driver),
-        products_(products),
-        has_warpgroups_(driver.properties().capability() == 90) {}
+      : driver_(driver), products_(products), has_warpgroups_(HasWarpgroups(driver.properties())) {}
 
   void SetScratch(const CudaExpertScratch& scratch) { scratch_ = scratch; }
-  // From now on the first product of many pairs in each format is checked; no graph is recorded
-  // before it.
+  // From now on the first product of many pairs in each format is checked, in the largest step of
+  // the warm-up; no graph is recorded before it.
   void BeginWarmUp() { warming_up_ = true; }
 
   // Backend's.

@@ -9,7 +9,6 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "kernels/cuda/alike.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/write_late.h"
@@ -124,7 +123,8 @@ absl::Status CudaProducts::CheckWarpgroups(const Linear& weight, const PackedLay
   driver_.CopyToDevice(inputs.data(), reinterpret_cast<std::byte*>(scratch_.inputs),
                        static_cast<int64_t>(inputs.size() * sizeof(uint16_t)));
   const cuda::PackedWeight packed = layout.Parameters(shape, weight.packed);
-  for (int64_t tokens = 16; tokens <= max_tokens && has_warpgroups_; tokens *= 2) {
+  for (const int64_t tokens : {9, 16, 17, 32, 33, 64}) {  // each kernel with its most and fewest
+    if (tokens > max_tokens || !has_warpgroups_) break;
     const MatrixView rows = out.Rows(0, tokens);
     const auto multiply = [&](bool by_warpgroups) {
       has_warpgroups_ = by_warpgroups;

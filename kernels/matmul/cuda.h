@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/alike.h"
 #include "kernels/cuda/cuda_sizes.h"
 #include "kernels/cuda/gemm_library.h"
 #include "kernels/matmul/cuda_kernels.h"
@@ -32,7 +33,7 @@ class CudaProducts {
       : driver_(driver),
         library_(std::move(library)),
         unpacked_bytes_(unpacked_bytes),
-        has_warpgroups_(driver.properties().capability() == 90) {}
+        has_warpgroups_(HasWarpgroups(driver.properties())) {}
 
   // The part of the workspace that products need; without memory behind the allocator only counted.
   CudaProductScratch LayOut(const StepLimits& limits, BumpAllocator& allocator) const {

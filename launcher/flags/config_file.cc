@@ -30,8 +30,9 @@ constexpr size_t kMostBytes = size_t{64} << 10;
 constexpr size_t kMinName = 4;
 constexpr size_t kMinNameOfTwoSlips = 6;
 // Variables that are no flags.
-constexpr absl::string_view kVariables[] = {"API_KEY", "CONFIG",    "CUBLASLT", "EARLY_LAUNCH",
-                                            "NCCL",    "NODE_NAME", "ONE_SHOT", "PYTHON"};
+constexpr absl::string_view kVariables[] = {"API_KEY",      "CONFIG", "CUBLASLT",
+                                            "EARLY_LAUNCH", "NCCL",   "NODE_NAME",
+                                            "ONE_SHOT",     "PYTHON", "WARPGROUPS"};
 
 absl::Status WrongAt(absl::string_view path, size_t line, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat(path, ":", line, ": ", why));

@@ -34,6 +34,10 @@ struct StepKind {
   bool from_candidates = false;
 };
 
+// Of a step, the first of any vocabulary: tokens that are all alike would go to the same experts,
+// and would hide what attention does.
+constexpr int kTokenIds = 32;
+
 Step MakeStep(const SchedulerLimits& limits, int num_seqs, const StepKind& kind, bool coordinator) {
   Step step;
   internal::StepPlan& plan = step.plan;
@@ -48,7 +52,7 @@ Step MakeStep(const SchedulerLimits& limits, int num_seqs, const StepKind& kind,
     const int num_logits = std::min(n, kind.num_logits);
     plan.add_num_logits(num_logits);
     plan.add_from_candidates(kind.from_candidates);
-    for (int i = 0; i < n; ++i) plan.add_token_ids(0);
+    for (int i = 0; i < n; ++i) plan.add_token_ids((7 * s + i) % kTokenIds);
     for (int group = 0; group < limits.num_kv_groups(); ++group) {
       for (int i = 0; i * limits.block_tokens < kind.start_position + n; ++i) {
         plan.add_table_slot(s);

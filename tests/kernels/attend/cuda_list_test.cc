@@ -160,7 +160,7 @@ TEST(AttendListTest, LeavesOutSequencesOfMoreTokensOrNone) {
 TEST(AttendListTest, CutsALongContextOfAFewTokens) {
   const ListOf follow_up({{50, 1}, {8000, 20}});
   EXPECT_TRUE(follow_up.list.has_decodes());
-  EXPECT_FALSE(follow_up.list.has_whole());
+  EXPECT_EQ(follow_up.list.max_whole_tokens(), 0);
   ASSERT_THAT(follow_up.list.rounds(), SizeIs(1));
   const AttendList::Round& round = follow_up.list.rounds()[0];
   EXPECT_EQ(round.first_item, 1) << "behind that of the sequence of one token";
@@ -207,7 +207,7 @@ TEST(AttendListTest, MakesRoundsOfAsManySequencesAsTheSumsHaveRoomFor) {
   // 32 x 32 rows of sums for sequences of one token; 20 x 32 of each of these.
   const ListOf three({{8000, 20}, {0, 9}, {8000, 20}, {5, 1}, {7000, 3}}, 32);
   EXPECT_EQ(three.splits.part_rows, 1024);
-  EXPECT_TRUE(three.list.has_whole());
+  EXPECT_GT(three.list.max_whole_tokens(), 0);
   EXPECT_THAT(three.list.rounds(),
               ElementsAre(testing::AllOf(Field(&AttendList::Round::first_item, 1),
                                          Field(&AttendList::Round::num_items, 32),

@@ -1,6 +1,7 @@
 // Which kernels the CUDA backend has on GPUs of compute capability 9.0 alone, and for what.
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "tests/kernels/cuda/cuda_fixture.h"
 #include "tests/kernels/cuda/packed_weight.h"
 #include "tests/kernels/experts/expert_workspace.h"
@@ -225,14 +226,16 @@ std::vector<float> AttendAfterWarmUp(const AttentionCase& c, const Gpu& gpu, Tur
 }
 
 TEST(HopperGpu, DoesWithoutWarpgroupsWhoseAttentionToCodesIsWrong) {
-  AttentionCase c{AttentionCase::Groups(1, 2), 1, 128, KvFormat::kInt8, 16, 0};
-  c.row_padding = 4;
-  Turns turns;
-  const std::vector<float> out = AttendAfterWarmUp(c, {9, 4, true}, turns);
-  EXPECT_TRUE(turns.contains("attend warpgroups int8"));
-  const Gpu wrong{9, 4, true, "attend warpgroups"};
-  EXPECT_LT(RelativeError(AttendAfterWarmUp(c, wrong, turns), out), 4e-3);
-  EXPECT_TRUE(turns.contains("attend int8"));
+  for (const auto& [format, name] : {std::pair(KvFormat::kInt8, "int8"), {KvFormat::kFP8, "fp8"}}) {
+    AttentionCase c{AttentionCase::Groups(1, 2), 1, 128, format, 16, 0};
+    c.row_padding = 4;
+    Turns turns;
+    const std::vector<float> out = AttendAfterWarmUp(c, {9, 4, true}, turns);
+    EXPECT_TRUE(turns.contains(absl::StrCat("attend warpgroups ", name)));
+    const Gpu wrong{9, 4, true, "attend warpgroups"};
+    EXPECT_LT(RelativeError(AttendAfterWarmUp(c, wrong, turns), out), 4e-3);
+    EXPECT_TRUE(turns.contains(absl::StrCat("attend ", name)));
+  }
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ TEST_P(WarpgroupProducts, AreThoseOfRowsAndColumns) {
   }
 }
 
-TEST(WordsOf90, SumsOfF16PairsAreRoundedOnce) {
+TEST(WordsBesideWarpgroupProducts, SumsOfF16PairsAreRoundedOnce) {
   std::mt19937 generator(4);
   std::vector<uint32_t> in(96);
   // Between 1/2 and 2 in size, so that f32 has every sum.
