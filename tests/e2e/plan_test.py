@@ -105,7 +105,7 @@ class PlanTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.object(group, "MODEL", model):
             code, planned, errors = plan(flags, group.RANKS, model)
             self.assertEqual(code, 0, errors)
-            self.assertGreater({part["name"]: part["bytes"] for part in planned["ranks"][0]["draft_model"]}["state"], 0)
+            self.assertGreater(planned["ranks"][0]["draft_model"]["state"], 0)
             code, served = self.serve(flags, os.path.join(folder, "report.json"))
         self.assertEqual(code, 0)
         self.expect_same_bytes(planned, served, flags)
