@@ -192,12 +192,13 @@ void CudaExperts::LaunchMany(WeightFormat format, cuda::ExpertProductParameters 
   if (!warming_up_ || !checked_.insert(format).second) return launch();
   const MatrixView out(reinterpret_cast<std::byte*>(p.out.data), DType::kF32, p.end_pair, outputs,
                        p.out.stride);
-  const absl::StatusOr<bool> alike =
-      ComputeAlike(driver_, out.Rows(p.first_pair, p.end_pair - p.first_pair), kProductTolerance,
-                   launch, [&] { LaunchGemm(format, p, tiles); });
+  const absl::StatusOr<bool> alike = ComputeAlike(
+      driver_, out.Rows(p.first_pair, p.end_pair - p.first_pair), kProductTolerance,
+      [&] { LaunchGemm(format, p, tiles); }, launch);
   if (!alike.ok()) return driver_.ReportFault(alike.status());
   if (*alike) return;
   has_warpgroups_ = false;
+  LaunchGemm(format, p, tiles);
   BH_LOG(kWarning) << "products of experts by warpgroups (wgmma) with weights in "
                    << WeightFormatName(format) << " of " << p.weight.rows << " x " << p.weight.depth
                    << " are wrong on this GPU: going on without them";

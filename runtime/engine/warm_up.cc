@@ -1,6 +1,7 @@
 #include "runtime/engine/warm_up.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -34,9 +35,9 @@ struct StepKind {
   bool from_candidates = false;
 };
 
-// Of a step, the first of any vocabulary: tokens that are all alike would go to the same experts,
-// and would hide what attention does.
-constexpr int kTokenIds = 32;
+// 0 or 1, which any vocabulary has, in a sequence that does not repeat itself (Thue-Morse): equal
+// tokens would all go to the same experts, and would hide what attention does.
+int TokenIdAt(int position) { return std::popcount(static_cast<unsigned>(position)) % 2; }
 
 Step MakeStep(const SchedulerLimits& limits, int num_seqs, const StepKind& kind, bool coordinator) {
   Step step;
@@ -52,7 +53,7 @@ Step MakeStep(const SchedulerLimits& limits, int num_seqs, const StepKind& kind,
     const int num_logits = std::min(n, kind.num_logits);
     plan.add_num_logits(num_logits);
     plan.add_from_candidates(kind.from_candidates);
-    for (int i = 0; i < n; ++i) plan.add_token_ids((7 * s + i) % kTokenIds);
+    for (int i = 0; i < n; ++i) plan.add_token_ids(TokenIdAt(s + i));
     for (int group = 0; group < limits.num_kv_groups(); ++group) {
       for (int i = 0; i * limits.block_tokens < kind.start_position + n; ++i) {
         plan.add_table_slot(s);

@@ -215,14 +215,16 @@ TEST(HopperGpu, DoesWithoutWarpgroupsWhoseProductsAreWrong) {
   EXPECT_EQ(kernels, "expert gemm bf16");
 }
 
-// The second of two steps.
+// The second of two steps, whose first one has the same numbers.
 std::vector<float> AttendAfterWarmUp(const AttentionCase& c, const Gpu& gpu, Turns& turns) {
   CudaUnderTest cuda(std::make_unique<emulator::EmulatedCudaDriver>(gpu.Options(turns)));
   EXPECT_TRUE(cuda.backend->WarmUpMatMul({}, Linear(), {}).ok());
   PagedSequences sequences(*cuda.backend, c, {20}, 20);
-  sequences.AppendAndAttend({{0, 0, 20}});
+  const std::vector<float> checked = sequences.AppendAndAttend({{0, 0, 20}});
   turns.clear();
-  return sequences.AppendAndAttend({{0, 0, 20}});
+  const std::vector<float> out = sequences.AppendAndAttend({{0, 0, 20}});
+  ExpectSameBits(checked, out);
+  return out;
 }
 
 TEST(HopperGpu, DoesWithoutWarpgroupsWhoseAttentionToCodesIsWrong) {
