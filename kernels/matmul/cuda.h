@@ -85,7 +85,7 @@ class CudaProducts {
   void MultiplyInF32(ConstMatrixView x, const Linear& weight, MatrixView out);
   void MultiplyByKernel(int tokens, WeightFormat format, const uint16_t* inputs,
                         const cuda::PackedWeight& weight, MatrixView out);
-  // Where the busiest multiprocessor reads clearly fewer than `than_bytes`; else nothing, and false.
+  // False, with nothing done, unless its busiest multiprocessor reads clearly less than that.
   bool MultiplyByWarpgroups(const cuda::LinearParameters& product, WeightFormat format,
                             int64_t than_bytes);
   // Those in the scratch.
