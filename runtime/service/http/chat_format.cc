@@ -52,7 +52,7 @@ std::string ChatFormat::EventJson(int choice, absl::string_view delta, absl::str
                                   absl::string_view finish, const UsageCounts& usage,
                                   absl::string_view ids) {
   std::string events = RolesBefore(choice, usage);
-  // With the first text, not before: its time is what clients take for the first token's.
+  // With the first token, not before: its time is what clients take for the first token's.
   const char* role = std::exchange(places_[choice].has_role, true) ? "" : "\"role\":\"assistant\"";
   const char* comma = role[0] == '\0' || delta.empty() ? "" : ",";
   return events +
@@ -107,7 +107,7 @@ BodyParts ChatFormat::Events(int choice, std::deque<ParsedDelta> deltas,
   BodyParts parts;
   const bool has_logprobs = message.has_value() && options_.logprobs.has_value();
   const bool has_ids = message.has_value() && options_.token_ids;
-  if (deltas.empty() && !has_logprobs && !has_ids && !options_.continuous_usage) return parts;
+  if (deltas.empty() && !message.has_value()) return parts;
   Place& place = places_[choice];
   if (has_logprobs && !place.texts.has_value()) place.texts.emplace(tokenizer_, options_);
   if (has_logprobs) {

@@ -74,10 +74,7 @@ BodyParts CompletionFormat::PromptLogprobs(int choice, PackedMessage tokens,
 absl::StatusOr<BodyParts> CompletionFormat::Delta(int choice, PackedMessage delta,
                                                   const UsageCounts& usage) {
   const absl::string_view text = BytesOf(delta.bytes, v1::Delta::kTextFieldNumber);
-  if (text.empty() && !options_.logprobs.has_value() && !options_.token_ids &&
-      !options_.continuous_usage) {
-    return BodyParts();
-  }
+  // Without a text, too, as in vLLM: clients time tokens by their events.
   return Events(choice, text, std::move(delta), v1::Delta::kTokensFieldNumber, usage);
 }
 

@@ -113,6 +113,19 @@ TEST(ChatFormatTest, ACallWhoseArgumentsAreNoJsonIsNoReasonToMakeCalls) {
   }
 }
 
+// Special tokens and parts of a character have no text, and a parser holds back what may be a tag.
+TEST(ChatFormatTest, ATokenWithoutATextHasAnEvent) {
+  const AnswerFrame frame("id", "object", 0, "letters", {});
+  for (const bool parses : {false, true}) {
+    ChatFormat streamed(frame, frame, {}, parses ? Hermes(true) : ChatOutputOptions(), nullptr, 1);
+    v1::Delta delta;
+    delta.add_tokens()->set_id(1);
+    delta.set_text(parses ? "<tool" : "");
+    const std::string event = Made(*streamed.Delta(0, Packed(delta), {}));
+    EXPECT_TRUE(absl::StrContains(event, R"("delta":{"role":"assistant"})")) << event;
+  }
+}
+
 TEST(ChatFormatTest, ReasoningHasBothOfItsNames) {
   const auto thinks = [] {
     ChatOutputOptions output;

@@ -69,6 +69,19 @@ TEST_F(HttpServerTest, AStreamIsEventsOnAConnectionThatStays) {
   }
 }
 
+// Special tokens and parts of a character have no text. Clients time tokens by their events.
+TEST_F(HttpServerTest, ATokenWithoutATextHasAnEvent) {
+  const auto client = Connect();
+  client->Post("/v1/completions", R"({"prompt": "ab", "stream": true})");
+  const Submitted submitted = engine_.Next();
+  for (int i = 0; i < 2; ++i) {
+    submitted.Send(i, {1}, "");
+    EXPECT_THAT(client->ReadUntil("\n\n"), HasSubstr("\"finish_reason\":null")) << i;
+  }
+  submitted.Finish(FinishReason::kMaxTokens, 2);
+  EXPECT_THAT(client->ReadUntil("\n\n"), HasSubstr("\"finish_reason\":\"length\""));
+}
+
 TEST_F(HttpServerTest, ChoicesAreCallsWithSeedsOfTheirOwn) {
   const auto client = Connect();
   client->Post("/v1/completions", R"({"prompt": ["a", "b"], "n": 2, "seed": 5, "max_tokens": 2})");
