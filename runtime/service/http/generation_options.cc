@@ -272,8 +272,8 @@ absl::Status ReadGenerationOptions(JsonFields& fields, const RequestRules& rules
 
 void IgnoreLabels(JsonFields& fields) {
   fields.Ignore({"user", "metadata", "store", "service_tier", "safety_identifier",
-                 "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
-                 "request_id"});
+                 "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "request_id",
+                 "session_id"});
 }
 
 }  // namespace bulkhead

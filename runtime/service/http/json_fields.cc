@@ -19,9 +19,11 @@ constexpr std::pair<absl::string_view, absl::string_view> kRenamed[] = {
     {"max_new_tokens", "max_tokens"},         {"n_predict", "max_tokens"},
     {"repeat_penalty", "repetition_penalty"}, {"enable_thinking", "chat_template_kwargs"},
     {"thinking", "chat_template_kwargs"},     {"reasoning", "reasoning_effort"},
+    {"max_completion_tokens", "max_tokens"},
 };
 constexpr std::pair<absl::string_view, absl::string_view> kForeign[] = {
     {"cache_prompt", "every prompt is cached, if the server has a prefix cache; leave it out"},
+    {"extra_body", "a client library puts its fields into the body itself; send them there"},
     {"ebnf", "grammars are not supported; response_format and structured_outputs are"},
     {"grammar", "grammars are not supported; response_format and structured_outputs are"},
     {"guided_grammar", "grammars are not supported; guided_json, guided_regex and others are"},

@@ -65,8 +65,8 @@ absl::Status RefuseOthers(JsonFields& fields) {
     if (is_include && *value == Json::array({"reasoning.encrypted_content"})) continue;
     return NotSupported(one.name, one.why);
   }
-  fields.Ignore({"store", "user", "service_tier", "safety_identifier", "prompt_cache_key",
-                 "prompt_cache_retention", "prompt_cache_options"});
+  fields.Ignore({"request_id", "session_id", "store", "user", "service_tier", "safety_identifier",
+                 "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options"});
   const Json* stream_options = fields.Find("stream_options");
   if (stream_options == nullptr) return absl::OkStatus();
   if (!stream_options->is_object()) {

@@ -35,6 +35,8 @@ TEST(JsonFields, ASeedHas64BitsWithASignOrWithout) {
 TEST(JsonFields, ThoseOfOtherServersSayWhichIsOurs) {
   for (const auto& [theirs, ours] : {std::pair("repeat_penalty", "write repetition_penalty"),
                                      {"n_predict", "write max_tokens"},
+                                     {"max_completion_tokens", "write max_tokens"},
+                                     {"extra_body", "send them there"},
                                      {"cache_prompt", "leave it out"},
                                      {"mirostat", "top_k and min_p are"},
                                      {"ebnf", "structured_outputs are"},

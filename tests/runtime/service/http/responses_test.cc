@@ -94,7 +94,7 @@ TEST(ResponsesRequest, EveryFieldHasItsPlace) {
       "seed": 3, "stream": true, "stream_options": {"include_obfuscation": false},
       "tools": [{"type": "function", "name": "f", "description": "d", "parameters": {}}],
       "tool_choice": "auto", "parallel_tool_calls": false, "reasoning": {"effort": "low"},
-      "text": {"format": {"type": "text"}, "verbosity": "medium"}, "store": true,
+      "text": {"format": {"type": "text"}, "verbosity": "medium"}, "store": true, "request_id": "r", "session_id": "s",
       "metadata": {"k": "v"}, "truncation": "disabled", "include": ["reasoning.encrypted_content"], "background": false,
       "user": "u", "prompt_cache_options": {"ttl": "30m"}, "previous_response_id": null, "top_logprobs": 0)");
   ASSERT_TRUE(read.ok()) << read.status();
