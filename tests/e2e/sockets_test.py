@@ -109,7 +109,7 @@ class SocketsTest(unittest.TestCase):
             if name in ("grpc", "control"):
                 self.grpc_port(target)
             elif name == "http":
-                self.http_port(target, ("/v1/models", "/metrics", "/version", "/status", "/v1/embeddings"),
+                self.http_port(target, ("/v1/models", "/metrics", "/version", "/load", "/status", "/v1/embeddings"),
                                ("/health", "/live", "/ready", "/", "/page.js"))
             else:
                 self.http_port(target, ("/metrics", "/health"), ())

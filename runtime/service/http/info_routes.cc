@@ -82,4 +82,12 @@ void ServeVersion(const HttpContext& context, HttpRequest, const ExchangePointer
              absl::StrCat("{\"version\":", JsonString((*parts)->server_info.version()), "}"));
 }
 
+void ServeLoad(const HttpContext& context, HttpRequest, const ExchangePointer& exchange) {
+  const auto parts = context.core->state.ForControl(v1::GetLoadRequest());
+  if (!parts.ok()) return exchange->Answer(ErrorAnswer(parts.status()), [](bool) {});
+  const v1::LoadInfo load = (*parts)->control->Load();
+  const uint32_t requests = load.num_requests_running() + load.num_requests_waiting();
+  AnswerJson(exchange, absl::StrCat("{\"server_load\":", requests, "}"));
+}
+
 }  // namespace bulkhead

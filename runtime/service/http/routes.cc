@@ -41,6 +41,7 @@ constexpr Route kRoutes[] = {
     {"GET", "/ping", ServeHealth, kNoRole},
     {"GET", "/live", ServeLive, kNoRole},
     {"GET", "/version", ServeVersion, kAllRoles},
+    {"GET", "/load", ServeLoad, kAllRoles},
     {"GET", kMetricsPath, ServeMetrics, kMetricsRole},
     {"GET", "/status", ServeStatus, kAllRoles},
     {"GET", "/", ServePage, kNoRole},

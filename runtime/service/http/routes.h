@@ -54,6 +54,7 @@ void ServeModel(const HttpContext& context, HttpRequest request, const ExchangeP
 void ServeHealth(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
 void ServeLive(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
 void ServeVersion(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
+void ServeLoad(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
 void ServeMetrics(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
 void ServeStatus(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
 void ServePage(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);

@@ -75,6 +75,7 @@ TEST_F(PageTest, TheStatusTellsGroupLoadMemoryAndCurve) {
   EXPECT_EQ(Get("/status").second["error"]["code"], "STARTING");
   v1::LoadInfo load;
   load.set_num_requests_running(3);
+  load.set_num_requests_waiting(2);
   load.set_num_kv_blocks(200);
   load.set_num_kv_blocks_used(50);
   load.set_generation_tokens_total(77);
@@ -91,6 +92,7 @@ TEST_F(PageTest, TheStatusTellsGroupLoadMemoryAndCurve) {
   EXPECT_EQ(status["phase"], "serving");
   EXPECT_EQ(status["limits"]["max_num_seqs"], 4);
   EXPECT_EQ(status["requests"]["running"], 3);
+  EXPECT_EQ(Get("/load").second, (json{{"server_load", 5}})) << "as vLLM's";
   EXPECT_EQ(status["kv_blocks"]["used"], 50);
   EXPECT_EQ(status["totals"]["generation_tokens"], 77);
   EXPECT_EQ(status["steps"]["short_of_slots"], 5);
