@@ -37,21 +37,26 @@ CallMarkers MarkersOf(ToolFormat format) {
     case ToolFormat::kLlama3Json:
       return {{"<|python_tag|>", "<|python_start|>"}, 2, {";", "<|python_end|>"}};
     case ToolFormat::kMistral:
-      return {{"[TOOL_CALLS]"}};
+      return {.markers = {"[TOOL_CALLS]"}, .before = BeforeCall::kMayBeHeader, .may_be_list = true};
     case ToolFormat::kGranite:
-      return {{"<|tool_call|>", "<tool_call>"}, 2, {"</tool_call>"}};
+      return {.markers = {"<|tool_call|>", "<tool_call>"},
+              .num_opening = 2,
+              .ends = {"</tool_call>"},
+              .may_be_list = true};
     case ToolFormat::kCohere:
-      return {{"<|START_ACTION|>"}, 1, {"<|END_ACTION|>"}};
+      return {.markers = {"<|START_ACTION|>"}, .ends = {"<|END_ACTION|>"}, .may_be_list = true};
     case ToolFormat::kGemma4:
-      return {{"<|tool_call>"}, 1, {"<tool_call|>"}};
+      return {.markers = {"<|tool_call>"}, .ends = {"<tool_call|>"}, .before = BeforeCall::kHeader};
     case ToolFormat::kDeepSeek:
-      return {{"<｜tool▁call▁begin｜>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"},
-              1,
-              {"```", "<｜tool▁call▁end｜>"}};
+      return {
+          .markers = {"<｜tool▁call▁begin｜>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"},
+          .ends = {"```", "<｜tool▁call▁end｜>"},
+          .before = BeforeCall::kHeader};
     case ToolFormat::kKimiK2:
-      return {{"<|tool_call_begin|>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"},
-              1,
-              {"<|tool_call_end|>"}};
+      return {.markers = {"<|tool_call_begin|>", "<|tool_calls_section_begin|>",
+                          "<|tool_calls_section_end|>"},
+              .ends = {"<|tool_call_end|>"},
+              .before = BeforeCall::kHeader};
     case ToolFormat::kPythonic:
       return {{"<|python_start|>", "<|python_tag|>"}, 2, {"<|python_end|>"}, &kPython, "]"};
     case ToolFormat::kOlmo3:

@@ -16,6 +16,13 @@ struct FunctionTags {
   ArgumentTags arguments;
 };
 
+// What is between a marker and the JSON or the arguments of a call.
+enum class BeforeCall {
+  kNothing,
+  kHeader,      // the name, as ReadCallHeader reads it
+  kMayBeHeader  // or nothing
+};
+
 struct CallMarkers {
   // The first num_opening begin calls; the others are around several and say nothing.
   std::vector<absl::string_view> markers = {};
@@ -23,6 +30,8 @@ struct CallMarkers {
   std::vector<absl::string_view> ends = {};  // what may stand behind a call
   const FunctionTags* functions = nullptr;   // null: calls are JSON
   absl::string_view list_end = "";           // of a list of calls in Python's form, else empty
+  BeforeCall before = BeforeCall::kNothing;
+  bool may_be_list = false;  // of calls in JSON
 };
 CallMarkers MarkersOf(ToolFormat format);
 

@@ -186,8 +186,7 @@ bool ToolCallParser::StepContent(std::vector<ParsedDelta>* out) {
 }
 
 bool ToolCallParser::StepOpened(std::vector<ParsedDelta>* out) {
-  if (format_ == ToolFormat::kDeepSeek || format_ == ToolFormat::kKimiK2 ||
-      format_ == ToolFormat::kGemma4) {
+  if (markers_.before == BeforeCall::kHeader) {
     state_ = State::kHeader;
     return true;
   }
@@ -201,9 +200,7 @@ bool ToolCallParser::StepOpened(std::vector<ParsedDelta>* out) {
     if (!in_list_) GiveUp(out);
     return true;
   }
-  const bool may_be_list = format_ == ToolFormat::kMistral || format_ == ToolFormat::kGranite ||
-                           format_ == ToolFormat::kCohere;
-  if (c == '[' && may_be_list) {
+  if (c == '[' && markers_.may_be_list) {
     Take(1);
     in_list_ = true;
     state_ = State::kList;
@@ -214,7 +211,7 @@ bool ToolCallParser::StepOpened(std::vector<ParsedDelta>* out) {
     BeginJson(CallJsonReader::Shape::kCall);
     return true;
   }
-  if (format_ == ToolFormat::kMistral) {
+  if (markers_.before == BeforeCall::kMayBeHeader) {
     state_ = State::kHeader;
     return true;
   }
