@@ -51,7 +51,7 @@ bool IsInFunctionName(char c) { return absl::ascii_isalnum(c) || c == '_' || c =
 CallHeader ReadCallHeader(ToolFormat format, string_view header) {
   if (format == ToolFormat::kKimiK2) return ReadKimi(header);
   if (format == ToolFormat::kDeepSeek) return ReadDeepSeek(header);
-  if (format == ToolFormat::kGemma4) {
+  if (format == ToolFormat::kGemma4 || format == ToolFormat::kFunctionGemma) {
     return Named(absl::ConsumePrefix(&header, "call:") ? header : "");
   }
   absl::ConsumeSuffix(&header, kArgs);

@@ -19,6 +19,7 @@ enum class ToolFormat {
   kGranite,
   kCohere,
   kGemma4,
+  kFunctionGemma,
   kDeepSeek,
   kGlm45,
   kKimiK2,

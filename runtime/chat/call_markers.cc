@@ -46,7 +46,15 @@ CallMarkers MarkersOf(ToolFormat format) {
     case ToolFormat::kCohere:
       return {.markers = {"<|START_ACTION|>"}, .ends = {"<|END_ACTION|>"}, .may_be_list = true};
     case ToolFormat::kGemma4:
-      return {.markers = {"<|tool_call>"}, .ends = {"<tool_call|>"}, .before = BeforeCall::kHeader};
+      return {.markers = {"<|tool_call>"},
+              .ends = {"<tool_call|>"},
+              .before = BeforeCall::kHeader,
+              .quote = "<|\"|>"};
+    case ToolFormat::kFunctionGemma:
+      return {.markers = {"<start_function_call>"},
+              .ends = {"<end_function_call>"},
+              .before = BeforeCall::kHeader,
+              .quote = "<escape>"};
     case ToolFormat::kDeepSeek:
       return {
           .markers = {"<｜tool▁call▁begin｜>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"},

@@ -31,7 +31,8 @@ struct CallMarkers {
   const FunctionTags* functions = nullptr;   // null: calls are JSON
   absl::string_view list_end = "";           // of a list of calls in Python's form, else empty
   BeforeCall before = BeforeCall::kNothing;
-  bool may_be_list = false;  // of calls in JSON
+  bool may_be_list = false;      // of calls in JSON
+  absl::string_view quote = "";  // around strings in arguments of Gemma's form, else empty
 };
 CallMarkers MarkersOf(ToolFormat format);
 

@@ -13,7 +13,6 @@ namespace {
 using absl::string_view;
 using Result = TaggedArguments::Result;
 
-constexpr string_view kQuote = "<|\"|>";
 constexpr size_t kMaxWordBytes = 512;
 
 void AppendQuoted(string_view text, std::string* out) {
@@ -50,10 +49,10 @@ Result GemmaArguments::ReadAll(string_view* text, std::string* out) {
       if (!in_string_) return result;
     }
     size_t which = 0, safe = 0;
-    const size_t at = FindMarker(*text, {kQuote}, &which, &safe);
+    const size_t at = FindMarker(*text, {quote_}, &which, &safe);
     const bool ends = at != std::string::npos;
     AppendJsonCharacters(text->substr(0, ends ? at : safe), out);
-    text->remove_prefix(ends ? at + kQuote.size() : safe);
+    text->remove_prefix(ends ? at + quote_.size() : safe);
     if (!ends) return Result::kMore;
     *out += '"';
     in_string_ = false;
@@ -71,9 +70,9 @@ Result GemmaArguments::ReadMark(string_view* text, std::string* out) {
     const string_view rest = text->substr(end);
     const char mark = rest[0];
     if (mark == '<') {
-      if (MayBecome(rest, kQuote)) return Result::kMore;
-      if (!absl::StartsWith(rest, kQuote) || !word.empty()) return Result::kForeign;
-      text->remove_prefix(end + kQuote.size());
+      if (MayBecome(rest, quote_)) return Result::kMore;
+      if (!absl::StartsWith(rest, quote_) || !word.empty()) return Result::kForeign;
+      text->remove_prefix(end + quote_.size());
       *out += '"';
       in_string_ = true;
       return Result::kMore;

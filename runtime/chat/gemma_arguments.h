@@ -1,5 +1,5 @@
-// The arguments of calls of Gemma 4, as JSON text as they come: {KEY:VALUE,...} with bare keys, and
-// strings between <|"|>, which escape nothing.
+// The arguments of calls of Gemma 4 and FunctionGemma, as JSON text as they come: {KEY:VALUE,...}
+// with bare keys, and strings between quotes, <|"|> or <escape>, which escape nothing.
 #pragma once
 
 #include <string>
@@ -12,6 +12,9 @@ namespace bulkhead {
 
 class GemmaArguments {
  public:
+  // `quote` begins with < and outlives this.
+  explicit GemmaArguments(absl::string_view quote) : quote_(quote) {}
+
   // From the { on; otherwise as TaggedArguments.
   TaggedArguments::Result Read(std::string* buffer, std::string* out);
   void Finish(absl::string_view buffer, std::string* out) const;
@@ -21,6 +24,7 @@ class GemmaArguments {
   TaggedArguments::Result ReadMark(absl::string_view* text, std::string* out);
   TaggedArguments::Result ReadAll(absl::string_view* text, std::string* out);
 
+  absl::string_view quote_;
   bool in_string_ = false;
   bool wants_key_ = false;
   std::vector<bool> levels_;  // that are open; true: an object

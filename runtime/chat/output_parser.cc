@@ -30,6 +30,7 @@ ToolFormat ToolFormatOf(string_view text) {
   if (absl::StrContains(text, "<minimax:tool_call>")) return ToolFormat::kMiniMaxM2;
   if (absl::StrContains(text, "<|START_ACTION|>")) return ToolFormat::kCohere;
   if (absl::StrContains(text, "<|tool_call>call:")) return ToolFormat::kGemma4;
+  if (absl::StrContains(text, "<start_function_call>call:")) return ToolFormat::kFunctionGemma;
   if (absl::StrContains(text, "<|tool_call|>") && absl::StrContains(text, "<|start_of_role|>")) {
     return ToolFormat::kGranite;
   }
@@ -83,6 +84,7 @@ constexpr std::pair<string_view, ToolFormat> kToolNames[] = {
     {"granite4", ToolFormat::kHermes},
     {"cohere_command3", ToolFormat::kCohere},
     {"gemma4", ToolFormat::kGemma4},
+    {"functiongemma", ToolFormat::kFunctionGemma},
     {"deepseek_v3", ToolFormat::kDeepSeek},
     {"deepseek_v31", ToolFormat::kDeepSeek},
     {"glm45", ToolFormat::kGlm45},

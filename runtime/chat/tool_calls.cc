@@ -238,8 +238,8 @@ bool ToolCallParser::StepHeader(std::vector<ParsedDelta>* out) {
   Take(brace);
   if (name_.empty()) {
     GiveUp(out);
-  } else if (format_ == ToolFormat::kGemma4) {
-    gemma_.emplace();
+  } else if (!markers_.quote.empty()) {
+    gemma_.emplace(markers_.quote);
     state_ = State::kTagged;
   } else {
     BeginJson(CallJsonReader::Shape::kArguments);

@@ -16,6 +16,8 @@
 //   Granite 3: <|tool_call|>[{"name": ..., "arguments": {...}}, ...]
 //   Command:  <|START_ACTION|>[{"tool_name": ..., "parameters": {...}}, ...]<|END_ACTION|>
 //   Gemma 4:  <|tool_call>call:NAME{KEY:VALUE,...}<tool_call|>, strings between <|"|>
+//   FunctionGemma: <start_function_call>call:NAME{KEY:VALUE,...}<end_function_call>, strings
+//             between <escape>
 //   Kimi K2:  <|tool_call_begin|>functions.NAME:INDEX<|tool_call_argument_begin|>{...}
 //             <|tool_call_end|>, all of them in <|tool_calls_section_begin|>, _end|>
 //   Llama 3.2 and 4, Gemma 3 with templates of Python's form: [NAME(KEY=VALUE, ...), ...] at the

@@ -83,6 +83,7 @@ absl::Status AddCall(const OutputFormat& format, ChatCompletionRequest* request)
     case ToolFormat::kGranite:
     case ToolFormat::kCohere:
     case ToolFormat::kGemma4:
+    case ToolFormat::kFunctionGemma:
     case ToolFormat::kDeepSeek:
     case ToolFormat::kHarmony:
     case ToolFormat::kGlm45:

@@ -238,6 +238,8 @@ TEST(ChooseOutputFormat, FollowsTheTemplatesText) {
   EXPECT_EQ(automatic("<|START_THINKING|> <|START_ACTION|>").tool, ToolFormat::kCohere);
   EXPECT_EQ(automatic("<|START_THINKING|>").reasoning, ReasoningFormat::kCohere);
   EXPECT_EQ(automatic("'<|tool_call>call:' '<|channel>thought\n'").tool, ToolFormat::kGemma4);
+  EXPECT_EQ(automatic("<start_of_turn> '<start_function_call>call:' + function['name']").tool,
+            ToolFormat::kFunctionGemma);
   EXPECT_EQ(automatic("if '<|channel>' in part").reasoning, ReasoningFormat::kGemma);
   EXPECT_EQ(automatic("<|header_start|> '\"parameters\": '").tool, ToolFormat::kLlama3Json);
   EXPECT_EQ(automatic("<|header_start|> [f(parameters=1)]").tool, ToolFormat::kNone);

@@ -78,6 +78,11 @@ inline constexpr char kGemmaText[] =
     "<|\"|>a:\"{b<|\"|>,null,[]]},city:<|\"|>Oslo, N\n<|\"|>,ok:true}<tool_call|>"
     "<|tool_call>call:now{}<tool_call|>Sure.";
 
+inline constexpr char kFunctionGemmaText[] =
+    "I look. <start_function_call>call:get_weather{at:{lat:59.9,names:[<escape>a:\"{b<escape>,null,"
+    "[]]},city:<escape>Oslo, N\n<escape>,ok:true}<end_function_call>"
+    "<start_function_call>call:now{}<end_function_call> Sure.";
+
 inline constexpr char kKimiText[] =
     "I look.<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0"
     "<|tool_call_argument_begin|>{\"city\": \"Oslo\"}<|tool_call_end|><|tool_call_begin|>functions."
@@ -116,6 +121,10 @@ inline std::vector<Sample> SamplesOfFamilies() {
       {With("llama4_json", ""),
        "<|python_start|>{\"name\": \"f\", \"parameters\": {}}<|python_end|>"
        "{\"name\": \"g\", \"parameters\": {}}"},
+      {With("functiongemma", ""), kFunctionGemmaText},
+      {With("functiongemma", ""),
+       "<start_function_call>call:f{a:<escape>b<end_function_call> {<escap"},
+      {With("functiongemma", ""), "<start_function_call>call:f{a:1,b:<end_function_call>x<start_f"},
   };
 }
 

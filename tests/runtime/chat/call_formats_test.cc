@@ -1,0 +1,90 @@
+// Formats of calls that are other formats with other markers, and each one's own differences.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+#include "runtime/chat/output_parser.h"
+#include "tests/runtime/chat/output_samples.h"
+
+namespace bulkhead {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
+// The arguments of a text's only call, whether they are JSON, and the content.
+std::string OnlyCall(const std::string& format, const std::string& text) {
+  const ParsedOutput parsed = ParseOutput(With(format, ""), text);
+  if (parsed.tool_calls.size() != 1) return "no call";
+  return absl::StrCat(parsed.tool_calls[0].is_whole ? "" : "broken: ",
+                      parsed.tool_calls[0].arguments, parsed.content);
+}
+
+// How many characters of a call's arguments have come before its text ends.
+size_t GivenOfOpenCall(const std::string& format, const std::string& text) {
+  OutputParser parser(With(format, ""));
+  size_t given = 0;
+  for (const ParsedDelta& delta : parser.Append(text)) {
+    if (delta.kind == ParsedDelta::Kind::kToolCall) given += delta.text.size();
+  }
+  return given;
+}
+
+TEST(CallFormatsTest, ReadsCallsOfFunctionGemma) {
+  const ParsedOutput parsed = ParseOutput(With("functiongemma", ""), kFunctionGemmaText);
+  EXPECT_EQ(parsed.content, "I look. Sure.");
+  EXPECT_THAT(
+      CallsOf(parsed),
+      ElementsAre(Pair("get_weather", R"({"at": {"lat": 59.9, "names": ["a:\"{b", null, []]}, )"
+                                      R"("city": "Oslo, N\n", "ok": true})"),
+                  Pair("now", "{}")));
+  EXPECT_TRUE(NeedsSpecialTokens(With("functiongemma", "").format));
+}
+
+TEST(CallFormatsTest, ACallOfFunctionGemmaThatIsBrokenEndsWithWhatThereIs) {
+  const std::string begin = "<start_function_call>call:f{a:";
+  EXPECT_EQ(OnlyCall("functiongemma", begin + "<escape>3<escape>,b:3}<end_function_call> then"),
+            R"({"a": "3", "b": 3}then)");
+  EXPECT_EQ(OnlyCall("functiongemma", begin + "<escape>cut"), R"(broken: {"a": "cut)");
+  EXPECT_EQ(OnlyCall("functiongemma", begin + "<end_function_call> then"), R"(broken: {"a": then)");
+  EXPECT_EQ(OnlyCall("functiongemma", begin + "<|\"|>x<|\"|>}"), R"(broken: {"a": <|"|>x<|"|>})");
+  for (const std::string text :
+       {"<start_function_call>f{}", "<start_function_call>call:a b{}",
+        "<start_function_call>call:f", "the tag <start_function_call> begins a call"}) {
+    const ParsedOutput parsed = ParseOutput(With("functiongemma", ""), text);
+    EXPECT_EQ(parsed.content, text);
+    EXPECT_THAT(parsed.tool_calls, IsEmpty()) << text;
+  }
+}
+
+TEST(CallFormatsTest, GivesArgumentsAsTheyCome) {
+  const std::string words(500, 'x');
+  EXPECT_EQ(GivenOfOpenCall("functiongemma", "<start_function_call>call:f{a:<escape>" + words),
+            words.size() + 7);
+}
+
+TEST(CallFormatsTest, NestsAsDeepAsJsonDoes) {
+  const auto is_json = [](const std::string& format, const std::string& begin,
+                          const std::string& end, int depth) {
+    const std::string lists = std::string(depth - 1, '[') + std::string(depth - 1, ']');
+    const ParsedOutput parsed = ParseOutput(With(format, ""), begin + lists + end);
+    return parsed.tool_calls.size() == 1 && parsed.tool_calls[0].is_whole;
+  };
+  const std::string gemma = "<start_function_call>call:f{a:";
+  EXPECT_TRUE(is_json("functiongemma", gemma, "}<end_function_call>", 64));
+  EXPECT_FALSE(is_json("functiongemma", gemma, "}<end_function_call>", 65));
+}
+
+TEST(CallFormatsTest, AMegabyteTakesNoTimeThatGrowsWithItsSquare) {
+  // Quadratic, it would take minutes: the test's limit is the check.
+  const std::string gemma = "<start_function_call>call:f{a:<escape>";
+  InPieces(With("functiongemma", ""), gemma + Repeated("<escap", 200'000), 7);
+  ParseOutput(With("functiongemma", ""), Repeated("<start_function_call>call:f", 40'000));
+}
+
+}  // namespace
+}  // namespace bulkhead
