@@ -17,6 +17,7 @@ enum class ToolFormat {
   kLlama3Json,
   kMistral,
   kGranite,
+  kPhi4Mini,
   kCohere,
   kGemma4,
   kFunctionGemma,

@@ -43,6 +43,11 @@ CallMarkers MarkersOf(ToolFormat format) {
               .num_opening = 2,
               .ends = {"</tool_call>"},
               .may_be_list = true};
+    case ToolFormat::kPhi4Mini:
+      return {.markers = {"functools[", "<|tool_call|>"},
+              .num_opening = 2,
+              .ends = {"<|/tool_call|>"},
+              .may_be_list = true};
     case ToolFormat::kCohere:
       return {.markers = {"<|START_ACTION|>"}, .ends = {"<|END_ACTION|>"}, .may_be_list = true};
     case ToolFormat::kGemma4:

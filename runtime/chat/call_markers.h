@@ -24,7 +24,8 @@ enum class BeforeCall {
 };
 
 struct CallMarkers {
-  // The first num_opening begin calls; the others are around several and say nothing.
+  // The first num_opening begin calls; the others are around several and say nothing. A bracket at
+  // the end of one is the list's.
   std::vector<absl::string_view> markers = {};
   size_t num_opening = 1;
   std::vector<absl::string_view> ends = {};  // what may stand behind a call

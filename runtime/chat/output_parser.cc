@@ -34,6 +34,10 @@ ToolFormat ToolFormatOf(string_view text) {
   if (absl::StrContains(text, "<|tool_call|>") && absl::StrContains(text, "<|start_of_role|>")) {
     return ToolFormat::kGranite;
   }
+  // In the words of vLLM's template for Phi-4-mini; the model's own has no call, but tools.
+  if (absl::StrContains(text, "functools[") || absl::StrContains(text, "<|/tool|>")) {
+    return ToolFormat::kPhi4Mini;
+  }
   if (absl::StrContains(text, "<tool_call>")) {
     if (absl::StrContains(text, "<arg_key>")) return ToolFormat::kGlm45;
     return absl::StrContains(text, "<function=") ? ToolFormat::kQwen3Coder : ToolFormat::kHermes;
@@ -82,6 +86,7 @@ constexpr std::pair<string_view, ToolFormat> kToolNames[] = {
     {"mistral", ToolFormat::kMistral},
     {"granite", ToolFormat::kGranite},
     {"granite4", ToolFormat::kHermes},
+    {"phi4_mini_json", ToolFormat::kPhi4Mini},
     {"cohere_command3", ToolFormat::kCohere},
     {"gemma4", ToolFormat::kGemma4},
     {"functiongemma", ToolFormat::kFunctionGemma},

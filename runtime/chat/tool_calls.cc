@@ -180,7 +180,7 @@ bool ToolCallParser::StepContent(std::vector<ParsedDelta>* out) {
     content_.BesideCall();
     return true;
   }
-  Take(bytes);
+  Take(bytes - (absl::EndsWith(markers_.markers[which], "[") ? 1 : 0));
   state_ = State::kOpened;
   return true;
 }

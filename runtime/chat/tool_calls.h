@@ -14,6 +14,8 @@
 //   MiniMax M2: <minimax:tool_call><invoke name="NAME"><parameter name="KEY">VALUE</parameter>
 //             </invoke> ... </minimax:tool_call>
 //   Granite 3: <|tool_call|>[{"name": ..., "arguments": {...}}, ...]
+//   Phi-4-mini: functools[{"name": ..., "arguments": {...}}, ...], and the same list or one call
+//             between <|tool_call|> and <|/tool_call|>
 //   Command:  <|START_ACTION|>[{"tool_name": ..., "parameters": {...}}, ...]<|END_ACTION|>
 //   Gemma 4:  <|tool_call>call:NAME{KEY:VALUE,...}<tool_call|>, strings between <|"|>
 //   FunctionGemma: <start_function_call>call:NAME{KEY:VALUE,...}<end_function_call>, strings

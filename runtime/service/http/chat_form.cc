@@ -81,6 +81,7 @@ absl::Status AddCall(const OutputFormat& format, ChatCompletionRequest* request)
     case ToolFormat::kMiniMaxM2:
     case ToolFormat::kMistral:
     case ToolFormat::kGranite:
+    case ToolFormat::kPhi4Mini:
     case ToolFormat::kCohere:
     case ToolFormat::kGemma4:
     case ToolFormat::kFunctionGemma:

@@ -61,8 +61,42 @@ TEST(CallFormatsTest, ACallOfFunctionGemmaThatIsBrokenEndsWithWhatThereIs) {
   }
 }
 
+TEST(CallFormatsTest, ReadsBothFormsOfPhi4Mini) {
+  const auto calls =
+      ElementsAre(Pair("get_weather", R"({"cities": ["Oslo [N]"]})"), Pair("now", "{}"));
+  const std::string list = std::string(kPhiText).substr(std::string(kPhiText).find('['));
+  for (const std::string& text : {"I look. functools" + list, "I look.<|tool_call|>" + list,
+                                  "I look.<|tool_call|>" + list + "<|/tool_call|>"}) {
+    const ParsedOutput parsed = ParseOutput(With("phi4_mini_json", ""), text);
+    EXPECT_EQ(parsed.content, "I look.") << text;
+    EXPECT_THAT(CallsOf(parsed), calls) << text;
+  }
+  const std::string one = R"(<|tool_call|>{"name": "f", "arguments": {"a": 1}}<|/tool_call|>)";
+  const ParsedOutput several = ParseOutput(With("phi4_mini_json", ""), one + "\n" + one + "Done.");
+  EXPECT_EQ(several.content, "Done.");
+  EXPECT_THAT(CallsOf(several), ElementsAre(Pair("f", R"({"a": 1})"), Pair("f", R"({"a": 1})")));
+}
+
+TEST(CallFormatsTest, ACallOfPhi4MiniThatIsBrokenEndsWithWhatThereIs) {
+  const std::string begin = R"(functools[{"name": "f", "arguments": {"a": )";
+  EXPECT_EQ(OnlyCall("phi4_mini_json", begin + "\"cut"), "broken: {\"a\": \"cut");
+  EXPECT_EQ(OnlyCall("phi4_mini_json", begin + "}}] then"), "broken: {\"a\": }then");
+  EXPECT_EQ(OnlyCall("phi4_mini_json", begin + "1}}, {\"x\": 2}] then"),
+            R"({"a": 1}{"x": 2}] then)");
+  for (const std::string text :
+       {"import functools\nfunctools.reduce(f, [1])", "functools[]", "functools[1, 2]",
+        "functools[{\"name\": \"f", "<|tool_call|>f", "<|tool_call|>[", "[{\"name\": \"f\"}]"}) {
+    const ParsedOutput parsed = ParseOutput(With("phi4_mini_json", ""), text);
+    EXPECT_EQ(parsed.content, text);
+    EXPECT_THAT(parsed.tool_calls, IsEmpty()) << text;
+  }
+}
+
 TEST(CallFormatsTest, GivesArgumentsAsTheyCome) {
   const std::string words(500, 'x');
+  EXPECT_EQ(
+      GivenOfOpenCall("phi4_mini_json", R"(functools[{"name": "f", "arguments": {"a": ")" + words),
+      words.size() + 7);
   EXPECT_EQ(GivenOfOpenCall("functiongemma", "<start_function_call>call:f{a:<escape>" + words),
             words.size() + 7);
 }
@@ -82,6 +116,9 @@ TEST(CallFormatsTest, NestsAsDeepAsJsonDoes) {
 TEST(CallFormatsTest, AMegabyteTakesNoTimeThatGrowsWithItsSquare) {
   // Quadratic, it would take minutes: the test's limit is the check.
   const std::string gemma = "<start_function_call>call:f{a:<escape>";
+  InPieces(With("phi4_mini_json", ""), Repeated("functools[{", 90'000), 7);
+  ParseOutput(With("phi4_mini_json", ""),
+              "functools[" + Repeated(R"({"name": "f", "arguments": {}}, )", 30'000));
   InPieces(With("functiongemma", ""), gemma + Repeated("<escap", 200'000), 7);
   ParseOutput(With("functiongemma", ""), Repeated("<start_function_call>call:f", 40'000));
 }

@@ -83,6 +83,10 @@ inline constexpr char kFunctionGemmaText[] =
     "[]]},city:<escape>Oslo, N\n<escape>,ok:true}<end_function_call>"
     "<start_function_call>call:now{}<end_function_call> Sure.";
 
+inline constexpr char kPhiText[] =
+    "I look. functools[{\"name\": \"get_weather\", \"arguments\": {\"cities\": [\"Oslo [N]\"]}}, "
+    "{\"name\": \"now\", \"arguments\": {}}]";
+
 inline constexpr char kKimiText[] =
     "I look.<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0"
     "<|tool_call_argument_begin|>{\"city\": \"Oslo\"}<|tool_call_end|><|tool_call_begin|>functions."
@@ -121,6 +125,11 @@ inline std::vector<Sample> SamplesOfFamilies() {
       {With("llama4_json", ""),
        "<|python_start|>{\"name\": \"f\", \"parameters\": {}}<|python_end|>"
        "{\"name\": \"g\", \"parameters\": {}}"},
+      {With("phi4_mini_json", ""), kPhiText},
+      {With("phi4_mini_json", ""),
+       "<|tool_call|>[{\"name\": \"f\", \"parameters\": {\"a\": 1}}]<|/tool_call|>Done. "
+       "<|tool_call|>{\"name\": \"g\", \"arguments\": {}}<|/tool_call|>functools[ {\"x\": 1}] y"},
+      {With("phi4_mini_json", ""), "import functools\nfunctools[] <|tool_call|>f<|/tool_"},
       {With("functiongemma", ""), kFunctionGemmaText},
       {With("functiongemma", ""),
        "<start_function_call>call:f{a:<escape>b<end_function_call> {<escap"},
