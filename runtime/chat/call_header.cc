@@ -54,6 +54,7 @@ CallHeader ReadCallHeader(ToolFormat format, string_view header) {
   if (format == ToolFormat::kGemma4 || format == ToolFormat::kFunctionGemma) {
     return Named(absl::ConsumePrefix(&header, "call:") ? header : "");
   }
+  if (format == ToolFormat::kHunyuan) return Named(header.substr(0, header.find("```")));
   absl::ConsumeSuffix(&header, kArgs);
   return Named(header.substr(0, header.find(kCallId)));
 }

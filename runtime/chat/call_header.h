@@ -7,7 +7,8 @@
 
 namespace bulkhead {
 
-// kDeepSeek is V3 and V3.1: the two are told apart as they come.
+// kDeepSeek is V3 and V3.1, kHunyuan A13B and the dense models: the two are told apart as they
+// come.
 enum class ToolFormat {
   kNone,
   kHermes,
@@ -23,6 +24,7 @@ enum class ToolFormat {
   kFunctionGemma,
   kDeepSeek,
   kGlm45,
+  kHunyuan,
   kKimiK2,
   kPythonic,
   kOlmo3,
@@ -37,7 +39,8 @@ struct CallHeader {
   std::string name;  // empty: it is none
   std::string id;    // empty: the format has none
 };
-// Of the text between a call's marker and the { of its arguments (Mistral, DeepSeek, Kimi, Gemma).
+// Of the text between a call's marker and the { of its arguments (Mistral, DeepSeek, Kimi, Gemma,
+// Hunyuan).
 CallHeader ReadCallHeader(ToolFormat format, absl::string_view header);
 
 }  // namespace bulkhead

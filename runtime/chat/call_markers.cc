@@ -32,6 +32,13 @@ CallMarkers MarkersOf(ToolFormat format) {
       return {{"<seed:tool_call>"}, 1, {"</seed:tool_call>"}, &kSeed};
     case ToolFormat::kMiniMaxM2:
       return {{"<minimax:tool_call>"}, 1, {"</minimax:tool_call>"}, &kMiniMax};
+    case ToolFormat::kHunyuan:
+      return {.markers = {"<tool_calls>", "<tool_call>"},
+              .num_opening = 2,
+              .ends = {"```", "</tool_call>", "</tool_calls>"},
+              .before = BeforeCall::kMayBeHeader,
+              .inner = "<tool_call>",
+              .may_be_list = true};
     case ToolFormat::kGlm45:
       return {{"<tool_call>"}, 1, {}, &kGlm};
     case ToolFormat::kLlama3Json:

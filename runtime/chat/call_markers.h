@@ -32,6 +32,7 @@ struct CallMarkers {
   const FunctionTags* functions = nullptr;   // null: calls are JSON
   absl::string_view list_end = "";           // of a list of calls in Python's form, else empty
   BeforeCall before = BeforeCall::kNothing;
+  absl::string_view inner = "";  // between a marker around several calls and each, else empty
   bool may_be_list = false;      // of calls in JSON
   absl::string_view quote = "";  // around strings in arguments of Gemma's form, else empty
 };

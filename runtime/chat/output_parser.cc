@@ -21,6 +21,13 @@ bool IsHarmony(string_view text) {
   return absl::StrContains(text, "<|channel|>") && absl::StrContains(text, "<|message|>");
 }
 
+// A13B and the dense models; those since have <tool_sep>, and other calls.
+bool IsHunyuan(string_view text) {
+  return (absl::StrContains(text, "<|extra_0|>") ||
+          absl::StrContains(text, "<｜hy_Assistant｜>")) &&
+         !absl::StrContains(text, "<tool_sep>");
+}
+
 ToolFormat ToolFormatOf(string_view text) {
   if (IsHarmony(text)) return ToolFormat::kHarmony;
   if (absl::StrContains(text, "<｜tool▁call▁begin｜>")) return ToolFormat::kDeepSeek;
@@ -38,6 +45,7 @@ ToolFormat ToolFormatOf(string_view text) {
   if (absl::StrContains(text, "functools[") || absl::StrContains(text, "<|/tool|>")) {
     return ToolFormat::kPhi4Mini;
   }
+  if (IsHunyuan(text) && absl::StrContains(text, "<tool_calls>")) return ToolFormat::kHunyuan;
   if (absl::StrContains(text, "<tool_call>")) {
     if (absl::StrContains(text, "<arg_key>")) return ToolFormat::kGlm45;
     return absl::StrContains(text, "<function=") ? ToolFormat::kQwen3Coder : ToolFormat::kHermes;
@@ -87,6 +95,7 @@ constexpr std::pair<string_view, ToolFormat> kToolNames[] = {
     {"granite", ToolFormat::kGranite},
     {"granite4", ToolFormat::kHermes},
     {"phi4_mini_json", ToolFormat::kPhi4Mini},
+    {"hunyuan_a13b", ToolFormat::kHunyuan},
     {"cohere_command3", ToolFormat::kCohere},
     {"gemma4", ToolFormat::kGemma4},
     {"functiongemma", ToolFormat::kFunctionGemma},

@@ -211,7 +211,12 @@ bool ToolCallParser::StepOpened(std::vector<ParsedDelta>* out) {
     BeginJson(CallJsonReader::Shape::kCall);
     return true;
   }
-  if (markers_.before == BeforeCall::kMayBeHeader) {
+  if (!markers_.inner.empty() && MayBecome(buffer_, markers_.inner)) return false;
+  if (!markers_.inner.empty() && absl::StartsWith(buffer_, markers_.inner)) {
+    Take(markers_.inner.size());
+    return true;
+  }
+  if (markers_.before == BeforeCall::kMayBeHeader && absl::StrContains(raw_, markers_.inner)) {
     state_ = State::kHeader;
     return true;
   }

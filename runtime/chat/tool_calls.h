@@ -9,6 +9,8 @@
 //   <｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME\n```json\n{...}\n```<｜tool▁call▁end｜>
 //   DeepSeek V3.1: <｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{...}<｜tool▁call▁end｜>
 //   GLM-4.5:  <tool_call>NAME\n<arg_key>KEY</arg_key>\n<arg_value>VALUE</arg_value>\n</tool_call>
+//   Hunyuan:  <tool_calls><tool_call>NAME\n```json\n{...}\n```</tool_call> ... </tool_calls>, A13B
+//             <tool_calls>[{"name": ..., "arguments": {...}}, ...]</tool_calls>
 //   Seed-OSS: <seed:tool_call><function=NAME><parameter=KEY>VALUE</parameter></function>
 //             </seed:tool_call>
 //   MiniMax M2: <minimax:tool_call><invoke name="NAME"><parameter name="KEY">VALUE</parameter>
@@ -68,7 +70,7 @@ class ToolCallParser {
     kStart,    // of the text: calls without a marker begin here
     kContent,  // looks for a marker
     kOpened,   // behind a marker: what follows decides
-    kHeader,   // up to the JSON: the name (Mistral, DeepSeek, Kimi, Gemma)
+    kHeader,   // up to the JSON: the name (Mistral, DeepSeek, Kimi, Gemma, Hunyuan)
     kJson,     // inside the JSON of one call
     kList,     // between calls in a list
     kName,     // before arguments in tags

@@ -63,7 +63,8 @@ absl::Status AddCall(const OutputFormat& format, ChatCompletionRequest* request)
   request->options.form_field = kToolsField;
   switch (format.tool) {
     case ToolFormat::kHermes:
-    case ToolFormat::kQwen3Coder:  // its parser takes both
+    case ToolFormat::kQwen3Coder:
+    case ToolFormat::kHunyuan:  // their parsers take Hermes's form as well
       form.set_json_schema(
           CallSchema(request->chat.tools, *request->wanted_tool, "arguments").dump());
       form.set_prefix("<tool_call>\n");
@@ -94,9 +95,10 @@ absl::Status AddCall(const OutputFormat& format, ChatCompletionRequest* request)
     case ToolFormat::kLfm2:
       break;
   }
-  return NotSupported("tool_choice",
-                      "a call can be required of models with Hermes's, Qwen's or Llama 3's format "
-                      "of calls alone; send auto or none");
+  return NotSupported(
+      "tool_choice",
+      "a call can be required of models with Hermes's, Qwen's, Hunyuan's or Llama 3's "
+      "format of calls alone; send auto or none");
 }
 
 }  // namespace

@@ -92,8 +92,48 @@ TEST(CallFormatsTest, ACallOfPhi4MiniThatIsBrokenEndsWithWhatThereIs) {
   }
 }
 
+TEST(CallFormatsTest, ReadsCallsOfBothKindsOfHunyuan) {
+  for (const std::string text : {kHunyuanText, kHunyuanListText}) {
+    const ParsedOutput parsed = ParseOutput(With("hunyuan_a13b", ""), text);
+    EXPECT_EQ(parsed.content, "I look.") << text;
+    EXPECT_THAT(CallsOf(parsed),
+                ElementsAre(Pair("get_weather", R"({"city": "Oslo"})"), Pair("now", "{}")))
+        << text;
+  }
+}
+
+TEST(CallFormatsTest, TakesHermesCallsAndMissingTagsOfHunyuan) {
+  for (const std::string text :
+       {"<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>",
+        "<tool_calls>\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>",
+        "<tool_call>f\n```json\n{\"a\": 1}\n```\n</tool_call></tool_calls>",
+        "<tool_calls>\n<tool_call>f\n{\"a\": 1}</tool_calls>"}) {
+    EXPECT_EQ(OnlyCall("hunyuan_a13b", text), R"({"a": 1})") << text;
+    EXPECT_EQ(ParseOutput(With("hunyuan_a13b", ""), text).tool_calls[0].name, "f") << text;
+  }
+}
+
+TEST(CallFormatsTest, ACallOfHunyuanThatIsBrokenEndsWithWhatThereIs) {
+  const std::string begin = "<tool_calls><tool_call>f\n```json\n{\"a\": ";
+  EXPECT_EQ(OnlyCall("hunyuan_a13b", begin + "\"cut"), "broken: {\"a\": \"cut");
+  EXPECT_EQ(OnlyCall("hunyuan_a13b", begin + "</tool_call> then"), "broken: {\"a\": then");
+  EXPECT_EQ(OnlyCall("hunyuan_a13b", begin + "1}\n``"), R"({"a": 1})");
+  for (const std::string text :
+       {"<tool_calls>f\n```json\n{}", "<tool_calls><b>{}", "<tool_call>a b\n```json\n{}",
+        "<tool_calls>[1]</tool_calls>", "<tool_calls><tool_call>\n```json\n{}",
+        "<tool_calls><tool_", "<tool_calls><tool_call>f\n```js"}) {
+    const ParsedOutput parsed = ParseOutput(With("hunyuan_a13b", ""), text);
+    EXPECT_EQ(parsed.content, text);
+    EXPECT_THAT(parsed.tool_calls, IsEmpty()) << text;
+  }
+}
+
 TEST(CallFormatsTest, GivesArgumentsAsTheyCome) {
   const std::string words(500, 'x');
+  for (const char* begin : {"<tool_calls><tool_call>f\n```json\n{\"a\": \"",
+                            "<tool_calls>[{\"name\": \"f\", \"arguments\": {\"a\": \""}) {
+    EXPECT_EQ(GivenOfOpenCall("hunyuan_a13b", begin + words), words.size() + 7) << begin;
+  }
   EXPECT_EQ(
       GivenOfOpenCall("phi4_mini_json", R"(functools[{"name": "f", "arguments": {"a": ")" + words),
       words.size() + 7);
@@ -119,6 +159,8 @@ TEST(CallFormatsTest, AMegabyteTakesNoTimeThatGrowsWithItsSquare) {
   InPieces(With("phi4_mini_json", ""), Repeated("functools[{", 90'000), 7);
   ParseOutput(With("phi4_mini_json", ""),
               "functools[" + Repeated(R"({"name": "f", "arguments": {}}, )", 30'000));
+  ParseOutput(With("hunyuan_a13b", ""), Repeated("<tool_calls><tool_call>f", 40'000));
+  InPieces(With("hunyuan_a13b", ""), Repeated("<tool_call>\n", 90'000), 7);
   InPieces(With("functiongemma", ""), gemma + Repeated("<escap", 200'000), 7);
   ParseOutput(With("functiongemma", ""), Repeated("<start_function_call>call:f", 40'000));
 }

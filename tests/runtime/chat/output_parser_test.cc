@@ -234,6 +234,9 @@ TEST(ChooseOutputFormat, FollowsTheTemplatesText) {
   EXPECT_EQ(automatic("<minimax:tool_call> <think>").reasoning, ReasoningFormat::kThinkTags);
   EXPECT_EQ(automatic("[TOOL_CALLS] [THINK]").reasoning, ReasoningFormat::kMistral);
   EXPECT_EQ(automatic("<|start_of_role|> <|tool_call|> <think>").tool, ToolFormat::kGranite);
+  EXPECT_EQ(automatic("'<|extra_0|>' '<tool_calls><tool_call>' + name").tool, ToolFormat::kHunyuan);
+  EXPECT_EQ(automatic("'<｜hy_Assistant｜>' <tool_calls>[").tool, ToolFormat::kHunyuan);
+  EXPECT_EQ(automatic("'<tool_calls><tool_call>' + name").tool, ToolFormat::kHermes);
   EXPECT_EQ(automatic("formatted as functools[{\"name\": ").tool, ToolFormat::kPhi4Mini);
   EXPECT_EQ(automatic("'<|tool|>' + message['tools'] + '<|/tool|>'").tool, ToolFormat::kPhi4Mini);
   EXPECT_EQ(automatic("<|tool_call|>").tool, ToolFormat::kNone);

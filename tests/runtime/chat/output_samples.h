@@ -87,6 +87,13 @@ inline constexpr char kPhiText[] =
     "I look. functools[{\"name\": \"get_weather\", \"arguments\": {\"cities\": [\"Oslo [N]\"]}}, "
     "{\"name\": \"now\", \"arguments\": {}}]";
 
+inline constexpr char kHunyuanText[] =
+    "I look.<tool_calls><tool_call>get_weather\n```json\n{\"city\": \"Oslo\"}\n```</tool_call>\n"
+    "<tool_call>now\n```json\n{}\n```</tool_call></tool_calls>";
+inline constexpr char kHunyuanListText[] =
+    "I look. <tool_calls>[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo\"}}, "
+    "{\"name\": \"now\", \"arguments\": {}}]</tool_calls>";
+
 inline constexpr char kKimiText[] =
     "I look.<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0"
     "<|tool_call_argument_begin|>{\"city\": \"Oslo\"}<|tool_call_end|><|tool_call_begin|>functions."
@@ -130,6 +137,12 @@ inline std::vector<Sample> SamplesOfFamilies() {
        "<|tool_call|>[{\"name\": \"f\", \"parameters\": {\"a\": 1}}]<|/tool_call|>Done. "
        "<|tool_call|>{\"name\": \"g\", \"arguments\": {}}<|/tool_call|>functools[ {\"x\": 1}] y"},
       {With("phi4_mini_json", ""), "import functools\nfunctools[] <|tool_call|>f<|/tool_"},
+      {With("hunyuan_a13b", ""), kHunyuanText},
+      {With("hunyuan_a13b", ""), kHunyuanListText},
+      {With("hunyuan_a13b", ""),
+       "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call><tool_calls>\n<tool_call>g "
+       "{}"
+       "</tool_calls> and <tool_calls>f{} <tool_calls><tool_c"},
       {With("functiongemma", ""), kFunctionGemmaText},
       {With("functiongemma", ""),
        "<start_function_call>call:f{a:<escape>b<end_function_call> {<escap"},

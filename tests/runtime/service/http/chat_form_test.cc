@@ -64,11 +64,15 @@ TEST(ChatFormTest, ASchemaThatIsRefusedIsThatOfItsTool) {
 }
 
 TEST(ChatFormTest, ARequiredCallIsOneOfTheToolsInTheModelsFormat) {
-  ChatCompletionRequest request = ChatWith(absl::StrCat(kTools, R"(, "tool_choice": "required")"));
-  ASSERT_TRUE(AddForm({.tool = ToolFormat::kHermes}, "prompt", &request).ok());
+  ChatCompletionRequest request;
+  for (const ToolFormat tool :
+       {ToolFormat::kQwen3Coder, ToolFormat::kHunyuan, ToolFormat::kHermes}) {
+    request = ChatWith(absl::StrCat(kTools, R"(, "tool_choice": "required")"));
+    ASSERT_TRUE(AddForm({.tool = tool}, "prompt", &request).ok());
+    EXPECT_EQ(request.common.structured().prefix(), "<tool_call>\n");
+    EXPECT_EQ(request.common.structured().suffix(), "\n</tool_call>");
+  }
   const v1::StructuredOutput& form = request.common.structured();
-  EXPECT_EQ(form.prefix(), "<tool_call>\n");
-  EXPECT_EQ(form.suffix(), "\n</tool_call>");
   const Json schema = Json::parse(form.json_schema());
   ASSERT_EQ(schema["anyOf"].size(), 2U);
   EXPECT_EQ(schema["anyOf"][0]["properties"]["name"]["const"], "add");
@@ -104,8 +108,9 @@ TEST(ChatFormTest, ANamedCallIsOfThatToolAlone) {
 }
 
 TEST(ChatFormTest, FormatsWithoutAFormAreRefusedByName) {
-  for (const ToolFormat tool : {ToolFormat::kNone, ToolFormat::kMistral, ToolFormat::kDeepSeek,
-                                ToolFormat::kHarmony, ToolFormat::kCohere}) {
+  for (const ToolFormat tool :
+       {ToolFormat::kNone, ToolFormat::kMistral, ToolFormat::kDeepSeek, ToolFormat::kHarmony,
+        ToolFormat::kCohere, ToolFormat::kPhi4Mini, ToolFormat::kFunctionGemma}) {
     ChatCompletionRequest request =
         ChatWith(absl::StrCat(kTools, R"(, "tool_choice": "required")"));
     const absl::Status status = AddForm({.tool = tool}, "prompt", &request);
