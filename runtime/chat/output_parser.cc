@@ -76,7 +76,8 @@ ReasoningFormat ReasoningFormatOf(string_view text) {
     if (absl::StrContains(text, TagsOf(format).open)) return format;
   }
   const bool thinks = absl::StrContains(text, "<think>") || absl::StrContains(text, "</think>");
-  return thinks ? ReasoningFormat::kThinkTags : ReasoningFormat::kNone;
+  if (!thinks) return ReasoningFormat::kNone;
+  return IsHunyuan(text) ? ReasoningFormat::kHunyuan : ReasoningFormat::kThinkTags;
 }
 
 template <typename Format>
@@ -116,6 +117,7 @@ constexpr std::pair<string_view, ReasoningFormat> kReasoningNames[] = {
     {"glm45", ReasoningFormat::kThinkTags},
     {"kimi_k2", ReasoningFormat::kThinkTags},
     {"minimax_m2", ReasoningFormat::kThinkTags},
+    {"hunyuan_a13b", ReasoningFormat::kHunyuan},
     {"seed_oss", ReasoningFormat::kSeed},
     {"mistral", ReasoningFormat::kMistral},
     {"gemma4", ReasoningFormat::kGemma},

@@ -1,5 +1,7 @@
 #include "runtime/chat/reasoning.h"
 
+#include <algorithm>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
@@ -9,12 +11,31 @@ namespace {
 
 constexpr size_t kMaxSpaceBefore = 1024;  // what is behind more of it is not looked at for the tag
 
+// How much of a text is before what may be its end: the tag, white space around it, or a part.
+size_t BytesBeforeEnd(absl::string_view text, absl::string_view tag) {
+  const size_t limit = kMaxSpaceBefore + tag.size();
+  absl::string_view rest = absl::StripTrailingAsciiWhitespace(text);
+  if (!absl::ConsumeSuffix(&rest, tag) && rest.size() == text.size()) {
+    size_t which = 0, safe = 0;
+    FindMarker(rest, {tag}, &which, &safe);
+    rest = rest.substr(0, safe);
+  }
+  return std::max(absl::StripTrailingAsciiWhitespace(rest).size(),
+                  text.size() - std::min(text.size(), limit));
+}
+
+bool IsEnd(absl::string_view text, absl::string_view tag) {
+  return absl::StripAsciiWhitespace(text) == tag;
+}
+
 }  // namespace
 
 ReasoningTags TagsOf(ReasoningFormat format) {
   switch (format) {
     case ReasoningFormat::kThinkTags:
       return {"<think>", "</think>"};
+    case ReasoningFormat::kHunyuan:
+      return {"<think>", "</think>", "<answer>", "</answer>"};
     case ReasoningFormat::kSeed:
       return {"<seed:think>", "</seed:think>"};
     case ReasoningFormat::kMistral:
@@ -43,7 +64,7 @@ ReasoningParser::Start StartAfterPrompt(ReasoningTags tags, absl::string_view pr
 
 ReasoningParser::ReasoningParser(ReasoningTags tags, Start start)
     : tags_(tags),
-      state_(start == Start::kContent ? State::kContent : State::kStart),
+      state_(start == Start::kContent ? State::kBeforeContent : State::kStart),
       inside_(start == Start::kInReasoning) {
   reasoning_.BesideCall();
 }
@@ -60,7 +81,7 @@ std::string ReasoningParser::Finish(std::vector<ParsedDelta>* out) {
   std::string content;
   if (state_ == State::kReasoning || (state_ == State::kStart && inside_)) {
     reasoning_.Write(buffer_, out);
-  } else {
+  } else if (!in_answer_ || !IsEnd(buffer_, tags_.close_answer)) {
     content = buffer_;
   }
   buffer_.clear();
@@ -73,32 +94,47 @@ bool ReasoningParser::Step(std::vector<ParsedDelta>* out, std::string* content) 
     const bool may_open = buffer_.size() - text.size() <= kMaxSpaceBefore;
     if (may_open && text.size() < tags_.open.size() && absl::StartsWith(tags_.open, text))
       return false;
-    state_ = inside_ ? State::kReasoning : State::kContent;
+    state_ = inside_ ? State::kReasoning : State::kBeforeContent;
     if (may_open && absl::StartsWith(text, tags_.open)) {
       buffer_.erase(0, buffer_.size() - text.size() + tags_.open.size());
       state_ = State::kReasoning;
     }
     return true;
   }
-  if (state_ == State::kReasoning) {
-    size_t which = 0, safe = 0;
-    const size_t at = FindMarker(buffer_, {tags_.close}, &which, &safe);
-    const bool ends = at != std::string::npos;
-    reasoning_.Write(buffer_.substr(0, ends ? at : safe), out);
-    buffer_.erase(0, ends ? at + tags_.close.size() : safe);
-    if (!ends) return false;
-    state_ = State::kContent;
-    drops_space_ = true;
+  if (state_ == State::kReasoning) return StepReasoning(out);
+  if (state_ == State::kBeforeContent) return StepBeforeContent();
+  const size_t bytes = in_answer_ ? BytesBeforeEnd(buffer_, tags_.close_answer) : buffer_.size();
+  content->append(buffer_, 0, bytes);
+  buffer_.erase(0, bytes);
+  return false;
+}
+
+bool ReasoningParser::StepReasoning(std::vector<ParsedDelta>* out) {
+  size_t which = 0, safe = 0;
+  const size_t at = FindMarker(buffer_, {tags_.close}, &which, &safe);
+  const bool ends = at != std::string::npos;
+  reasoning_.Write(buffer_.substr(0, ends ? at : safe), out);
+  buffer_.erase(0, ends ? at + tags_.close.size() : safe);
+  if (!ends) return false;
+  state_ = State::kBeforeContent;
+  drops_space_ = true;
+  return true;
+}
+
+bool ReasoningParser::StepBeforeContent() {
+  if (drops_space_) absl::StripLeadingAsciiWhitespace(&buffer_);
+  if (buffer_.empty()) return false;
+  const absl::string_view text = absl::StripLeadingAsciiWhitespace(buffer_);
+  const size_t space = buffer_.size() - text.size();
+  const bool may_open = !tags_.open_answer.empty() && !in_answer_ && space <= kMaxSpaceBefore;
+  if (may_open && MayBecome(text, tags_.open_answer)) return false;
+  if (may_open && absl::StartsWith(text, tags_.open_answer)) {
+    buffer_.erase(0, space + tags_.open_answer.size());
+    in_answer_ = drops_space_ = true;
     return true;
   }
-  if (drops_space_) {
-    buffer_.erase(0, buffer_.size() - absl::StripLeadingAsciiWhitespace(buffer_).size());
-    if (buffer_.empty()) return false;
-    drops_space_ = false;
-  }
-  *content += buffer_;
-  buffer_.clear();
-  return false;
+  state_ = State::kContent;
+  return true;
 }
 
 }  // namespace bulkhead

@@ -13,6 +13,7 @@ namespace bulkhead {
 enum class ReasoningFormat {
   kNone,
   kThinkTags,  // <think>...</think>, which the model opens or the prompt left open
+  kHunyuan,    // the same, with the answer in <answer>...</answer>
   kSeed,
   kMistral,
   kGemma,
@@ -22,6 +23,8 @@ enum class ReasoningFormat {
 
 struct ReasoningTags {
   absl::string_view open, close;
+  // Around what follows, up to the end; empty where there are none.
+  absl::string_view open_answer = "", close_answer = "";
 };
 // Empty where there are none: kNone, kHarmony.
 ReasoningTags TagsOf(ReasoningFormat format);
@@ -40,16 +43,19 @@ class ReasoningParser {
   std::string Finish(std::vector<ParsedDelta>* out);
 
  private:
-  enum class State { kStart, kReasoning, kContent };
+  enum class State { kStart, kReasoning, kBeforeContent, kContent };
 
   bool Step(std::vector<ParsedDelta>* out, std::string* content);
+  bool StepReasoning(std::vector<ParsedDelta>* out);
+  bool StepBeforeContent();
 
   const ReasoningTags tags_;
   State state_;
   const bool inside_;  // without the tag, the text is reasoning
   std::string buffer_;
   TextWriter reasoning_{ParsedDelta::Kind::kReasoning};
-  bool drops_space_ = false;  // of the content, behind the closing tag
+  bool drops_space_ = false;  // of the content, behind the tag before it
+  bool in_answer_ = false;    // whose end tag is none of the content
 };
 
 // Whether a prompt ends inside of the tags, behind them, or neither.

@@ -115,7 +115,8 @@ absl::Status AddForm(const OutputFormat& format, absl::string_view prompt,
   const ReasoningTags tags = TagsOf(format.reasoning);
   const auto start = StartAfterPrompt(tags, prompt, format.starts_in_reasoning);
   if (start == ReasoningParser::Start::kContent) return absl::OkStatus();
-  if (format.reasoning != ReasoningFormat::kThinkTags) {
+  if (format.reasoning != ReasoningFormat::kThinkTags &&
+      format.reasoning != ReasoningFormat::kHunyuan) {
     // The others' tags are special tokens, which have no text that a form could wait for.
     if (start == ReasoningParser::Start::kUnknown) return absl::OkStatus();
     return NotSupported("response_format",

@@ -188,6 +188,7 @@ TEST(OutputParser, FollowsThePromptIntoTheReasoning) {
         std::tuple("mistral", "[THINK]", "[/THINK]"),
         std::tuple("gemma4", "<|channel>thought\n", "<channel|>"),
         std::tuple("cohere_command3", "<|START_THINKING|>", "<|END_THINKING|>"),
+        std::tuple("hunyuan_a13b", "<think>\n", "\n</think>\n<answer>\n"),
         std::tuple("minimax_m2", "<think>\n", "</think>")}) {
     const std::string text = absl::StrCat("a", close, "b");
     const ParsedOutput parsed = ParseOutput(With("", name, open), text);
@@ -241,6 +242,8 @@ TEST(ChooseOutputFormat, FollowsTheTemplatesText) {
   EXPECT_EQ(automatic("'<|tool|>' + message['tools'] + '<|/tool|>'").tool, ToolFormat::kPhi4Mini);
   EXPECT_EQ(automatic("<|tool_call|>").tool, ToolFormat::kNone);
   EXPECT_EQ(automatic("<|START_THINKING|> <|START_ACTION|>").tool, ToolFormat::kCohere);
+  EXPECT_EQ(automatic("<|extra_0|> <think>\n\n</think>").reasoning, ReasoningFormat::kHunyuan);
+  EXPECT_EQ(automatic("<｜hy_Assistant｜>").reasoning, ReasoningFormat::kNone);
   EXPECT_EQ(automatic("<|START_THINKING|>").reasoning, ReasoningFormat::kCohere);
   EXPECT_EQ(automatic("'<|tool_call>call:' '<|channel>thought\n'").tool, ToolFormat::kGemma4);
   EXPECT_EQ(automatic("<start_of_turn> '<start_function_call>call:' + function['name']").tool,

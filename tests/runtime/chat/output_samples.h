@@ -139,6 +139,11 @@ inline std::vector<Sample> SamplesOfFamilies() {
       {With("phi4_mini_json", ""), "import functools\nfunctools[] <|tool_call|>f<|/tool_"},
       {With("hunyuan_a13b", ""), kHunyuanText},
       {With("hunyuan_a13b", ""), kHunyuanListText},
+      {With("hunyuan_a13b", "hunyuan_a13b"),
+       absl::StrCat("<think>\nhm\n</think>\n<answer>\n", kHunyuanText, "\n</answer>\n")},
+      {With("hunyuan_a13b", "hunyuan_a13b", "<think>\n\n</think>\n"),
+       "\n<answer> Hi </answer>, \n</answer> \n</ans"},
+      {With("", "hunyuan_a13b"), "<think>a</think>\n<answe r> \n </answer>"},
       {With("hunyuan_a13b", ""),
        "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call><tool_calls>\n<tool_call>g "
        "{}"

@@ -136,6 +136,8 @@ TEST(ChatFormTest, AFormBeginsBehindReasoningThatThePromptOrTheModelOpens) {
   OutputFormat inside = thinks;
   inside.starts_in_reasoning = true;
   EXPECT_EQ(free_until(inside, "<assistant>"), "</think>");
+  EXPECT_EQ(free_until({.reasoning = ReasoningFormat::kHunyuan}, "<｜hy_Assistant｜>"),
+            "<think>...</think>");
   EXPECT_EQ(free_until({}, "<assistant><think>\n"), "");
 }
 
