@@ -90,4 +90,19 @@ CallMarkers MarkersOf(ToolFormat format) {
   return {};
 }
 
+std::vector<absl::string_view> CallsInReasoning(ToolFormat format) {
+  switch (format) {
+    case ToolFormat::kQwen3Coder:
+      return {"<tool_call>\n<function=", "<tool_call><function="};
+    case ToolFormat::kMiniMaxM2:
+      return {"<minimax:tool_call>\n<invoke ", "<minimax:tool_call><invoke "};
+    case ToolFormat::kGemma4:
+      return {"<|tool_call>call:"};
+    case ToolFormat::kKimiK2:
+      return {"<|tool_calls_section_begin|>"};
+    default:
+      return {};
+  }
+}
+
 }  // namespace bulkhead

@@ -32,10 +32,14 @@ struct CallMarkers {
   const FunctionTags* functions = nullptr;   // null: calls are JSON
   absl::string_view list_end = "";           // of a list of calls in Python's form, else empty
   BeforeCall before = BeforeCall::kNothing;
-  absl::string_view inner = "";  // between a marker around several calls and each, else empty
+  absl::string_view inner = "";  // before each of the calls that one marker begins, else empty
   bool may_be_list = false;      // of calls in JSON
   absl::string_view quote = "";  // around strings in arguments of Gemma's form, else empty
 };
 CallMarkers MarkersOf(ToolFormat format);
+
+// What begins a call inside of open reasoning, which ends there: more than the marker where
+// reasoning may mention that. None of Hermes: reasoning drafts its calls before they are made.
+std::vector<absl::string_view> CallsInReasoning(ToolFormat format);
 
 }  // namespace bulkhead

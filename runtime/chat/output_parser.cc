@@ -182,8 +182,11 @@ struct OutputParser::State {
       : options(std::move(o)),
         calls(options.parse_tool_calls ? options.format.tool : ToolFormat::kNone,
               options.call_id_seed, options.tools),
-        reasoning(tags(),
-                  StartAfterPrompt(tags(), options.prompt, options.format.starts_in_reasoning)) {
+        reasoning(
+            tags(), StartAfterPrompt(tags(), options.prompt, options.format.starts_in_reasoning),
+            // A call that the answer must be begins behind the reasoning.
+            options.parse_tool_calls && !options.calls_alone ? CallsInReasoning(options.format.tool)
+                                                             : std::vector<string_view>()) {
     options.prompt.clear();
     options.tools = nullptr;
     if (options.format.reasoning == ReasoningFormat::kHarmony) {

@@ -1,6 +1,7 @@
 #include "runtime/chat/reasoning.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -62,10 +63,13 @@ ReasoningParser::Start StartAfterPrompt(ReasoningTags tags, absl::string_view pr
                             : ReasoningParser::Start::kUnknown;
 }
 
-ReasoningParser::ReasoningParser(ReasoningTags tags, Start start)
+ReasoningParser::ReasoningParser(ReasoningTags tags, Start start,
+                                 std::vector<absl::string_view> calls)
     : tags_(tags),
+      ends_(std::move(calls)),
       state_(start == Start::kContent ? State::kBeforeContent : State::kStart),
       inside_(start == Start::kInReasoning) {
+  ends_.insert(ends_.begin(), tags.close);
   reasoning_.BesideCall();
 }
 
@@ -103,6 +107,14 @@ bool ReasoningParser::Step(std::vector<ParsedDelta>* out, std::string* content) 
   }
   if (state_ == State::kReasoning) return StepReasoning(out);
   if (state_ == State::kBeforeContent) return StepBeforeContent();
+  if (may_close_) {
+    size_t which = 0, safe = 0;
+    const size_t at = FindMarker(buffer_, {tags_.close}, &which, &safe);
+    may_close_ = at == std::string::npos;
+    content->append(buffer_, 0, may_close_ ? safe : at);
+    buffer_.erase(0, may_close_ ? safe : at + tags_.close.size());
+    return !may_close_;
+  }
   const size_t bytes = in_answer_ ? BytesBeforeEnd(buffer_, tags_.close_answer) : buffer_.size();
   content->append(buffer_, 0, bytes);
   buffer_.erase(0, bytes);
@@ -111,13 +123,14 @@ bool ReasoningParser::Step(std::vector<ParsedDelta>* out, std::string* content) 
 
 bool ReasoningParser::StepReasoning(std::vector<ParsedDelta>* out) {
   size_t which = 0, safe = 0;
-  const size_t at = FindMarker(buffer_, {tags_.close}, &which, &safe);
+  const size_t at = FindMarker(buffer_, ends_, &which, &safe);
   const bool ends = at != std::string::npos;
   reasoning_.Write(buffer_.substr(0, ends ? at : safe), out);
-  buffer_.erase(0, ends ? at + tags_.close.size() : safe);
+  buffer_.erase(0, !ends ? safe : which == 0 ? at + tags_.close.size() : at);
   if (!ends) return false;
   state_ = State::kBeforeContent;
   drops_space_ = true;
+  may_close_ = which > 0;
   return true;
 }
 

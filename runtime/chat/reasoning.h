@@ -36,7 +36,8 @@ class ReasoningParser {
     kInReasoning,  // the prompt opened it; one at the beginning is dropped
     kContent,      // there is none, or the prompt closed it
   };
-  ReasoningParser(ReasoningTags tags, Start start);
+  // `calls`: what ends the reasoning as well, and is content.
+  ReasoningParser(ReasoningTags tags, Start start, std::vector<absl::string_view> calls = {});
 
   // Reasoning goes to `out`; returns the content.
   std::string Append(absl::string_view text, std::vector<ParsedDelta>* out);
@@ -50,12 +51,14 @@ class ReasoningParser {
   bool StepBeforeContent();
 
   const ReasoningTags tags_;
+  std::vector<absl::string_view> ends_;  // of the reasoning: the closing tag is the first
   State state_;
   const bool inside_;  // without the tag, the text is reasoning
   std::string buffer_;
   TextWriter reasoning_{ParsedDelta::Kind::kReasoning};
   bool drops_space_ = false;  // of the content, behind the tag before it
   bool in_answer_ = false;    // whose end tag is none of the content
+  bool may_close_ = false;    // a call ended the reasoning: its closing tag may still come
 };
 
 // Whether a prompt ends inside of the tags, behind them, or neither.

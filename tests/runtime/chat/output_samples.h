@@ -112,8 +112,25 @@ inline constexpr char kHarmonyText[] =
     "<|channel|>analysis<|message|>I should look.<|end|><|start|>assistant<|channel|>commentary "
     "to=functions.weather <|constrain|>json<|message|>{\"city\": \"Oslo\"}<|call|>";
 
+// Reasoning that a call ends.
+inline constexpr std::pair<const char*, const char*> kCallsInReasoning[] = {
+    {"qwen3_coder",
+     "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>"},
+    {"minimax_m2",
+     "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">1</parameter>\n</invoke>\n"
+     "</minimax:tool_call>"},
+    {"gemma4", "<|tool_call>call:f{a:1}<tool_call|>"},
+    {"kimi_k2",
+     "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
+     "{\"a\": 1}<|tool_call_end|><|tool_calls_section_end|>"},
+};
+
+inline std::string ReasoningOf(const std::string& tool) {
+  return tool == "qwen3_coder" ? "qwen3" : tool;
+}
+
 inline std::vector<Sample> SamplesOfFamilies() {
-  return {
+  std::vector<Sample> samples = {
       {With("seed_oss", "seed_oss"), kSeedText},
       {With("seed_oss", "", "x"), "<seed:tool_call> <function=f <parameter=a>1</parameter>"},
       {With("minimax_m2", "minimax_m2"), kMiniMaxText},
@@ -153,6 +170,14 @@ inline std::vector<Sample> SamplesOfFamilies() {
        "<start_function_call>call:f{a:<escape>b<end_function_call> {<escap"},
       {With("functiongemma", ""), "<start_function_call>call:f{a:1,b:<end_function_call>x<start_f"},
   };
+  for (const auto& [tool, call] : kCallsInReasoning) {
+    const OutputParserOptions options = With(tool, ReasoningOf(tool));
+    const std::string open(TagsOf(options.format.reasoning).open);
+    samples.push_back({options, absl::StrCat(open, "\nI look.\n", call, "\n", call, " bye")});
+    const std::string close(TagsOf(options.format.reasoning).close);
+    samples.push_back({options, absl::StrCat(open, call, "\n", close, "Hi", close, close)});
+  }
+  return samples;
 }
 
 inline std::vector<Sample> SamplesOfPython() {

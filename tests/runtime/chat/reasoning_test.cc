@@ -68,6 +68,52 @@ TEST(ReasoningTest, MuchSpaceAroundTheTagsOfAnAnswerIsTheSameInAnyPieces) {
   }
 }
 
+TEST(ReasoningTest, ACallThatBeginsInsideEndsIt) {
+  for (const auto& [tool, call] : kCallsInReasoning) {
+    OutputParserOptions options = With(tool, ReasoningOf(tool));
+    const ReasoningTags tags = TagsOf(options.format.reasoning);
+    options.tools = nlohmann::ordered_json::parse(
+        R"([{"name": "f", "parameters": {"properties": {"a": {"type": "integer"}}}}])");
+    const std::string text = absl::StrCat("\nI look.\n", call, "\n");
+    const ParsedOutput opened = ParseOutput(options, absl::StrCat(tags.open, text));
+    EXPECT_EQ(opened.reasoning, "I look.") << tool;
+    EXPECT_EQ(opened.content, "") << tool;
+    EXPECT_THAT(CallsOf(opened), ElementsAre(Pair("f", R"({"a": 1})"))) << tool;
+    options.prompt = std::string(tags.open);
+    EXPECT_EQ(ParseOutput(options, text).reasoning, "I look.") << tool;
+    EXPECT_EQ(ParseOutput(options, call).tool_calls.size(), 1u) << tool;
+    const ParsedOutput late =
+        ParseOutput(options, absl::StrCat("I look.", call, "\n", tags.close, "\nSure."));
+    EXPECT_EQ(late.reasoning, "I look.") << tool;
+    EXPECT_EQ(late.content, "Sure.") << tool;
+    EXPECT_EQ(late.tool_calls.size(), 1u) << tool;
+    const ParsedOutput closed =
+        ParseOutput(options, absl::StrCat("I look.", tags.close, "\nSure.", call));
+    EXPECT_EQ(closed.reasoning, "I look.") << tool;
+    EXPECT_EQ(closed.content, "Sure.") << tool;
+  }
+}
+
+TEST(ReasoningTest, ACallStaysInsideWhereNoneIsMeant) {
+  const std::string call = kCallsInReasoning[0].second;
+  OutputParserOptions options = With("qwen3_coder", "qwen3", "<think>\n");
+  EXPECT_EQ(ParseOutput(options, "I write <tool_call> and {}</think>Hi").reasoning,
+            "I write <tool_call> and {}");
+  // In JSON a call is drafted before it is made.
+  const std::string draft = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
+  for (const char* tool : {"hermes", "qwen3_coder"}) {
+    const ParsedOutput parsed =
+        ParseOutput(With(tool, "qwen3", "<think>\n"), draft + "?</think>" + draft);
+    EXPECT_EQ(parsed.reasoning, draft + "?") << tool;
+    EXPECT_EQ(parsed.tool_calls.size(), 1u) << tool;
+  }
+  options.calls_alone = true;
+  EXPECT_EQ(ParseOutput(options, call + "</think>" + call).reasoning, call);
+  EXPECT_EQ(ParseOutput(options, call + "</think>" + call).tool_calls.size(), 1u);
+  options.calls_alone = options.parse_tool_calls = false;
+  EXPECT_EQ(ParseOutput(options, call + "</think>Hi").reasoning, call);
+}
+
 TEST(ReasoningTest, AMegabyteInAnAnswerTakesNoTimeThatGrowsWithItsSquare) {
   // Quadratic, it would take minutes: the test's limit is the check.
   for (const char* piece : {" ", "</answer>", "</answe", "\n</answer> "}) {
