@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/status.h"
 #include "runtime/service/refusal.h"
 
@@ -22,6 +23,17 @@ void MakeDevelopersSystem(const ChatParts& parts, ChatRequest& chat) {
   }
 }
 
+// Whether the template takes a request's tools: Phi-4-mini's takes those of a system message alone,
+// which requests do not have.
+bool TakesTools(absl::string_view text) {
+  return absl::StrContains(absl::StrReplaceAll(text, {{"'tools' in message", ""},
+                                                      {"\"tools\" in message", ""},
+                                                      {"message['tools']", ""},
+                                                      {"message[\"tools\"]", ""},
+                                                      {"message.tools", ""}}),
+                           "tools");
+}
+
 }  // namespace
 
 absl::StatusOr<ChatParts> MakeChatParts(ChatTemplate chat_template, const std::string& tool_parser,
@@ -32,7 +44,7 @@ absl::StatusOr<ChatParts> MakeChatParts(ChatTemplate chat_template, const std::s
   BH_ASSIGN_OR_RETURN(
       const OutputFormat with_tools,
       ChooseOutputFormat(tool_parser, reasoning_parser, chat_template.text(/*has_tools=*/true)));
-  const bool takes_tools = absl::StrContains(chat_template.text(/*has_tools=*/true), "tools");
+  const bool takes_tools = TakesTools(chat_template.text(/*has_tools=*/true));
   return ChatParts{std::move(chat_template), plain, with_tools, takes_tools};
 }
 
