@@ -220,6 +220,18 @@ template <PanelFormat kFormat, int kRows>
   AddCell<kFormat, kRows>(at, words, bf16_scales, factors, x, ahead, chains);
 }
 
+// What the words of a cell fetch: the last cell's as far ahead as the first one's, though scales
+// and zeros lie between the codes. Those are fetched here.
+template <PanelFormat kFormat>
+BH_INLINE Ahead AheadOfCell(const Ahead& panel, const PackedCell& cell) {
+  constexpr int kWordBytes = QuantizedWordBytes(kFormat);
+  const Ahead ahead{panel.at + cell.offset * panel.step / kWordBytes, panel.step};
+  const char* const scales = ahead.at + cell.words * ahead.step;
+  const int64_t bytes = (ScaleBytes(kFormat) + ZeroBytes(kFormat)) * ahead.step / kWordBytes;
+  for (int64_t line = 0; line < bytes; line += 64) PrefetchLater(scales + line);
+  return ahead;
+}
+
 // Rows of `out` are pages apart: else each store waits for its page's address and its line. Three
 // rows a cell: weights would wait for more lines than that.
 template <int kRows>
@@ -260,14 +272,14 @@ void RunPanel(const Int8Product& product, int64_t panel, int64_t row, Ahead ahea
       const TileInputs inputs{x.codes + row * x.row_bytes + packed.x_offset * kRows,
                               x.scales + first, x.sums + first};
       const char* at = codes + packed.offset;
+      const Ahead of_cell = AheadOfCell<kFormat>(ahead, packed);
       if constexpr (kRows <= kRowsInRegisters) {
-        AddCell<kFormat, kRows>(at, packed.words, weight.bf16_scales, factors, inputs, ahead,
+        AddCell<kFormat, kRows>(at, packed.words, weight.bf16_scales, factors, inputs, of_cell,
                                 chains);
       } else {
-        AddCellApart<kFormat, kRows>(at, packed.words, weight.bf16_scales, factors, inputs, ahead,
+        AddCellApart<kFormat, kRows>(at, packed.words, weight.bf16_scales, factors, inputs, of_cell,
                                      chains);
       }
-      ahead.at += ahead.step * packed.words;
     }
     if (slice_sums != nullptr) {
 #pragma GCC unroll 12
@@ -363,7 +375,7 @@ void MultiplyInt8(const Int8Product& product, const Int8Part& part) {
     for (int64_t i = 0; i < tiles; ++i) {
       tile[i] = InputTileOf(product.rows, product.tiles, group + i);
     }
-    const int64_t step = QuantizedWordBytes(product.format) / tiles;
+    const int64_t step = (QuantizedWordBytes(product.format) + tiles - 1) / tiles;
     const int64_t share = panel_bytes / tiles;
     for (int64_t panel = part.panel_begin; panel < part.panel_end; ++panel) {
       // A tile alone reads on; of several, each fetches its share of the next panel.
