@@ -15,8 +15,7 @@ static_assert(kFewRows <= kMaxFewRowsOfAnyIsa);
 constexpr int64_t kPrefetchBytes = 2048;
 constexpr int64_t kWidenedInputs = 256;  // of a quantised panel, at once
 constexpr int64_t kMaxGroupTiles = (kGroupRows + kTileRows - 1) / kTileRows;
-static_assert(kLongBlockInputs >= kBlockInputs && kLongBlockInputs < kMinScratchFloatsPerRow);
-// Words of a group's rows that stay in L2 for all slices; AVX2's CPUs have 256 or 512 KiB.
+// Words of a group's rows that stay in L2 together; AVX2's CPUs have 256 or 512 KiB.
 constexpr int64_t kGroupWords = kGroupRows * (kTileVectors == 1 ? 1024 : kMaxWordsPerRow);
 
 struct Kernels {
@@ -84,7 +83,7 @@ Tile SliceTile(const Product& product, const ProductPart& part, int64_t panel, i
 }
 
 // The ranges of a slice's inputs that are worked on one after the other: cells of a quantised
-// weight, else at most kBlockInputs inputs each, or kLongBlockInputs.
+// weight, else at most BlockInputs.
 struct SliceBlocks {
   int64_t begin;
   int64_t inputs;
@@ -92,14 +91,20 @@ struct SliceBlocks {
   const PackedCell* cells;  // [num_blocks], or null
 };
 
-SliceBlocks BlocksOf(const Product& product, int slice) {
+// Of blocks of `rows` rows. With one slice as many as there is room for, but for a vector that
+// PackPairs may write behind them: sums are loaded less often, and weights are one long stream.
+int64_t BlockInputs(const Product& product, const ProductPart& part, int64_t rows) {
+  const int64_t inputs_of_word = product.in_bf16 && kWordsPerPair == 1 ? 2 : 1;
+  if (product.num_slices > 1) return inputs_of_word * kBlockInputs;
+  const int64_t words = Smaller(kGroupWords, part.scratch_floats - kLanes) / rows;
+  return inputs_of_word * (words / 2 * 2);  // whole pairs
+}
+
+SliceBlocks BlocksOf(const Product& product, int slice, int64_t block_inputs) {
   const int64_t begin = product.k_borders[slice];
   const int64_t inputs = product.k_borders[slice + 1] - begin;
-  int64_t block_inputs = product.num_slices == 1 ? kLongBlockInputs : kBlockInputs;
-  // Words of pairs take half of the room.
-  if (product.in_bf16 && kWordsPerPair == 1) block_inputs = 2 * kBlockInputs;
   SliceBlocks blocks{begin, inputs, inputs == 0 ? 1 : CeilDiv(inputs, block_inputs), nullptr};
-  static_assert(kBlockInputs % 2 == 0 && kLongBlockInputs % 2 == 0);
+  static_assert(kBlockInputs % 2 == 0);
   if (product.quantized == nullptr || inputs == 0) return blocks;
   blocks.cells = product.quantized->cells;
   while (blocks.cells->slice < slice) ++blocks.cells;
@@ -141,7 +146,7 @@ void MultiplyCells(const Product& product, const ProductPart& part, int64_t pane
   tile.start_stride = tile.dest_stride;
   if (tile.count == 0) return kernels.in_place[rows - 1](tile);
   const float* x = tile.x;
-  const SliceBlocks blocks = BlocksOf(product, slice);
+  const SliceBlocks blocks = BlocksOf(product, slice, kBlockInputs);
   if (rows <= kRowsOfCells && product.quantized->group_of_input == nullptr) {
     const RunCellsFunction run = RunCellsFor(product.format, rows);
     return run(*product.quantized, panel, blocks.cells, blocks.num_blocks, tile);
@@ -174,6 +179,7 @@ struct Block {
   int64_t tile_begin[kMaxGroupTiles + 1];  // of the block's rows
   int64_t panel_begin;
   int64_t panel_end;
+  int64_t max_inputs;  // of a block of K
   int slice;
   int64_t k_begin;
   int64_t k_end;
@@ -284,7 +290,7 @@ void MultiplyGroupByPanel(const Product& product, Block block, float* packed_x) 
 void MultiplyGroup(const Product& product, Block block, float* packed_x) {
   block.packed_x = packed_x;
   for (block.slice = 0; block.slice < product.num_slices; ++block.slice) {
-    const SliceBlocks blocks = BlocksOf(product, block.slice);
+    const SliceBlocks blocks = BlocksOf(product, block.slice, block.max_inputs);
     for (int64_t i = 0; i < blocks.num_blocks; ++i) {
       if (blocks.cells != nullptr) {
         block.cells = blocks.cells + i;
@@ -355,6 +361,7 @@ void MultiplyMany(const Product& product, const ProductPart& part) {
   const int64_t num_groups = CeilDiv(rows, kGroupRows);
   Block block{};
   block.by_panel = IsByPanel(product, part, CeilDiv(rows, num_groups));
+  block.max_inputs = BlockInputs(product, part, CeilDiv(rows, num_groups));
   // One slice leaves no unfinished subtrees behind.
   const bool is_whole = product.num_slices == 1 || block.by_panel;
   const int64_t chunk_panels = is_whole ? panels : kChunkPanels;

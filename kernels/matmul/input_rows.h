@@ -8,10 +8,6 @@
 
 namespace bulkhead::BH_ISA {
 
-// A block of a product with one slice, which has no subtrees in its scratch. On AVX2 a tile is half
-// a panel: it begins and ends, and reads `out` from L3, twice as often for the same work.
-inline constexpr int64_t kLongBlockInputs = kTileVectors == 1 ? 1024 : kBlockInputs;
-
 BH_INLINE int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // The 32 inputs from `x` on, of which `count` are there, as pairs.
@@ -77,11 +73,11 @@ BH_INLINE const float* InputsOf(const Product& product, int64_t row, int64_t k) 
 // rows) of x, at most kTileRows.
 inline void PackRows(const Product& product, int64_t first, int64_t rows, int64_t begin,
                      int64_t count, float* to) {
-  for (; count > kLongBlockInputs; begin += kLongBlockInputs, count -= kLongBlockInputs) {
-    PackRows(product, first, rows, begin, kLongBlockInputs, to);
-    to += XWords(product, kLongBlockInputs) * rows;
+  for (; count > kBlockInputs; begin += kBlockInputs, count -= kBlockInputs) {
+    PackRows(product, first, rows, begin, kBlockInputs, to);
+    to += XWords(product, kBlockInputs) * rows;
   }
-  alignas(64) float rounded[kTileRows][kLongBlockInputs];
+  alignas(64) float rounded[kTileRows][kBlockInputs];
   const float* from[kTileRows];
   for (int64_t r = 0; r < rows; ++r) from[r] = InputsOf(product, first + r, begin);
   if (kWordsPerPair == 1 && product.in_bf16) return PackPairs(from, rows, count, to);

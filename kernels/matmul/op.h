@@ -16,9 +16,9 @@ inline constexpr int kMaxSliceLevels = 3;  // of the tree over kMaxSlices
 
 // Blocks of a product of many rows: kBlockInputs inputs of kGroupRows rows of x are packed and stay
 // in L2 while panels pass; with several slices, the unfinished subtrees of kChunkPanels panels stay
-// there too. With one slice an instruction set may take more inputs, in their place. Where the
-// scratch holds all slices of a group's rows, at most kGroupRows * kMaxWordsPerRow words and fewer
-// by the instruction set, they stay there together.
+// there too. With one slice a block has as many inputs as the scratch holds, at most kGroupRows *
+// kMaxWordsPerRow words and fewer by the instruction set. Where that holds all slices of a group's
+// rows, they stay there together.
 inline constexpr int64_t kBlockInputs = 512;
 inline constexpr int64_t kGroupRows = 48;
 inline constexpr int64_t kChunkPanels = 8;
@@ -64,7 +64,8 @@ struct ProductPart {
   int64_t panel_end;
   int64_t row_begin;
   int64_t row_end;
-  float* scratch;  // [scratch_floats], at least min(rows, kGroupRows) * kMinScratchFloatsPerRow
+  float* scratch;  // [scratch_floats]; MultiplyFew's and MultiplySlice's parts have none
+  // MultiplyMany's: at least min(rows, kGroupRows) * kMinScratchFloatsPerRow.
   int64_t scratch_floats = 0;
 };
 

@@ -39,7 +39,7 @@ void CpuBackend::MatMulHeads(ConstMatrixView x, int64_t x_step, absl::Span<const
       const Product product = ProductOf(x.Cols(head * x_step, shape.cols), heads[head],
                                         out.Cols(head * out_step, shape.rows), quantized);
       multiply(product, {panel, panel + count, row, std::min(row + kRowsAtOnce, rows),
-                         mat_mul_scratch_.Of(thread)});
+                         mat_mul_scratch_.Of(thread), mat_mul_scratch_.thread_floats});
     }
   };
   pool_->ParallelForWork(units, rows * num_heads * shape.rows * shape.cols, work);

@@ -97,6 +97,7 @@ TEST_P(Bf16MatMulTest, BeginsEachSliceWithAWholePair) {
   // Multiplied panel by panel, and slice by slice.
   for (const int64_t inputs : {3560, 3600, 7150, 7200}) {
     ExpectBits({48, 300, {0, 1025, 2001, 3001, inputs}});
+    ExpectBits({48, 40, {0, inputs}});
   }
 }
 

@@ -154,6 +154,11 @@ TEST_P(MatMulTest, BlocksOfInputsContinueTheChain) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     ExpectBits({5, 33, 1100, {0, 1100}, dtype}, {2});
     ExpectBits({49, 300, 1030, {0, 530, 1030}, dtype, 5}, {1});
+    // With one slice as long as there is room for, and of several lengths.
+    for (const int64_t inputs : {1024, 1025, 3584, 3585, 7361}) {
+      ExpectBits({48, 40, inputs, {0, inputs}, dtype}, {1});
+    }
+    ExpectBits({7, 40, 8191, {0, 8191}, dtype}, {2});
   }
 }
 
