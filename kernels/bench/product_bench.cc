@@ -175,7 +175,7 @@ void MeasureProducts(Machine& machine, const KernelsBenchOptions& options,
     for (const Shape& shape : kShapes) {
       if (options.quick && shape.outputs > 2048) continue;
       std::optional<Weights> weights;
-      for (const int64_t rows : {1, 8, 16, 128, 512}) {
+      for (const int64_t rows : {1, 8, 16, 64, 128, 512}) {
         if (options.quick && rows > 8) continue;
         for (const auto& [activation, name] : kActivations) {
           if (activation == ActivationDType::kInt8 && !HasIntegerCodes(format.format)) continue;

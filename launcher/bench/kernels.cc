@@ -91,8 +91,9 @@ absl::Status MeasureOnGroup(const KernelsOptions& options, RankProcess& life) {
   if (results.list().empty()) {
     return WithExitCode(
         absl::InvalidArgumentError(
-            absl::StrCat("--filter ", options.filter,
-                         ": no measurement begins so; without it all are shown, with their names")),
+            absl::StrCat("--filter ", options.filter, ": no measurement has a name that begins so",
+                         options.quick ? " with --quick, which leaves large ones out" : "",
+                         "; leave --filter out to see the names")),
         ExitCode::kUsage);
   }
   BH_ASSIGN_OR_RETURN(const std::vector<std::string> all,
