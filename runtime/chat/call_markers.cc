@@ -54,6 +54,7 @@ CallMarkers MarkersOf(ToolFormat format) {
       return {.markers = {"functools[", "<|tool_call|>"},
               .num_opening = 2,
               .ends = {"<|/tool_call|>"},
+              .inner = "functools",
               .may_be_list = true};
     case ToolFormat::kCohere:
       return {.markers = {"<|START_ACTION|>"}, .ends = {"<|END_ACTION|>"}, .may_be_list = true};

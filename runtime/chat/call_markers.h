@@ -32,7 +32,7 @@ struct CallMarkers {
   const FunctionTags* functions = nullptr;   // null: calls are JSON
   absl::string_view list_end = "";           // of a list of calls in Python's form, else empty
   BeforeCall before = BeforeCall::kNothing;
-  absl::string_view inner = "";  // before each of the calls that one marker begins, else empty
+  absl::string_view inner = "";  // what may follow a marker, before a call or a list, else empty
   bool may_be_list = false;      // of calls in JSON
   absl::string_view quote = "";  // around strings in arguments of Gemma's form, else empty
 };

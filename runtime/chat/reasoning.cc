@@ -25,10 +25,6 @@ size_t BytesBeforeEnd(absl::string_view text, absl::string_view tag) {
                   text.size() - std::min(text.size(), limit));
 }
 
-bool IsEnd(absl::string_view text, absl::string_view tag) {
-  return absl::StripAsciiWhitespace(text) == tag;
-}
-
 }  // namespace
 
 ReasoningTags TagsOf(ReasoningFormat format) {
@@ -85,7 +81,7 @@ std::string ReasoningParser::Finish(std::vector<ParsedDelta>* out) {
   std::string content;
   if (state_ == State::kReasoning || (state_ == State::kStart && inside_)) {
     reasoning_.Write(buffer_, out);
-  } else if (!in_answer_ || !IsEnd(buffer_, tags_.close_answer)) {
+  } else if (!in_answer_ || absl::StripAsciiWhitespace(buffer_) != tags_.close_answer) {
     content = buffer_;
   }
   buffer_.clear();

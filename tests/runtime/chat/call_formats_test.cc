@@ -66,7 +66,8 @@ TEST(CallFormatsTest, ReadsBothFormsOfPhi4Mini) {
       ElementsAre(Pair("get_weather", R"({"cities": ["Oslo [N]"]})"), Pair("now", "{}"));
   const std::string list = std::string(kPhiText).substr(std::string(kPhiText).find('['));
   for (const std::string& text : {"I look. functools" + list, "I look.<|tool_call|>" + list,
-                                  "I look.<|tool_call|>" + list + "<|/tool_call|>"}) {
+                                  "I look.<|tool_call|>" + list + "<|/tool_call|>",
+                                  "I look.<|tool_call|>functools" + list + "<|/tool_call|>"}) {
     const ParsedOutput parsed = ParseOutput(With("phi4_mini_json", ""), text);
     EXPECT_EQ(parsed.content, "I look.") << text;
     EXPECT_THAT(CallsOf(parsed), calls) << text;
@@ -85,7 +86,8 @@ TEST(CallFormatsTest, ACallOfPhi4MiniThatIsBrokenEndsWithWhatThereIs) {
             R"({"a": 1}{"x": 2}] then)");
   for (const std::string text :
        {"import functools\nfunctools.reduce(f, [1])", "functools[]", "functools[1, 2]",
-        "functools[{\"name\": \"f", "<|tool_call|>f", "<|tool_call|>[", "[{\"name\": \"f\"}]"}) {
+        "functools[{\"name\": \"f", "<|tool_call|>f", "<|tool_call|>functools", "<|tool_call|>[",
+        "[{\"name\": \"f\"}]"}) {
     const ParsedOutput parsed = ParseOutput(With("phi4_mini_json", ""), text);
     EXPECT_EQ(parsed.content, text);
     EXPECT_THAT(parsed.tool_calls, IsEmpty()) << text;

@@ -153,6 +153,9 @@ inline std::vector<Sample> SamplesOfFamilies() {
       {With("phi4_mini_json", ""),
        "<|tool_call|>[{\"name\": \"f\", \"parameters\": {\"a\": 1}}]<|/tool_call|>Done. "
        "<|tool_call|>{\"name\": \"g\", \"arguments\": {}}<|/tool_call|>functools[ {\"x\": 1}] y"},
+      {With("phi4_mini_json", ""),
+       "<|tool_call|>functools[{\"name\": \"f\", \"arguments\": "
+       "{}}]<|/tool_call|><|tool_call|>func"},
       {With("phi4_mini_json", ""), "import functools\nfunctools[] <|tool_call|>f<|/tool_"},
       {With("hunyuan_a13b", ""), kHunyuanText},
       {With("hunyuan_a13b", ""), kHunyuanListText},
