@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes a Llama checkpoint in bf16 as a GGUF file without a vocabulary, for timing: write_gguf.py GGUF_PY MODEL OUT.
+"""Writes a Llama or Mixtral checkpoint in bf16 as a GGUF file without a vocabulary, for timing: write_gguf.py GGUF_PY MODEL OUT.
 
 GGUF_PY is the folder gguf-py of a checkout of llama.cpp or ik_llama.cpp; Python needs what that one needs. Other
 formats: llama-quantize --pure OUT OTHER Q8_0.
@@ -13,7 +13,9 @@ import numpy
 
 NAMES = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
          "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
-         "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
+         "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+         "block_sparse_moe.gate": "ffn_gate_inp"}
+EXPERTS = {"w1": "ffn_gate_exps", "w3": "ffn_up_exps", "w2": "ffn_down_exps"}
 OUTER = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
          "lm_head.weight": "output.weight"}
 
@@ -57,8 +59,8 @@ def main():
 
     with open(os.path.join(sys.argv[2], "config.json"), encoding="utf-8") as f:
         config = json.load(f)
-    if config["architectures"] != ["LlamaForCausalLM"]:
-        sys.exit(f"{config['architectures']}: only LlamaForCausalLM is written")
+    if config["architectures"] not in (["LlamaForCausalLM"], ["MixtralForCausalLM"]):
+        sys.exit(f"{config['architectures']}: only LlamaForCausalLM and MixtralForCausalLM are written")
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     writer = gguf.GGUFWriter(sys.argv[3], "llama")
     writer.add_context_length(config["max_position_embeddings"])
@@ -72,8 +74,21 @@ def main():
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
     writer.add_tokenizer_model("no_vocab")
+    if experts := config.get("num_local_experts", 0):
+        writer.add_expert_count(experts)
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+    stacks = {}  # of a layer's experts, until the last has come
     for name, rows in tensors_of(sys.argv[2]):
-        if rows.ndim == 1:
+        if ".experts." in name:
+            _, _, layer, _, _, expert, kind, _ = name.split(".")
+            stack = stacks.setdefault(f"blk.{layer}.{EXPERTS[kind]}.weight", {})
+            stack[int(expert)] = rows.view(numpy.uint8)
+            if len(stack) == experts:
+                name = f"blk.{layer}.{EXPERTS[kind]}.weight"
+                writer.add_tensor(name, numpy.stack([stacks[name].pop(i) for i in range(experts)]),
+                                  raw_dtype=gguf.GGMLQuantizationType.BF16)
+            continue
+        if rows.ndim == 1 or ".gate." in name:
             writer.add_tensor(name_of(name), (rows.astype(numpy.uint32) << 16).view(numpy.float32))
             continue
         if ".q_proj." in name or ".k_proj." in name:
