@@ -60,7 +60,7 @@ SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
-LINE_BUDGETS = {"base": 2463, "memory": 5202, "comm": 7127, "kernels": 29766, "shard": 6197, "runtime": 51305, "launcher": 21527,
+LINE_BUDGETS = {"base": 2463, "memory": 5202, "comm": 7127, "kernels": 29766, "shard": 6197, "runtime": 51382, "launcher": 21538,
                 "proto": 974, "tools": 2469}
 
 LONGEST_FILE = 400

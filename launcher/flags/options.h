@@ -91,6 +91,8 @@ struct EngineOptions {
 inline constexpr int64_t kMaxHostMemory = int64_t{1} << 50;
 inline constexpr int64_t kMinHostMiB = 190;
 
+inline constexpr absl::Duration kCpuTargetItl = absl::Milliseconds(250);
+
 struct ServeOptions {
   EngineOptions engine;
   std::string host = "127.0.0.1";
@@ -109,6 +111,7 @@ struct ServeOptions {
   std::vector<std::string> served_model_names;  // empty: the value of --model
   std::optional<int> max_num_queued_reqs;       // absent: 1024, or what fits
   std::optional<int64_t> host_memory;           // for clients, on rank 0's host; absent: measured
+  std::optional<absl::Duration> target_itl;     // absent: kCpuTargetItl, on GPUs none
   absl::Duration drain_timeout = absl::Seconds(120);
   std::optional<std::string> report;  // JSON file for the capacity report
   bool parent = true;                 // run a group of one under a parent process

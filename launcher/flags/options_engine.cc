@@ -80,6 +80,19 @@ absl::Status CheckKvEvents(const ServeOptions& options) {
       "--no-enable-prefix-caching");
 }
 
+void AddQueueFlags(ServeOptions* options, Flags* flags) {
+  flags->Add(
+      "--max-num-queued-reqs", "N",
+      "waiting requests in addition to max-num-seqs running ones, 0 for no queue; more are refused "
+      "with a retry delay (default auto: 1024, or fewer)",
+      IntegerValue(&options->max_num_queued_reqs, 0, kMaxQueuedReqs));
+  flags->Add("--target-itl", "TIME",
+             "while answers are generated, prompts are prefilled in smaller chunks where a step "
+             "would take longer than this and than four times what it takes without them; with a "
+             "large one, in chunks of --max-num-batched-tokens (default 250ms, on GPUs none)",
+             DurationValue(&options->target_itl));
+}
+
 void AddServeFlags(RawEngineFlags* raw, ServeOptions* options, Flags* flags) {
   AddModelFlags(raw, flags);
   flags->Add("--served-model-name", "NAME,...",
@@ -124,11 +137,7 @@ void AddServeFlags(RawEngineFlags* raw, ServeOptions* options, Flags* flags) {
   AddDeviceFlags(raw, flags);
   AddLimitFlags(raw, flags);
   AddSchedulingFlags(raw, flags);
-  flags->Add(
-      "--max-num-queued-reqs", "N",
-      "waiting requests in addition to max-num-seqs running ones, 0 for no queue; more are refused "
-      "with a retry delay (default auto: 1024, or fewer)",
-      IntegerValue(&options->max_num_queued_reqs, 0, kMaxQueuedReqs));
+  AddQueueFlags(options, flags);
   flags->Add("--host-memory", "SIZE",
              "what rank 0's host may hold for clients beside the arenas: their connections, "
              "requests and answers (default auto: serve measures what is left; plan shows the "

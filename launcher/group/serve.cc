@@ -291,6 +291,9 @@ void ServeRequests(const ServeOptions& options, RankProcess& process, RankEngine
                    ServiceCore& service, GrpcServer& server, HttpServers& https, absl::Time begin) {
   Coordinator::Options coordinator_options = CoordinatorOptions(
       engine, SchedulerLimitsOf(engine, options.engine, engine.host->max_num_queued_reqs));
+  const absl::Duration usual_itl = engine.driver == nullptr ? kCpuTargetItl : absl::ZeroDuration();
+  coordinator_options.step_target = {engine.step_limits.estimate.value_or(StepEstimate{}),
+                                     options.target_itl.value_or(usual_itl)};
   coordinator_options.log_requests = options.log_requests;
   coordinator_options.unsent_answers = std::bind_front(&OpenCalls::WaitForAdmitted, &service.calls);
   if (options.enable_kv_cache_events)

@@ -49,6 +49,7 @@ Coordinator::Coordinator(Options options)
       scheduler_(options_.limits, options_.eos_ids, pool_),
       meter_(static_cast<uint64_t>(absl::ToInt64Nanoseconds(options_.log_period)),
              options_.limits.usable_blocks()) {
+  scheduler_.SetStepTarget(options_.step_target);
   const absl::MutexLock lock(&mutex_);
   metrics_.prefix_caching = options_.limits.prefix_caching;
   metrics_.num_speculative_tokens = options_.limits.drafts.num_speculative_tokens;

@@ -51,6 +51,7 @@ class Coordinator final : public RequestInbox {
  public:
   struct Options {
     SchedulerLimits limits;  // validated
+    StepTarget step_target = {};
     std::vector<TokenId> eos_ids;
     const Tokenizer* tokenizer = nullptr;  // null: token ids only; outlives the coordinator
     std::function<uint64_t()> now_ns;      // monotonic, thread-safe; null: the steady clock

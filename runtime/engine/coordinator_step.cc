@@ -139,9 +139,7 @@ void Coordinator::Commit(StepResult result) {
   const uint64_t begun_ns = std::exchange(step_begun_ns_, options_.now_ns());
   uint64_t step_ns = step_begun_ns_ - begun_ns;
   if (!scheduler_.commits_draft_step()) step_ns += std::exchange(answers_ns_, 0);
-  if (options_.limits.drafts.num_speculative_tokens > 0) {
-    scheduler_.RecordStepTime(static_cast<double>(step_ns) * 1e-9);
-  }
+  scheduler_.RecordStepTime(static_cast<double>(step_ns) * 1e-9);
   if (scheduler_.commits_draft_step()) {
     scheduler_.Commit(std::move(result));
     return;

@@ -6,10 +6,11 @@
 // being prefilled; then new admissions. Prompts longer than a quarter of a step (LongPromptTokens)
 // are queued in a long-prompt queue: short prompts take the step's prefill tokens first, except for
 // an eighth that a long prompt in prefill always gets; long prompts take all remaining tokens, one
-// after the other. At admission the head of the long-prompt queue counts as having arrived
-// kLongQueueAgeSteps later, so that the wait of each queue for the other is bounded; a long head
-// whose turn it is but lacks blocks has free blocks reserved for it, a few more with every step.
-// While short prompts arrive, long ones hold at most three quarters of the slots. With
+// after the other. While sequences decode, a step has fewer prompt tokens than fit where it would
+// take longer than a target (PrefillPace). At admission the head of the long-prompt queue counts as
+// having arrived kLongQueueAgeSteps later, so that the wait of each queue for the other is bounded;
+// a long head whose turn it is but lacks blocks has free blocks reserved for it, a few more with
+// every step. While short prompts arrive, long ones hold at most three quarters of the slots. With
 // SchedulingPolicy::kPriority all of this applies among requests of equal priority, and higher
 // priorities go first.
 //
@@ -79,6 +80,7 @@
 #include "runtime/engine/request.h"
 #include "runtime/engine/scheduler_limits.h"
 #include "runtime/engine/sequence.h"
+#include "runtime/engine/step_estimate.h"
 #include "runtime/engine/step_runner.h"
 #include "runtime/engine/waiting_queues.h"
 
@@ -143,6 +145,7 @@ class Scheduler {
   // outlives the scheduler.
   Scheduler(const SchedulerLimits& limits, std::vector<TokenId> eos_ids, KvBlockPool& pool);
   ~Scheduler();
+  void SetStepTarget(const StepTarget& target) { prefill_pace_ = PrefillPace(target); }
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
@@ -168,7 +171,7 @@ class Scheduler {
   Step PlanStop();
   // Not a step: every rank collects the oldest step in flight.
   Step PlanCollect() const;
-  // Of the oldest uncommitted step; decides how long drafts are.
+  // Of the oldest uncommitted step; decides how long drafts and chunks of prompts are.
   void RecordStepTime(double seconds);
   // Takes the result of the oldest uncommitted step. Emissions are in plan order, those of a
   // sequence with accepted drafts one after the other; none of a draft model's step.
@@ -212,6 +215,9 @@ class Scheduler {
     int64_t decode_tokens = 0;       // all of its tokens, where it computes no prompts; else 0
     bool by_draft_model = false;     // or its MTP layer
     bool follows = false;            // the MTP layer's, behind the model's: not paid for
+    // Where it was to have as many prompt tokens as PrefillPace says: its time without them.
+    std::optional<double> decode_s = std::nullopt;
+    int64_t prompt_tokens = 0;
   };
   struct PrefillBudget;
 
@@ -219,6 +225,7 @@ class Scheduler {
   void CompletePlan(Step& step);
   int PlanDecodes(int budget, Step& step);
   bool ReadyToDecode(const Sequence& sequence) const;
+  std::optional<double> DecodeSeconds(const Step& step) const;
   void GrowDecodes();
   void MakeRoom(Sequence& sequence);
   void PlanPrefills(int tokens, Step& step);
@@ -342,6 +349,7 @@ class Scheduler {
   std::vector<Emission> followed_;
   bool works_on_grammars_ = false;
 
+  PrefillPace prefill_pace_;
   DecodeCost decode_cost_;
   DecodeCost draft_cost_;  // of the draft model's steps
   DraftAllowance draft_allowance_;

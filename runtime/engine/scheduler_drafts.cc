@@ -41,6 +41,9 @@ void Scheduler::BeginDrafts(int budget, bool verifies_only) {
 
 void Scheduler::RecordStepTime(double seconds) {
   const PlannedStep& step = in_flight_.front();
+  if (step.decode_s.has_value() && step.prompt_tokens > 0) {
+    prefill_pace_.Record(*step.decode_s, step.prompt_tokens, seconds);
+  }
   const double mean_s = decode_cost_.MeanSeconds();
   if (step.decode_tokens > 0) {
     seconds =

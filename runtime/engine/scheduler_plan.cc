@@ -85,18 +85,28 @@ std::optional<Step> Scheduler::PlanStep() {
   if (!followed_.empty()) return std::nullopt;
   if (std::optional<Step> step = PlanDraftStep(); step.has_value()) return step;
   Step step;
+  std::optional<double> decode_s;
+  int num_decodes = 0;
   admits_ = true;
   lacked_blocks_ = false;
   do {
     const int left = PlanDecodes(limits_.max_num_batched_tokens, step);
-    if (left > 0) PlanPrefills(left, step);
+    num_decodes = step.plan.token_ids_size();
+    decode_s = DecodeSeconds(step);
+    const int prompt_tokens =
+        decode_s.has_value() ? prefill_pace_.PromptTokens(*decode_s, left) : left;
+    if (prompt_tokens > 0) PlanPrefills(prompt_tokens, step);
   } while (planned_rows_.empty() && PrepareMoreGrammars() && followed_.empty());
   RecordPressure();
   if (planned_rows_.empty()) return std::nullopt;
   CompletePlan(step);
-  const auto tokens = static_cast<size_t>(step.plan.token_ids_size());
-  in_flight_.push_back({std::move(planned_rows_), MustBeCommitted(step),
-                        tokens == step.samples.size() ? step.plan.token_ids_size() : 0});
+  PlannedStep& planned = in_flight_.emplace_back();
+  planned.rows = std::move(planned_rows_);
+  planned.must_be_committed = MustBeCommitted(step);
+  const int tokens = step.plan.token_ids_size();
+  if (tokens == std::ssize(step.samples)) planned.decode_tokens = tokens;
+  planned.decode_s = decode_s;
+  planned.prompt_tokens = tokens - num_decodes;
   planned_rows_ = {};
   return step;
 }
@@ -133,6 +143,20 @@ int Scheduler::PlanDecodes(int budget, Step& step) {
 bool Scheduler::ReadyToDecode(const Sequence& sequence) const {
   return sequence.state == SequenceState::kRunning && sequence.tokens_to_plan() == 1 &&
          !sequence.exhausted() && Lacks(sequence, sequence.planned_tokens + 1).none();
+}
+
+// What the step, which has no prompts yet, takes; nothing if no sequence waits for it that decodes.
+std::optional<double> Scheduler::DecodeSeconds(const Step& step) const {
+  // One may have no row in this step, as it waits for a grammar or for blocks.
+  const bool decodes = std::any_of(running_.begin(), running_.end(), [](const Sequence* sequence) {
+    return sequence->state == SequenceState::kRunning && !sequence->prefilling();
+  });
+  if (!decodes) return std::nullopt;
+  const double measured_s = decode_cost_.Seconds(step.plan.token_ids_size());
+  if (measured_s > 0) return measured_s;
+  StepShape shape = ShapeOf(step.plan);
+  shape.tokens = step.plan.token_ids_size();
+  return absl::ToDoubleSeconds(prefill_pace_.estimate().Of(shape));
 }
 
 // Optimistic admission: every decode that enters a new block gets one, preempting a sequence of

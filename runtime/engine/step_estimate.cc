@@ -28,4 +28,18 @@ absl::Duration StepEstimate::Of(const StepShape& shape) const {
                        context_s * shape.context);
 }
 
+int PrefillPace::PromptTokens(double decode_s, int left) const {
+  if (target_.itl <= absl::ZeroDuration() || target_.estimate.token_s <= 0) return left;
+  const double target_s = std::max(absl::ToDoubleSeconds(target_.itl), kDecodeTimes * decode_s);
+  const double tokens = (target_s - decode_s) / (target_.estimate.token_s * slowdown_);
+  return static_cast<int>(std::clamp<double>(tokens, std::min(kLeastTokens, left), left));
+}
+
+void PrefillPace::Record(double decode_s, int64_t prompt_tokens, double seconds) {
+  const double estimate_s = target_.estimate.token_s * static_cast<double>(prompt_tokens);
+  if (estimate_s <= 0) return;
+  // One step that was held up says little of the next ones.
+  slowdown_ += (std::clamp((seconds - decode_s) / estimate_s, 0.25, 4.0) - slowdown_) / 8;
+}
+
 }  // namespace bulkhead

@@ -34,4 +34,33 @@ struct StepEstimate {
   absl::Duration Of(const StepShape& shape) const;
 };
 
+// How long a step may take that computes prompts while sequences decode, which wait for it: a
+// target of their inter-token latency. Default: any time.
+struct StepTarget {
+  StepEstimate estimate;
+  absl::Duration itl;
+};
+
+// How many prompt tokens such a step has.
+class PrefillPace {
+ public:
+  PrefillPace() = default;
+  explicit PrefillPace(const StepTarget& target) : target_(target) {}
+
+  const StepEstimate& estimate() const { return target_.estimate; }
+  // Of a step that takes `decode_s` without them: at most `left`, and as many as keep it within the
+  // target or within kDecodeTimes of that, so that prompts have most of the time where decodes
+  // alone come near the target.
+  int PromptTokens(double decode_s, int left) const;
+  // With `prompt_tokens` it took `seconds`.
+  void Record(double decode_s, int64_t prompt_tokens, double seconds);
+
+ private:
+  static constexpr double kDecodeTimes = 4;
+  static constexpr int kLeastTokens = 64;  // about as fast a token as a whole chunk's
+
+  StepTarget target_;
+  double slowdown_ = 1;  // what prompt tokens took lately, in units of the estimate
+};
+
 }  // namespace bulkhead

@@ -337,5 +337,24 @@ class DraftMetricsTest(unittest.TestCase):
         self.assertEqual(total(read, "bulkhead_steps_total"), 200 - accepted)
 
 
+class StepsTest(unittest.TestCase):
+    def large_steps(self, target_itl):
+        """Of more than 512 tokens, where a prompt of 1,200 comes while an answer is generated."""
+        with group.Group("--http-port", 0, "--target-itl", target_itl) as served:
+            answer = served.generation.GenerateStream(pb.GenerateRequest(
+                text="Once upon a time", stopping=pb.Stopping(max_tokens=1500, ignore_eos=True)), timeout=group.LIMIT_S)
+            next(answer)
+            prompt = [20 + 7 * i % 200 for i in range(1200)]
+            served.generation.Generate(pb.GenerateRequest(token_ids=pb.TokenIds(ids=prompt), stopping=pb.Stopping(max_tokens=1)),
+                                       timeout=group.LIMIT_S)
+            read = samples(scrape(served.http_target))
+            answer.cancel()
+        return total(read, "vllm:iteration_tokens_total_count") - total(read, "vllm:iteration_tokens_total_bucket", le="512")
+
+    def test_a_prompt_beside_an_answer_is_computed_in_chunks_by_the_target_itl(self):
+        self.assertEqual(self.large_steps("1ms"), 0)
+        self.assertEqual(self.large_steps("1h"), 1)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -234,6 +234,29 @@ TEST(CostlyMaskTest, AMaskOfMoreThanAStepsWorkIsMadeInSeveralStepsAndOthersGoOn)
   }
 }
 
+TEST(CostlyMaskTest, APromptBesideAnAnswerThatWaitsForItsMaskHasTheChunksOfThePace) {
+  SchedulerLimits limits = ToyLimits();
+  limits.max_model_len = 400;
+  limits.max_num_batched_tokens = 256;
+  limits.num_kv_blocks = 400;
+  ToyLoop loop(limits);
+  loop.scheduler().SetStepTarget(
+      {.estimate = {.least_s = 0.01, .token_s = 0.001}, .itl = absl::Milliseconds(50)});
+  Request request = ToyRequest(3, 2);
+  request.logits.grammar = NewCostlyGrammar();
+  const SequenceId costly = *loop.Submit(request);
+  while (loop.TokensOf(costly).empty()) loop.Step();
+  ASSERT_TRUE(loop.Submit(ToyRequest(300, 1, 1)).ok());
+  int without_row = 0;
+  while (loop.EndOf(costly) == nullptr) {
+    loop.Step();
+    without_row += loop.plan().slot_size() == 1 ? 1 : 0;
+    EXPECT_LE(loop.plan().token_ids_size(), 64 + 1);
+  }
+  EXPECT_GT(without_row, 0);
+  loop.RunToEnd();
+}
+
 // More than a quarter of a step of 16 tokens, so a long one.
 TEST(CostlyMaskTest, ALongPromptWhoseMaskIsBeingMadeHoldsUpNoPrompt) {
   SchedulerLimits limits = ToyLimits();
