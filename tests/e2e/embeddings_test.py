@@ -158,6 +158,14 @@ class EmbeddingsTest(unittest.TestCase):
             status, answer = ask(self.group.http_target, input=wrong)
             self.assertEqual((status, answer["error"]["param"]), (400, name), answer)
 
+    def test_fields_of_vllm_are_taken_with_the_value_that_asks_for_nothing(self):
+        for field, nothing, wrong in [("priority", 0, 1), ("embed_dtype", "float32", "float16"), ("endianness", "native", "big"),
+                                      ("endianness", "little", "big"), ("padding", "do_not_pad", "max_length"),
+                                      ("use_activation", True, False), ("truncation_side", "left", "right")]:
+            self.embed(**{"input": IDS, field: nothing})
+            status, answer = ask(self.group.http_target, **{"input": IDS, field: wrong})
+            self.assertEqual((status, answer["error"].get("param")), (400, field), answer)
+
     def test_what_is_wrong_is_refused_by_name(self):
         for field, value in [("dimensions", 65), ("dimensions", 0), ("encoding_format", "hex"), ("input", 5), ("input", []),
                              ("input", [[1], [400]]), ("temperature", 1)]:

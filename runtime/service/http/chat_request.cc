@@ -142,36 +142,17 @@ absl::Status ReadLogprobs(JsonFields& fields, const RequestRules& rules,
 
 // Fields of chats alone that change an answer, and that are not supported.
 absl::Status RefuseOthers(JsonFields& fields) {
-  struct Refused {
-    const char* name;
-    Json neutral;
-  };
-  static const auto* const kRefused =
-      new std::vector<Refused>{{"audio", nullptr},
-                               {"functions", Json::array()},
-                               {"function_call", "none"},
-                               {"chat_template", nullptr},
-                               {"web_search_options", nullptr},
-                               {"verbosity", "medium"},
-                               {"mm_processor_kwargs", Json::object()}};
-  for (const Refused& one : *kRefused) {
-    const Json* value = fields.Find(one.name);
-    if (value == nullptr || *value == one.neutral) continue;
-    return NotSupported(one.name, "this server does not support it; leave it out");
-  }
-  if (fields.Find("prompt_logprobs") != nullptr) {
-    return NotSupported("prompt_logprobs",
-                        "chats do not give them; send the tokens that /tokenize gives for messages "
-                        "to /v1/completions, with max_tokens 0");
-  }
-  const Json* modalities = fields.Find("modalities");
-  if (modalities != nullptr && *modalities != Json::array({"text"})) {
-    return NotSupported("modalities", "only [\"text\"] is supported");
-  }
-  std::optional<bool> echo;
-  BH_RETURN_IF_ERROR(fields.Read("echo", &echo));
-  if (echo.value_or(false)) return NotSupported("echo", "chats are not repeated; leave it out");
-  return absl::OkStatus();
+  BH_RETURN_IF_ERROR(
+      fields.Refuse({"audio", "chat_template", "moderation", "web_search_options"}, {}));
+  BH_RETURN_IF_ERROR(fields.Refuse({"functions"}, {Json::array()}));
+  BH_RETURN_IF_ERROR(fields.Refuse({"function_call"}, {"none"}));
+  BH_RETURN_IF_ERROR(fields.Refuse({"verbosity"}, {"medium"}));
+  BH_RETURN_IF_ERROR(
+      fields.Refuse({"modalities"}, {Json::array({"text"})}, "only [\"text\"] is supported"));
+  BH_RETURN_IF_ERROR(fields.Refuse({"echo"}, {false}, "chats are not repeated; leave it out"));
+  return fields.Refuse({"prompt_logprobs"}, {},
+                       "chats do not give them; send the tokens that /tokenize gives for messages "
+                       "to /v1/completions, with max_tokens 0");
 }
 
 }  // namespace

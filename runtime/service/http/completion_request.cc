@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "runtime/service/http/openai_error.h"
 #include "runtime/service/open_calls.h"
 #include "runtime/service/prompt_builder.h"
 #include "runtime/service/refusal.h"
@@ -102,11 +101,7 @@ absl::StatusOr<CompletionRequest> ReadCompletion(const Json& body, const Request
   common.mutable_output()->set_prompt_token_ids(out.options.echo || out.options.token_ids);
   BH_RETURN_IF_ERROR(fields.Read("add_special_tokens", &add_special));
   if (add_special.has_value()) common.set_add_special_tokens(*add_special);
-  std::optional<std::string> suffix;
-  BH_RETURN_IF_ERROR(fields.Read("suffix", &suffix));
-  if (suffix.has_value() && !suffix->empty()) {
-    return NotSupported("suffix", "text cannot be inserted; leave it out");
-  }
+  BH_RETURN_IF_ERROR(fields.Refuse({"suffix"}, {""}, "text cannot be inserted; leave it out"));
   BH_RETURN_IF_ERROR(
       ReadPrompts(fields, "prompt", common, out.options.n, kMaxChoices, &out.prompts));
   BH_RETURN_IF_ERROR(fields.Finish());

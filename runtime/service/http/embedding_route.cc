@@ -31,7 +31,10 @@ absl::Status ReadFormat(JsonFields& fields, const EmbeddingRules& rules,
   BH_ASSIGN_OR_RETURN(const std::optional<uint32_t> dimensions,
                       ReadCount(fields, "dimensions", rules.size, /*least=*/1));
   if (dimensions.has_value()) options->dimensions = static_cast<int>(*dimensions);
-  return absl::OkStatus();
+  BH_RETURN_IF_ERROR(fields.Refuse({"embed_dtype"}, {"float32"}));
+  BH_RETURN_IF_ERROR(fields.Refuse({"endianness"}, {"native", "little"}));
+  BH_RETURN_IF_ERROR(fields.Refuse({"padding"}, {"do_not_pad"}));
+  return fields.Refuse({"use_activation"}, {rules.normalizes});
 }
 
 absl::StatusOr<GenerationJob> ReadJob(const Json& body, const RequestRules& rules,
@@ -44,18 +47,12 @@ absl::StatusOr<GenerationJob> ReadJob(const Json& body, const RequestRules& rule
   job.prompt_field = "input";
   v1::GenerateRequest common;
   JsonFields fields(body);
-  std::optional<std::string> model, salt;
-  BH_RETURN_IF_ERROR(fields.Read("model", &model));
-  job.options.model = model.value_or("");
-  common.set_model(job.options.model);
+  BH_RETURN_IF_ERROR(ReadCallFields(fields, rules, &job.options.model, &common));
   BH_RETURN_IF_ERROR(CheckNames(common, rules));
   std::optional<bool> add_special;
   BH_RETURN_IF_ERROR(fields.Read("add_special_tokens", &add_special));
   if (add_special.has_value()) common.set_add_special_tokens(*add_special);
   BH_RETURN_IF_ERROR(ReadTruncation(fields, rules.max_model_len, &common));
-  BH_RETURN_IF_ERROR(fields.Read("cache_salt", &salt));
-  if (salt.has_value()) common.set_cache_salt(*salt);
-  IgnoreLabels(fields);
   BH_RETURN_IF_ERROR(ReadFormat(fields, rules.embedding, options));
   common.mutable_output()->set_embedding(true);
   common.mutable_output()->set_text(false);

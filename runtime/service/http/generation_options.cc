@@ -167,25 +167,6 @@ absl::Status ReadPriority(JsonFields& fields, const RequestRules& rules,
   return absl::OkStatus();
 }
 
-// Fields that change an answer, and the values with which they do not.
-absl::Status RefuseOthers(JsonFields& fields) {
-  struct Neutral {
-    const char* name;
-    Json value;
-  };
-  static const auto* const kNeutral = new std::vector<Neutral>{
-      {"length_penalty", 1},           {"use_beam_search", false}, {"logits_processors", nullptr},
-      {"kv_transfer_params", nullptr}, {"prediction", nullptr},    {"detokenize", true},
-      {"vllm_xargs", Json::object()},
-  };
-  for (const Neutral& one : *kNeutral) {
-    const Json* value = fields.Find(one.name);
-    if (value == nullptr || *value == one.value) continue;
-    return NotSupported(one.name, "this server does not support it; leave it out");
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<std::optional<uint32_t>> ReadCount(JsonFields& fields, const std::string& field,
@@ -231,30 +212,34 @@ absl::Status ReadMaxTokens(JsonFields& fields, const std::string& name, int leas
   return absl::OkStatus();
 }
 
-absl::Status ReadGenerationOptions(JsonFields& fields, const RequestRules& rules,
-                                   GenerationOptions* options, v1::GenerateRequest* request) {
-  std::optional<std::string> model, salt;
-  BH_RETURN_IF_ERROR(fields.Read("model", &model));
-  options->model = model.value_or("");
-  request->set_model(options->model);
+absl::Status ReadCallFields(JsonFields& fields, const RequestRules& rules, std::string* model,
+                            v1::GenerateRequest* request) {
+  std::optional<std::string> name, salt;
+  BH_RETURN_IF_ERROR(fields.Read("model", &name));
+  *model = name.value_or("");
+  request->set_model(*model);
   BH_RETURN_IF_ERROR(fields.Read("cache_salt", &salt));
   if (salt.has_value()) request->set_cache_salt(*salt);
-  std::optional<int64_t> n, best_of;
+  BH_RETURN_IF_ERROR(ReadPriority(fields, rules, request));
+  return ReadUnused(fields);
+}
+
+absl::Status ReadGenerationOptions(JsonFields& fields, const RequestRules& rules,
+                                   GenerationOptions* options, v1::GenerateRequest* request) {
+  BH_RETURN_IF_ERROR(ReadCallFields(fields, rules, &options->model, request));
+  std::optional<int64_t> n;
   BH_RETURN_IF_ERROR(fields.Read("n", &n));
   if (n.has_value() && (*n < 1 || *n > kMaxChoices)) {
     return WrongValue("n", Json(*n), absl::StrCat("1 to ", kMaxChoices));
   }
   options->n = static_cast<int>(n.value_or(1));
-  BH_RETURN_IF_ERROR(fields.Read("best_of", &best_of));
-  if (best_of.value_or(options->n) != options->n) {
-    return NotSupported("best_of", "only all n choices can be returned; leave it out");
-  }
+  BH_RETURN_IF_ERROR(
+      fields.Refuse({"best_of"}, {options->n}, "only all n choices can be returned; leave it out"));
   BH_RETURN_IF_ERROR(ReadStreaming(fields, options));
   BH_RETURN_IF_ERROR(ReadSampling(fields, request->mutable_sampling()));
   BH_RETURN_IF_ERROR(ReadPenalties(fields, request->mutable_sampling()));
   BH_RETURN_IF_ERROR(ReadStopping(fields, request));
   BH_RETURN_IF_ERROR(ReadTruncation(fields, std::numeric_limits<int32_t>::max(), request));
-  BH_RETURN_IF_ERROR(ReadPriority(fields, rules, request));
   BH_RETURN_IF_ERROR(ReadStructured(fields, request, &options->form_field));
   std::optional<bool> skip_special, as_ids, with_ids;
   BH_RETURN_IF_ERROR(fields.Read("skip_special_tokens", &skip_special));
@@ -265,15 +250,36 @@ absl::Status ReadGenerationOptions(JsonFields& fields, const RequestRules& rules
   BH_RETURN_IF_ERROR(fields.Read("return_token_ids", &with_ids));
   options->token_ids = with_ids.value_or(false);
   request->mutable_output()->set_prompt_token_ids(options->token_ids);
-  IgnoreLabels(fields);
-  fields.Ignore({"spaces_between_special_tokens"});
-  return RefuseOthers(fields);
+  return absl::OkStatus();
 }
 
-void IgnoreLabels(JsonFields& fields) {
+absl::Status ReadUnused(JsonFields& fields) {
   fields.Ignore({"user", "metadata", "store", "service_tier", "safety_identifier",
                  "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "request_id",
-                 "session_id"});
+                 "rid", "session_id", "spaces_between_special_tokens", "mm_payload",
+                 "return_mm_kwargs"});
+  const Json object = Json::object(), list = Json::array();
+  BH_RETURN_IF_ERROR(fields.Refuse(
+      {"use_beam_search", "watermarking", "return_weight_versions", "return_token_offsets",
+       "return_prompt_text", "return_hidden_states", "no_stop_trim"},
+      {false}));
+  BH_RETURN_IF_ERROR(
+      fields.Refuse({"detokenize", "separate_reasoning", "stream_reasoning"}, {true}));
+  BH_RETURN_IF_ERROR(fields.Refuse({"vllm_xargs", "kv_transfer_params", "ec_transfer_params",
+                                    "media_io_kwargs", "mm_processor_kwargs"},
+                                   {object}));
+  BH_RETURN_IF_ERROR(fields.Refuse({"logits_processors", "logprob_token_ids"}, {list}));
+  BH_RETURN_IF_ERROR(fields.Refuse({"length_penalty", "stream_interval"}, {1}));
+  BH_RETURN_IF_ERROR(fields.Refuse({"routed_experts_prompt_start"}, {0}));
+  BH_RETURN_IF_ERROR(fields.Refuse({"thinking_token_budget"}, {-1}));
+  BH_RETURN_IF_ERROR(fields.Refuse({"truncation_side"}, {"left"}, "only left is supported"));
+  BH_RETURN_IF_ERROR(fields.Refuse(
+      {"repetition_detection"},
+      {object, {{"max_pattern_size", 0}, {"min_pattern_size", 0}, {"min_count", 0}}}));
+  BH_RETURN_IF_ERROR(
+      fields.Refuse({"cache_prompt"}, {true},
+                    "every prompt is cached, if the server has a prefix cache; leave it out"));
+  return fields.Refuse({"prediction"}, {});
 }
 
 }  // namespace bulkhead

@@ -32,8 +32,12 @@ struct GenerationOptions {
 // what all choices share.
 absl::Status ReadGenerationOptions(JsonFields& fields, const RequestRules& rules,
                                    GenerationOptions* options, v1::GenerateRequest* request);
-// Fields that every route takes, and that have no effect.
-void IgnoreLabels(JsonFields& fields);
+// What generations and embeddings share: `model`, salt and priority, and ReadUnused.
+absl::Status ReadCallFields(JsonFields& fields, const RequestRules& rules, std::string* model,
+                            v1::GenerateRequest* request);
+// Fields that every route takes, for they have no effect. INVALID_ARGUMENT (UNSUPPORTED_PARAMETER)
+// where one that other servers know asks for something.
+absl::Status ReadUnused(JsonFields& fields);
 // From `least` on. INVALID_ARGUMENT for more than `max_model_len`: it could never be.
 absl::Status ReadMaxTokens(JsonFields& fields, const std::string& name, int least,
                            int max_model_len, v1::GenerateRequest* request);

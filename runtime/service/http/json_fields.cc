@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/edit_distance.h"
@@ -22,7 +23,6 @@ constexpr std::pair<absl::string_view, absl::string_view> kRenamed[] = {
     {"max_completion_tokens", "max_tokens"},
 };
 constexpr std::pair<absl::string_view, absl::string_view> kForeign[] = {
-    {"cache_prompt", "every prompt is cached, if the server has a prefix cache; leave it out"},
     {"extra_body", "a client library puts its fields into the body itself; send them there"},
     {"ebnf", "grammars are not supported; response_format and structured_outputs are"},
     {"grammar", "grammars are not supported; response_format and structured_outputs are"},
@@ -133,6 +133,16 @@ absl::Status JsonFields::ReadTexts(const std::string& name, size_t most,
 
 void JsonFields::Ignore(std::initializer_list<const char*> names) {
   for (const char* name : names) known_.insert(name);
+}
+
+absl::Status JsonFields::Refuse(std::initializer_list<const char*> names,
+                                const std::vector<Json>& neutral, absl::string_view why) {
+  for (const char* const name : names) {
+    const Json* value = Find(name);
+    if (value == nullptr || absl::c_linear_search(neutral, *value)) continue;
+    return InvalidField(Path(name), why, reason::kUnsupportedParameter);
+  }
+  return absl::OkStatus();
 }
 
 std::string JsonFields::HintOf(absl::string_view name) const {

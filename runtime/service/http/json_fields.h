@@ -36,7 +36,11 @@ class JsonFields {
   absl::Status ReadTexts(const std::string& name, size_t most, std::vector<std::string>* out);
   // Fields without an effect on the answer.
   void Ignore(std::initializer_list<const char*> names);
-  // INVALID_ARGUMENT (UNSUPPORTED_PARAMETER) for a field that was not read.
+  // INVALID_ARGUMENT (UNSUPPORTED_PARAMETER) for the first that has another value than those of
+  // `neutral`, with which it asks for nothing.
+  absl::Status Refuse(std::initializer_list<const char*> names, const std::vector<Json>& neutral,
+                      absl::string_view why = "this server does not support it; leave it out");
+  // The same for a field that was not read.
   absl::Status Finish() const;
 
   std::string Path(absl::string_view name) const;

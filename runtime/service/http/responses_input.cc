@@ -122,10 +122,9 @@ class InputReader {
   }
 
   absl::Status ReadReasoning(Json& item, JsonFields& fields) {
-    if (fields.Find("encrypted_content") != nullptr) {
-      return NotSupported(fields.Path("encrypted_content"),
-                          "reasoning is never encrypted here; send its content, or leave it out");
-    }
+    BH_RETURN_IF_ERROR(
+        fields.Refuse({"encrypted_content"}, {},
+                      "reasoning is never encrypted here; send its content, or leave it out"));
     const Json* content = fields.Find("content");
     fields.Ignore({"summary"});
     BH_RETURN_IF_ERROR(fields.Finish());

@@ -7,6 +7,7 @@
 #include "absl/strings/strip.h"
 #include "base/status.h"
 #include "runtime/service/http/body_parts.h"
+#include "runtime/service/http/generation_options.h"
 #include "runtime/service/http/openai_error.h"
 #include "runtime/service/http/responses_input.h"
 #include "runtime/service/refusal.h"
@@ -43,30 +44,22 @@ constexpr const char* kAsInChats[] = {"model",
 
 // Fields that need what a server without a store has not, and others that are not supported.
 absl::Status RefuseOthers(JsonFields& fields) {
-  struct Refused {
-    const char* name;
-    Json neutral;
-    const char* why;
-  };
-  static const auto* const kRefused = new std::vector<Refused>{
-      {"previous_response_id", nullptr, "nothing is stored; send the earlier items in input"},
-      {"conversation", nullptr, "nothing is stored; send the earlier items in input"},
-      {"background", false, "answers are not made in the background; leave it out"},
-      {"include", Json::array(), "nothing more can be included; leave it out"},
-      {"truncation", "disabled", "input is never shortened; only disabled is supported"},
-      {"top_logprobs", 0, "log probabilities are not given here; use /v1/chat/completions"},
-      {"max_tool_calls", nullptr, "calls are not counted; leave it out"},
-      {"prompt", nullptr, "there are no stored prompts; send instructions and input"}};
-  for (const Refused& one : *kRefused) {
-    const Json* value = fields.Find(one.name);
-    if (value == nullptr || *value == one.neutral) continue;
-    // Reasoning is never encrypted here: agents ask for it in any case.
-    const bool is_include = absl::string_view(one.name) == "include";
-    if (is_include && *value == Json::array({"reasoning.encrypted_content"})) continue;
-    return NotSupported(one.name, one.why);
-  }
-  fields.Ignore({"request_id", "session_id", "store", "user", "service_tier", "safety_identifier",
-                 "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options"});
+  BH_RETURN_IF_ERROR(fields.Refuse(
+      {"previous_response_id", "conversation", "previous_input_messages", "prompt"},
+      {Json::array()}, "nothing is stored; send instructions and all items in input"));
+  BH_RETURN_IF_ERROR(fields.Refuse({"background"}, {false},
+                                   "answers are not made in the background; leave it out"));
+  // Reasoning is never encrypted here: agents ask for it in any case.
+  BH_RETURN_IF_ERROR(fields.Refuse({"include"},
+                                   {Json::array(), Json::array({"reasoning.encrypted_content"})},
+                                   "nothing more can be included; leave it out"));
+  BH_RETURN_IF_ERROR(fields.Refuse({"truncation"}, {"disabled"},
+                                   "input is never shortened; only disabled is supported"));
+  BH_RETURN_IF_ERROR(fields.Refuse(
+      {"top_logprobs"}, {0}, "log probabilities are not given here; use /v1/chat/completions"));
+  BH_RETURN_IF_ERROR(fields.Refuse({"max_tool_calls"}, {}, "calls are not counted; leave it out"));
+  BH_RETURN_IF_ERROR(fields.Refuse({"enable_response_messages"}, {false}));
+  BH_RETURN_IF_ERROR(ReadUnused(fields));
   const Json* stream_options = fields.Find("stream_options");
   if (stream_options == nullptr) return absl::OkStatus();
   if (!stream_options->is_object()) {
@@ -110,10 +103,7 @@ absl::Status ReadText(JsonFields& fields, Json* chat) {
   if (text == nullptr) return absl::OkStatus();
   if (!text->is_object()) return WrongValue("text", *text, "an object");
   JsonFields inner(*text, "text.");
-  const Json* verbosity = inner.Find("verbosity");
-  if (verbosity != nullptr && *verbosity != "medium") {
-    return NotSupported("text.verbosity", "only medium is supported");
-  }
+  BH_RETURN_IF_ERROR(inner.Refuse({"verbosity"}, {"medium"}, "only medium is supported"));
   const Json* format = inner.Find("format");
   BH_RETURN_IF_ERROR(inner.Finish());
   if (format == nullptr) return absl::OkStatus();
@@ -135,12 +125,9 @@ absl::Status ReadReasoning(JsonFields& fields, Json* chat) {
   JsonFields inner(*reasoning, "reasoning.");
   std::optional<std::string> effort;
   BH_RETURN_IF_ERROR(inner.Read("effort", &effort));
-  for (const char* const name : {"summary", "generate_summary"}) {
-    const Json* summary = inner.Find(name);
-    if (summary != nullptr && *summary != "auto") {
-      return NotSupported(inner.Path(name), "reasoning is given whole, without summaries");
-    }
-  }
+  BH_RETURN_IF_ERROR(inner.Refuse({"summary", "generate_summary"}, {"auto"},
+                                  "reasoning is given whole, without summaries"));
+  BH_RETURN_IF_ERROR(inner.Refuse({"context", "mode"}, {"auto", "standard"}));
   if (effort.has_value()) (*chat)["reasoning_effort"] = *effort;
   return inner.Finish();
 }

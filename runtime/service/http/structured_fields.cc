@@ -70,12 +70,9 @@ absl::Status ReadStructuredOutputs(const Json& object, v1::GenerateRequest* requ
     request->mutable_structured()->set_json_object(true);
   }
   // How vLLM's backends write; its defaults are what is done here.
-  for (const char* const name :
-       {"disable_any_whitespace", "disable_additional_properties", "disable_fallback"}) {
-    std::optional<bool> disables;
-    BH_RETURN_IF_ERROR(fields.Read(name, &disables));
-    if (disables.value_or(false)) return NotSupported(fields.Path(name), "only false is supported");
-  }
+  BH_RETURN_IF_ERROR(
+      fields.Refuse({"disable_any_whitespace", "disable_additional_properties", "disable_fallback"},
+                    {false}, "only false is supported"));
   BH_RETURN_IF_ERROR(fields.Finish());  // grammar, structural_tag, ...
   if (num_forms == 1) return absl::OkStatus();
   return InvalidField(

@@ -95,7 +95,7 @@ void AddIdsOf(const std::shared_ptr<const std::string>& message, int field, Body
 absl::Status CheckModel(const ServingParts& parts, JsonFields& fields) {
   std::optional<std::string> model;
   BH_RETURN_IF_ERROR(fields.Read("model", &model));
-  IgnoreLabels(fields);
+  BH_RETURN_IF_ERROR(ReadUnused(fields));
   v1::GenerateRequest named;
   named.set_model(model.value_or(""));
   return CheckNames(named, parts.rules);
@@ -211,13 +211,11 @@ absl::Status Scored(const HttpContext& context, const ExchangePointer& exchange,
   std::optional<std::string> model;
   BH_RETURN_IF_ERROR(fields.Read("model", &model));
   message.set_model(model.value_or(""));
-  IgnoreLabels(fields);
-  for (const char* const name : {"text_1", "queries", "data_1"}) {
-    if (fields.Find(name) == nullptr) continue;
-    return NotSupported(name,
-                        "pairs are not scored, as vLLM's /v1/score does; this one takes prompt, "
-                        "and gives the log probabilities of its tokens");
-  }
+  BH_RETURN_IF_ERROR(ReadUnused(fields));
+  BH_RETURN_IF_ERROR(
+      fields.Refuse({"text_1", "queries", "data_1"}, {},
+                    "pairs are not scored, as vLLM's /v1/score does; this one takes prompt, and "
+                    "gives the log probabilities of its tokens"));
   const Json* prompt = fields.Find("prompt");
   if (prompt == nullptr) return InvalidField("prompt", "is missing; send a text or token ids");
   if (prompt->is_string()) {

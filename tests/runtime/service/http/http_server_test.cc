@@ -330,7 +330,7 @@ TEST_F(HttpServerTest, PairsToScoreAreRefusedByTheirName) {
 
 TEST_F(HttpServerTest, LabelsOfARequestAreTakenOnEveryRoute) {
   const std::string labels =
-      R"(, "user": "u", "request_id": "r", "session_id": "s", "metadata": {}})";
+      R"(, "user": "u", "request_id": "r", "session_id": "s", "metadata": {}, "media_io_kwargs": {}})";
   EXPECT_EQ(Ask("/tokenize", R"({"prompt": "ab")" + labels).first, 200);
   EXPECT_EQ(Ask("/detokenize", R"({"tokens": [97])" + labels).first, 200);
   engine_.AnswerWith(

@@ -53,6 +53,42 @@ TEST(JsonFields, ThoseOfOtherServersSayWhichIsOurs) {
   }
 }
 
+TEST(JsonFields, ThoseOfOtherServersAreTakenWithTheValueThatAsksForNothing) {
+  constexpr std::pair<const char*, std::pair<const char*, const char*>> kFields[] = {
+      {"watermarking", {"false", "true"}},
+      {"return_weight_versions", {"false", "true"}},
+      {"return_token_offsets", {"false", "true"}},
+      {"return_prompt_text", {"false", "true"}},
+      {"return_hidden_states", {"false", "\"last\""}},
+      {"no_stop_trim", {"false", "true"}},
+      {"separate_reasoning", {"true", "false"}},
+      {"stream_reasoning", {"true", "false"}},
+      {"cache_prompt", {"true", "false"}},
+      {"vllm_xargs", {"{}", R"({"a": 1})"}},
+      {"kv_transfer_params", {"{}", R"({"a": 1})"}},
+      {"ec_transfer_params", {"{}", R"({"a": 1})"}},
+      {"media_io_kwargs", {"{}", R"({"video": {}})"}},
+      {"mm_processor_kwargs", {"{}", R"({"a": 1})"}},
+      {"logprob_token_ids", {"[]", "[1]"}},
+      {"stream_interval", {"1", "2"}},
+      {"length_penalty", {"1.0", "0.5"}},
+      {"routed_experts_prompt_start", {"0", "1"}},
+      {"thinking_token_budget", {"-1", "0"}},
+      {"truncation_side", {"\"left\"", "\"right\""}},
+      {"repetition_detection",
+       {R"({"max_pattern_size": 0, "min_pattern_size": 0, "min_count": 0})",
+        R"({"max_pattern_size": 2, "min_count": 3})"}}};
+  for (const auto& [name, values] : kFields) {
+    for (const char* const nothing : {"null", values.first}) {
+      const auto taken = CompletionWith(absl::StrCat("\"", name, "\": ", nothing));
+      EXPECT_TRUE(taken.ok()) << taken.status();
+    }
+    const absl::Status refused =
+        CompletionWith(absl::StrCat("\"", name, "\": ", values.second)).status();
+    EXPECT_EQ(ReasonOf(refused), reason::kUnsupportedParameter) << name << ": " << refused;
+  }
+}
+
 TEST(JsonFields, ASlipIsToldWithTheNearestName) {
   for (const auto& [slip, meant] : {std::pair("max_token", "did you mean max_tokens?"),
                                     {"maxtokens", "max_tokens?"},

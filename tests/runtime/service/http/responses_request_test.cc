@@ -87,10 +87,11 @@ TEST(ResponsesRequest, EveryFieldHasItsPlace) {
   const auto read = Read(R"("input": "a", "max_output_tokens": 7, "temperature": 0.5, "top_p": 0.9,
       "seed": 3, "stream": true, "stream_options": {"include_obfuscation": false},
       "tools": [{"type": "function", "name": "f", "description": "d", "parameters": {}}],
-      "tool_choice": "auto", "parallel_tool_calls": false, "reasoning": {"effort": "low"},
+      "tool_choice": "auto", "parallel_tool_calls": false, "reasoning": {"effort": "low", "context": "auto", "mode": "standard"},
       "text": {"format": {"type": "text"}, "verbosity": "medium"}, "store": true, "request_id": "r", "session_id": "s",
-      "metadata": {"k": "v"}, "truncation": "disabled", "include": ["reasoning.encrypted_content"], "background": false,
-      "user": "u", "prompt_cache_options": {"ttl": "30m"}, "previous_response_id": null, "top_logprobs": 0)");
+      "metadata": {"k": "v"}, "truncation": "disabled", "include": ["reasoning.encrypted_content"], "user": "u",
+      "background": false, "prompt_cache_options": {"ttl": "30m"}, "previous_response_id": null, "top_logprobs": 0,
+      "enable_response_messages": false, "previous_input_messages": [], "vllm_xargs": {}, "mm_payload": "tensors")");
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->chat.common.stopping().max_tokens(), 7U);
   EXPECT_FLOAT_EQ(read->chat.common.sampling().temperature(), 0.5F);
