@@ -47,6 +47,7 @@ class InterpretedTokenizer : public Tokenizer {
   }
 
   std::optional<std::string> BytesOf(int32_t id) const override;
+  std::string TokenOf(int32_t id) const override;
 
   // Passes the token to `chain`, if it exists.
   void Feed(int32_t id, bool skip_special_tokens, Decoder::Chain& chain) const;
@@ -271,6 +272,11 @@ std::optional<std::string> InterpretedTokenizer::BytesOf(int32_t id) const {
   const bool has_any =
       id >= 0 && id < vocab_size() && entries_[id].decoded != nullptr && !entries_[id].is_special;
   return has_any ? decoder_.BytesOf(*entries_[id].decoded) : "";
+}
+
+std::string InterpretedTokenizer::TokenOf(int32_t id) const {
+  const bool has_any = id >= 0 && id < vocab_size() && entries_[id].decoded != nullptr;
+  return has_any ? *entries_[id].decoded : "";
 }
 
 // Decodes each token separately.

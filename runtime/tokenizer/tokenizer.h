@@ -57,6 +57,8 @@ class Tokenizer {
                                                       bool skip_special_tokens) const;
 
   virtual int vocab_size() const = 0;  // largest id + 1, including added tokens
+  // As the vocabulary spells it, such as "\u0120a" for " a"; empty for an id without a token.
+  virtual std::string TokenOf(int32_t /*id*/) const { return {}; }
 
   // The bytes that an id adds in the middle of a text: parts of characters too, so they need not be
   // UTF-8. Empty for special tokens and ids without token. Absent if they are not known, as where

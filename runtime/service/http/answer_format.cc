@@ -51,8 +51,9 @@ std::string UsageJson(const UsageCounts& usage) {
                       ",\"prompt_tokens_details\":{\"cached_tokens\":", usage.cached_tokens, "}}");
 }
 
-void AddTokenIds(PackedMessage packed, std::optional<int> field, BodyParts* out) {
-  out->AddPart([owner = std::move(packed.owner), reader = PackedReader(packed.bytes), field,
+void AddTokenIds(PackedMessage packed, std::optional<int> field, BodyParts* out,
+                 const Tokenizer* spelt) {
+  out->AddPart([owner = std::move(packed.owner), reader = PackedReader(packed.bytes), field, spelt,
                 is_first = true](std::string* bytes) mutable {
     const size_t enough = bytes->size() + BodyParts::kSliceBytes / 2;
     uint64_t id = 0;
@@ -61,8 +62,10 @@ void AddTokenIds(PackedMessage packed, std::optional<int> field, BodyParts* out)
       if (!(field.has_value() ? reader.NextToken(*field, &token) : reader.NextNumber(&id))) {
         return true;
       }
+      if (field.has_value()) id = token.id();
       absl::StrAppend(bytes, std::exchange(is_first, false) ? "" : ",",
-                      field.has_value() ? token.id() : id);
+                      spelt == nullptr ? absl::StrCat(id)
+                                       : JsonString(spelt->TokenOf(static_cast<int32_t>(id))));
     }
     return false;
   });

@@ -13,6 +13,7 @@
 #include "runtime/service/http/body_parts.h"
 #include "runtime/service/http/generation_options.h"
 #include "runtime/service/packed_reader.h"
+#include "runtime/tokenizer/tokenizer.h"
 
 namespace bulkhead {
 
@@ -77,8 +78,10 @@ class AnswerFrame {
 };
 
 std::string UsageJson(const UsageCounts& usage);
-// "1,2,3": packed numbers, or those of the v1::Tokens in `field`.
-void AddTokenIds(PackedMessage packed, std::optional<int> field, BodyParts* out);
+// "1,2,3": packed numbers, or those of the v1::Tokens in `field`. With `spelt`, which outlives
+// `out`: the tokens as texts.
+void AddTokenIds(PackedMessage packed, std::optional<int> field, BodyParts* out,
+                 const Tokenizer* spelt = nullptr);
 // "stop" or "length", with quotes; the stop string or token id, or null.
 std::string FinishReasonJson(const v1::Finished& finished);
 std::string StopReasonJson(const v1::Finished& finished);

@@ -87,9 +87,10 @@ absl::Status RunOne(const HttpContext& context, const ExchangePointer& exchange,
 }
 
 // Of a v1::TokenIds in `field`.
-void AddIdsOf(const std::shared_ptr<const std::string>& message, int field, BodyParts* parts) {
+void AddIdsOf(const std::shared_ptr<const std::string>& message, int field, BodyParts* parts,
+              const Tokenizer* spelt = nullptr) {
   const absl::string_view ids = BytesOf(*message, field);
-  AddTokenIds({message, BytesOf(ids, v1::TokenIds::kIdsFieldNumber)}, std::nullopt, parts);
+  AddTokenIds({message, BytesOf(ids, v1::TokenIds::kIdsFieldNumber)}, std::nullopt, parts, spelt);
 }
 
 absl::Status CheckModel(const ServingParts& parts, JsonFields& fields) {
@@ -115,7 +116,7 @@ absl::Status Tokenized(const HttpContext& context, const ExchangePointer& exchan
   JsonFields fields(parsed.body);
   BH_RETURN_IF_ERROR(CheckModel(*parts, fields));
   std::optional<std::string> prompt;
-  std::optional<bool> add_special, token_texts;
+  std::optional<bool> add_special, spelt;
   if (fields.Find("messages") != nullptr) {
     BH_ASSIGN_OR_RETURN(prompt, ConversationText(context, fields, parsed.origin.on_text_worker));
     add_special = false;
@@ -123,26 +124,27 @@ absl::Status Tokenized(const HttpContext& context, const ExchangePointer& exchan
     BH_RETURN_IF_ERROR(fields.Read("prompt", &prompt));
   }
   BH_RETURN_IF_ERROR(fields.Read("add_special_tokens", &add_special));
-  BH_RETURN_IF_ERROR(fields.Read("return_token_strs", &token_texts));
-  if (token_texts.value_or(false)) {
-    return NotSupported("return_token_strs", "use /detokenize on single tokens");
-  }
+  BH_RETURN_IF_ERROR(fields.Read("return_token_strs", &spelt));
   BH_RETURN_IF_ERROR(fields.Finish());
   if (!prompt.has_value()) return InvalidField("prompt", "is missing; send a string, or messages");
   v1::TokenizeRequest message;
   message.set_text(*std::move(prompt));
   if (add_special.has_value()) message.set_add_special_tokens(*add_special);
-  const auto to_json =
-      [length = RulesNow(*parts).max_model_len](const std::shared_ptr<const std::string>& answer) {
-        constexpr int kIds = v1::TokenizeResponse::kTokenIdsFieldNumber;
-        v1::TokenIds ids;
-        ids.ParseFromString(std::string(BytesOf(*answer, kIds)));
-        BodyParts out(absl::StrCat("{\"count\":", ids.ids_size(), ",\"max_model_len\":", length,
-                                   ",\"tokens\":["));
-        AddIdsOf(answer, kIds, &out);
-        out.Add("]}");
-        return out;
-      };
+  const auto to_json = [rules = RulesNow(*parts),
+                        spelt](const std::shared_ptr<const std::string>& answer) {
+    constexpr int kIds = v1::TokenizeResponse::kTokenIdsFieldNumber;
+    v1::TokenIds ids;
+    ids.ParseFromString(std::string(BytesOf(*answer, kIds)));
+    BodyParts out(absl::StrCat("{\"count\":", ids.ids_size(),
+                               ",\"max_model_len\":", rules.max_model_len, ",\"tokens\":["));
+    AddIdsOf(answer, kIds, &out);
+    if (spelt.value_or(false)) {
+      out.Add("],\"token_strs\":[");
+      AddIdsOf(answer, kIds, &out, rules.tokenizer);
+    }
+    out.Add("]}");
+    return out;
+  };
   return RunOne(context, exchange, std::move(message), parsed.origin, to_json,
                 [core = context.core](CallTransport* transport) {
                   return std::make_shared<LocalCall>(core, transport, LocalCall::Kind::kWork,

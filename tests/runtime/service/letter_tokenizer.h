@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "runtime/tokenizer/tokenizer.h"
 
 namespace bulkhead {
@@ -31,6 +32,7 @@ class LetterTokenizer : public Tokenizer {
     return text;
   }
   int vocab_size() const override { return kVocabSize; }
+  std::string TokenOf(int32_t id) const override { return absl::StrCat("#", id); }
 };
 
 }  // namespace bulkhead

@@ -37,8 +37,21 @@ TEST(TokenBytesTest, SpecialTokensHaveNone) {
     EXPECT_EQ((*bytes)[id], text == "<end>" ? "" : text);
     EXPECT_EQ(tokenizer->BytesOf(id), (*bytes)[id]);
   }
-  EXPECT_EQ(tokenizer->BytesOf(-1), "");
-  EXPECT_EQ(tokenizer->BytesOf(tokenizer->vocab_size()), "");
+  for (const int32_t id : {-1, tokenizer->vocab_size()}) {
+    EXPECT_EQ(tokenizer->BytesOf(id), "");
+    EXPECT_EQ(tokenizer->TokenOf(id), "");
+  }
+}
+
+TEST(TokenBytesTest, ATokenIsSpeltAsTheVocabularyDoes) {
+  const std::unique_ptr<Tokenizer> tokenizer = SmallTokenizer(
+      {{"added_tokens", {AddedTokenJson("<end>", true)}},
+       {"decoder", {{"type", "Replace"}, {"pattern", {{"String", "c"}}}, {"content", "-"}}}});
+  ASSERT_NE(tokenizer, nullptr);
+  const int32_t c = tokenizer->Encode("c", false)->front();
+  EXPECT_EQ(tokenizer->Decode({c}, false), "-");
+  EXPECT_EQ(tokenizer->TokenOf(c), "c");
+  EXPECT_EQ(tokenizer->TokenOf(tokenizer->Encode("<end>", false)->front()), "<end>");
 }
 
 TEST(TokenBytesTest, TokensThatDependOnTheirPlaceAreRefused) {

@@ -287,6 +287,9 @@ TEST_F(HttpServerTest, TextsAndIdsAreConvertedBothWays) {
   EXPECT_EQ(Ask("/tokenize", R"({"prompt": "ab"})").second["tokens"], json({256, 97, 98}));
   const json plain = Ask("/tokenize", R"({"prompt": "ab", "add_special_tokens": false})").second;
   EXPECT_EQ(plain["count"], 2);
+  EXPECT_FALSE(plain.contains("token_strs"));
+  EXPECT_EQ(Ask("/tokenize", R"({"prompt": "a", "return_token_strs": true})").second["token_strs"],
+            json({"#256", "#97"}));
   EXPECT_EQ(Ask("/detokenize", R"({"tokens": [97, 98]})").second["prompt"], "ab");
   EXPECT_EQ(Ask("/detokenize", R"({"tokens": [97, 999]})").second["error"]["param"], "tokens[1]");
   EXPECT_EQ(Ask("/detokenize", R"({"tokens": 5})").first, 400);
