@@ -18,6 +18,7 @@ std::shared_ptr<structured::GrammarCache> GrammarsOf(const RankEngine& engine) {
 
 RequestRules RequestRulesOf(const RankEngine& engine, const EngineOptions& options) {
   return {.tokenizer = engine.tokenizer.get(),
+          .model = options.model,
           .served_model_names = {options.model},
           .vocab_size = engine.source.config.model.vocab_size,
           .max_model_len = engine.limits.max_model_len,

@@ -35,6 +35,7 @@ struct EmbeddingRules {
 
 struct RequestRules {
   const Tokenizer* tokenizer = nullptr;  // outlives the rules; null: token ids only
+  std::string model;                     // the value of --model
   std::vector<std::string> served_model_names;
   int vocab_size = 0;             // of the model, > 0
   int max_model_len = 0;          // prompt and generated tokens, > 1

@@ -18,11 +18,12 @@ void AnswerJson(const ExchangePointer& exchange, std::string json) {
   exchange->Answer({.headers = {}, .body = BodyParts(std::move(json))}, [](bool) {});
 }
 
-std::string ModelJson(const HttpContext& context, const std::string& name, int max_model_len) {
+std::string ModelJson(const HttpContext& context, const std::string& name,
+                      const RequestRules& rules) {
   return absl::StrCat("{\"id\":", JsonString(name),
                       ",\"object\":\"model\",\"created\":", context.started_unix_s,
-                      ",\"owned_by\":\"bulkhead\",\"root\":", JsonString(name),
-                      ",\"parent\":null,\"max_model_len\":", max_model_len, "}");
+                      ",\"owned_by\":\"bulkhead\",\"root\":", JsonString(rules.model),
+                      ",\"parent\":null,\"max_model_len\":", rules.max_model_len, "}");
 }
 
 // "a%2Fb" is "a/b".
@@ -45,7 +46,7 @@ void ServeModels(const HttpContext& context, HttpRequest, const ExchangePointer&
   const RequestRules rules = RulesNow(**parts);
   std::string list;
   for (const std::string& name : rules.served_model_names) {
-    absl::StrAppend(&list, list.empty() ? "" : ",", ModelJson(context, name, rules.max_model_len));
+    absl::StrAppend(&list, list.empty() ? "" : ",", ModelJson(context, name, rules));
   }
   AnswerJson(exchange, absl::StrCat("{\"object\":\"list\",\"data\":[", list, "]}"));
 }
@@ -57,7 +58,7 @@ void ServeModel(const HttpContext& context, HttpRequest request, const ExchangeP
   named.set_model(PercentDecoded(absl::StripPrefix(request.path, kModelsPath)));
   const absl::Status status = CheckNames(named, (*parts)->rules);
   if (!status.ok()) return AnswerError(context, exchange, status);
-  AnswerJson(exchange, ModelJson(context, named.model(), RulesNow(**parts).max_model_len));
+  AnswerJson(exchange, ModelJson(context, named.model(), RulesNow(**parts)));
 }
 
 void ServeHealth(const HttpContext& context, HttpRequest, const ExchangePointer& exchange) {

@@ -155,6 +155,7 @@ class HttpServerTest : public testing::Test {
     parts.inbox = &engine_;
     parts.control = &engine_;
     parts.rules.tokenizer = &tokenizer_;
+    parts.rules.model = "folder/of-letters";
     parts.rules.served_model_names = {"letters"};
     parts.rules.vocab_size = LetterTokenizer::kVocabSize;
     parts.rules.max_model_len = kTestModelLen;

@@ -26,7 +26,7 @@ TEST_F(HttpServerTest, SaysWhatItServes) {
   EXPECT_EQ(Get("/version").second["version"], "1.2");
   const json models = Get("/v1/models").second;
   EXPECT_EQ(models["data"][0]["id"], "letters");
-  EXPECT_EQ(models["data"][0]["root"], "letters");
+  EXPECT_EQ(models["data"][0]["root"], "folder/of-letters") << "as vLLM's: where a tokenizer is";
   EXPECT_EQ(models["data"][0]["max_model_len"], kTestModelLen);
 }
 
@@ -119,7 +119,7 @@ TEST_F(HttpServerTest, ARefusedPromptOfSeveralIsNamedAndEndsTheCallBeforeAnyEven
 }
 
 TEST_F(HttpServerTest, ModelsAreFoundByName) {
-  EXPECT_EQ(Get("/v1/models/letters").second["id"], "letters");
+  EXPECT_EQ(Get("/v1/models/letters").second, Get("/v1/models").second["data"][0]);
   EXPECT_EQ(Get("/v1/models/%6Cetter%73").second["id"], "letters");
   for (const char* other : {"/v1/models/", "/v1/models/other", "/v1/models/letter%7"}) {
     EXPECT_EQ(Get(other).first, 404) << other;
