@@ -164,6 +164,26 @@ TEST_F(ResponsesTest, AStreamBuildsUpTheSameItemsAsAWholeAnswer) {
   }
 }
 
+TEST_F(ResponsesTest, AnAnswerWithoutATextHasAnEmptyMessage) {
+  for (const bool was_cut_off : {false, true}) {
+    json answers[2];
+    for (const bool streams : {false, true}) {
+      const auto client = Connect();
+      client->Post("/v1/responses",
+                   absl::StrCat(R"({"input": "a", "stream": )", streams ? "true}" : "false}"));
+      engine_.Next().Finish(was_cut_off ? FinishReason::kMaxTokens : FinishReason::kEos, 1);
+      answers[streams] = streams ? Events(*client).back()["response"] : Answered(*client).second;
+      ASSERT_EQ(answers[streams]["output"].size(), 1U) << answers[streams];
+      answers[streams]["output"][0].erase("id");
+    }
+    const json& message = answers[0]["output"][0];
+    EXPECT_EQ(message["type"], "message");
+    EXPECT_EQ(message["status"], was_cut_off ? "incomplete" : "completed");
+    EXPECT_EQ(message["content"][0]["text"], "");
+    EXPECT_EQ(answers[1]["output"], answers[0]["output"]);
+  }
+}
+
 TEST_F(ResponsesTest, AnAnswerThatIsCutOffIsIncomplete) {
   const auto client = Connect();
   client->Post("/v1/responses",
