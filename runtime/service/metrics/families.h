@@ -6,7 +6,7 @@
 
 namespace bulkhead {
 
-// vllm:*, with the labels model_name and engine; names of vLLM 0.32, and of older releases where
+// vllm:*, with the labels model_name and engine; names of vLLM 0.33, and of older releases where
 // boards still ask for them.
 void AddVllmFamilies(const MetricsReading& reading, FamilyList& list);
 // bulkhead_*: of the group as a whole.

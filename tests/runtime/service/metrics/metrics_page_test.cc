@@ -89,6 +89,7 @@ TEST_F(MetricsPageTest, NamesLabelsAndValuesAreThoseOfTheReading) {
   load_.set_num_kv_blocks(40);
   load_.set_num_kv_blocks_used(10);
   load_.set_generation_tokens_total(77);
+  load_.set_prefix_cache_hits_total(9);
   EngineMetrics metrics(64);
   metrics.CountStep(9);
   metrics.CountStep(1);
@@ -114,6 +115,10 @@ TEST_F(MetricsPageTest, NamesLabelsAndValuesAreThoseOfTheReading) {
       values
           [R"(vllm:prompt_tokens_by_source_total{model_name="letters",engine="0",source="local_compute"})"],
       4);
+  EXPECT_EQ(
+      values
+          [R"(vllm:prompt_tokens_cached_by_source_total{model_name="letters",engine="0",source="device"})"],
+      9);
   EXPECT_EQ(
       values
           [R"(vllm:admission_rejections_total{model_name="letters",engine="0",reason="QUEUE_FULL"})"],
