@@ -66,23 +66,21 @@ void GenerateOutput::OnEnd(const GenerationResult& result,
       first_failure_ = result.status;
       first_failure_index_ = result.index;
     }
+  } else if (format_ == Format::kText && result.text.empty() && !result.tokens.empty()) {
+    *err_ << "prompt " << result.index + 1 << ": tokens without a text; --json shows their ids\n";
   }
   if (format_ == Format::kJson) answer.pending = ResultLine(result) + "\n";
   PrintPendingLocked();
-}
-
-void GenerateOutput::BeginLocked(Answer* answer) {
-  if (answer->begun) return;
-  answer->begun = true;
-  if (format_ == Format::kText && answers_.size() > 1) *out_ << "> " << headers_[turn_] << "\n";
 }
 
 void GenerateOutput::PrintPendingLocked() {
   for (; turn_ < answers_.size(); ++turn_) {
     Answer& answer = answers_[turn_];
     if (answer.pending.empty() && !answer.ended) break;
-    BeginLocked(&answer);
     const bool alone = answers_.size() == 1;
+    if (!std::exchange(answer.begun, true) && format_ == Format::kText && !alone) {
+      *out_ << "> " << headers_[turn_] << "\n";
+    }
     answer.printed_text = answer.printed_text || !answer.pending.empty();
     *out_ << std::exchange(answer.pending, std::string());
     if (!answer.ended) break;

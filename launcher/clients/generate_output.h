@@ -47,7 +47,6 @@ class GenerateOutput {
   };
 
   void PrintPendingLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void BeginLocked(Answer* answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Format format_;
   bool to_terminal_;

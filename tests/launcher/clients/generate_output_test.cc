@@ -70,6 +70,14 @@ TEST(GenerateOutputTest, TextsKeepTheOrderOfThePrompts) {
   EXPECT_EQ(out.str(), "> p0\nzero\n\n> p1\none more\n\n> p2\n\n\n");
 }
 
+TEST(GenerateOutputTest, TokensWithoutATextSayWhereTheirIdsAre) {
+  std::ostringstream out, err;
+  GenerateOutput output(Format::kText, {"p0", "p1"}, &out, &err);
+  output.OnEnd(ResultOf(1, ""), std::nullopt);
+  output.OnEnd(ResultOf(0, "zero"), std::nullopt);
+  EXPECT_EQ(err.str(), "prompt 2: tokens without a text; --json shows their ids\n");
+}
+
 TEST(GenerateOutputTest, JsonLinesKeepTheOrderOfThePrompts) {
   std::ostringstream out, err;
   GenerateOutput output(Format::kJson, {"", ""}, &out, &err);
