@@ -57,6 +57,10 @@ class DebianPackageTest(Installed, unittest.TestCase):
             (package,) = [name for name in os.listdir(folder) if name.endswith(".deb")]
             self.assertRegex(package, r"^bulkhead_\d+\.\d+\.\d+_amd64\.deb$")
             package = os.path.join(folder, package)
+            # apt leaves a package alone whose version is installed already, so each commit has its own.
+            commit = run("git", "-C", os.environ["BULKHEAD_SOURCE"], "log", "-1", "--abbrev=7", "--format=%h").strip()
+            version = run("dpkg-deb", "-f", package, "Version").strip()
+            self.assertRegex(version, r"^\d+\.\d+\.\d+\+\d{8}\.\d{6}\." + commit + "$")
             depends = run("dpkg-deb", "-f", package, "Depends")
             for needed in ("libc6 ", "libgrpc++1.51", "libprotobuf", "libopenmpi3", "libpcre2-8", "libicu", "openmpi-bin"):
                 self.assertIn(needed, depends)

@@ -1,0 +1,11 @@
+# Read by every cpack: the package's version ends in date and commit, as apt does not replace a package by one of the
+# same version. The file's name stays, so that a build folder has one package.
+find_program(GIT git)
+if(GIT)
+  execute_process(COMMAND ${CMAKE_COMMAND} -E env TZ=UTC ${GIT} -C ${CMAKE_CURRENT_LIST_DIR} log -1 --abbrev=7
+                          --date=format-local:%Y%m%d.%H%M%S --format=%cd.%h
+                  OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+endif()
+if(commit)
+  set(CPACK_DEBIAN_PACKAGE_VERSION ${CPACK_PACKAGE_VERSION}+${commit})
+endif()
