@@ -104,6 +104,7 @@ class ManifestsTest(unittest.TestCase):
         options = re.search(r'OMPI_MCA_plm_rsh_args="(.*?)"', leader["args"][0]).group(1)
         self.assertEqual(options.split(), ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"])
         self.assertIn("until ssh $OMPI_MCA_plm_rsh_args ", leader["args"][0])
+        self.assertRegex(leader["args"][0], r"export [^;]*OMPI_MCA_orte_keep_fqdn_hostnames=1;")
         for needed in ("mkdir -p /run/sshd", "ssh-keygen -A", "sshd -D -e -o StrictModes=no"):
             self.assertIn(needed, worker["args"][0])
 
