@@ -152,6 +152,12 @@ class BindingTest(unittest.TestCase):
         self.assertEqual(self.threads_of([], "--numa", "off"), 1)
 
 
+class ContainerfileTest(unittest.TestCase):
+    def test_what_stops_a_container_drains_a_group_too(self):
+        with open(os.path.join(DEPLOY, "Containerfile"), encoding="utf-8") as file:
+            self.assertIn("\nSTOPSIGNAL SIGUSR1\n", file.read())
+
+
 class UnitFileTest(unittest.TestCase):
     def test_it_starts_serve_with_flags_that_it_takes(self):
         with open(os.path.join(DEPLOY, "systemd", "bulkhead.service"), encoding="utf-8") as file:
