@@ -108,6 +108,13 @@ class ManifestsTest(unittest.TestCase):
         for needed in ("mkdir -p /run/sshd", "ssh-keygen -A", "sshd -D -e -o StrictModes=no"):
             self.assertIn(needed, worker["args"][0])
 
+    def test_workers_live_on_while_the_leader_drains(self):
+        (group,) = [document for _, document in documents() if document["kind"] == "LeaderWorkerSet"]
+        leader, worker = (group["spec"]["leaderWorkerTemplate"][role]["spec"] for role in ("leaderTemplate", "workerTemplate"))
+        self.assertEqual(worker.get("terminationGracePeriodSeconds"), leader["terminationGracePeriodSeconds"])
+        (container,) = worker["containers"]
+        self.assertIn("orted", container["lifecycle"]["preStop"]["exec"]["command"][2])
+
     def test_every_mounted_volume_is_there(self):
         for path, document in documents():
             for pod in pods(document):
