@@ -16,7 +16,7 @@ packages=(
   python3-numpy python3-matplotlib                               # intervals and charts of tools/bench
 )
 if [[ ${1:-} == --tests && $(id -u) -eq 0 ]]; then
-  packages+=(iptables iproute2 slurm-wlm munge dpkg-dev groff-base clang clang-format clang-tidy
+  packages+=(iptables iproute2 slurm-wlm munge dpkg-dev file groff-base clang clang-format clang-tidy
              prometheus)                                         # promtool
 fi
 

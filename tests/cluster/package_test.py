@@ -1,6 +1,6 @@
 """The Debian package in a bare Debian 12 made by debootstrap: apt finds what it depends on, and the program runs there.
 
-Needs root, debootstrap, dpkg-dev and Debian's mirror; takes minutes, so ctest runs it only with -C slow."""
+Needs root, debootstrap, dpkg-dev, file and Debian's mirror; takes minutes, so ctest runs it only with -C slow."""
 import os
 import shutil
 import subprocess
@@ -20,7 +20,7 @@ def why_not():
     """What is missing here, or None."""
     if os.geteuid() != 0:
         return "debootstrap and chroot need root"
-    for tool, package in (("debootstrap", "debootstrap"), ("dpkg-shlibdeps", "dpkg-dev")):
+    for tool, package in (("debootstrap", "debootstrap"), ("dpkg-shlibdeps", "dpkg-dev"), ("file", "file")):
         if shutil.which(tool) is None:
             return f"there is no {tool}; install {package}"
     try:

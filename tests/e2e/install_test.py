@@ -49,7 +49,7 @@ class InstallTest(Installed, unittest.TestCase):
             self.check(prefix)
 
 
-@unittest.skipUnless(shutil.which("dpkg-shlibdeps"), "there is no dpkg-dev")
+@unittest.skipUnless(shutil.which("dpkg-shlibdeps") and shutil.which("file"), "there is no dpkg-dev, or no file")
 class DebianPackageTest(Installed, unittest.TestCase):
     def test_the_package_is_complete_and_names_what_it_needs(self):
         with tempfile.TemporaryDirectory() as folder:
