@@ -256,12 +256,11 @@ absl::Status ReadGenerationOptions(JsonFields& fields, const RequestRules& rules
 absl::Status ReadUnused(JsonFields& fields) {
   fields.Ignore({"user", "metadata", "store", "service_tier", "safety_identifier",
                  "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "request_id",
-                 "rid", "session_id", "spaces_between_special_tokens", "mm_payload",
-                 "return_mm_kwargs"});
+                 "rid", "session_id", "spaces_between_special_tokens"});
   const Json object = Json::object(), list = Json::array();
   BH_RETURN_IF_ERROR(fields.Refuse(
       {"use_beam_search", "watermarking", "return_weight_versions", "return_token_offsets",
-       "return_prompt_text", "return_hidden_states", "no_stop_trim"},
+       "return_prompt_text", "return_hidden_states", "return_mm_kwargs", "no_stop_trim"},
       {false}));
   BH_RETURN_IF_ERROR(
       fields.Refuse({"detokenize", "separate_reasoning", "stream_reasoning"}, {true}));
@@ -279,7 +278,7 @@ absl::Status ReadUnused(JsonFields& fields) {
   BH_RETURN_IF_ERROR(
       fields.Refuse({"cache_prompt"}, {true},
                     "every prompt is cached, if the server has a prefix cache; leave it out"));
-  return fields.Refuse({"prediction"}, {});
+  return fields.Refuse({"prediction", "mm_payload"}, {});
 }
 
 }  // namespace bulkhead

@@ -91,7 +91,7 @@ TEST(ResponsesRequest, EveryFieldHasItsPlace) {
       "text": {"format": {"type": "text"}, "verbosity": "medium"}, "store": true, "request_id": "r", "session_id": "s",
       "metadata": {"k": "v"}, "truncation": "disabled", "include": ["reasoning.encrypted_content"], "user": "u",
       "background": false, "prompt_cache_options": {"ttl": "30m"}, "previous_response_id": null, "top_logprobs": 0,
-      "enable_response_messages": false, "previous_input_messages": [], "vllm_xargs": {}, "mm_payload": "tensors")");
+      "enable_response_messages": false, "previous_input_messages": [], "vllm_xargs": {}, "mm_payload": null)");
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->chat.common.stopping().max_tokens(), 7U);
   EXPECT_FLOAT_EQ(read->chat.common.sampling().temperature(), 0.5F);
