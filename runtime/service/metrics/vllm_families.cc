@@ -48,7 +48,7 @@ void AddCounters(const MetricsReading& reading, FamilyList& list) {
   list.Counter("vllm:prompt_tokens_cached_total", "Prompt tokens found in the prefix cache")
       .Add(cached);
   list.Counter("vllm:prompt_tokens_cached_by_source_total", "Tokens found in a cache, by its place")
-      .Add(load.prefix_cache_hits_total(), {{"source", "device"}});
+      .Add(cached, {{"source", "device"}});
   list.Counter("vllm:generation_tokens_total", "Generated tokens")
       .Add(load.generation_tokens_total());
   list.Counter("vllm:prefix_cache_queries_total", "Tokens looked up in the prefix cache")

@@ -118,7 +118,7 @@ TEST_F(MetricsPageTest, NamesLabelsAndValuesAreThoseOfTheReading) {
   EXPECT_EQ(
       values
           [R"(vllm:prompt_tokens_cached_by_source_total{model_name="letters",engine="0",source="device"})"],
-      9);
+      8);
   EXPECT_EQ(
       values
           [R"(vllm:admission_rejections_total{model_name="letters",engine="0",reason="QUEUE_FULL"})"],
