@@ -227,7 +227,7 @@ void ResponsesFormat::TakeDeltas(std::deque<ParsedDelta> deltas, BodyParts* out)
 void ResponsesFormat::Finish(bool is_complete, BodyParts* out) {
   TakeDeltas(output_.Finish(), out);
   for (; !token_ends_.empty(); token_ends_.pop_front()) CountToken();
-  // Clients read output[0].content[0], which OpenAI's answers always have.
+  // Clients read the content of the first item.
   if (items_.empty()) Begin({Kind::kContent, "", 0, "", ""}, out);
   if (is_open_) items_.back()->is_complete = is_complete;
   Close(out);
