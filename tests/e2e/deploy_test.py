@@ -102,7 +102,7 @@ class ManifestsTest(unittest.TestCase):
             (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "ssh"]
             self.assertEqual((mount["mountPath"], mount["readOnly"]), ("/root/.ssh", True))
         options = re.search(r'OMPI_MCA_plm_rsh_args="(.*?)"', leader["args"][0]).group(1)
-        self.assertEqual(options.split(), ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"])
+        self.assertEqual(options.split(), ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "ConnectTimeout=5"])
         self.assertIn("until ssh $OMPI_MCA_plm_rsh_args ", leader["args"][0])
         self.assertRegex(leader["args"][0], r"export [^;]*OMPI_MCA_orte_keep_fqdn_hostnames=1;")
         for needed in ("mkdir -p /run/sshd", "ssh-keygen -A", "sshd -D -e -o StrictModes=no"):
