@@ -145,7 +145,6 @@ class Scheduler {
   // outlives the scheduler.
   Scheduler(const SchedulerLimits& limits, std::vector<TokenId> eos_ids, KvBlockPool& pool);
   ~Scheduler();
-  void SetStepTarget(const StepTarget& target) { prefill_pace_ = PrefillPace(target); }
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
@@ -158,6 +157,8 @@ class Scheduler {
   // ended are ignored.
   void Finish(SequenceId id);
 
+  // Before the first step; without it steps take as many prompt tokens as fit.
+  void SetStepTarget(const StepTarget& target) { prefill_pace_ = PrefillPace(target); }
   // From now on admits as if max_num_seqs were this, in [1, limits.max_num_seqs]; running sequences
   // continue.
   void SetMaxNumSeqs(int max_num_seqs);

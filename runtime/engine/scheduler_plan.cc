@@ -145,9 +145,8 @@ bool Scheduler::ReadyToDecode(const Sequence& sequence) const {
          !sequence.exhausted() && Lacks(sequence, sequence.planned_tokens + 1).none();
 }
 
-// What the step, which has no prompts yet, takes; nothing if no sequence waits for it that decodes.
+// Without prompts; nothing if none decodes. A sequence that lacks a mask or blocks does, too.
 std::optional<double> Scheduler::DecodeSeconds(const Step& step) const {
-  // One may have no row in this step, as it waits for a grammar or for blocks.
   const bool decodes = std::any_of(running_.begin(), running_.end(), [](const Sequence* sequence) {
     return sequence->state == SequenceState::kRunning && !sequence->prefilling();
   });

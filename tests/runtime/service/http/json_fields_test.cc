@@ -60,6 +60,8 @@ TEST(JsonFields, ThoseOfOtherServersAreTakenWithTheValueThatAsksForNothing) {
       {"return_token_offsets", {"false", "true"}},
       {"return_prompt_text", {"false", "true"}},
       {"return_hidden_states", {"false", "\"last\""}},
+      {"return_mm_kwargs", {"false", "true"}},
+      {"mm_payload", {"null", "\"a\""}},
       {"no_stop_trim", {"false", "true"}},
       {"separate_reasoning", {"true", "false"}},
       {"stream_reasoning", {"true", "false"}},
