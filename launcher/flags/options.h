@@ -48,6 +48,14 @@ struct RankSizes {
 };
 
 // Options of every command that loads or plans a model.
+// Of --lora-modules: a LoRA adapter's name in requests, and its folder.
+struct LoraModule {
+  std::string name;
+  std::string dir;
+
+  bool operator==(const LoraModule&) const = default;
+};
+
 struct EngineOptions {
   // What was parsed (Flags::Resolved). May be empty.
   std::vector<std::string> command_line = {};
@@ -77,6 +85,7 @@ struct EngineOptions {
   Admission admission = Admission::kReserve;
   SchedulingPolicy scheduling_policy = SchedulingPolicy::kFcfs;
   SpeculativeConfig speculative;
+  std::vector<LoraModule> lora_modules;  // in requests from 1 on, by this order
   int default_max_tokens = 512;
   std::optional<absl::Duration>
       step_timeout;  // absent: ten times the step measured at warm-up, 60 s to 5 min

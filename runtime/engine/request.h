@@ -107,6 +107,8 @@ struct Request {
   int max_model_len = 0;
   // Only requests with the same salt share cached blocks; at most kMaxCacheSaltBytes.
   std::string cache_salt;
+  int adapter = 0;           // of ModelConfig::adapters, from 1 on; 0: the model alone
+  std::string adapter_name;  // its name
   bool wants_text = true;
   bool skip_special_tokens = true;
   std::optional<int> num_logprobs;  // log probability of the sampled token and of the top n
