@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "kernels/backend.h"
 #include "launcher/flags/flag_values.h"
+#include "launcher/flags/lora_modules.h"
 #include "launcher/flags/speculative_config.h"
 #include "memory/kv_format_name.h"
 
@@ -67,6 +68,11 @@ void AddModelFlags(RawEngineFlags* raw, Flags* flags) {
                                            {"bf16", AttentionDType::kBf16},
                                            {"bfloat16", AttentionDType::kBf16},
                                            {"bf16-amx", AttentionDType::kBf16Amx}}));
+  flags->Add("--lora-modules", "NAME=DIR,...",
+             "LoRA adapters, loaded at start, on CPUs: a request whose model is NAME is computed "
+             "with the one in the folder DIR; also as {\"name\": \"NAME\", \"path\": \"DIR\"}, and "
+             "several times",
+             LoraModulesValue(&options.lora_modules));
   flags->AddSwitch("--strict-config", "refuse a config.json with an unknown field",
                    &options.strict_config);
 }
@@ -248,13 +254,18 @@ void AddEngineFlags(RawEngineFlags* raw, Flags* flags) {
   AddTimeFlags(raw, flags);
 }
 
-absl::StatusOr<EngineOptions> CompleteEngine(const RawEngineFlags& raw, const Flags& flags) {
+absl::StatusOr<EngineOptions> CompleteEngine(const RawEngineFlags& raw, const Flags& flags,
+                                             const std::vector<std::string>& served_model_names) {
   EngineOptions options = raw.options;
   options.command_line = flags.Resolved();
   if (options.model.empty() && !flags.follows_rank0()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--model is missing; write 'bulkhead ", flags.command(), " --model DIR'"));
   }
+  if (!flags.follows_rank0()) {  // which may have names that this one lacks
+    BH_RETURN_IF_ERROR(CheckLoraModules(options, served_model_names));
+  }
+  if (options.device == DeviceOption::kCuda) BH_RETURN_IF_ERROR(RefuseLoraModulesOnGpus(options));
   if ((options.block_size & (options.block_size - 1)) != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("--block-size: ", options.block_size, " is not a power of two"));

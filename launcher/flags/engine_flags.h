@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "launcher/flags/flags.h"
@@ -33,7 +35,9 @@ void AddTimeFlags(RawEngineFlags* raw, Flags* flags);
 void AddEngineFlags(RawEngineFlags* raw, Flags* flags);
 
 // The final options, after flags.Parse, with everything that depends on several flags.
-// INVALID_ARGUMENT for an invalid combination.
-absl::StatusOr<EngineOptions> CompleteEngine(const RawEngineFlags& raw, const Flags& flags);
+// INVALID_ARGUMENT for an invalid combination. `served_model_names`: of --served-model-name.
+absl::StatusOr<EngineOptions> CompleteEngine(
+    const RawEngineFlags& raw, const Flags& flags,
+    const std::vector<std::string>& served_model_names = {});
 
 }  // namespace bulkhead

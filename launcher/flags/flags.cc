@@ -221,6 +221,23 @@ absl::Status Flags::CheckNames(absl::Span<const std::string> args) const {
   return absl::OkStatus();
 }
 
+void Flags::SplitLists(std::vector<std::string>& args) const {
+  const Flag* list = nullptr;
+  for (size_t i = 0; i < args.size() && args[i] != "--"; ++i) {
+    if (LooksLikeFlag(args[i])) {
+      const auto named = std::find_if(flags_.begin(), flags_.end(), [&](const Flag& flag) {
+        return flag.apply.takes_next != nullptr && flag.names == args[i];
+      });
+      list = named == flags_.end() ? nullptr : &*named;
+      if (list != nullptr) ++i;  // its first value
+    } else if (list != nullptr && list->apply.takes_next(args[i])) {
+      args[i] = absl::StrCat(list->names, "=", args[i]);
+    } else {
+      list = nullptr;
+    }
+  }
+}
+
 absl::StatusOr<bool> Flags::Parse(absl::Span<const std::string> args) {
   help_as_json_ = std::find(args.begin(), args.end(), kHelpAsJson) != args.end();
   if (help_as_json_) return true;
@@ -234,6 +251,7 @@ absl::StatusOr<bool> Flags::Parse(absl::Span<const std::string> args) {
     names_may_come = names_may_come && arg != "--";
   }
   BH_RETURN_IF_ERROR(CheckNames(normalized));
+  SplitLists(normalized);
 
   CLI::App app;
   app.set_help_flag("");

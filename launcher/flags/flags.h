@@ -36,6 +36,8 @@ class Flags {
     std::vector<std::string> choices;
     std::string range;
     bool appends = false;  // repeated values are collected
+    // Whether `word`, behind a value that is a word of its own, is one more; null: none is.
+    bool (*takes_next)(absl::string_view word) = nullptr;
   };
 
   // `usage` and `example` are shown in the help after the program's name.
@@ -92,6 +94,8 @@ class Flags {
     std::string origin;               // "flag", "BULKHEAD_...", "file NAME"
   };
 
+  // "--list a=b c=d" -> "--list a=b --list=c=d", by Apply::takes_next.
+  void SplitLists(std::vector<std::string>& args) const;
   // Fill given_; `options` are CLI11's of flags_.
   absl::Status AddPositionals(const std::vector<std::string>& rest);
   void AddEnvironment();

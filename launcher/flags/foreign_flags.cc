@@ -34,7 +34,6 @@ constexpr struct {
     {"--base-url,--host,--port,--url", "write --target HOST:PORT"},  // of chat:
     {"--base-url,--host,--port,--url", "write --http HOST:PORT"},
     {"--model", "the server at --target has one model; leave it out"},
-    {"--model", "the server at --http has one model; leave it out"},
     {"--async-scheduling,--enable-server-load-tracking", "always on; leave it out"},
     {"--attention-backend", "the device and the cache decide; leave it out"},
     {"--api-key", "keys are read from a file: --api-key-file FILE"},
@@ -54,8 +53,9 @@ constexpr struct {
     {"--enable-chunked-prefill", "always on: --max-num-batched-tokens is the chunk"},
     {"-ep,--enable-expert-parallel,--ep,--ep-size",
      "every rank has a part of each expert; leave it out"},
-    {"--enable-lora,--lora,--lora-modules,--lora-paths",
-     "LoRA adapters are not supported; merge them into the checkpoint"},
+    {"--enable-lora,--lora-dtype,--max-cpu-loras,--max-loaded-loras,--max-lora-rank,--max-loras,"
+     "--max-loras-per-batch",
+     "all of --lora-modules are loaded at start, of any rank; leave it out"},
     {"--enable-metrics", "always on, at --metrics-port; leave it out"},
     {"--enforce-eager,--disable-cuda-graph", "there is no such mode; leave it out"},
     {"--generation-config,--override-generation-config", "generation_config.json is read"},
@@ -67,6 +67,7 @@ constexpr struct {
     {"--kv-dtype", "write --kv-cache-dtype"},
     {"--kv-transfer-config", "prefill and decode are not split over servers; leave it out"},
     {"--limit-mm-per-prompt", "text alone is served; leave it out"},
+    {"--lora,--lora-paths", "write --lora-modules NAME=DIR,..."},
     {"--log-level,--uvicorn-log-level", "--verbose tells more"},
     {"--max-logprobs", "up to 20 of a request; leave it out"},
     {"--load-format", "safetensors alone are read; leave it out"},

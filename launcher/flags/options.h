@@ -47,15 +47,16 @@ struct RankSizes {
   bool operator==(const RankSizes&) const = default;
 };
 
-// Options of every command that loads or plans a model.
 // Of --lora-modules: a LoRA adapter's name in requests, and its folder.
 struct LoraModule {
   std::string name;
-  std::string dir;
+  std::string dir;                   // as --model: a folder, or org/name in the cache
+  std::string base_model_name = {};  // a name of the model, or empty
 
   bool operator==(const LoraModule&) const = default;
 };
 
+// Options of every command that loads or plans a model.
 struct EngineOptions {
   // What was parsed (Flags::Resolved). May be empty.
   std::vector<std::string> command_line = {};
@@ -243,6 +244,7 @@ struct GenerateOptions {
   std::vector<std::string> prompts;
   std::optional<std::string> prompts_file;  // "-": standard input
   RequestOptions request;
+  std::optional<std::string> model;  // of the lines that name none
   bool json = false;
   bool stats = false;  // even if standard error is not a terminal
   int concurrency = 1;
@@ -251,6 +253,7 @@ struct GenerateOptions {
 
 struct ChatOptions {
   std::string http = "127.0.0.1:8000";
+  std::optional<std::string> model;   // absent: the server's
   std::optional<std::string> system;  // the first message
   ClientCredentials credentials;
   RequestOptions request;  // only what a chat's sampling has

@@ -14,6 +14,7 @@
 #include "launcher/flags/engine_flags.h"
 #include "launcher/flags/flag_values.h"
 #include "launcher/flags/gpu_models.h"
+#include "launcher/flags/lora_modules.h"
 #include "launcher/flags/request_flags.h"
 #include "launcher/flags/security_flags.h"
 
@@ -191,7 +192,7 @@ absl::StatusOr<Command> ParseServe(CommandArgs args) {
   AddServeFlags(&raw, &options, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
-  BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(raw, flags));
+  BH_ASSIGN_OR_RETURN(options.engine, CompleteEngine(raw, flags, options.served_model_names));
   BH_RETURN_IF_ERROR(CheckPorts(options));
   BH_RETURN_IF_ERROR(CheckKvEvents(options));
   options.security.environment_key = HasEnvironmentKey();
@@ -242,7 +243,9 @@ absl::StatusOr<Command> ParsePlan(CommandArgs args) {
   AddServeFlags(&raw, &options.serve, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
-  BH_ASSIGN_OR_RETURN(options.serve.engine, CompleteEngine(raw, flags));
+  BH_ASSIGN_OR_RETURN(options.serve.engine,
+                      CompleteEngine(raw, flags, options.serve.served_model_names));
+  if (options.gpu.has_value()) BH_RETURN_IF_ERROR(RefuseLoraModulesOnGpus(options.serve.engine));
   BH_RETURN_IF_ERROR(CheckPorts(options.serve));
   BH_RETURN_IF_ERROR(CheckKvEvents(options.serve));
   options.serve.security.environment_key = HasEnvironmentKey();
@@ -305,7 +308,8 @@ absl::StatusOr<Command> ParseScore(CommandArgs args) {
   flags.Group("Files");
   flags.Add(
       "--texts", "FILE",
-      "JSON lines: {\"text\": \"...\"} or {\"prompt_token_ids\": [1, 2]}; - is standard input",
+      "JSON lines: {\"text\": \"...\"} or {\"prompt_token_ids\": [1, 2]}, and perhaps model, of an "
+      "adapter; - is standard input",
       TextValue(&options.texts));
   flags.Add("--out", "FILE",
             "JSON lines in the order of the texts: index, tokens, nll (default -, standard output)",

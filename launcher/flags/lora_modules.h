@@ -1,0 +1,28 @@
+// --lora-modules: LoRA adapters by the names that requests call them by.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "launcher/flags/flags.h"
+#include "launcher/flags/options.h"
+
+namespace bulkhead {
+
+inline constexpr int kMaxLoraModules = 64;
+
+// "NAME=DIR,..." or vLLM's {"name": "NAME", "path": "DIR"}, which may have a base_model_name; more
+// values, also as the words behind the first, add theirs. Refused are a name twice and more than
+// kMaxLoraModules.
+Flags::Apply LoraModulesValue(std::vector<LoraModule>* modules);
+
+// After all flags: no adapter has a name of the model, and a base_model_name is one.
+// `served_model_names`: of --served-model-name; empty: the value of --model.
+absl::Status CheckLoraModules(const EngineOptions& engine,
+                              const std::vector<std::string>& served_model_names);
+
+// Where the device is a GPU.
+absl::Status RefuseLoraModulesOnGpus(const EngineOptions& engine);
+
+}  // namespace bulkhead
