@@ -1,6 +1,8 @@
 #include "launcher/group/request_rules.h"
 
 #include <memory>
+#include <utility>
+#include <vector>
 
 namespace bulkhead {
 namespace {
@@ -17,9 +19,13 @@ std::shared_ptr<structured::GrammarCache> GrammarsOf(const RankEngine& engine) {
 }  // namespace
 
 RequestRules RequestRulesOf(const RankEngine& engine, const EngineOptions& options) {
+  std::vector<ServedAdapter> adapters;
+  for (const LoraModule& module : options.lora_modules)
+    adapters.push_back({module.name, module.dir});
   return {.tokenizer = engine.tokenizer.get(),
           .model = options.model,
           .served_model_names = {options.model},
+          .adapters = std::move(adapters),
           .vocab_size = engine.source.config.model.vocab_size,
           .max_model_len = engine.limits.max_model_len,
           .default_max_tokens = options.default_max_tokens,

@@ -182,6 +182,7 @@ ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
   }
   v1::ModelInfo& info = parts.model_info;
   info.set_served_model_name(names.front());
+  for (const ServedAdapter& adapter : parts.rules.adapters) info.add_lora_modules(adapter.name);
   info.set_architecture(model.architecture);
   info.set_vocab_size(model.vocab_size);
   info.set_max_model_len(limits.max_model_len);

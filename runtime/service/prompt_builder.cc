@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/log.h"
@@ -79,6 +80,23 @@ absl::StatusOr<std::vector<TokenId>> EncodeText(const v1::GenerateRequest& reque
 
 }  // namespace
 
+int AdapterNamed(absl::string_view model, const RequestRules& rules) {
+  const auto found = absl::c_find_if(
+      rules.adapters, [&](const ServedAdapter& adapter) { return adapter.name == model; });
+  return found == rules.adapters.end() ? 0 : static_cast<int>(found - rules.adapters.begin()) + 1;
+}
+
+void SetAdapter(absl::string_view model, const RequestRules& rules, Request& request) {
+  request.adapter = AdapterNamed(model, rules);
+  if (request.adapter > 0) request.adapter_name = std::string(model);
+}
+
+std::vector<std::string> ModelNames(const RequestRules& rules) {
+  std::vector<std::string> names = rules.served_model_names;
+  for (const ServedAdapter& adapter : rules.adapters) names.push_back(adapter.name);
+  return names;
+}
+
 absl::Status CheckNames(const v1::GenerateRequest& request, const RequestRules& rules) {
   const std::string& id = request.request_id();
   const bool printable =
@@ -98,9 +116,9 @@ absl::Status CheckNames(const v1::GenerateRequest& request, const RequestRules& 
         reason::kInvalidValue,
         {{"value", absl::StrCat(salt.size())}, {"limit", absl::StrCat(kMaxCacheSaltBytes)}});
   }
-  const std::vector<std::string>& served = rules.served_model_names;
-  if (!request.model().empty() &&
-      std::find(served.begin(), served.end(), request.model()) == served.end()) {
+  if (!request.model().empty() && AdapterNamed(request.model(), rules) == 0 &&
+      !absl::c_linear_search(rules.served_model_names, request.model())) {
+    const std::vector<std::string> served = ModelNames(rules);
     return WithReason(
         absl::NotFoundError(absl::StrCat("model ", Quoted(request.model()), " is not served here; ",
                                          absl::StrJoin(served, ", "), " is")),

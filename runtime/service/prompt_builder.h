@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "bulkhead/v1/generation.pb.h"
 #include "runtime/service/request_builder.h"
@@ -20,6 +21,13 @@ absl::Status RefuseUnknownFields(const google::protobuf::Message& message, const
 
 // request_id, cache_salt, model.
 absl::Status CheckNames(const v1::GenerateRequest& request, const RequestRules& rules);
+
+// Of Request::adapter: that with this name; 0: there is none.
+int AdapterNamed(absl::string_view model, const RequestRules& rules);
+// Chooses the adapter that `model`, a valid request's, names.
+void SetAdapter(absl::string_view model, const RequestRules& rules, Request& request);
+// The model's names, and those of the adapters.
+std::vector<std::string> ModelNames(const RequestRules& rules);
 
 // As truncate_prompt_tokens: what max_model_len leaves beside max_tokens. It is vLLM's -1.
 inline constexpr uint32_t kTruncateToFit = std::numeric_limits<uint32_t>::max();

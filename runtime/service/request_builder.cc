@@ -195,6 +195,7 @@ absl::StatusOr<Request> BuildScoreRequest(const v1::ScoreRequest& message,
   BH_RETURN_IF_ERROR(CheckNames(request, rules));
   Request out;
   out.request_id = message.request_id();
+  SetAdapter(message.model(), rules, out);
   BH_ASSIGN_OR_RETURN(out.prompt, BuildPrompt(request, rules, /*reserved_tokens=*/0));
   out.priority = message.priority();
   out.wants_text = false;
@@ -214,6 +215,7 @@ absl::StatusOr<Request> BuildRequest(const v1::GenerateRequest& request,
   BH_RETURN_IF_ERROR(CheckNames(request, rules));
   Request out;
   out.request_id = request.request_id();
+  SetAdapter(request.model(), rules, out);
   // Cheap checks before tokenising.
   BH_ASSIGN_OR_RETURN(out.sampling, BuildSampling(request.sampling(), rules));
   BH_ASSIGN_OR_RETURN(out.logits, BuildLogits(request.sampling(), rules));

@@ -33,13 +33,20 @@ struct EmbeddingRules {
   bool alone = false;   // there are no logits: nothing is generated or scored
 };
 
+// A LoRA adapter: what requests call it, and its folder.
+struct ServedAdapter {
+  std::string name;
+  std::string dir;
+};
+
 struct RequestRules {
   const Tokenizer* tokenizer = nullptr;  // outlives the rules; null: token ids only
   std::string model;                     // the value of --model
   std::vector<std::string> served_model_names;
-  int vocab_size = 0;             // of the model, > 0
-  int max_model_len = 0;          // prompt and generated tokens, > 1
-  int started_max_model_len = 0;  // before an operator lowered it; 0: unchanged
+  std::vector<ServedAdapter> adapters;  // of Request::adapter, from 1 on
+  int vocab_size = 0;                   // of the model, > 0
+  int max_model_len = 0;                // prompt and generated tokens, > 1
+  int started_max_model_len = 0;        // before an operator lowered it; 0: unchanged
   int num_speculative_tokens = 0;
   int default_max_tokens = 512;
   int max_logprobs = 20;

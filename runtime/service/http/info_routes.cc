@@ -20,10 +20,13 @@ void AnswerJson(const ExchangePointer& exchange, std::string json) {
 
 std::string ModelJson(const HttpContext& context, const std::string& name,
                       const RequestRules& rules) {
-  return absl::StrCat("{\"id\":", JsonString(name),
-                      ",\"object\":\"model\",\"created\":", context.started_unix_s,
-                      ",\"owned_by\":\"bulkhead\",\"root\":", JsonString(rules.model),
-                      ",\"parent\":null,\"max_model_len\":", rules.max_model_len, "}");
+  const int adapter = AdapterNamed(name, rules);
+  return absl::StrCat(
+      "{\"id\":", JsonString(name), ",\"object\":\"model\",\"created\":", context.started_unix_s,
+      ",\"owned_by\":\"bulkhead\",\"root\":",
+      JsonString(adapter == 0 ? rules.model : rules.adapters[adapter - 1].dir),
+      ",\"parent\":", adapter == 0 ? "null" : JsonString(rules.served_model_names.front()),
+      ",\"max_model_len\":", rules.max_model_len, "}");
 }
 
 // "a%2Fb" is "a/b".
@@ -45,7 +48,7 @@ void ServeModels(const HttpContext& context, HttpRequest, const ExchangePointer&
   if (!parts.ok()) return AnswerError(context, exchange, parts.status());
   const RequestRules rules = RulesNow(**parts);
   std::string list;
-  for (const std::string& name : rules.served_model_names) {
+  for (const std::string& name : ModelNames(rules)) {
     absl::StrAppend(&list, list.empty() ? "" : ",", ModelJson(context, name, rules));
   }
   AnswerJson(exchange, absl::StrCat("{\"object\":\"list\",\"data\":[", list, "]}"));

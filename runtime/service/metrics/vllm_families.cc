@@ -28,9 +28,12 @@ void AddGauges(const MetricsReading& reading, FamilyList& list) {
                {"num_gpu_blocks", absl::StrCat(server.num_kv_blocks())},
                {"cache_dtype", server.kv_cache_dtype()},
                {"enable_prefix_caching", reading.engine.prefix_caching ? "True" : "False"}});
-  list.Gauge("vllm:lora_requests_info", "The time of reading; there are no LoRA adapters")
+  list.Gauge("vllm:lora_requests_info",
+             "The time of reading; max_lora is the number of LoRA adapters, all of them loaded")
       .Add(static_cast<double>(reading.now_unix_s),
-           {{"max_lora", "0"}, {"running_lora_adapters", ""}, {"waiting_lora_adapters", ""}});
+           {{"max_lora", absl::StrCat(reading.parts->rules.adapters.size())},
+            {"running_lora_adapters", ""},
+            {"waiting_lora_adapters", ""}});
 }
 
 void AddCounters(const MetricsReading& reading, FamilyList& list) {

@@ -285,6 +285,29 @@ TEST(RequestBuilderTest, ModelsThatAreNotServedAreNotFound) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("letters"));
 }
 
+TEST(RequestBuilderTest, AnAdapterIsChosenByTheModelsName) {
+  RequestRules rules = Rules();
+  rules.adapters = {{"sql", "a"}, {"chess", "b"}};
+  v1::GenerateRequest message = Text("ab");
+  for (const char* model : {"", "letters", "alphabet"}) {
+    message.set_model(model);
+    EXPECT_EQ(Built(message, rules).adapter, 0) << model;
+    EXPECT_EQ(Built(message, rules).adapter_name, "") << model;
+  }
+  message.set_model("chess");
+  EXPECT_EQ(Built(message, rules).adapter, 2);
+  EXPECT_EQ(Built(message, rules).adapter_name, "chess");
+  v1::ScoreRequest score;
+  score.set_text("ab");
+  score.set_model("sql");
+  EXPECT_EQ(BuildScoreRequest(score, rules)->adapter, 1);
+  EXPECT_EQ(BuildScoreRequest(score, rules)->adapter_name, "sql");
+  message.set_model("numbers");
+  EXPECT_THAT(std::string(BuildRequest(message, rules).status().message()),
+              HasSubstr("letters, alphabet, sql, chess is"));
+  EXPECT_EQ(ReasonOf(BuildScoreRequest(score, Rules()).status()), reason::kModelNotFound);
+}
+
 TEST(RequestBuilderTest, RequestIdsArePrintable) {
   v1::GenerateRequest message = Text("ab");
   message.set_request_id(std::string(kMaxRequestIdBytes, 'x'));

@@ -157,6 +157,7 @@ class HttpServerTest : public testing::Test {
     parts.rules.tokenizer = &tokenizer_;
     parts.rules.model = "folder/of-letters";
     parts.rules.served_model_names = {"letters"};
+    parts.rules.adapters = {{"sql", "folder/of-sql"}};
     parts.rules.vocab_size = LetterTokenizer::kVocabSize;
     parts.rules.max_model_len = kTestModelLen;
     parts.server_info.set_version("1.2");

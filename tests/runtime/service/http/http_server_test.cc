@@ -28,6 +28,27 @@ TEST_F(HttpServerTest, SaysWhatItServes) {
   EXPECT_EQ(models["data"][0]["id"], "letters");
   EXPECT_EQ(models["data"][0]["root"], "folder/of-letters") << "as vLLM's: where a tokenizer is";
   EXPECT_EQ(models["data"][0]["max_model_len"], kTestModelLen);
+  EXPECT_TRUE(models["data"][0]["parent"].is_null());
+  ASSERT_EQ(models["data"].size(), 2U);
+  const json& adapter = models["data"][1];
+  EXPECT_EQ(adapter["id"], "sql");
+  EXPECT_EQ(adapter["root"], "folder/of-sql");
+  EXPECT_EQ(adapter["parent"], "letters");
+  EXPECT_EQ(Get("/v1/models/sql").second, adapter);
+}
+
+TEST_F(HttpServerTest, AnAdapterAnswersToItsName) {
+  const auto client = Connect();
+  client->Post("/v1/completions", R"({"model": "sql", "prompt": "ab", "max_tokens": 1})");
+  const Submitted submitted = engine_.Next();
+  EXPECT_EQ(submitted.request.adapter, 1);
+  submitted.Send(0, {'c'}, "c");
+  submitted.Finish(FinishReason::kMaxTokens, 1);
+  EXPECT_EQ(Answered(*client).second["model"], "sql");
+  EXPECT_EQ(Ask("/tokenize", R"({"model": "sql", "prompt": "ab"})").first, 200);
+  const auto [status, answer] = Ask("/v1/score", R"({"model": "chess", "prompt": "ab"})");
+  EXPECT_EQ(status, 404);
+  EXPECT_THAT(answer["error"]["message"].get<std::string>(), HasSubstr("letters, sql is"));
 }
 
 TEST_F(HttpServerTest, AWholeAnswerHasTextUsageAndReason) {

@@ -33,6 +33,7 @@ class MetricsPageTest : public testing::Test {
     ServingParts parts;
     parts.inbox = &engine_;
     parts.control = &engine_;
+    parts.rules.adapters = {{"sql", ""}, {"chess", ""}};
     parts.model_info.set_served_model_name(name);
     parts.server_info.set_block_size(16);
     parts.server_info.set_num_kv_blocks(40);
@@ -125,6 +126,10 @@ TEST_F(MetricsPageTest, NamesLabelsAndValuesAreThoseOfTheReading) {
       1);
   EXPECT_EQ(values[R"(bulkhead_rejects_total{model_name="letters",reason="MALFORMED_REQUEST"})"],
             1);
+  EXPECT_GT(
+      values
+          [R"(vllm:lora_requests_info{model_name="letters",engine="0",max_lora="2",running_lora_adapters="",waiting_lora_adapters=""})"],
+      0);
   EXPECT_EQ(values[R"(bulkhead_last_step_age_seconds{model_name="letters"})"], 2.5);
   EXPECT_EQ(values[R"(bulkhead_binding_rank{model_name="letters",term="kv"})"], 1);
   EXPECT_EQ(values[R"(bulkhead_rank_arena_bytes{model_name="letters",rank="1",arena="kv"})"], 101);
