@@ -290,7 +290,8 @@ absl::StatusOr<v1::GenerateRequest> ParseTextLine(absl::string_view line) {
   }
   v1::GenerateRequest request;
   for (const auto& [key, value] : parsed.items()) {
-    if (key != "text" && key != "prompt_token_ids" && key != "add_special_tokens") {
+    if (key != "text" && key != "prompt_token_ids" && key != "add_special_tokens" &&
+        key != "model") {
       return absl::InvalidArgumentError(
           absl::StrCat("unknown key ", absl::Utf8SafeCEscape(key.substr(0, 64))));
     }

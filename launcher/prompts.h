@@ -54,7 +54,8 @@ absl::StatusOr<PromptLines> ReadPrompts(const std::string& path,
 // 2 where no line is in order.
 absl::Status CheckLines(absl::string_view flag, const PromptLines& lines);
 
-// The same for `score`: {"text": "..."} or {"prompt_token_ids": [1, 2]}, and add_special_tokens.
+// The same for `score`: {"text": "..."} or {"prompt_token_ids": [1, 2]}, add_special_tokens
+// and model.
 absl::StatusOr<PromptLines> ReadTexts(const std::string& path);
 
 // Result of one prompt.

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <functional>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -62,6 +63,7 @@ class Chat {
   Chat(const ChatOptions& options, HttpTarget target, ChatPrinter::Style style,
        CurrentCall* current)
       : target_(std::move(target)),
+        model_(options.model),
         conversation_(options),
         output_(&std::cout, style),
         current_(current) {}
@@ -115,7 +117,7 @@ class Chat {
       const auto length = model.find("max_model_len");
       if (id != model.end() && id->is_string()) {
         return EscapeControls(
-            absl::StrCat("model ", id->get<std::string>(),
+            absl::StrCat("model ", model_.value_or(id->get<std::string>()),
                          length != model.end() && length->is_number_integer()
                              ? absl::StrCat(", ", length->get<int64_t>(), " tokens of context")
                              : std::string()));
@@ -137,6 +139,7 @@ class Chat {
   }
 
   const HttpTarget target_;
+  const std::optional<std::string> model_;
   Conversation conversation_;
   ChatPrinter output_;
   CurrentCall* const current_;

@@ -26,6 +26,7 @@ ordered_json Message(const char* role, absl::string_view text) {
 
 Conversation::Conversation(const ChatOptions& options) {
   const RequestOptions& request = options.request;
+  Set("model", options.model, &fields_);
   Set("max_completion_tokens", request.max_tokens, &fields_);
   Set("temperature", request.temperature, &fields_);
   Set("top_p", request.top_p, &fields_);

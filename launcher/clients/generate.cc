@@ -34,6 +34,7 @@ absl::StatusOr<std::string> ReadPrompt() {
 
 absl::StatusOr<PromptLines> CollectPrompts(const GenerateOptions& options) {
   v1::GenerateRequest defaults = RequestOf(options.request);
+  if (options.model.has_value()) defaults.set_model(*options.model);
   if (options.json) defaults.mutable_output()->set_prompt_token_ids(true);
   if (options.prompts_file.has_value()) return ReadPrompts(*options.prompts_file, defaults);
   PromptLines prompts;

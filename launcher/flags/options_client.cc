@@ -216,6 +216,9 @@ absl::StatusOr<Command> ParseGenerate(CommandArgs args) {
     return absl::OkStatus();
   });
   flags.AddPositional("--prompt", std::numeric_limits<int>::max());
+  flags.Add("--model", "NAME",
+            "a name of the server's model, or of a LoRA adapter (default: the model alone)",
+            TextValue(&options.model));
   AddRequestFlags(&options.request, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
@@ -246,6 +249,9 @@ absl::StatusOr<Command> ParseChat(CommandArgs args) {
   flags.Add("--http", "HOST:PORT", "where the server listens for HTTP (default 127.0.0.1:8000)",
             TargetValue(&options.http));
   AddCredentialFlags(&options.credentials, &flags);
+  flags.Add("--model", "NAME",
+            "a name of the server's model, or of a LoRA adapter (default: the model alone)",
+            TextValue(&options.model));
   flags.Group("Conversation (without a flag, the model's own defaults)");
   flags.Add("--system", "TEXT", "the message of the role system, before all others",
             TextValue(&options.system));

@@ -74,13 +74,13 @@ class ScoreJob final : public BatchJob {
 
   absl::Status Prepare(const RankEngine& engine) override {
     BH_RETURN_IF_ERROR(CheckHasLmHead(engine.source));
-    const RequestRules rules = RequestRulesOf(engine, options_.engine);
+    rules_ = RequestRulesOf(engine, options_.engine);
     BH_LOG(kInfo) << absl::StrFormat("scoring: logits are computed in tiles of %d rows, %s each",
                                      kLogitTileRows,
-                                     FormatBytes(int64_t{kLogitTileRows} * rules.vocab_size * 4));
+                                     FormatBytes(int64_t{kLogitTileRows} * rules_.vocab_size * 4));
     totals_.lines.Expect(lines_.size());
     for (size_t i = 0; i < lines_.size(); ++i) {
-      absl::StatusOr<std::vector<TokenId>> tokens = TokensOf(lines_[i], rules);
+      absl::StatusOr<std::vector<TokenId>> tokens = TokensOf(lines_[i], rules_);
       statuses_.push_back(tokens.status());
       scores_.push_back(std::make_shared<TextScore>(
           totals_, i, tokens.ok() ? *std::move(tokens) : std::vector<TokenId>()));
@@ -96,6 +96,7 @@ class ScoreJob final : public BatchJob {
         request.request_id = absl::StrCat(i);
         request.prompt = scores_[i]->score().tokens();
         request.wants_text = false;
+        SetAdapter(lines_[i].request->model(), rules_, request);
         request.prompt_logits = &scores_[i]->score();
         status = coordinator.Submit(std::move(request), scores_[i]);
       }
@@ -123,6 +124,7 @@ class ScoreJob final : public BatchJob {
   static absl::StatusOr<std::vector<TokenId>> TokensOf(const PromptLine& line,
                                                        const RequestRules& rules) {
     BH_RETURN_IF_ERROR(line.request.status());
+    BH_RETURN_IF_ERROR(AtLine(line.number, CheckNames(*line.request, rules)));
     absl::StatusOr<std::vector<TokenId>> tokens =
         BuildPrompt(*line.request, rules, /*reserved_tokens=*/0);
     if (!tokens.ok()) tokens = AtLine(line.number, tokens.status());
@@ -131,6 +133,7 @@ class ScoreJob final : public BatchJob {
 
   const ScoreOptions& options_;
   PromptLines lines_;
+  RequestRules rules_;
   ScoreTotals totals_;
   std::vector<absl::Status> statuses_;
   std::vector<std::shared_ptr<TextScore>> scores_;

@@ -225,6 +225,13 @@ TEST(PromptsTest, ATextThatIsNoStringIsCalledText) {
   EXPECT_EQ(texts->front().request.status().message(), "line 1: text must be a string");
 }
 
+TEST(PromptsTest, ALineMayNameTheModel) {
+  EXPECT_EQ(ParsePromptLine(R"({"prompt": "a", "model": "sql"})", {})->model(), "sql");
+  const std::string path = testing::TempDir() + "/texts_of_models";
+  std::ofstream(path) << R"({"text": "a", "model": "sql"})";
+  EXPECT_EQ(ReadTexts(path)->front().request->model(), "sql");
+}
+
 TEST(PromptsTest, WhatIsSaidOfAPromptNamesItsLineUnlessItHasNone) {
   EXPECT_EQ(AtLine(7, absl::OutOfRangeError("too long")),
             absl::OutOfRangeError("line 7: too long"));

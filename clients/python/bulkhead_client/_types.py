@@ -42,7 +42,7 @@ class SamplingParams:
     time_limit_ms: Optional[int] = None
     priority: Optional[int] = None  # higher is more urgent
     cache_salt: Optional[str] = None
-    model: Optional[str] = None  # the served name
+    model: Optional[str] = None  # the served name, or a LoRA adapter's
     request_id: Optional[str] = None  # of one request at a time; the server makes one
 
 

@@ -114,6 +114,8 @@ TEST(ConversationTest, RequestsHaveTheMessagesAndGivenParametersAlone) {
   conversation.Reset();
   EXPECT_EQ(conversation.num_messages(), 0u);
   conversation.AddUser("d");
+  options.model = "sql";
+  EXPECT_THAT(Conversation(options).RequestJson(), HasSubstr(R"({"model":"sql",)"));
   EXPECT_THAT(conversation.RequestJson(), HasSubstr(R"([{"role":"system","content":"Be brief."},)"
                                                     R"({"role":"user","content":"d"}])"));
 }

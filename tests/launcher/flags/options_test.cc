@@ -296,6 +296,8 @@ TEST(OptionsTest, GenerateTakesPromptsAndRequestFlags) {
   EXPECT_THAT(Parsed<GenerateOptions>({"generate", "- an item", ""}).prompts,
               ElementsAre("- an item", ""));
   EXPECT_EQ(Parsed<GenerateOptions>({"generate", "--prompts", "-"}).prompts_file, "-");
+  EXPECT_EQ(Parsed<GenerateOptions>({"generate", "--model", "sql"}).model, "sql");
+  EXPECT_EQ(Parsed<ChatOptions>({"chat", "--model", "sql"}).model, "sql");
 }
 
 TEST(OptionsTest, ASchemaMayComeThroughAPipe) {
