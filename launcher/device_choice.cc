@@ -13,7 +13,6 @@
 #include "base/status.h"
 #include "bulkhead/internal/startup.pb.h"
 #include "comm/nccl/nccl_communicator.h"
-#include "launcher/flags/lora_modules.h"
 #include "launcher/gather_messages.h"
 #include "memory/nvidia_driver.h"
 
@@ -72,7 +71,6 @@ class Choice {
     if (const size_t without = FirstWithout(&RankDevices::no_cuda); without < ranks_.size()) {
       return TakeCpu(without, mine);
     }
-    BH_RETURN_IF_ERROR(WithExitCode(RefuseLoraModulesOnGpus(options_), ExitCode::kUsage));
     mine.cuda = true;
     const std::string& uuid = ranks_[topology_.rank].uuid();
     mine.sharers = 0;

@@ -69,7 +69,7 @@ void AddModelFlags(RawEngineFlags* raw, Flags* flags) {
                                            {"bfloat16", AttentionDType::kBf16},
                                            {"bf16-amx", AttentionDType::kBf16Amx}}));
   flags->Add("--lora-modules", "NAME=DIR,...",
-             "LoRA adapters, loaded at start, on CPUs: a request whose model is NAME is computed "
+             "LoRA adapters, loaded at start: a request whose model is NAME is computed "
              "with the one in the folder DIR; also as {\"name\": \"NAME\", \"path\": \"DIR\"}, and "
              "several times",
              LoraModulesValue(&options.lora_modules));
@@ -265,7 +265,6 @@ absl::StatusOr<EngineOptions> CompleteEngine(const RawEngineFlags& raw, const Fl
   if (!flags.follows_rank0()) {  // which may have names that this one lacks
     BH_RETURN_IF_ERROR(CheckLoraModules(options, served_model_names));
   }
-  if (options.device == DeviceOption::kCuda) BH_RETURN_IF_ERROR(RefuseLoraModulesOnGpus(options));
   if ((options.block_size & (options.block_size - 1)) != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("--block-size: ", options.block_size, " is not a power of two"));

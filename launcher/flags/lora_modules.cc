@@ -101,12 +101,4 @@ absl::Status CheckLoraModules(const EngineOptions& engine,
   return absl::OkStatus();
 }
 
-absl::Status RefuseLoraModulesOnGpus(const EngineOptions& engine) {
-  if (engine.lora_modules.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--lora-modules: '", engine.lora_modules[0].name,
-                   "' cannot be used on GPUs, where LoRA adapters are not supported; compute on "
-                   "CPUs with --device cpu, or merge it into the checkpoint"));
-}
-
 }  // namespace bulkhead

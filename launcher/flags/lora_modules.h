@@ -22,7 +22,4 @@ Flags::Apply LoraModulesValue(std::vector<LoraModule>* modules);
 absl::Status CheckLoraModules(const EngineOptions& engine,
                               const std::vector<std::string>& served_model_names);
 
-// Where the device is a GPU.
-absl::Status RefuseLoraModulesOnGpus(const EngineOptions& engine);
-
 }  // namespace bulkhead

@@ -14,7 +14,6 @@
 #include "launcher/flags/engine_flags.h"
 #include "launcher/flags/flag_values.h"
 #include "launcher/flags/gpu_models.h"
-#include "launcher/flags/lora_modules.h"
 #include "launcher/flags/request_flags.h"
 #include "launcher/flags/security_flags.h"
 
@@ -245,7 +244,6 @@ absl::StatusOr<Command> ParsePlan(CommandArgs args) {
   if (help) return PrintText{flags.Help()};
   BH_ASSIGN_OR_RETURN(options.serve.engine,
                       CompleteEngine(raw, flags, options.serve.served_model_names));
-  if (options.gpu.has_value()) BH_RETURN_IF_ERROR(RefuseLoraModulesOnGpus(options.serve.engine));
   BH_RETURN_IF_ERROR(CheckPorts(options.serve));
   BH_RETURN_IF_ERROR(CheckKvEvents(options.serve));
   options.serve.security.environment_key = HasEnvironmentKey();

@@ -77,18 +77,6 @@ TEST(DeviceOptionTest, EveryRankTakesTheGpuOfItsLocalRankAndNcclWhereItIs) {
   }
 }
 
-TEST(DeviceOptionTest, AdaptersAreNotLoadedOnGpus) {
-  EngineOptions options;
-  options.lora_modules = {{"sql", "folder"}};
-  const absl::Status refused = RefusalOf(ChooseAll(options, 2, [](int) { return Gpus(2); }));
-  EXPECT_EQ(ExitCodeOf(refused), ExitCode::kUsage);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("'sql' cannot be used on GPUs"));
-  options.device = DeviceOption::kCpu;
-  for (const auto& rank : ChooseAll(options, 2, [](int) { return Gpus(2); })) {
-    EXPECT_TRUE(rank.ok()) << rank.status();
-  }
-}
-
 TEST(DeviceOptionTest, AGpuWhoseDriverIsTooOldIsNoReasonToTakeTheCpu) {
   const auto found = [](int rank) -> DevicesFound {
     if (rank == 0) return {absl::UnavailableError("no device"), kNoNccl};

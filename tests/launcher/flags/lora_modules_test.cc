@@ -104,13 +104,5 @@ TEST(LoraModulesTest, WrongOnesAreRefusedWithWhatIsWrongAndARemedy) {
               HasSubstr("'a' is the model's own name"));
 }
 
-TEST(LoraModulesTest, AreForCpus) {
-  for (const Args& args : {Serve({"--lora-modules", "a=x", "--device", "cuda"}),
-                           Args{"plan", "m", "--lora-modules", "a=x", "--gpu", "h200"}}) {
-    EXPECT_THAT(Refusal(args), AllOf(HasSubstr("--lora-modules: 'a' cannot be used on GPUs"),
-                                     HasSubstr("--device cpu")));
-  }
-}
-
 }  // namespace
 }  // namespace bulkhead
