@@ -358,6 +358,7 @@ ModelConfig MtpConfigOf(const ModelConfig& model) {
   }
   config.layer_uses_window = {false};
   config.delta = {};
+  config.adapters.clear();
   return config;
 }
 

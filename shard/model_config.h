@@ -13,6 +13,7 @@
 #include "base/activation.h"
 #include "base/router_options.h"
 #include "memory/matrix.h"
+#include "shard/adapter.h"
 
 namespace bulkhead {
 
@@ -211,7 +212,8 @@ struct ModelConfig {
   // Of a config that MtpConfigOf made: what number its one layer has in the checkpoint. 0: a
   // model's.
   int mtp_layer = 0;
-  std::optional<DType> dtype;      // of the checkpoint, where the config says
+  std::vector<AdapterConfig> adapters;  // LoRA; requests count them from 1 on
+  std::optional<DType> dtype;           // of the checkpoint, where the config says
   std::vector<int> eos_token_ids;  // of config.json and generation_config.json together, ascending
 
   // In tokens; 0: the layer sees all.

@@ -14,8 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMaxAdapterConfigBytes = int64_t{1} << 20;
-
 // The least name in DIR that begins and ends so, or "".
 std::string FindFile(const std::string& dir, absl::string_view begin, absl::string_view end) {
   std::string found;
@@ -47,7 +45,7 @@ std::string AdapterHint(const std::string& dir) {
     if (name != config->end() && name->is_string()) base = JsonExcerpt(*name);
   }
   return absl::StrCat("; the folder holds an adapter (adapter_config.json) of ", base,
-                      ": merge it first, with PEFT's merge_and_unload() and save_pretrained()");
+                      ": give that as the model, and this folder with --lora-modules NAME=DIR");
 }
 
 std::string PickleHint(const std::string& dir) {

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/digest.h"
 #include "base/json.h"
 #include "base/status.h"
@@ -82,6 +83,10 @@ absl::StatusOr<bool> DifferentBytes(const LocatedTensor& a, const LocatedTensor&
 
 }  // namespace
 
+absl::string_view AdapterTensorName(absl::string_view name) {
+  return absl::StripPrefix(name, "base_model.model.");
+}
+
 absl::Status TensorIndex::Add(std::unique_ptr<SafetensorsFile> file) {
   for (const TensorEntry& tensor : file->tensors()) {
     const auto [at, inserted] =
@@ -97,14 +102,35 @@ absl::Status TensorIndex::Add(std::unique_ptr<SafetensorsFile> file) {
 
 absl::StatusOr<TensorIndex> TensorIndex::Open(const std::string& dir) {
   BH_ASSIGN_OR_RETURN(TensorIndex index, OpenAsNamed(dir));
-  if (!index.tensors_.contains("embed_tokens.weight")) return index;
-  std::map<absl::string_view, LocatedTensor> renamed;
-  for (const auto& [name, tensor] : index.tensors_) {
-    index.names_.push_back(std::make_unique<std::string>(absl::StrCat("model.", name)));
-    renamed.emplace(*index.names_.back(), tensor);
+  if (index.tensors_.contains("embed_tokens.weight")) {
+    index.Rename([](absl::string_view name) { return absl::StrCat("model.", name); });
   }
-  index.tensors_ = std::move(renamed);
   return index;
+}
+
+absl::StatusOr<TensorIndex> TensorIndex::OpenAdapter(const std::string& dir) {
+  TensorIndex index;
+  index.dir_ = dir;
+  auto file = SafetensorsFile::Open(dir + "/adapter_model.safetensors");
+  if (absl::IsNotFound(file.status())) {
+    return absl::NotFoundError(absl::StrCat(
+        dir,
+        " has no adapter_model.safetensors; other formats are not read: save the adapter with "
+        "PEFT's save_pretrained()"));
+  }
+  BH_RETURN_IF_ERROR(file.status());
+  BH_RETURN_IF_ERROR(index.Add(*std::move(file)));
+  index.Rename([](absl::string_view name) { return std::string(AdapterTensorName(name)); });
+  return index;
+}
+
+void TensorIndex::Rename(const std::function<std::string(absl::string_view)>& new_name) {
+  std::map<absl::string_view, LocatedTensor> renamed;
+  for (const auto& [name, tensor] : tensors_) {
+    names_.push_back(std::make_unique<std::string>(new_name(name)));
+    renamed.emplace(*names_.back(), tensor);
+  }
+  tensors_ = std::move(renamed);
 }
 
 absl::StatusOr<TensorIndex> TensorIndex::OpenAsNamed(const std::string& dir) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -21,12 +22,17 @@ struct LocatedTensor {
   const LocalFile* file = nullptr;
 };
 
+// The model's module and its field, of a tensor as PEFT names it.
+absl::string_view AdapterTensorName(absl::string_view name);
+
 class TensorIndex {
  public:
   // DIR/model.safetensors, or else the files of DIR/model.safetensors.index.json, which must agree
   // with it tensor by tensor. Tensors saved from a model without its head (embedding models) have
   // the names that they have with it: "model." before them.
   static absl::StatusOr<TensorIndex> Open(const std::string& dir);
+  // DIR/adapter_model.safetensors (shard/adapter.h), whose tensors are found by AdapterTensorName.
+  static absl::StatusOr<TensorIndex> OpenAdapter(const std::string& dir);
 
   // With the shape that the row demands and a number format of weights.
   absl::StatusOr<LocatedTensor> Find(const TensorRow& row) const;
@@ -48,6 +54,7 @@ class TensorIndex {
   absl::Status Add(std::unique_ptr<SafetensorsFile> file);
   std::map<int, LocatedTensor> Tables(const ModelConfig& config) const;  // those there, by slot
   static absl::StatusOr<TensorIndex> OpenAsNamed(const std::string& dir);
+  void Rename(const std::function<std::string(absl::string_view)>& new_name);
 
   std::string dir_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;

@@ -265,4 +265,10 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const std::string& 
   return std::unique_ptr<Checkpoint>(new SafetensorsCheckpoint(*std::move(index)));
 }
 
+absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::OpenAdapter(const std::string& dir) {
+  auto index = TensorIndex::OpenAdapter(dir);
+  if (!index.ok()) return RefuseModel(index.status());
+  return std::unique_ptr<Checkpoint>(new SafetensorsCheckpoint(*std::move(index)));
+}
+
 }  // namespace bulkhead

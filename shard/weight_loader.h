@@ -39,6 +39,9 @@ class Checkpoint {
   // exit code 3 and name the file and the tensor: NOT_FOUND, DATA_LOSS (truncated, a header that
   // lies, an index that disagrees with its files), INVALID_ARGUMENT (an index that is not one).
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(const std::string& dir);
+  // The tensors of an adapter (shard/adapter.h): for Load, by AdapterTensors, and the digests
+  // alone.
+  static absl::StatusOr<std::unique_ptr<Checkpoint>> OpenAdapter(const std::string& dir);
   virtual ~Checkpoint() = default;
 
   // Every weight that `config` demands is there with its shape as F32, BF16 or F16, and no weight

@@ -59,7 +59,7 @@ absl::Status LoadModel(const ModelSource& source, const ShardPlan& plan, ModelRu
   const auto group_is_lost = [&] { return !group.liveness().Check(absl::InfiniteDuration()).ok(); };
   BH_RETURN_IF_ERROR(LoadWeights(*source.checkpoint, plan.rank(engine.topology.rank),
                                  runner.weights(), *engine.backend, engine.threads.num_threads,
-                                 &progress, group_is_lost));
+                                 &progress, group_is_lost, source.adapters));
   engine.loaded_bytes += progress.done_bytes;
   reporter.Report(done);
   return absl::OkStatus();

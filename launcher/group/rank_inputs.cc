@@ -115,6 +115,20 @@ absl::StatusOr<internal::RankInputs> RankInputsOf(const ModelSource& source) {
     weights.set_file(file.name);
     weights.set_samples(file.digest);
   }
+  for (size_t i = 0; i < source.adapters.size(); ++i) {
+    const AdapterConfig& adapter = config.model.adapters[i];
+    BH_ASSIGN_OR_RETURN(const std::vector<Checkpoint::FileDigest> adapter_files,
+                        source.adapters[i]->SampleFiles());
+    for (const Checkpoint::FileDigest& file : adapter_files) {
+      Digest samples;
+      samples.Add(static_cast<int64_t>(file.digest));
+      samples.Add(std::bit_cast<int64_t>(adapter.alpha));
+      samples.Add(static_cast<int>(adapter.rank_stabilized));
+      internal::RankInputs::Weights& weights = *inputs.add_weights();
+      weights.set_file(absl::StrCat("of adapter ", adapter.name, " in ", file.name));
+      weights.set_samples(samples.value());
+    }
+  }
   *inputs.mutable_config() = {config.fields.begin(), config.fields.end()};
   inputs.mutable_eos_ids()->Add(config.model.eos_token_ids.begin(),
                                 config.model.eos_token_ids.end());

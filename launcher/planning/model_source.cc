@@ -86,6 +86,7 @@ EngineOptions DraftOptionsOf(const EngineOptions& options) {
   EngineOptions own = options;
   own.model = options.speculative.model;
   own.speculative = {};
+  own.lora_modules.clear();
   own.limits.max_model_len.reset();  // beyond its own length there are no drafts
   own.weight_dtype.reset();
   own.weight_group_size = 0;
@@ -152,6 +153,17 @@ absl::Status ReadMtpLayer(ModelSource& source) {
       ExitCodeOf(found));
 }
 
+absl::Status ReadAdapters(const EngineOptions& options, ModelSource& source) {
+  for (const LoraModule& module : options.lora_modules) {
+    BH_ASSIGN_OR_RETURN(AdapterConfig adapter,
+                        ReadAdapter(module.name, ResolveModelPath(module.dir).value_or(module.dir),
+                                    source.config.model));
+    BH_ASSIGN_OR_RETURN(source.adapters.emplace_back(), Checkpoint::OpenAdapter(adapter.dir));
+    source.config.model.adapters.push_back(std::move(adapter));
+  }
+  return absl::OkStatus();
+}
+
 void WarnOfDType(const EngineOptions& options, ModelSource& source) {
   if (source.checkpoint == nullptr || options.dtype.has_value()) return;
   const DType stated = StatedDType(source);
@@ -180,6 +192,12 @@ absl::Status CheckDefaultMaxTokens(const EngineOptions& options, const ModelConf
 }
 
 absl::Status CheckFlagsOnGpu(const EngineOptions& options) {
+  if (!options.lora_modules.empty()) {
+    return WithExitCode(
+        absl::UnimplementedError("--lora-modules: adapters are computed on CPUs alone; merge one "
+                                 "into the checkpoint, or add --device cpu"),
+        ExitCode::kUsage);
+  }
   if (options.numa.nodes.empty()) return absl::OkStatus();
   return WithExitCode(
       absl::InvalidArgumentError("--numa: a list is for CPUs alone, since a rank with a GPU runs "
@@ -238,6 +256,7 @@ absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weight
         absl::StrCat("serve would not start: ", checkpoint.status().message(),
                      "; this is planned from config.json alone"));
   }
+  BH_RETURN_IF_ERROR(ReadAdapters(options, source));
   WarnOfDType(options, source);
   BH_ASSIGN_OR_RETURN(source.formats, FormatsOf(options, source));
   if (!options.speculative.model.empty()) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "launcher/flags/options.h"
@@ -18,10 +19,11 @@ namespace bulkhead {
 
 struct ModelSource {
   std::string dir;
-  ParsedConfig config;                     // with its warnings and ours
-  std::shared_ptr<Checkpoint> checkpoint;  // may be null under Weights::kOptional
-  EmbeddingRules embedding;                // of an embedding model; `alone` without an lm_head
-  ModelLimits formats;                     // weights, activation, kv_format, block_tokens
+  ParsedConfig config;                                // with its warnings and ours
+  std::shared_ptr<Checkpoint> checkpoint;             // may be null under Weights::kOptional
+  std::vector<std::shared_ptr<Checkpoint>> adapters;  // of the config's, as --lora-modules has them
+  EmbeddingRules embedding;  // of an embedding model; `alone` without an lm_head
+  ModelLimits formats;       // weights, activation, kv_format, block_tokens
   // The draft model, if --speculative-config has one, or the MTP layer, of the same checkpoint.
   std::unique_ptr<ModelSource> draft;
 

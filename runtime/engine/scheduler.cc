@@ -92,7 +92,8 @@ absl::StatusOr<SequenceId> Scheduler::Submit(Request request) {
   sequence.num_logprobs = request.num_logprobs;
   sequence.prompt_logits = request.prompt_logits;
   sequence.last_hidden_state = request.last_hidden_state;
-  sequence.cache_context = SequenceDigest(request.cache_salt);
+  sequence.adapter = request.adapter;
+  sequence.cache_context = SequenceDigest(request.cache_salt, request.adapter_name);
   sequence.prompt_tokens = prompt_tokens;
   sequence.max_total_tokens = max_total_tokens;
   // A vector that grows would have twice its tokens.

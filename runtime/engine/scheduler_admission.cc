@@ -69,7 +69,10 @@ bool Scheduler::TryAdmit(Sequence& sequence, int64_t blocks_kept) {
   sequence.slot = free_slots_.back();
   free_slots_.pop_back();
   if (sequence.is_long) ++num_long_running_;
-  running_.push_back(&sequence);
+  // Those of an adapter in a row: their products are made together.
+  const auto is_alike = [&](const Sequence* other) { return other->adapter == sequence.adapter; };
+  const auto last = std::find_if(running_.rbegin(), running_.rend(), is_alike);
+  running_.insert(last == running_.rend() ? running_.end() : last.base(), &sequence);
   return true;
 }
 

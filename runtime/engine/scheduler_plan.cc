@@ -321,6 +321,10 @@ void Scheduler::AddRow(Sequence& sequence, int num_tokens, Step& step) {
   plan.add_start_position(static_cast<int32_t>(begin));
   const int last_rows = row.has_hidden_state ? 1 : row.num_samples;
   plan.add_num_logits(row.has_prompt_logits ? num_tokens : last_rows);
+  if (sequence.adapter != 0) {
+    plan.mutable_adapter()->Resize(seq_index, 0);
+    plan.add_adapter(sequence.adapter);
+  }
   const auto committed = static_cast<int64_t>(sequence.tokens.size());
   for (int64_t at = begin; at < end; ++at) {
     plan.add_token_ids(at < committed ? sequence.tokens[at] : kLastSampled);

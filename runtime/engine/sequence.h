@@ -49,6 +49,7 @@ struct Sequence {
   std::optional<int> num_logprobs;
   LogitsSink* prompt_logits = nullptr;
   std::vector<float>* last_hidden_state = nullptr;
+  int adapter = 0;              // Request::adapter
   KvDigest cache_context = {};  // SequenceDigest
 
   std::vector<TokenId> tokens;  // prompt, then all committed generated tokens

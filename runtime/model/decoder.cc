@@ -7,6 +7,15 @@
 #include "base/status.h"
 
 namespace bulkhead {
+namespace {
+
+// A matrix of [rows, cols] in the buffer's memory.
+MatrixView FirstOf(MatrixView buffer, int64_t rows, int64_t cols) {
+  BH_CHECK(rows * cols <= buffer.rows() * buffer.cols());
+  return MatrixView(buffer.data(), DType::kF32, rows, cols);
+}
+
+}  // namespace
 
 Decoder::Decoder(const DecoderParts& parts, Backend& backend, Communicator& comm)
     : parts_(parts),
@@ -18,8 +27,10 @@ Decoder::Decoder(const DecoderParts& parts, Backend& backend, Communicator& comm
       comm_(comm) {}
 
 absl::StatusOr<ConstMatrixView> Decoder::Forward(const StepIndex& index, const int32_t* token_ids,
-                                                 absl::Span<const GivenRows> given) {
+                                                 absl::Span<const GivenRows> given,
+                                                 absl::Span<const AdapterRun> adapters) {
   index_ = index;
+  adapters_ = adapters;
   token_ids_ = token_ids;
   // A row in place of a token has no row in another table.
   BH_CHECK(given.empty() || config_.per_layer_input_size == 0);
@@ -155,11 +166,58 @@ absl::Status Decoder::AddRows(const Weight& table, float factor, MatrixView out)
 void Decoder::MatMul(ConstMatrixView x, const Weight& weight, MatrixView out) {
   Multiply(x, weight.parts, out);
   if (!weight.vector.empty()) backend_.AddBias(weight.vector, out);
+  if (!IsAdapted(weight)) return;
+  ForLowRank(weight, [&](const LowRank& product, int64_t first, int64_t rows) {
+    const MatrixView inner = FirstOf(parts_.activations.low_rank, rows, product.a.shape.rows);
+    backend_.MatMul(x.Rows(first, rows), product.a, inner);
+    AddOuter(product, inner, first, 1, out);
+  });
+}
+
+template <typename Visit>
+void Decoder::ForLowRank(const Weight& weight, const Visit& visit) {
+  for (const LowRank& product : weight.low_rank) {
+    for (const AdapterRun& run : adapters_) {
+      if (run.adapter != product.adapter) continue;
+      for (int64_t first = run.begin; first < run.end; first += kLowRankRows) {
+        visit(product, first, std::min(kLowRankRows, run.end - first));
+      }
+    }
+  }
+}
+
+void Decoder::AddOuter(const LowRank& product, ConstMatrixView inner, int64_t first, float factor,
+                       MatrixView out) {
+  const int64_t cols = product.b.shape.rows;
+  const MatrixView outer = FirstOf(parts_.activations.low_rank_out, inner.rows(), cols);
+  backend_.MatMul(inner, product.b, outer);
+  backend_.AddResidual(outer, ConstMatrixView(), factor * product.scale,
+                       out.Rows(first, inner.rows()).Cols(product.first_output, cols));
+}
+
+absl::Status Decoder::AddLowRankSum(ConstMatrixView x, const Weight& weight, float factor,
+                                    MatrixView out) {
+  if (!IsAdapted(weight)) return absl::OkStatus();
+  int64_t most = 0;
+  for (const LowRank& product : weight.low_rank) most = std::max(most, product.a.shape.rows);
+  const MatrixView partial = comm_.PartialSum(index_.num_tokens, most);
+  backend_.Fill(-0.0F, partial);  // what a rank without heads adds to the sum
+  if (x.cols() > 0) {
+    ForLowRank(weight, [&](const LowRank& product, int64_t first, int64_t rows) {
+      backend_.MatMul(x.Rows(first, rows), product.a,
+                      partial.Rows(first, rows).Cols(0, product.a.shape.rows));
+    });
+  }
+  BH_ASSIGN_OR_RETURN(const ConstMatrixView inner, comm_.AllReduceSumF32());
+  ForLowRank(weight, [&](const LowRank& product, int64_t first, int64_t rows) {
+    AddOuter(product, inner.Rows(first, rows).Cols(0, product.a.shape.rows), first, factor, out);
+  });
+  return absl::OkStatus();
 }
 
 void Decoder::MatMulGated(ConstMatrixView x, const Weight& weight, MatrixView gate_up,
                           MatrixView out) {
-  if (!warming_up_ && weight.parts.size() == 1 && weight.vector.empty()) {
+  if (!warming_up_ && weight.parts.size() == 1 && weight.vector.empty() && !IsAdapted(weight)) {
     return backend_.MatMulGated(config_.activation, x, weight.parts[0], gate_up, out);
   }
   MatMul(x, weight, gate_up);
@@ -176,6 +234,12 @@ absl::StatusOr<ConstMatrixView> Decoder::SumHeadSquares(ConstMatrixView qkv) {
 
 absl::Status Decoder::AddSum(ConstMatrixView x, const Weight& weight) {
   AddPending();  // the sum before it is gone from here on
+  BH_RETURN_IF_ERROR(
+      AddLowRankSum(x, weight, config_.residual_multiplier, RowsOf(parts_.activations.hidden)));
+  return AddOwnSum(x, weight);
+}
+
+absl::Status Decoder::AddOwnSum(ConstMatrixView x, const Weight& weight) {
   const MatrixView hidden = RowsOf(parts_.activations.hidden);
   if (warming_up_) {
     Multiply(x, weight.parts, hidden);  // a partial sum is as wide, and lies alike
@@ -215,11 +279,14 @@ ConstMatrixView Decoder::PerExpert(ConstMatrixView vector) const {
 
 absl::Status Decoder::AddNormedSum(ConstMatrixView x, const Weight& weight, const Weight& norm,
                                    MatrixView normed) {
-  BH_RETURN_IF_ERROR(AddSum(x, weight));
-  if (norm.vector.empty() || warming_up_) return absl::OkStatus();
+  if (norm.vector.empty() || warming_up_) return AddSum(x, weight);
+  AddPending();
+  const bool is_changed = IsAdapted(weight) || !weight.vector.empty();
+  if (is_changed) backend_.Fill(0.0F, normed);
+  BH_RETURN_IF_ERROR(AddLowRankSum(x, weight, 1, normed));
+  BH_RETURN_IF_ERROR(AddOwnSum(x, weight));
   ConstMatrixView sum = PendingSum();
-  if (!pending_bias_.empty()) {
-    backend_.Fill(0.0F, normed);
+  if (is_changed) {
     backend_.AddResidual(sum, pending_bias_, 1, normed);
     sum = normed;
   }
@@ -285,6 +352,7 @@ void Decoder::AddPending() {
 
 absl::Status Decoder::WarmUpProducts(MatrixView hidden, MatrixView part) {
   index_ = StepIndex();
+  adapters_ = {};
   warming_up_ = true;
   warm_up_status_.Update(RunLayers());
   warming_up_ = false;

@@ -32,15 +32,23 @@ struct DecoderParts {
   int64_t table_rows;                    // of a group's block tables
 };
 
+// Tokens [begin, end) of a step whose sequences have the adapter, from 1 on.
+struct AdapterRun {
+  int adapter = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
 class Decoder {
  public:
   Decoder(const DecoderParts& parts, Backend& backend, Communicator& comm);
 
   // Runs T = index.num_tokens tokens (token ids in device memory; `given` as in Step) through this
   // stage's layers; a stage behind the first takes Hidden(T) instead of the ids. Returns the last
-  // layer's output [T, D], not yet normed, valid until the next call.
+  // layer's output [T, D], not yet normed, valid until the next call. `adapters`: ascending, apart.
   absl::StatusOr<ConstMatrixView> Forward(const StepIndex& index, const int32_t* token_ids,
-                                          absl::Span<const GivenRows> given = {});
+                                          absl::Span<const GivenRows> given = {},
+                                          absl::Span<const AdapterRun> adapters = {});
 
   // Backend::WarmUpMatMul for every product, that of the logits with as many rows as `hidden` and
   // `part` have at the most: the layers are run on no token, when ops do nothing. What activations
@@ -146,6 +154,19 @@ class Decoder {
   void ProjectMtpInput();
   absl::Status RunLayers();
   void Multiply(ConstMatrixView x, const std::vector<Linear>& parts, MatrixView out);
+  bool IsAdapted(const Weight& weight) const {
+    return !weight.low_rank.empty() && !adapters_.empty();
+  }
+  // Calls visit(product, first, rows): kLowRankRows tokens or fewer of a run of its adapter.
+  template <typename Visit>
+  void ForLowRank(const Weight& weight, const Visit& visit);
+  // out += scale * B of `inner` [rows, r], from the token `first` on.
+  void AddOuter(const LowRank& product, ConstMatrixView inner, int64_t first, float factor,
+                MatrixView out);
+  // out += factor * what the adapters add to the sum over ranks of x * weight^T. Collective.
+  absl::Status AddLowRankSum(ConstMatrixView x, const Weight& weight, float factor, MatrixView out);
+  // AddSum without those.
+  absl::Status AddOwnSum(ConstMatrixView x, const Weight& weight);
   void NormInto(ConstMatrixView x, const Weight& weight, MatrixView out);
   // Sums what the ranks have written to PartialSum, unless a norm may; factor * (sum + bias) is
   // pending.
@@ -162,8 +183,9 @@ class Decoder {
   Backend& backend_;
   Communicator& comm_;
   StepIndex index_;
-  const int32_t* token_ids_ = nullptr;  // of the step, on the first stage
-  int layer_ = 0;                       // of this rank's layers
+  absl::Span<const AdapterRun> adapters_;  // of the step
+  const int32_t* token_ids_ = nullptr;     // of the step, on the first stage
+  int layer_ = 0;                          // of this rank's layers
   // To be added to the residual stream: the norm that follows does both in one pass.
   bool pending_ = false;
   bool pending_is_partial_ = false;  // not summed yet

@@ -13,6 +13,21 @@
 namespace bulkhead {
 namespace {
 
+std::vector<AdapterRun> AdapterRunsOf(const internal::StepPlan& plan) {
+  std::vector<AdapterRun> runs;
+  int64_t token = 0;
+  for (int s = 0; s < plan.adapter_size(); ++s) {
+    const int64_t begin = token;
+    token += plan.num_tokens(s);
+    if (plan.adapter(s) == 0) continue;
+    const bool continues =
+        !runs.empty() && runs.back().adapter == plan.adapter(s) && runs.back().end == begin;
+    if (!continues) runs.push_back({plan.adapter(s), begin, begin});
+    runs.back().end = token;
+  }
+  return runs;
+}
+
 ModelWeights LayOutOver(const ShardPlan& plan, int rank, const WeightFormats& held_as,
                         const Backend& backend, std::byte* base) {
   BumpAllocator allocator(base);
@@ -248,7 +263,7 @@ absl::StatusOr<ConstMatrixView> ModelRunner::Forward(const StepIndex& index, con
   if (decodes && graphs_ != nullptr && graphs_->Launch(index.num_tokens)) {
     return decoder_->Hidden(index.num_tokens);
   }
-  return decoder_->Forward(index, arrays_.token_ids, step.given_rows);
+  return decoder_->Forward(index, arrays_.token_ids, step.given_rows, AdapterRunsOf(step.plan));
 }
 
 absl::Status ModelRunner::Submit(Step step) {

@@ -53,7 +53,8 @@ absl::Status ModelRunner::Check(const StepPlan& plan) const {
     return overstep("sequences with padding", padded_seqs, limits_.max_num_seqs);
   }
   if (plan.num_tokens_size() != seqs || plan.start_position_size() != seqs ||
-      plan.num_logits_size() != seqs || plan.table_index_size() != plan.table_slot_size() ||
+      plan.num_logits_size() != seqs || plan.adapter_size() > seqs ||
+      plan.table_index_size() != plan.table_slot_size() ||
       plan.table_block_size() != plan.table_slot_size() ||
       (plan.table_group_size() > 0 && plan.table_group_size() != plan.table_slot_size())) {
     return overstep("columns of unequal length, sequences", seqs, seqs);
@@ -76,6 +77,9 @@ absl::Status ModelRunner::Check(const StepPlan& plan) const {
     if (SourceOf(plan, s) != SampleSource::kHost &&
         (plan.num_logits(s) < 1 || plan.num_logits(s) > most_sampled))
       return overstep("logits to sample from", plan.num_logits(s), most_sampled);
+    const auto adapters = std::ssize(plan_.config().adapters);
+    if (s < plan.adapter_size() && (plan.adapter(s) < 0 || plan.adapter(s) > adapters))
+      return overstep("adapter", plan.adapter(s), adapters);
     sum += n;
   }
   if (sum != tokens) return overstep("tokens of the sequences", sum, tokens);

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/check.h"
 #include "base/status.h"
 
 namespace bulkhead {
@@ -42,6 +43,29 @@ LayerWeights LayOutSlots(const std::vector<TensorRow>& rows, const RankShard& sh
                                     cols > 0 ? 1 : 0, cols);
   }
   return weights;
+}
+
+// Of one layer.
+void LayOutAdapters(const RankShard& shard, int layer, const WeightFormats& held_as,
+                    const BackendSizes& sizes, BumpAllocator& allocator, ModelWeights& weights) {
+  const std::vector<AdapterConfig>& adapters = shard.model->adapters;
+  weights.adapters.resize(adapters.size());
+  for (size_t a = 0; a < adapters.size(); ++a) {
+    const LayerWeights laid_out = LayOutSlots(AdapterTensors(adapters[a], *shard.model, layer),
+                                              shard, held_as, sizes, allocator);
+    int slot = 0;
+    for (const AdapterModule& module : AdapterModules(adapters[a], shard, layer)) {
+      weights.layers.back()
+          .At(module.slot)
+          .low_rank.push_back({.adapter = static_cast<int>(a) + 1,
+                               .first_output = module.first_output,
+                               .scale = adapters[a].ScaleOf(module.rank),
+                               .a = laid_out[slot].parts[0],
+                               .b = laid_out[slot + 1].parts[0]});
+      slot += 2;
+    }
+    weights.adapters[a].push_back(laid_out);
+  }
 }
 
 // Whether all that a layout reads of two rows is equal.
@@ -131,6 +155,7 @@ ModelWeights LayOutWeights(const RankShard& shard, const WeightFormats& held_as,
   for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer) {
     weights.layers.push_back(LayOutSlots(LayerTensors(config, static_cast<int>(layer)), shard,
                                          held_as, sizes, allocator));
+    LayOutAdapters(shard, static_cast<int>(layer), held_as, sizes, allocator, weights);
   }
   return weights;
 }
@@ -215,6 +240,11 @@ WeightNeeds WeightNeedsOf(const RankShard& shard, const WeightFormats& held_as,
   for (int kind = 0; kind < layers.size(); ++kind) {
     add(layers.Rows(kind), layers.CountIn(shard.layers, kind));
   }
+  for (const AdapterConfig& adapter : shard.model->adapters) {
+    for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer) {
+      add(AdapterTensors(adapter, *shard.model, static_cast<int>(layer)), 1);
+    }
+  }
   return needs;
 }
 
@@ -225,16 +255,33 @@ WeightNeeds WeightNeedsOf(const RankShard& shard, const WeightFormats& held_as,
 
 absl::Status LoadWeights(const Checkpoint& checkpoint, const RankShard& shard,
                          const ModelWeights& weights, Backend& backend, int num_threads,
-                         LoadProgress* progress, const std::function<bool()>& cancelled) {
+                         LoadProgress* progress, const std::function<bool()>& cancelled,
+                         absl::Span<const std::shared_ptr<Checkpoint>> adapters) {
+  const ModelConfig& model = *shard.model;
+  BH_CHECK(adapters.size() == model.adapters.size());
   Targets targets(backend);
+  std::vector<Targets> of_adapter;
+  for (size_t a = 0; a < adapters.size(); ++a) of_adapter.emplace_back(backend);
   targets.Add(ModelTensorsOf(shard), shard, weights.model);
   for (size_t i = 0; i < weights.layers.size(); ++i) {
     const auto layer = static_cast<int>(shard.layers.begin + static_cast<int64_t>(i));
-    targets.Add(LayerTensors(*shard.model, layer), shard, weights.layers[i]);
+    targets.Add(LayerTensors(model, layer), shard, weights.layers[i]);
+    for (size_t a = 0; a < adapters.size(); ++a) {
+      of_adapter[a].Add(AdapterTensors(model.adapters[a], model, layer), shard,
+                        weights.adapters[a][i]);
+    }
   }
-  progress->total_bytes = checkpoint.BytesToRead(targets.list(), shard);
+  int64_t total_bytes = checkpoint.BytesToRead(targets.list(), shard);
+  for (size_t a = 0; a < adapters.size(); ++a) {
+    total_bytes += adapters[a]->BytesToRead(of_adapter[a].list(), shard);
+  }
+  progress->total_bytes = total_bytes;
   BH_RETURN_IF_ERROR(
       checkpoint.Load(targets.list(), shard, num_threads, &progress->done_bytes, cancelled));
+  for (size_t a = 0; a < adapters.size(); ++a) {
+    BH_RETURN_IF_ERROR(adapters[a]->Load(of_adapter[a].list(), shard, num_threads,
+                                         &progress->done_bytes, cancelled));
+  }
   return targets.CopyVectors();
 }
 

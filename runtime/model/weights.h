@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,12 +20,22 @@
 
 namespace bulkhead {
 
+// What an adapter adds to some of a weight's outputs: scale * B (A x).
+struct LowRank {
+  int adapter = 0;           // from 1 on
+  int64_t first_output = 0;  // of the weight's
+  float scale = 1;
+  Linear a;  // [r, inputs]
+  Linear b;  // [outputs, r]
+};
+
 // What the rows of one slot are: a matrix, a vector, or a matrix and its bias.
 struct Weight {
   // The rows' outputs one after the other in one matrix; apart where each has an index of its own,
   // and a matrix for each expert, or head; of those that are not this rank's without outputs.
   std::vector<Linear> parts;
   ConstMatrixView vector;  // [1, n] f32; of no columns where there is none
+  std::vector<LowRank> low_rank;
 };
 
 // By slot of the family's file; a slot without rows is an empty Weight.
@@ -47,6 +58,7 @@ class LayerWeights {
 struct ModelWeights {
   LayerWeights model;  // by ModelSlot; lm_head is the embedding itself when tied
   std::vector<LayerWeights> layers;
+  std::vector<std::vector<LayerWeights>> adapters;  // of each its layers, by AdapterTensors' slots
 };
 
 ModelWeights LayOutWeights(const RankShard& shard, const WeightFormats& held_as,
@@ -96,14 +108,16 @@ std::vector<double> ReadWeightBytes(const RankShard& shard, const WeightFormats&
                                     absl::Span<const int> batches);
 int64_t MaxInputsOf(const std::vector<TensorRow>& rows, const RankShard& shard);
 
-// Reads this rank's part of the checkpoint into weights that were laid out over memory. Not
-// collective. `total_bytes` is set before the first read; `done_bytes` grows up to it.
+// Reads this rank's part of the checkpoint, and of those of the config's adapters, into weights
+// that were laid out over memory. Not collective. `total_bytes` is set before the first read;
+// `done_bytes` grows up to it.
 struct LoadProgress {
   std::atomic<int64_t> total_bytes{0};
   std::atomic<int64_t> done_bytes{0};
 };
 absl::Status LoadWeights(const Checkpoint& checkpoint, const RankShard& shard,
                          const ModelWeights& weights, Backend& backend, int num_threads,
-                         LoadProgress* progress, const std::function<bool()>& cancelled);
+                         LoadProgress* progress, const std::function<bool()>& cancelled,
+                         absl::Span<const std::shared_ptr<Checkpoint>> adapters = {});
 
 }  // namespace bulkhead

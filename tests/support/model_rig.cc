@@ -199,6 +199,8 @@ class Script {
     step.plan.add_num_tokens(n);
     step.plan.add_start_position(seq.done);
     step.plan.add_num_logits(in_prompt ? n : 1);
+    if (!options_.adapter_of_prompt.empty())
+      step.plan.add_adapter(options_.adapter_of_prompt[slot]);
     const bool on_device = options_.on_device && draws && !in_prompt;
     const bool whole = options_.sampling.temperature > 0 && options_.sampling.top_k == 0;
     step.plan.add_from_candidates(on_device && !whole);
@@ -268,9 +270,13 @@ void RunOneRank(const std::string& dir, const ShardPlan& plan, const RigOptions&
                      *backend, *comm);
   const auto checkpoint = OrDie(Checkpoint::Open(dir));
   OrDie(checkpoint->CheckAgainst(plan.config()));
+  std::vector<std::shared_ptr<Checkpoint>> adapters;
+  for (const std::string& adapter : options.adapters)
+    adapters.push_back(OrDie(Checkpoint::OpenAdapter(adapter)));
   LoadProgress progress;
-  OrDie(LoadWeights(*checkpoint, plan.rank(rank), runner.weights(), *backend, 1, &progress,
-                    [] { return false; }));
+  OrDie(LoadWeights(
+      *checkpoint, plan.rank(rank), runner.weights(), *backend, 1, &progress, [] { return false; },
+      adapters));
   BH_CHECK(progress.done_bytes == progress.total_bytes);
   OrDie(runner.WarmUpProducts());
   if (options.decode_graphs) {
@@ -312,8 +318,9 @@ struct Rig {
 };
 
 Rig MakeRig(const std::string& model_dir, const RigOptions& options) {
-  const ParsedConfig config =
-      OrDie(ReadModelConfig(model_dir, UnknownFields::kWarn, AllFamilySpecs()));
+  ParsedConfig config = OrDie(ReadModelConfig(model_dir, UnknownFields::kWarn, AllFamilySpecs()));
+  for (const std::string& adapter : options.adapters)
+    config.model.adapters.push_back(OrDie(ReadAdapter(adapter, adapter, config.model)));
   const WeightFormats weights =
       options.weight_dtype.has_value()
           ? WeightFormats::AtLoad(*options.weight_dtype)

@@ -66,6 +66,8 @@ struct RigOptions {
   // layers are one group.
   bool kv_groups = false;
   std::optional<int> max_model_len = std::nullopt;  // the model's
+  std::vector<std::string> adapters = {};           // folders
+  std::vector<int> adapter_of_prompt = {};          // RunRig: from 1 on; empty: none
   // RunRequests: blocks are taken as sequences grow, and preemptions are added here. Null: blocks
   // for the worst case.
   int* preemptions = nullptr;

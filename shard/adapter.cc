@@ -1,0 +1,180 @@
+#include "shard/adapter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/exit_code.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/status.h"
+#include "shard/config_fields.h"
+#include "shard/model_config.h"
+#include "shard/shard_plan.h"
+#include "shard/tensor_index.h"
+#include "shard/tensor_row.h"
+
+namespace bulkhead {
+namespace {
+
+constexpr char kA[] = ".lora_A.weight";
+constexpr char kB[] = ".lora_B.weight";
+constexpr char kConfigFile[] = "/adapter_config.json";
+
+TensorRow InnerOf(const TensorRow& module, int rank) {
+  TensorRow row = module;
+  row.field = kA;
+  row.shared_name.clear();
+  row.held_as = HeldAs::kF32Matrix;
+  row.rows = rank;
+  row.output_split = Split::kWhole;
+  row.file_begin = row.file_size = 0;
+  return row;
+}
+
+TensorRow OuterOf(const TensorRow& module, int rank) {
+  TensorRow row = module;
+  row.field = kB;
+  row.shared_name.clear();
+  row.held_as = HeldAs::kF32Matrix;
+  row.cols = rank;
+  row.input_split = Split::kWhole;
+  return row;
+}
+
+absl::Status ReadFields(const std::string& path, AdapterConfig& adapter) {
+  BH_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, kMaxAdapterConfigBytes));
+  BH_ASSIGN_OR_RETURN(nlohmann::json json, ParseJsonObject(text, path));
+  ConfigFields fields(std::move(json), path);
+  if (fields.String("peft_type").value_or("LORA") != "LORA") {
+    fields.Unsupported("peft_type", "LORA alone is");
+  }
+  const int rank = fields.RequiredInt("r", 1, kMaxAdapterRank);
+  adapter.alpha = fields.Number("lora_alpha", -1e6, 1e6).value_or(rank);
+  adapter.rank_stabilized = fields.Bool("use_rslora").value_or(false);
+  if (fields.String("bias").value_or("none") != "none") {
+    fields.Unsupported("bias", "none alone is");
+  }
+  for (const char* name :
+       {"use_dora", "use_qalora", "lora_bias", "modules_to_save", "fan_in_fan_out", "alpha_pattern",
+        "layer_replication", "trainable_token_indices", "target_parameters", "use_bdlora",
+        "alora_invocation_tokens", "arrow_config"}) {
+    fields.RefuseUnlessOff(name);
+  }
+  return fields.status();
+}
+
+// The rank that the file's A has for a module; 0 where it has none.
+absl::StatusOr<int> RankOf(const TensorIndex& index, const std::string& module) {
+  const LocatedTensor* const found = index.FindAny(absl::StrCat(module, kA));
+  if (found == nullptr) return 0;
+  const std::vector<int64_t>& shape = found->entry->shape;
+  if (shape.size() == 2 && shape[0] >= 1 && shape[0] <= kMaxAdapterRank) {
+    return static_cast<int>(shape[0]);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(found->file->path(), ": tensor '", module, kA, "' has ", shape.size(),
+                   " dimensions and ", shape.empty() ? 0 : shape[0],
+                   " rows; it needs two, and from 1 to ", kMaxAdapterRank, " rows, the rank"));
+}
+
+absl::Status ReadModules(const TensorIndex& index, const ModelConfig& model,
+                         AdapterConfig& adapter) {
+  std::set<std::string> known;
+  std::set<std::string> modules;  // without their layers, for the message
+  for (int layer = 0; layer < model.num_hidden_layers; ++layer) {
+    for (const TensorRow& row : LayerTensors(model, layer)) {
+      if (!IsAdaptable(row)) continue;
+      modules.insert(row.name);
+      BH_ASSIGN_OR_RETURN(const int rank, RankOf(index, row.Module()));
+      if (rank == 0) continue;
+      BH_RETURN_IF_ERROR(index.Find(InnerOf(row, rank)).status());
+      BH_RETURN_IF_ERROR(index.Find(OuterOf(row, rank)).status());
+      known.insert({absl::StrCat(row.Module(), kA), absl::StrCat(row.Module(), kB)});
+      adapter.rank[row.Module()] = rank;
+    }
+  }
+  for (const auto& file : index.files()) {
+    for (const TensorEntry& tensor : file->tensors()) {
+      if (known.contains(std::string(AdapterTensorName(tensor.name)))) continue;
+      return absl::UnimplementedError(absl::StrCat(
+          file->file().path(), ": tensor '", tensor.name, "' changes nothing that an adapter of a ",
+          model.architecture, " of ", model.num_hidden_layers, " layers can: lora_A and lora_B of ",
+          absl::StrJoin(modules, ", ")));
+    }
+  }
+  if (!adapter.rank.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(adapter.dir, ": the adapter has no tensors"));
+}
+
+}  // namespace
+
+bool IsAdaptable(const TensorRow& row) {
+  const bool is_shared_expert =
+      row.output_split == Split::kSharedMlp || row.input_split == Split::kSharedMlp;
+  return (row.held_as == HeldAs::kLayerMatrix || row.held_as == HeldAs::kKeptMatrix) &&
+         row.layer >= 0 && row.expert < 0 && row.head < 0 && !is_shared_expert && !row.optional;
+}
+
+float AdapterConfig::ScaleOf(int module_rank) const {
+  return static_cast<float>(alpha / (rank_stabilized ? std::sqrt(module_rank) : module_rank));
+}
+
+absl::StatusOr<AdapterConfig> ReadAdapter(const std::string& name, const std::string& dir,
+                                          const ModelConfig& model) {
+  AdapterConfig adapter;
+  adapter.name = name;
+  adapter.dir = dir;
+  const auto read = [&]() -> absl::Status {
+    // Halves of such a layer are normed apart from each other before they are added.
+    if (model.moe.beside_mlp) {
+      return absl::UnimplementedError(
+          "adapters of models with experts beside an MLP are not "
+          "supported; merge them into the checkpoint");
+    }
+    BH_RETURN_IF_ERROR(ReadFields(dir + kConfigFile, adapter));
+    BH_ASSIGN_OR_RETURN(const TensorIndex index, TensorIndex::OpenAdapter(dir));
+    return ReadModules(index, model, adapter);
+  };
+  const absl::Status status = read();
+  if (status.ok()) return adapter;
+  return WithExitCode(
+      absl::Status(status.code(), absl::StrCat("adapter '", name, "': ", status.message())),
+      ExitCode::kModelRefused);
+}
+
+std::vector<TensorRow> AdapterTensors(const AdapterConfig& adapter, const ModelConfig& model,
+                                      int layer) {
+  std::vector<TensorRow> rows;
+  int slot = 0;
+  for (const TensorRow& row : LayerTensors(model, layer)) {
+    const auto found = adapter.rank.find(row.Module());
+    if (!IsAdaptable(row) || found == adapter.rank.end()) continue;
+    for (TensorRow part : {InnerOf(row, found->second), OuterOf(row, found->second)}) {
+      part.slot = slot++;
+      rows.push_back(std::move(part));
+    }
+  }
+  return rows;
+}
+
+std::vector<AdapterModule> AdapterModules(const AdapterConfig& adapter, const RankShard& shard,
+                                          int layer) {
+  std::vector<AdapterModule> modules;
+  std::map<int, int64_t> outputs;  // by slot, so far
+  for (const TensorRow& row : LayerTensors(*shard.model, layer)) {
+    if (row.is_vector() || row.optional) continue;
+    const auto found = adapter.rank.find(row.Module());
+    int64_t& end = outputs[row.slot];
+    if (IsAdaptable(row) && found != adapter.rank.end()) {
+      modules.push_back({row.slot, end, found->second});
+    }
+    end += SliceOf(row, shard).rows.size();
+  }
+  return modules;
+}
+
+}  // namespace bulkhead

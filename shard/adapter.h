@@ -1,0 +1,57 @@
+// AdapterConfig: a LoRA adapter as PEFT saves it, adapter_config.json and
+// adapter_model.safetensors. A module's product becomes W x + scale B (A x). Its matrices are rows
+// like the model's, so that what a rank has of them, their bytes and their loading follow from the
+// module's own row.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace bulkhead {
+
+struct ModelConfig;
+struct RankShard;
+struct TensorRow;
+
+inline constexpr int kMaxAdapterRank = 512;
+inline constexpr int64_t kMaxAdapterConfigBytes = int64_t{1} << 20;
+
+struct AdapterConfig {
+  std::string name;  // in requests
+  std::string dir;
+  double alpha = 0;
+  bool rank_stabilized = false;     // divided by the root of the rank, not by the rank
+  std::map<std::string, int> rank;  // by module: "model.layers.3.self_attn.q_proj"
+
+  float ScaleOf(int module_rank) const;
+};
+
+// Reads the folder's config and the headers of its tensors, of an adapter for `model`. Failures
+// carry exit code 3: NOT_FOUND, INVALID_ARGUMENT, or UNIMPLEMENTED for what is not a LoRA of linear
+// layers of attention and MLP, naming file, field or tensor.
+absl::StatusOr<AdapterConfig> ReadAdapter(const std::string& name, const std::string& dir,
+                                          const ModelConfig& model);
+
+// Whether an adapter may change the module's product: Decoder::MatMul, MatMulGated or AddSum of a
+// token. Those of experts and of heads are others.
+bool IsAdaptable(const TensorRow& row);
+
+// What the adapter has of a layer: of each module its A, [r, inputs], in an even slot, and its B,
+// [outputs, r], in the next one. A is split as the module's inputs are, B as its outputs.
+std::vector<TensorRow> AdapterTensors(const AdapterConfig& adapter, const ModelConfig& model,
+                                      int layer);
+
+// Where what it adds belongs, in the order of AdapterTensors.
+struct AdapterModule {
+  int slot = 0;              // of the layer's weights
+  int64_t first_output = 0;  // of this rank's in that slot
+  int rank = 0;
+};
+std::vector<AdapterModule> AdapterModules(const AdapterConfig& adapter, const RankShard& shard,
+                                          int layer);
+
+}  // namespace bulkhead
