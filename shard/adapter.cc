@@ -64,6 +64,21 @@ absl::Status ReadFields(const std::string& path, AdapterConfig& adapter) {
         "alora_invocation_tokens", "arrow_config"}) {
     fields.RefuseUnlessOff(name);
   }
+  // The tensors say which modules have which ranks.
+  for (const char* name : {"auto_mapping",      "base_model_name_or_path",
+                           "corda_config",      "ensure_weight_tying",
+                           "eva_config",        "exclude_modules",
+                           "inference_mode",    "init_lora_weights",
+                           "layers_pattern",    "layers_to_transform",
+                           "loftq_config",      "lora_dropout",
+                           "lora_ga_config",    "megatron_config",
+                           "megatron_core",     "peft_version",
+                           "qalora_group_size", "rank_pattern",
+                           "revision",          "runtime_config",
+                           "target_modules",    "task_type"}) {
+    fields.Ignore(name);
+  }
+  adapter.unknown_fields = fields.UnknownNames();
   return fields.status();
 }
 

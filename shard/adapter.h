@@ -27,6 +27,8 @@ struct AdapterConfig {
   bool rank_stabilized = false;     // divided by the root of the rank, not by the rank
   std::map<std::string, int> rank;  // by module: "model.layers.3.self_attn.q_proj"
 
+  std::vector<std::string> unknown_fields;  // of adapter_config.json
+
   float ScaleOf(int module_rank) const;
 };
 

@@ -158,6 +158,10 @@ absl::Status ReadAdapters(const EngineOptions& options, ModelSource& source) {
     BH_ASSIGN_OR_RETURN(AdapterConfig adapter,
                         ReadAdapter(module.name, ResolveModelPath(module.dir).value_or(module.dir),
                                     source.config.model));
+    for (const std::string& field : adapter.unknown_fields) {
+      source.config.warnings.push_back(
+          absl::StrCat("adapter '", adapter.name, "': adapter_config.json: unknown field ", field));
+    }
     BH_ASSIGN_OR_RETURN(source.adapters.emplace_back(), Checkpoint::OpenAdapter(adapter.dir));
     source.config.model.adapters.push_back(std::move(adapter));
   }

@@ -33,25 +33,6 @@ int64_t TileRows(const ModelLimits& limits) {
   return std::min(kLogitTileRows, limits.max_num_batched_tokens);
 }
 
-// Of the adapters' matrices at most.
-struct LowRankShape {
-  int64_t rank = 0;
-  int64_t outputs = 0;
-};
-LowRankShape LowRankShapeOf(const RankShard& shard) {
-  LowRankShape most;
-  for (const AdapterConfig& adapter : shard.model->adapters) {
-    for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer) {
-      const auto rows = AdapterTensors(adapter, *shard.model, static_cast<int>(layer));
-      for (size_t i = 0; i < rows.size(); i += 2) {
-        most.rank = std::max(most.rank, rows[i].rows);
-        most.outputs = std::max(most.outputs, SliceOf(rows[i + 1], shard).rows.size());
-      }
-    }
-  }
-  return most;
-}
-
 // Of logits, where the device samples.
 int64_t DeviceTileRows(const ModelLimits& limits) {
   return std::max(TileRows(limits), std::min<int64_t>(kSampledTileRows, MaxSampledRows(limits)));

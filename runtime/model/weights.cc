@@ -160,6 +160,20 @@ ModelWeights LayOutWeights(const RankShard& shard, const WeightFormats& held_as,
   return weights;
 }
 
+LowRankShape LowRankShapeOf(const RankShard& shard) {
+  LowRankShape most;
+  for (const AdapterConfig& adapter : shard.model->adapters) {
+    for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer) {
+      const auto rows = AdapterTensors(adapter, *shard.model, static_cast<int>(layer));
+      for (size_t i = 0; i < rows.size(); i += 2) {
+        most.rank = std::max(most.rank, rows[i].rows);
+        most.outputs = std::max(most.outputs, SliceOf(rows[i + 1], shard).rows.size());
+      }
+    }
+  }
+  return most;
+}
+
 int64_t MaxInputsOf(const std::vector<TensorRow>& rows, const RankShard& shard) {
   int64_t max_cols = 0;
   for (const TensorRow& row : rows) {

@@ -106,6 +106,12 @@ int64_t StoredWeightBytes(const RankShard& shard, const WeightFormats& held_as);
 // `batches`, which are numbers of tokens.
 std::vector<double> ReadWeightBytes(const RankShard& shard, const WeightFormats& held_as,
                                     absl::Span<const int> batches);
+// Of the adapters' matrices at most.
+struct LowRankShape {
+  int64_t rank = 0;
+  int64_t outputs = 0;
+};
+LowRankShape LowRankShapeOf(const RankShard& shard);
 int64_t MaxInputsOf(const std::vector<TensorRow>& rows, const RankShard& shard);
 
 // Reads this rank's part of the checkpoint, and of those of the config's adapters, into weights

@@ -72,7 +72,7 @@ TEST(ModelFolderTest, AnAdapterIsNamedWithItsBaseModel) {
   WriteFile(folder.File("adapter_config.json"), R"({"base_model_name_or_path": "org/base-7b"})");
   EXPECT_THAT(ConfigError(folder.path()), AllOf(HasSubstr("an adapter (adapter_config.json) of "
                                                           "\"org/base-7b\""),
-                                                HasSubstr("merge")));
+                                                HasSubstr("--lora-modules NAME=DIR")));
   EXPECT_THAT(WeightsError(folder.path()), HasSubstr("org/base-7b"));
 }
 

@@ -164,6 +164,76 @@ TEST_P(Adapters, GiveWhatTheMergedCheckpointGives) {
   ExpectSameBits(RunRig(dir, prompts, alone), got);
 }
 
+TEST(AdaptersOfPeft, GiveWhatPeftGives) {
+  for (const std::string name : {"gemma2_bf16", "phi3_bf16", "qwen2_bf16"}) {
+    SCOPED_TRACE(name);
+    const std::string dir = BH_TEST_DATA "/adapters/" + name;
+    const Golden golden = ReadGolden(dir);
+    RigOptions options;
+    options.decode_tokens = 32;
+    options.adapters = {dir};
+    options.adapter_of_prompt.assign(golden.prompts.size(), 1);
+    options.size = 2;
+    const RigResult got = RunRig(BH_TEST_DATA "/models/" + name, golden.prompts, options);
+    for (size_t i = 0; i < golden.prompts.size(); ++i) {
+      EXPECT_LE(RelativeError(got.logits[i], golden.logits[i]), 1e-4) << i;
+    }
+    EXPECT_EQ(got.greedy_ids, golden.greedy_ids);
+  }
+}
+
+constexpr char kModel[] = BH_TEST_DATA "/models/llama3_gqa_bf16";
+
+TEST(AdaptersOfRequests, ArePlannedToTheByteAndShareNoCache) {
+  const Golden golden = ReadGolden(kModel);
+  const MergedAdapter small(kModel, 3, {{"r", 3}, {"lora_alpha", 6}}, 2);
+  const MergedAdapter large(kModel, 8, {{"r", 8}, {"lora_alpha", 8}}, 1);
+  const std::vector<std::vector<int32_t>> prompts(3, golden.prompts[2]);  // the same for all
+  RigOptions options;
+  options.decode_tokens = 12;
+  options.adapters = {small.adapter(), large.adapter()};
+  options.adapter_of_prompt = {0, 1, 2};
+  const std::vector<std::vector<int32_t>> want = RunRig(kModel, prompts, options).greedy_ids;
+  options.prefix_caching = true;
+  options.max_num_batched_tokens = 16;
+  int preemptions = 0;
+  options.preemptions = &preemptions;
+  std::vector<Request> requests;
+  for (int i = 0; i < 9; ++i) {
+    Request& request = requests.emplace_back();
+    request.request_id = std::to_string(i);
+    request.prompt = golden.prompts[2];
+    request.sampling.temperature = 0;
+    request.stopping.max_tokens = 12;
+    request.stopping.ignore_eos = true;
+    request.adapter = i % 3;
+    if (request.adapter > 0) request.adapter_name = request.adapter == 1 ? "small" : "large";
+  }
+  for (const int size : {1, 2}) {
+    SCOPED_TRACE(size);
+    options.size = size;
+    const auto got = RunRequests(kModel, requests, 1, options);
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], want[i % 3]) << i;
+  }
+}
+
+TEST(AdaptersOfRequests, AreAddedToQuantisedWeightsToo) {
+  const Golden golden = ReadGolden(kModel);
+  const MergedAdapter adapter(kModel, 8, {{"r", 8}, {"lora_alpha", 8}}, 1);
+  const std::vector<std::vector<int32_t>> prompts = {golden.prompts[1], golden.prompts[2]};
+  RigOptions options;
+  options.adapters = {adapter.adapter()};
+  options.adapter_of_prompt = {1, 1};
+  const RigResult exact = RunRig(kModel, prompts, options);
+  options.weight_dtype = WeightFormat::kInt8;
+  options.activation = ActivationDType::kInt8;
+  const RigResult got = RunRig(kModel, prompts, options);
+  EXPECT_LE(RelativeError(got.logits[1], exact.logits[1]), 0.1);
+  options.size = 2;
+  options.chunk_tokens = 3;
+  ExpectSameBits(RunRig(kModel, prompts, options), got);
+}
+
 std::vector<std::string> AdaptableModels() {
   std::vector<std::string> dirs;
   for (const std::string& dir : FixtureDirs()) {

@@ -1,0 +1,169 @@
+#include "shard/adapter.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "base/exit_code.h"
+#include "nlohmann/json.hpp"
+#include "shard/shard_plan.h"
+#include "shard/tensor_row.h"
+#include "tests/shard/checkpoint_files.h"
+
+namespace bulkhead {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Pair;
+
+constexpr char kQ[] = "base_model.model.model.layers.1.self_attn.q_proj";
+constexpr char kDown[] = "base_model.model.model.layers.0.mlp.down_proj";
+
+RawTensor Zeros(const std::string& name, int64_t rows, int64_t cols) {
+  return {name, "F32", {rows, cols}, std::string(rows * cols * 4, 0)};
+}
+
+// An adapter of SmallConfig's q_proj and down_proj, with what a test changes.
+struct AdapterFolder {
+  json config = {{"peft_type", "LORA"},
+                 {"r", 4},
+                 {"lora_alpha", 8},
+                 {"bias", "none"},
+                 {"use_dora", false},
+                 {"rank_pattern", {{"down_proj", 2}}},
+                 {"alpha_pattern", json::object()}};
+  std::vector<RawTensor> tensors = {
+      Zeros(std::string(kQ) + ".lora_A.weight", 4, 12),
+      Zeros(std::string(kQ) + ".lora_B.weight", 24, 4),
+      Zeros(std::string(kDown) + ".lora_A.weight", 2, 20),
+      Zeros(std::string(kDown) + ".lora_B.weight", 12, 2),
+  };
+
+  absl::StatusOr<AdapterConfig> Read(const ModelConfig& model = SmallConfig()) const {
+    const TemporaryFolder folder;
+    WriteFile(folder.File("adapter_config.json"), config.dump());
+    WriteFile(folder.File("adapter_model.safetensors"), SafetensorsBytes(tensors));
+    return ReadAdapter("sql", folder.path(), model);
+  }
+};
+
+TEST(AdapterTest, RanksAreThoseOfTheTensors) {
+  const auto adapter = AdapterFolder().Read();
+  ASSERT_TRUE(adapter.ok()) << adapter.status();
+  EXPECT_THAT(adapter->rank, ElementsAre(Pair("model.layers.0.mlp.down_proj", 2),
+                                         Pair("model.layers.1.self_attn.q_proj", 4)));
+  EXPECT_EQ(adapter->ScaleOf(4), 2);
+  EXPECT_EQ(adapter->ScaleOf(2), 4);
+  EXPECT_TRUE(adapter->unknown_fields.empty());
+}
+
+TEST(AdapterTest, RankStabilizedOnesAreDividedByTheRoot) {
+  AdapterFolder folder;
+  folder.config["use_rslora"] = true;
+  folder.config["some_day"] = 3;
+  const auto adapter = folder.Read();
+  ASSERT_TRUE(adapter.ok()) << adapter.status();
+  EXPECT_EQ(adapter->ScaleOf(4), 4);
+  EXPECT_THAT(adapter->unknown_fields, ElementsAre("some_day"));
+}
+
+TEST(AdapterTest, IsSplitAsItsModulesAre) {
+  ModelConfig model = SmallConfig();
+  const auto adapter = AdapterFolder().Read();
+  ASSERT_TRUE(adapter.ok()) << adapter.status();
+  const auto plan = ShardPlan::Create(model, 2);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const RankShard& shard = plan->rank(1);
+  const std::vector<TensorRow> of_q = AdapterTensors(*adapter, model, 1);
+  ASSERT_EQ(of_q.size(), 2);
+  EXPECT_EQ(of_q[0].Name(), "model.layers.1.self_attn.q_proj.lora_A.weight");
+  EXPECT_EQ(SliceOf(of_q[0], shard).cols.size(), 12);
+  EXPECT_EQ(SliceOf(of_q[0], shard).rows.size(), 4);
+  EXPECT_EQ(SliceOf(of_q[1], shard).rows.begin, 4 * shard.heads.begin);
+  EXPECT_EQ(SliceOf(of_q[1], shard).cols.size(), 4);
+  const std::vector<TensorRow> of_down = AdapterTensors(*adapter, model, 0);
+  ASSERT_EQ(of_down.size(), 2);
+  EXPECT_EQ(SliceOf(of_down[0], shard).cols.begin, shard.mlp.begin);
+  EXPECT_EQ(SliceOf(of_down[1], shard).rows.size(), 12);
+}
+
+TEST(AdapterTest, OutputsLieWhereTheModuleHasThem) {
+  AdapterFolder folder;
+  const std::string v = "base_model.model.model.layers.1.self_attn.v_proj";
+  folder.tensors.push_back(Zeros(v + ".lora_A.weight", 3, 12));
+  folder.tensors.push_back(Zeros(v + ".lora_B.weight", 12, 3));
+  const auto adapter = folder.Read();
+  ASSERT_TRUE(adapter.ok()) << adapter.status();
+  const ModelConfig model = SmallConfig();
+  const auto plan = ShardPlan::Create(model, 1);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const std::vector<AdapterModule> modules = AdapterModules(*adapter, plan->rank(0), 1);
+  ASSERT_EQ(modules.size(), 2);
+  EXPECT_EQ(modules[0].first_output, 0);
+  EXPECT_EQ(modules[1].slot, modules[0].slot);
+  EXPECT_EQ(modules[1].first_output, 24 + 12);  // behind q and k
+}
+
+TEST(AdapterTest, WhatIsNoPlainLoraIsRefusedByName) {
+  struct Case {
+    const char* what;
+    std::function<void(AdapterFolder&)> change;
+  };
+  const Case cases[] = {
+      {"peft_type", [](AdapterFolder& f) { f.config["peft_type"] = "IA3"; }},
+      {"use_dora", [](AdapterFolder& f) { f.config["use_dora"] = true; }},
+      {"bias", [](AdapterFolder& f) { f.config["bias"] = "all"; }},
+      {"modules_to_save", [](AdapterFolder& f) { f.config["modules_to_save"] = {"lm_head"}; }},
+      {"alpha_pattern",
+       [](AdapterFolder& f) {
+         f.config["alpha_pattern"] = {{"q_proj", 3}};
+       }},
+      {"r is 0", [](AdapterFolder& f) { f.config["r"] = 0; }},
+      {"lora_alpha", [](AdapterFolder& f) { f.config["lora_alpha"] = "8"; }},
+      {"lora_embedding_A",
+       [](AdapterFolder& f) {
+         f.tensors.push_back(Zeros("base_model.model.model.embed_tokens.lora_embedding_A", 4, 23));
+       }},
+      {"lm_head",
+       [](AdapterFolder& f) {
+         f.tensors.push_back(Zeros("base_model.model.lm_head.lora_A.weight", 4, 12));
+       }},
+      {"layers.7",
+       [](AdapterFolder& f) {
+         f.tensors.push_back(
+             Zeros("base_model.model.model.layers.7.mlp.up_proj.lora_A.weight", 4, 12));
+       }},
+      {"down_proj.lora_B.weight' is missing", [](AdapterFolder& f) { f.tensors.pop_back(); }},
+      {"q_proj.lora_B.weight' has shape [23, 4]",
+       [](AdapterFolder& f) { f.tensors[1] = Zeros(std::string(kQ) + ".lora_B.weight", 23, 4); }},
+      {"q_proj.lora_A.weight' has 2 dimensions and 513 rows",
+       [](AdapterFolder& f) { f.tensors[0] = Zeros(std::string(kQ) + ".lora_A.weight", 513, 12); }},
+      {"no tensors", [](AdapterFolder& f) { f.tensors.clear(); }},
+  };
+  for (const Case& test : cases) {
+    SCOPED_TRACE(test.what);
+    AdapterFolder folder;
+    test.change(folder);
+    const absl::Status status = folder.Read().status();
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("adapter 'sql'"), HasSubstr(test.what)));
+    EXPECT_EQ(ExitCodeOf(status), ExitCode::kModelRefused);
+  }
+}
+
+TEST(AdapterTest, MissingFilesAreNamed) {
+  const TemporaryFolder folder;
+  const auto error = [&] {
+    return std::string(ReadAdapter("sql", folder.path(), SmallConfig()).status().message());
+  };
+  EXPECT_THAT(error(), HasSubstr("adapter_config.json"));
+  WriteFile(folder.File("adapter_config.json"), R"({"r": 4})");
+  EXPECT_THAT(error(), HasSubstr("has no adapter_model.safetensors"));
+}
+
+}  // namespace
+}  // namespace bulkhead
