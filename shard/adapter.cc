@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -164,14 +165,14 @@ absl::StatusOr<AdapterConfig> ReadAdapter(const std::string& name, const std::st
 std::vector<TensorRow> AdapterTensors(const AdapterConfig& adapter, const ModelConfig& model,
                                       int layer) {
   std::vector<TensorRow> rows;
-  int slot = 0;
+  int outer_slot = kOuterSlots;
   for (const TensorRow& row : LayerTensors(model, layer)) {
     const auto found = adapter.rank.find(row.Module());
     if (!IsAdaptable(row) || found == adapter.rank.end()) continue;
-    for (TensorRow part : {InnerOf(row, found->second), OuterOf(row, found->second)}) {
-      part.slot = slot++;
-      rows.push_back(std::move(part));
-    }
+    BH_CHECK(row.slot < kOuterSlots);
+    rows.push_back(InnerOf(row, found->second));
+    rows.push_back(OuterOf(row, found->second));
+    rows.back().slot = outer_slot++;
   }
   return rows;
 }
@@ -180,14 +181,15 @@ std::vector<AdapterModule> AdapterModules(const AdapterConfig& adapter, const Ra
                                           int layer) {
   std::vector<AdapterModule> modules;
   std::map<int, int64_t> outputs;  // by slot, so far
+  std::map<int, int64_t> inner;
   for (const TensorRow& row : LayerTensors(*shard.model, layer)) {
     if (row.is_vector() || row.optional) continue;
     const auto found = adapter.rank.find(row.Module());
-    int64_t& end = outputs[row.slot];
     if (IsAdaptable(row) && found != adapter.rank.end()) {
-      modules.push_back({row.slot, end, found->second});
+      modules.push_back({row.slot, outputs[row.slot], inner[row.slot], found->second});
+      inner[row.slot] += found->second;
     }
-    end += SliceOf(row, shard).rows.size();
+    outputs[row.slot] += SliceOf(row, shard).rows.size();
   }
   return modules;
 }

@@ -42,15 +42,18 @@ absl::StatusOr<AdapterConfig> ReadAdapter(const std::string& name, const std::st
 // token. Those of experts and of heads are others.
 bool IsAdaptable(const TensorRow& row);
 
-// What the adapter has of a layer: of each module its A, [r, inputs], in an even slot, and its B,
-// [outputs, r], in the next one. A is split as the module's inputs are, B as its outputs.
+// What the adapter has of a layer: of each module its A, [r, inputs], in the module's own slot,
+// whose modules read the same inputs, and its B, [outputs, r], in a slot from kOuterSlots on. A is
+// split as the module's inputs are, B as its outputs.
+inline constexpr int kOuterSlots = 64;
 std::vector<TensorRow> AdapterTensors(const AdapterConfig& adapter, const ModelConfig& model,
                                       int layer);
 
-// Where what it adds belongs, in the order of AdapterTensors.
+// The modules that it changes, in the order of their B's slots.
 struct AdapterModule {
-  int slot = 0;              // of the layer's weights
-  int64_t first_output = 0;  // of this rank's in that slot
+  int slot = 0;
+  int64_t first_output = 0;  // of the slot's, of this rank
+  int64_t first_inner = 0;   // of the outputs of the slot's A's
   int rank = 0;
 };
 std::vector<AdapterModule> AdapterModules(const AdapterConfig& adapter, const RankShard& shard,

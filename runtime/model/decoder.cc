@@ -170,7 +170,7 @@ void Decoder::MatMul(ConstMatrixView x, const Weight& weight, MatrixView out) {
   ForLowRank(weight, [&](const LowRank& product, int64_t first, int64_t rows) {
     const MatrixView inner = FirstOf(parts_.activations.low_rank, rows, product.a.shape.rows);
     backend_.MatMul(x.Rows(first, rows), product.a, inner);
-    AddOuter(product, inner, first, 1, out);
+    AddOuters(product, inner, first, 1, out);
   });
 }
 
@@ -186,13 +186,15 @@ void Decoder::ForLowRank(const Weight& weight, const Visit& visit) {
   }
 }
 
-void Decoder::AddOuter(const LowRank& product, ConstMatrixView inner, int64_t first, float factor,
-                       MatrixView out) {
-  const int64_t cols = product.b.shape.rows;
-  const MatrixView outer = FirstOf(parts_.activations.low_rank_out, inner.rows(), cols);
-  backend_.MatMul(inner, product.b, outer);
-  backend_.AddResidual(outer, ConstMatrixView(), factor * product.scale,
-                       out.Rows(first, inner.rows()).Cols(product.first_output, cols));
+void Decoder::AddOuters(const LowRank& product, ConstMatrixView inner, int64_t first, float factor,
+                        MatrixView out) {
+  for (const LowRank::Outer& outer : product.outer) {
+    const int64_t cols = outer.b.shape.rows;
+    const MatrixView sum = FirstOf(parts_.activations.low_rank_out, inner.rows(), cols);
+    backend_.MatMul(inner.Cols(outer.first_inner, outer.rank), outer.b, sum);
+    backend_.AddResidual(sum, ConstMatrixView(), factor * outer.scale,
+                         out.Rows(first, inner.rows()).Cols(outer.first_output, cols));
+  }
 }
 
 absl::Status Decoder::AddLowRankSum(ConstMatrixView x, const Weight& weight, float factor,
@@ -210,7 +212,7 @@ absl::Status Decoder::AddLowRankSum(ConstMatrixView x, const Weight& weight, flo
   }
   BH_ASSIGN_OR_RETURN(const ConstMatrixView inner, comm_.AllReduceSumF32());
   ForLowRank(weight, [&](const LowRank& product, int64_t first, int64_t rows) {
-    AddOuter(product, inner.Rows(first, rows).Cols(0, product.a.shape.rows), first, factor, out);
+    AddOuters(product, inner.Rows(first, rows).Cols(0, product.a.shape.rows), first, factor, out);
   });
   return absl::OkStatus();
 }

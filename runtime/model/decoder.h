@@ -160,9 +160,9 @@ class Decoder {
   // Calls visit(product, first, rows): kLowRankRows tokens or fewer of a run of its adapter.
   template <typename Visit>
   void ForLowRank(const Weight& weight, const Visit& visit);
-  // out += scale * B of `inner` [rows, r], from the token `first` on.
-  void AddOuter(const LowRank& product, ConstMatrixView inner, int64_t first, float factor,
-                MatrixView out);
+  // out += factor times what the product's B's make of `inner`, from the token `first` on.
+  void AddOuters(const LowRank& product, ConstMatrixView inner, int64_t first, float factor,
+                 MatrixView out);
   // out += factor * what the adapters add to the sum over ranks of x * weight^T. Collective.
   absl::Status AddLowRankSum(ConstMatrixView x, const Weight& weight, float factor, MatrixView out);
   // AddSum without those.

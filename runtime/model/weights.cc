@@ -53,16 +53,16 @@ void LayOutAdapters(const RankShard& shard, int layer, const WeightFormats& held
   for (size_t a = 0; a < adapters.size(); ++a) {
     const LayerWeights laid_out = LayOutSlots(AdapterTensors(adapters[a], *shard.model, layer),
                                               shard, held_as, sizes, allocator);
-    int slot = 0;
+    const int adapter = static_cast<int>(a) + 1;
+    int outer_slot = kOuterSlots;
     for (const AdapterModule& module : AdapterModules(adapters[a], shard, layer)) {
-      weights.layers.back()
-          .At(module.slot)
-          .low_rank.push_back({.adapter = static_cast<int>(a) + 1,
-                               .first_output = module.first_output,
-                               .scale = adapters[a].ScaleOf(module.rank),
-                               .a = laid_out[slot].parts[0],
-                               .b = laid_out[slot + 1].parts[0]});
-      slot += 2;
+      std::vector<LowRank>& products = weights.layers.back().At(module.slot).low_rank;
+      if (products.empty() || products.back().adapter != adapter) {
+        products.push_back({adapter, laid_out[module.slot].parts[0], {}});
+      }
+      products.back().outer.push_back({module.first_output, module.first_inner, module.rank,
+                                       adapters[a].ScaleOf(module.rank),
+                                       laid_out[outer_slot++].parts[0]});
     }
     weights.adapters[a].push_back(laid_out);
   }
@@ -164,10 +164,14 @@ LowRankShape LowRankShapeOf(const RankShard& shard) {
   LowRankShape most;
   for (const AdapterConfig& adapter : shard.model->adapters) {
     for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer) {
-      const auto rows = AdapterTensors(adapter, *shard.model, static_cast<int>(layer));
-      for (size_t i = 0; i < rows.size(); i += 2) {
-        most.rank = std::max(most.rank, rows[i].rows);
-        most.outputs = std::max(most.outputs, SliceOf(rows[i + 1], shard).rows.size());
+      std::map<int, int64_t> inner;  // by slot
+      for (const TensorRow& row : AdapterTensors(adapter, *shard.model, static_cast<int>(layer))) {
+        const int64_t rows = SliceOf(row, shard).rows.size();
+        if (row.slot < kOuterSlots) {
+          most.inner = std::max(most.inner, inner[row.slot] += rows);
+        } else {
+          most.outputs = std::max(most.outputs, rows);
+        }
       }
     }
   }

@@ -22,11 +22,16 @@ namespace bulkhead {
 
 // What an adapter adds to some of a weight's outputs: scale * B (A x).
 struct LowRank {
-  int adapter = 0;           // from 1 on
-  int64_t first_output = 0;  // of the weight's
-  float scale = 1;
-  Linear a;  // [r, inputs]
-  Linear b;  // [outputs, r]
+  struct Outer {
+    int64_t first_output = 0;  // of the weight's
+    int64_t first_inner = 0;   // of `a`'s outputs
+    int64_t rank = 0;
+    float scale = 1;
+    Linear b;  // [outputs, rank]
+  };
+  int adapter = 0;  // from 1 on
+  Linear a;         // of all of them: [sum of ranks, inputs]
+  std::vector<Outer> outer;
 };
 
 // What the rows of one slot are: a matrix, a vector, or a matrix and its bias.
@@ -106,9 +111,9 @@ int64_t StoredWeightBytes(const RankShard& shard, const WeightFormats& held_as);
 // `batches`, which are numbers of tokens.
 std::vector<double> ReadWeightBytes(const RankShard& shard, const WeightFormats& held_as,
                                     absl::Span<const int> batches);
-// Of the adapters' matrices at most.
+// Outputs of an adapter's A's of a slot, and of a B, at most.
 struct LowRankShape {
-  int64_t rank = 0;
+  int64_t inner = 0;
   int64_t outputs = 0;
 };
 LowRankShape LowRankShapeOf(const RankShard& shard);
