@@ -196,12 +196,6 @@ absl::Status CheckDefaultMaxTokens(const EngineOptions& options, const ModelConf
 }
 
 absl::Status CheckFlagsOnGpu(const EngineOptions& options) {
-  if (!options.lora_modules.empty()) {
-    return WithExitCode(
-        absl::UnimplementedError("--lora-modules: adapters are computed on CPUs alone; merge one "
-                                 "into the checkpoint, or add --device cpu"),
-        ExitCode::kUsage);
-  }
   if (options.numa.nodes.empty()) return absl::OkStatus();
   return WithExitCode(
       absl::InvalidArgumentError("--numa: a list is for CPUs alone, since a rank with a GPU runs "

@@ -23,7 +23,8 @@ struct ModelCase {
   std::optional<WeightFormat> weights = std::nullopt;  // as stored
   KvFormat kv_format = KvFormat::kBF16;
   std::string folder = "models";
-  bool rounds = false;  // the CPU, too, rounds what products read
+  bool rounds = false;      // the CPU, too, rounds what products read
+  bool is_adapted = false;  // of every second prompt
 };
 std::ostream& operator<<(std::ostream& out, const ModelCase& c) {
   return out << c.model << ", tp " << c.size
@@ -45,6 +46,10 @@ TEST_P(CudaModel, AgreesWithTheCpu) {
   options.chunk_tokens = 40;
   options.decode_tokens = 4;
   if (c.rounds) options.make_device = DeviceOfRoundedProducts;
+  if (c.is_adapted) {
+    options.adapters = {BH_TEST_DATA "/adapters/" + c.model};
+    options.adapter_of_prompt = {1, 0, 1, 0};
+  }
   const RigResult cpu = RunRig(dir, golden.prompts, options);
   options.make_device = [] { return EmulatedDevice(emulator::Schedule::kAscending, true); };
   const RigResult cuda = RunRig(dir, golden.prompts, options);
@@ -79,6 +84,9 @@ std::vector<ModelCase> Cases() {
       {"gemma4_bf16", 2, std::nullopt, KvFormat::kBF16, "models", true},
       {"gptq_act_order", 1, std::nullopt, KvFormat::kBF16, "quantised"},
       {"awq", 2, std::nullopt, KvFormat::kBF16, "quantised"},
+      {"qwen2_bf16", 1, std::nullopt, KvFormat::kBF16, "models", false, true},
+      {"phi3_bf16", 2, int4, KvFormat::kBF16, "models", false, true},
+      {"gemma2_bf16", 2, std::nullopt, KvFormat::kBF16, "models", false, true},
       {"ct_mxfp4", 1, std::nullopt, KvFormat::kBF16, "quantised"},
       {"ct_mxfp4", 2, std::nullopt, KvFormat::kInt8, "quantised"},
   };
@@ -194,6 +202,28 @@ TEST(CudaDecodeGraphs, StepsOfOtherSizesRunWithoutThem) {
   EXPECT_EQ(with.greedy_ids, without.greedy_ids);
   EXPECT_LT(driver->graph_launches(), 4 + with.decode_steps);
 }
+
+TEST(CudaDecodeGraphs, StepsWithAdaptersRunWithoutThem) {
+  const std::string dir = BH_TEST_DATA "/models/qwen2_bf16";
+  const std::vector<std::vector<int32_t>> prompts = EqualPrompts(dir, 4);
+  RigOptions options;
+  options.kv_format = KvFormat::kBF16;
+  options.decode_tokens = 5;
+  options.decode_logits = true;
+  options.adapters = {BH_TEST_DATA "/adapters/qwen2_bf16"};
+  options.adapter_of_prompt = {0, 1, 1, 0};
+  std::shared_ptr<emulator::EmulatedCudaDriver> driver;
+  options.make_device = [&] {
+    return EmulatedDevice(emulator::Schedule::kAscending, true, &driver);
+  };
+  const RigResult without = RunRig(dir, prompts, options);
+  options.decode_graphs = true;
+  options.pads_decodes = true;
+  const RigResult with = RunRig(dir, prompts, options);
+  EXPECT_TRUE(with.logits == without.logits);
+  EXPECT_EQ(driver->graph_launches(), 4);  // of the warm-up
+}
+
 // Prompts of different lengths in small chunks: steps mix rows that the host sees whole with rows
 // that are sampled on the device, whose tokens the next plan does not name.
 class CudaModelSampling : public testing::TestWithParam<std::tuple<int, bool>> {};
