@@ -84,28 +84,30 @@ absl::Status ReadFields(const std::string& path, AdapterConfig& adapter) {
 }
 
 // The rank that the file's A has for a module; 0 where it has none.
-absl::StatusOr<int> RankOf(const TensorIndex& index, const std::string& module) {
+absl::StatusOr<int> RankOf(const TensorIndex& index, const std::string& module, int most) {
   const LocatedTensor* const found = index.FindAny(absl::StrCat(module, kA));
   if (found == nullptr) return 0;
   const std::vector<int64_t>& shape = found->entry->shape;
-  if (shape.size() == 2 && shape[0] >= 1 && shape[0] <= kMaxAdapterRank) {
+  if (shape.size() == 2 && shape[0] >= 1 && shape[0] <= most) {
     return static_cast<int>(shape[0]);
   }
   return absl::InvalidArgumentError(
       absl::StrCat(found->file->path(), ": tensor '", module, kA, "' has ", shape.size(),
                    " dimensions and ", shape.empty() ? 0 : shape[0],
-                   " rows; it needs two, and from 1 to ", kMaxAdapterRank, " rows, the rank"));
+                   " rows; it needs two, and from 1 to ", most, " rows, the rank"));
 }
 
 absl::Status ReadModules(const TensorIndex& index, const ModelConfig& model,
                          AdapterConfig& adapter) {
+  // Sums over ranks are sized for the residual stream.
+  const int most_rank = std::min(kMaxAdapterRank, model.hidden_size);
   std::set<std::string> known;
   std::set<std::string> modules;  // without their layers, for the message
   for (int layer = 0; layer < model.num_hidden_layers; ++layer) {
     for (const TensorRow& row : LayerTensors(model, layer)) {
       if (!IsAdaptable(row)) continue;
       modules.insert(row.name);
-      BH_ASSIGN_OR_RETURN(const int rank, RankOf(index, row.Module()));
+      BH_ASSIGN_OR_RETURN(const int rank, RankOf(index, row.Module(), most_rank));
       if (rank == 0) continue;
       BH_RETURN_IF_ERROR(index.Find(InnerOf(row, rank)).status());
       BH_RETURN_IF_ERROR(index.Find(OuterOf(row, rank)).status());

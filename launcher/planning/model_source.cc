@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/bytes.h"
 #include "base/exit_code.h"
 #include "base/status.h"
 #include "launcher/model_path.h"
@@ -179,6 +181,16 @@ void WarnOfDType(const EngineOptions& options, ModelSource& source) {
 }
 
 }  // namespace
+
+std::string AdaptersText(const RankShard& shard) {
+  std::vector<std::string> adapters;
+  for (const AdapterConfig& adapter : shard.model->adapters) {
+    adapters.push_back(
+        absl::StrCat(adapter.name, " ", FormatBytes(StoredAdapterBytes(shard, adapter))));
+  }
+  if (adapters.empty()) return "";
+  return absl::StrCat("LoRA adapters: ", absl::StrJoin(adapters, ", "));
+}
 
 absl::Status CheckDefaultMaxTokens(const EngineOptions& options, const ModelConfig& model,
                                    int max_model_len) {

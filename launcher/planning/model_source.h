@@ -32,6 +32,10 @@ struct ModelSource {
 
 enum class Weights { kRequired, kOptional };
 
+// "LoRA adapters: sql 84 MiB": what the rank has of them, a part of its weights. "": there are
+// none.
+std::string AdaptersText(const RankShard& shard);
+
 // As given, else int8 where it makes a difference.
 ActivationDType ActivationOf(const EngineOptions& options, const WeightFormats& weights);
 

@@ -140,8 +140,8 @@ TEST(AdapterTest, WhatIsNoPlainLoraIsRefusedByName) {
       {"down_proj.lora_B.weight' is missing", [](AdapterFolder& f) { f.tensors.pop_back(); }},
       {"q_proj.lora_B.weight' has shape [23, 4]",
        [](AdapterFolder& f) { f.tensors[1] = Zeros(std::string(kQ) + ".lora_B.weight", 23, 4); }},
-      {"q_proj.lora_A.weight' has 2 dimensions and 513 rows",
-       [](AdapterFolder& f) { f.tensors[0] = Zeros(std::string(kQ) + ".lora_A.weight", 513, 12); }},
+      {"q_proj.lora_A.weight' has 2 dimensions and 13 rows",
+       [](AdapterFolder& f) { f.tensors[0] = Zeros(std::string(kQ) + ".lora_A.weight", 13, 12); }},
       {"no tensors", [](AdapterFolder& f) { f.tensors.clear(); }},
   };
   for (const Case& test : cases) {
