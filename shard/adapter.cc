@@ -104,6 +104,7 @@ absl::Status ReadModules(const TensorIndex& index, const ModelConfig& model,
   std::set<std::string> known;
   std::set<std::string> modules;  // without their layers, for the message
   for (int layer = 0; layer < model.num_hidden_layers; ++layer) {
+    std::map<int, int64_t> inner;  // by slot
     for (const TensorRow& row : LayerTensors(model, layer)) {
       if (!IsAdaptable(row)) continue;
       modules.insert(row.name);
@@ -113,6 +114,8 @@ absl::Status ReadModules(const TensorIndex& index, const ModelConfig& model,
       BH_RETURN_IF_ERROR(index.Find(OuterOf(row, rank)).status());
       known.insert({absl::StrCat(row.Module(), kA), absl::StrCat(row.Module(), kB)});
       adapter.rank[row.Module()] = rank;
+      adapter.most.inner = std::max(adapter.most.inner, inner[row.slot] += rank);
+      adapter.most.outputs = std::max(adapter.most.outputs, row.rows);
     }
   }
   for (const auto& file : index.files()) {
@@ -129,6 +132,15 @@ absl::Status ReadModules(const TensorIndex& index, const ModelConfig& model,
 }
 
 }  // namespace
+
+LowRankShape MostOf(absl::Span<const AdapterConfig> adapters) {
+  LowRankShape most;
+  for (const AdapterConfig& adapter : adapters) {
+    most.inner = std::max(most.inner, adapter.most.inner);
+    most.outputs = std::max(most.outputs, adapter.most.outputs);
+  }
+  return most;
+}
 
 bool IsAdaptable(const TensorRow& row) {
   const bool is_shared_expert =

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 
 namespace bulkhead {
 
@@ -20,6 +21,12 @@ struct TensorRow;
 inline constexpr int kMaxAdapterRank = 512;
 inline constexpr int64_t kMaxAdapterConfigBytes = int64_t{1} << 20;
 
+// Outputs, over all ranks, of a layer's A's that read the same inputs, and of a B.
+struct LowRankShape {
+  int64_t inner = 0;
+  int64_t outputs = 0;
+};
+
 struct AdapterConfig {
   std::string name;  // in requests
   std::string dir;
@@ -27,6 +34,7 @@ struct AdapterConfig {
   bool rank_stabilized = false;     // divided by the root of the rank, not by the rank
   std::map<std::string, int> rank;  // by module: "model.layers.3.self_attn.q_proj"
 
+  LowRankShape most;
   std::vector<std::string> unknown_fields;  // of adapter_config.json
 
   float ScaleOf(int module_rank) const;
@@ -37,6 +45,9 @@ struct AdapterConfig {
 // layers of attention and MLP, naming file, field or tensor.
 absl::StatusOr<AdapterConfig> ReadAdapter(const std::string& name, const std::string& dir,
                                           const ModelConfig& model);
+
+// Of any of them.
+LowRankShape MostOf(absl::Span<const AdapterConfig> adapters);
 
 // Whether an adapter may change the module's product: Decoder::MatMul, MatMulGated or AddSum of a
 // token. Those of experts and of heads are others.

@@ -160,24 +160,6 @@ ModelWeights LayOutWeights(const RankShard& shard, const WeightFormats& held_as,
   return weights;
 }
 
-LowRankShape LowRankShapeOf(const RankShard& shard) {
-  LowRankShape most;
-  for (const AdapterConfig& adapter : shard.model->adapters) {
-    for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer) {
-      std::map<int, int64_t> inner;  // by slot
-      for (const TensorRow& row : AdapterTensors(adapter, *shard.model, static_cast<int>(layer))) {
-        const int64_t rows = SliceOf(row, shard).rows.size();
-        if (row.slot < kOuterSlots) {
-          most.inner = std::max(most.inner, inner[row.slot] += rows);
-        } else {
-          most.outputs = std::max(most.outputs, rows);
-        }
-      }
-    }
-  }
-  return most;
-}
-
 int64_t MaxInputsOf(const std::vector<TensorRow>& rows, const RankShard& shard) {
   int64_t max_cols = 0;
   for (const TensorRow& row : rows) {

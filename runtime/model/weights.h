@@ -113,12 +113,6 @@ int64_t StoredAdapterBytes(const RankShard& shard, const AdapterConfig& adapter)
 // `batches`, which are numbers of tokens.
 std::vector<double> ReadWeightBytes(const RankShard& shard, const WeightFormats& held_as,
                                     absl::Span<const int> batches);
-// Outputs of an adapter's A's of a slot, and of a B, at most.
-struct LowRankShape {
-  int64_t inner = 0;
-  int64_t outputs = 0;
-};
-LowRankShape LowRankShapeOf(const RankShard& shard);
 int64_t MaxInputsOf(const std::vector<TensorRow>& rows, const RankShard& shard);
 
 // Reads this rank's part of the checkpoint, and of those of the config's adapters, into weights
