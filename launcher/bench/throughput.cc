@@ -136,8 +136,11 @@ class ThroughputJob final : public BatchJob {
   }
 
   absl::StatusOr<ThroughputRun> RunOnce(Coordinator& coordinator, const ThroughputCase& one) {
+    const std::vector<AdapterConfig>& adapters = engine_->source.config.model.adapters;
     std::vector<Request> requests(one.batch_size);
-    for (Request& request : requests) {
+    for (size_t i = 0; i < requests.size(); ++i) {
+      Request& request = requests[i];
+      if (!adapters.empty()) UseAdapter(adapters, 1 + i % adapters.size(), request);
       request.prompt = Prompt(one.input_len);
       request.sampling.temperature = 0;
       request.stopping.max_tokens = one.output_len;

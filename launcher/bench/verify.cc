@@ -55,6 +55,12 @@ class DigestSink final : public LogitsSink {
   const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
 };
 
+std::string NamesOf(const std::vector<AdapterConfig>& adapters) {
+  return absl::StrJoin(adapters, ",", [](std::string* out, const AdapterConfig& adapter) {
+    absl::StrAppend(out, adapter.name);
+  });
+}
+
 class VerifyJob final : public BatchJob {
  public:
   // `measured`: under --against gets what the Python tool compares.
@@ -88,6 +94,7 @@ class VerifyJob final : public BatchJob {
                           ExitCode::kUsage);
     }
     vocab_size_ = static_cast<uint64_t>(engine.source.config.model.vocab_size);
+    adapters_ = engine.source.config.model.adapters;
     hosts_ = engine.topology.hosts;
     group_ = {
         {"bench", "verify"},
@@ -101,6 +108,7 @@ class VerifyJob final : public BatchJob {
           {"config", ReadConfigText(engine.source.dir).sha256},
           {"input_len", absl::StrJoin(options_.input_lens, ",")},
           {"kv_cache_dtype", engine.facts().kv_cache_dtype},
+          {"lora_modules", NamesOf(adapters_)},
           {"num_prompts", absl::StrCat(options_.num_prompts)},
           {"output_len", absl::StrCat(options_.output_len)},
           {"weight_dtype", WeightFormatsText(limits.weights)}}},
@@ -168,6 +176,7 @@ class VerifyJob final : public BatchJob {
         request.prompt.push_back(static_cast<TokenId>(random() % vocab_size_));
       }
       texts.push_back(request.prompt);
+      UseAdapter(adapters_, i % (1 + adapters_.size()), request);
       request.sampling.temperature = sampled ? 1.0F : 0.0F;
       request.sampling.seed = i;
       request.stopping.max_tokens = options_.output_len;
@@ -183,6 +192,7 @@ class VerifyJob final : public BatchJob {
     std::vector<DigestSink> digests(options_.num_prompts);
     for (size_t i = 0; i < again.size(); ++i) {
       again[i].prompt = std::move(texts[i]);
+      UseAdapter(adapters_, i % (1 + adapters_.size()), again[i]);
       ordered_json tokens = ordered_json::array();
       ordered_json logprob_bits = ordered_json::array();
       for (const GeneratedToken& token : generated[i]) {
@@ -209,6 +219,7 @@ class VerifyJob final : public BatchJob {
   ordered_json group_;      // subject and answers, as --save writes them
   std::vector<std::string> hosts_;
   uint64_t vocab_size_ = 0;
+  std::vector<AdapterConfig> adapters_;
   int64_t last_request_ = 0;
   absl::Status status_;
 };

@@ -226,6 +226,11 @@ absl::Status RunBatch(const EngineOptions& options,
   return RunRankProcess(options, [&](RankProcess& process) { return RunOnGroup(process, make); });
 }
 
+void UseAdapter(const std::vector<AdapterConfig>& adapters, size_t which, Request& request) {
+  request.adapter = static_cast<int>(which);
+  request.adapter_name = which == 0 ? "" : adapters[which - 1].name;
+}
+
 absl::Status GenerateAll(Coordinator& coordinator, std::vector<Request> requests, int64_t& last_id,
                          const std::function<void(size_t i, OutputDelta delta)>& on_delta) {
   const auto batch = std::make_shared<GeneratedBatch>(requests.size(), on_delta);

@@ -76,6 +76,9 @@ class BatchJob {
 absl::Status RunBatch(const EngineOptions& options,
                       const std::function<absl::StatusOr<std::unique_ptr<BatchJob>>()>& make);
 
+// The adapter `which`, from 1 on; 0: none.
+void UseAdapter(const std::vector<AdapterConfig>& adapters, size_t which, Request& request);
+
 // Submits all requests, their ids 1, 2, ... after `last_id`, and waits until all have ended.
 // Returns the first error. `on_delta` gets what request i generates, on the rank loop's thread,
 // from when all are submitted: else the first might have ended before the last has begun.
