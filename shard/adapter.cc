@@ -25,11 +25,25 @@ constexpr char kA[] = ".lora_A.weight";
 constexpr char kB[] = ".lora_B.weight";
 constexpr char kConfigFile[] = "/adapter_config.json";
 
-TensorRow InnerOf(const TensorRow& module, int rank) {
+// A slot and a module, which has one row there or several: parts of a fused one, or heads.
+using OutputsOfModule = std::pair<int, std::string>;
+
+// Of an adapter's module: "layers.3.self_attn.q_proj".
+std::string NameOf(const TensorRow& row) {
+  return absl::StrCat("layers.", row.layer, ".", row.name);
+}
+
+TensorRow PartOf(const TensorRow& module, const char* field) {
   TensorRow row = module;
-  row.field = kA;
+  row.prefix = row.model_prefix = "";
+  row.field = field;
   row.shared_name.clear();
   row.held_as = HeldAs::kF32Matrix;
+  return row;
+}
+
+TensorRow InnerOf(const TensorRow& module, int rank) {
+  TensorRow row = PartOf(module, kA);
   row.rows = rank;
   row.output_split = Split::kWhole;
   row.file_begin = row.file_size = 0;
@@ -37,10 +51,7 @@ TensorRow InnerOf(const TensorRow& module, int rank) {
 }
 
 TensorRow OuterOf(const TensorRow& module, int rank) {
-  TensorRow row = module;
-  row.field = kB;
-  row.shared_name.clear();
-  row.held_as = HeldAs::kF32Matrix;
+  TensorRow row = PartOf(module, kB);
   row.cols = rank;
   row.input_split = Split::kWhole;
   return row;
@@ -105,17 +116,22 @@ absl::Status ReadModules(const TensorIndex& index, const ModelConfig& model,
   std::set<std::string> modules;  // without their layers, for the message
   for (int layer = 0; layer < model.num_hidden_layers; ++layer) {
     std::map<int, int64_t> inner;  // by slot
+    std::map<OutputsOfModule, int64_t> outer;
     for (const TensorRow& row : LayerTensors(model, layer)) {
       if (!IsAdaptable(row)) continue;
       modules.insert(row.name);
-      BH_ASSIGN_OR_RETURN(const int rank, RankOf(index, row.Module(), most_rank));
+      const std::string name = NameOf(row);
+      BH_ASSIGN_OR_RETURN(const int rank, RankOf(index, name, most_rank));
       if (rank == 0) continue;
       BH_RETURN_IF_ERROR(index.Find(InnerOf(row, rank)).status());
       BH_RETURN_IF_ERROR(index.Find(OuterOf(row, rank)).status());
-      known.insert({absl::StrCat(row.Module(), kA), absl::StrCat(row.Module(), kB)});
-      adapter.rank[row.Module()] = rank;
-      adapter.most.inner = std::max(adapter.most.inner, inner[row.slot] += rank);
-      adapter.most.outputs = std::max(adapter.most.outputs, row.rows);
+      known.insert({name + kA, name + kB});
+      adapter.rank[name] = rank;
+      int64_t& outputs = outer[{row.slot, row.name}];
+      if (outputs == 0) inner[row.slot] += rank;
+      outputs += row.rows;
+      adapter.most.inner = std::max(adapter.most.inner, inner[row.slot]);
+      adapter.most.outputs = std::max(adapter.most.outputs, outputs);
     }
   }
   for (const auto& file : index.files()) {
@@ -143,10 +159,9 @@ LowRankShape MostOf(absl::Span<const AdapterConfig> adapters) {
 }
 
 bool IsAdaptable(const TensorRow& row) {
-  const bool is_shared_expert =
-      row.output_split == Split::kSharedMlp || row.input_split == Split::kSharedMlp;
-  return (row.held_as == HeldAs::kLayerMatrix || row.held_as == HeldAs::kKeptMatrix) &&
-         row.layer >= 0 && row.expert < 0 && row.head < 0 && !is_shared_expert && !row.optional;
+  return (row.held_as == HeldAs::kLayerMatrix || row.held_as == HeldAs::kKeptMatrix ||
+          row.held_as == HeldAs::kDequantized) &&
+         row.layer >= 0 && row.expert < 0 && (row.head < 0 || row.joins_heads) && !row.optional;
 }
 
 float AdapterConfig::ScaleOf(int module_rank) const {
@@ -179,14 +194,17 @@ absl::StatusOr<AdapterConfig> ReadAdapter(const std::string& name, const std::st
 std::vector<TensorRow> AdapterTensors(const AdapterConfig& adapter, const ModelConfig& model,
                                       int layer) {
   std::vector<TensorRow> rows;
-  int outer_slot = kOuterSlots;
+  std::map<OutputsOfModule, int> outer_slots;
   for (const TensorRow& row : LayerTensors(model, layer)) {
-    const auto found = adapter.rank.find(row.Module());
-    if (!IsAdaptable(row) || found == adapter.rank.end()) continue;
+    if (!IsAdaptable(row)) continue;
+    const auto rank = adapter.rank.find(NameOf(row));
+    if (rank == adapter.rank.end()) continue;
     BH_CHECK(row.slot < kOuterSlots);
-    rows.push_back(InnerOf(row, found->second));
-    rows.push_back(OuterOf(row, found->second));
-    rows.back().slot = outer_slot++;
+    const int next_slot = kOuterSlots + static_cast<int>(outer_slots.size());
+    const auto [slot, is_first] = outer_slots.try_emplace({row.slot, row.name}, next_slot);
+    if (is_first) rows.push_back(InnerOf(row, rank->second));
+    rows.push_back(OuterOf(row, rank->second));
+    rows.back().slot = slot->second;
   }
   return rows;
 }
@@ -194,14 +212,16 @@ std::vector<TensorRow> AdapterTensors(const AdapterConfig& adapter, const ModelC
 std::vector<AdapterModule> AdapterModules(const AdapterConfig& adapter, const RankShard& shard,
                                           int layer) {
   std::vector<AdapterModule> modules;
+  std::set<OutputsOfModule> seen;
   std::map<int, int64_t> outputs;  // by slot, so far
   std::map<int, int64_t> inner;
   for (const TensorRow& row : LayerTensors(*shard.model, layer)) {
     if (row.is_vector() || row.optional) continue;
-    const auto found = adapter.rank.find(row.Module());
-    if (IsAdaptable(row) && found != adapter.rank.end()) {
-      modules.push_back({row.slot, outputs[row.slot], inner[row.slot], found->second});
-      inner[row.slot] += found->second;
+    const auto rank = adapter.rank.find(NameOf(row));
+    if (IsAdaptable(row) && rank != adapter.rank.end() &&
+        seen.insert({row.slot, row.name}).second) {
+      modules.push_back({row.slot, outputs[row.slot], inner[row.slot], rank->second});
+      inner[row.slot] += rank->second;
     }
     outputs[row.slot] += SliceOf(row, shard).rows.size();
   }

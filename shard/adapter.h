@@ -32,7 +32,7 @@ struct AdapterConfig {
   std::string dir;
   double alpha = 0;
   bool rank_stabilized = false;     // divided by the root of the rank, not by the rank
-  std::map<std::string, int> rank;  // by module: "model.layers.3.self_attn.q_proj"
+  std::map<std::string, int> rank;  // by module: "layers.3.self_attn.q_proj"
 
   LowRankShape most;
   std::vector<std::string> unknown_fields;  // of adapter_config.json
@@ -50,7 +50,8 @@ absl::StatusOr<AdapterConfig> ReadAdapter(const std::string& name, const std::st
 LowRankShape MostOf(absl::Span<const AdapterConfig> adapters);
 
 // Whether an adapter may change the module's product: Decoder::MatMul, MatMulGated or AddSum of a
-// token. Those of experts and of heads are others.
+// token, or AddExpertsSum of the shared expert. Those of other experts and of single heads are
+// others.
 bool IsAdaptable(const TensorRow& row);
 
 // What the adapter has of a layer: of each module its A, [r, inputs], in the module's own slot,

@@ -84,7 +84,12 @@ absl::StatusOr<bool> DifferentBytes(const LocatedTensor& a, const LocatedTensor&
 }  // namespace
 
 absl::string_view AdapterTensorName(absl::string_view name) {
-  return absl::StripPrefix(name, "base_model.model.");
+  absl::ConsumePrefix(&name, "base_model.model.");
+  // Of the whole model, or of one with images whose text part it is, now or before.
+  for (const char* prefix : {"model.language_model.", "language_model.model.", "model."}) {
+    if (absl::ConsumePrefix(&name, prefix)) break;
+  }
+  return name;
 }
 
 absl::Status TensorIndex::Add(std::unique_ptr<SafetensorsFile> file) {

@@ -22,7 +22,7 @@ struct LocatedTensor {
   const LocalFile* file = nullptr;
 };
 
-// The model's module and its field, of a tensor as PEFT names it.
+// "layers.3.self_attn.q_proj.lora_A.weight": of a tensor as PEFT names it.
 absl::string_view AdapterTensorName(absl::string_view name);
 
 class TensorIndex {

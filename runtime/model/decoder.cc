@@ -264,6 +264,7 @@ absl::Status Decoder::AddExpertsSum(ConstMatrixView x, const Weight& experts,
     return absl::OkStatus();
   }
   AddPending();
+  BH_RETURN_IF_ERROR(AddLowRankSum(shared_x, shared, config_.residual_multiplier, hidden));
   backend_.SumExperts(x, experts.parts, routing(), shared_x,
                       shared.parts.empty() ? nullptr : &shared.parts[0],
                       comm_.PartialSum(hidden.rows(), hidden.cols()));

@@ -54,8 +54,8 @@ struct AdapterFolder {
 TEST(AdapterTest, RanksAreThoseOfTheTensors) {
   const auto adapter = AdapterFolder().Read();
   ASSERT_TRUE(adapter.ok()) << adapter.status();
-  EXPECT_THAT(adapter->rank, ElementsAre(Pair("model.layers.0.mlp.down_proj", 2),
-                                         Pair("model.layers.1.self_attn.q_proj", 4)));
+  EXPECT_THAT(adapter->rank, ElementsAre(Pair("layers.0.mlp.down_proj", 2),
+                                         Pair("layers.1.self_attn.q_proj", 4)));
   EXPECT_EQ(adapter->ScaleOf(4), 2);
   EXPECT_EQ(adapter->ScaleOf(2), 4);
   EXPECT_TRUE(adapter->unknown_fields.empty());
@@ -80,7 +80,7 @@ TEST(AdapterTest, IsSplitAsItsModulesAre) {
   const RankShard& shard = plan->rank(1);
   const std::vector<TensorRow> of_q = AdapterTensors(*adapter, model, 1);
   ASSERT_EQ(of_q.size(), 2);
-  EXPECT_EQ(of_q[0].Name(), "model.layers.1.self_attn.q_proj.lora_A.weight");
+  EXPECT_EQ(of_q[0].Name(), "layers.1.self_attn.q_proj.lora_A.weight");
   EXPECT_EQ(SliceOf(of_q[0], shard).cols.size(), 12);
   EXPECT_EQ(SliceOf(of_q[0], shard).rows.size(), 4);
   EXPECT_EQ(SliceOf(of_q[1], shard).rows.begin, 4 * shard.heads.begin);
