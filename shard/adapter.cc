@@ -1,5 +1,7 @@
 #include "shard/adapter.h"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -7,12 +9,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/status.h"
 #include "shard/config_fields.h"
+#include "shard/family_spec.h"
 #include "shard/model_config.h"
 #include "shard/shard_plan.h"
 #include "shard/tensor_index.h"
@@ -108,6 +112,15 @@ absl::StatusOr<int> RankOf(const TensorIndex& index, const std::string& module, 
                    " rows; it needs two, and from 1 to ", most, " rows, the rank"));
 }
 
+// Whether it is of what is not computed: of images, which text does not meet.
+bool IsNotServed(const std::string& name, const ModelConfig& model) {
+  for (const absl::string_view text : absl::StrSplit(model.family->not_served, ',')) {
+    const std::string pattern(AdapterTensorName(text));
+    if (fnmatch(pattern.c_str(), name.c_str(), 0) == 0) return true;
+  }
+  return false;
+}
+
 absl::Status ReadModules(const TensorIndex& index, const ModelConfig& model,
                          AdapterConfig& adapter) {
   // Sums over ranks are sized for the residual stream.
@@ -136,7 +149,8 @@ absl::Status ReadModules(const TensorIndex& index, const ModelConfig& model,
   }
   for (const auto& file : index.files()) {
     for (const TensorEntry& tensor : file->tensors()) {
-      if (known.contains(std::string(AdapterTensorName(tensor.name)))) continue;
+      const std::string name(AdapterTensorName(tensor.name));
+      if (known.contains(name) || IsNotServed(name, model)) continue;
       return absl::UnimplementedError(absl::StrCat(
           file->file().path(), ": tensor '", tensor.name, "' changes nothing that an adapter of a ",
           model.architecture, " of ", model.num_hidden_layers, " layers can: lora_A and lora_B of ",

@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <functional>
 
 #include "base/exit_code.h"
 #include "nlohmann/json.hpp"
+#include "shard/family_spec.h"
 #include "shard/shard_plan.h"
 #include "shard/tensor_row.h"
 #include "tests/shard/checkpoint_files.h"
@@ -54,11 +56,30 @@ struct AdapterFolder {
 TEST(AdapterTest, RanksAreThoseOfTheTensors) {
   const auto adapter = AdapterFolder().Read();
   ASSERT_TRUE(adapter.ok()) << adapter.status();
-  EXPECT_THAT(adapter->rank, ElementsAre(Pair("layers.0.mlp.down_proj", 2),
-                                         Pair("layers.1.self_attn.q_proj", 4)));
+  EXPECT_THAT(adapter->rank,
+              ElementsAre(Pair("layers.0.mlp.down_proj", 2), Pair("layers.1.self_attn.q_proj", 4)));
   EXPECT_EQ(adapter->ScaleOf(4), 2);
   EXPECT_EQ(adapter->ScaleOf(2), 4);
   EXPECT_TRUE(adapter->unknown_fields.empty());
+}
+
+TEST(AdapterTest, NamesAreThoseOfTheTextPartWhereverItIs) {
+  for (const char* prefix : {"base_model.model.model.language_model.", "base_model.model.",
+                             "base_model.model.language_model.model."}) {
+    SCOPED_TRACE(prefix);
+    AdapterFolder folder;
+    for (RawTensor& tensor : folder.tensors)
+      tensor.name = prefix + tensor.name.substr(strlen("base_model.model.model."));
+    EXPECT_EQ(folder.Read().status(), absl::OkStatus());
+    const std::string tower = "base_model.model.model.vision_tower.encoder.layers.0.fc1.";
+    folder.tensors.push_back(Zeros(tower + "lora_A.weight", 4, 12));
+    EXPECT_THAT(std::string(folder.Read().status().message()), HasSubstr("vision_tower"));
+    ModelConfig model = SmallConfig();
+    FamilySpec spec = *model.family;
+    spec.not_served = "multi_modal_projector.*,vision_tower.*";
+    model.family = &spec;
+    EXPECT_EQ(folder.Read(model).status(), absl::OkStatus());
+  }
 }
 
 TEST(AdapterTest, RankStabilizedOnesAreDividedByTheRoot) {
