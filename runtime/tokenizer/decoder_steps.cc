@@ -291,7 +291,11 @@ std::unique_ptr<DecoderStep> NewJoinWithSpaces() { return MakeStep<JoinWithSpace
 absl::Status ReadDecoderSteps(const JsonPart& part, int depth,
                               std::vector<std::unique_ptr<DecoderStep>>* steps, double* growth) {
   constexpr int64_t kMaxStrip = int64_t{1} << 31;
+  constexpr size_t kMaxSteps = 64;  // each calls the next one
   if (depth > kMaxSequenceDepth) return part.Invalid("is nested too deep");
+  if (steps->size() == kMaxSteps) {
+    return part.Invalid(absl::StrCat("is one too many: the limit is ", kMaxSteps, " steps"));
+  }
   BH_ASSIGN_OR_RETURN(const std::string type, part.GetString("type"));
   if (type == "Sequence") {
     BH_ASSIGN_OR_RETURN(const JsonPart list, part.Get("decoders"));

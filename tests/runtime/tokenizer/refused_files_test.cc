@@ -235,6 +235,18 @@ TEST(RefusedFiles, DeepNestingIsRefused) {
   }
 }
 
+// Each calls the next one.
+TEST(RefusedFiles, LongChainsOfDecodersAreRefused) {
+  const auto chain = [](size_t steps) -> json {
+    const json::array_t all(steps,
+                            {{"type", "Strip"}, {"content", "x"}, {"start", 0}, {"stop", 0}});
+    return {{"decoder", {{"type", "Sequence"}, {"decoders", all}}}};
+  };
+  EXPECT_NE(SmallTokenizer(chain(64)), nullptr);
+  ExpectInvalid(chain(65), "the limit is 64 steps");
+  ExpectInvalid(chain(1'000'000), "the limit is 64 steps");
+}
+
 TEST(RefusedFiles, ContradictionsAreRefused) {
   const json metaspace = {{"type", "Metaspace"},
                           {"replacement", "_"},
