@@ -246,7 +246,7 @@ Value Evaluator::Lookup(absl::string_view name) const {
   }
   if (const Value* found = context_.dict().Find(name)) return *found;
   if (const Value* found = GlobalFunction(name)) return *found;
-  return Value::Missing(absl::StrCat("'", name, "' is undefined"));
+  return Value::Missing(absl::StrCat("'", name, "' is undefined"), meter_);
 }
 
 std::optional<Method::Body> Evaluator::MethodOf(const Value& value, absl::string_view name) const {
@@ -270,7 +270,7 @@ absl::StatusOr<Value> Evaluator::GetAttribute(const Value& value, absl::string_v
   if (value.is_object()) {
     if (std::optional<Value> found = value.object().Attribute(name, meter_)) return *found;
   }
-  return Value::Missing(absl::StrCat(ObjectName(value), " has no attribute '", name, "'"));
+  return Value::Missing(absl::StrCat(ObjectName(value), " has no attribute '", name, "'"), meter_);
 }
 
 absl::StatusOr<Value> Evaluator::GetItem(const Value& value, const Value& key) {
@@ -304,10 +304,12 @@ absl::StatusOr<Value> Evaluator::GetItem(const Value& value, const Value& key) {
     if (value.is_object()) {
       if (std::optional<Value> found = value.object().Attribute(key.text(), meter_)) return *found;
     }
-    return Value::Missing(absl::StrCat(ObjectName(value), " has no attribute '", key.text(), "'"));
+    return Value::Missing(absl::StrCat(ObjectName(value), " has no attribute '", key.text(), "'"),
+                          meter_);
   }
   BH_ASSIGN_OR_RETURN(std::string name, Repr(key, meter_));
-  return Value::Missing(absl::StrCat(ObjectName(value), " has no element ", name.substr(0, 80)));
+  return Value::Missing(absl::StrCat(ObjectName(value), " has no element ", name.substr(0, 80)),
+                        meter_);
 }
 
 }  // namespace bulkhead::jinja

@@ -332,7 +332,8 @@ absl::Status Evaluator::BindMacro(const Macro& macro, Arguments* arguments) {
   const size_t count = statement.parameters.size();
   for (size_t i = 0; i < count; ++i) {
     const Parameter& parameter = statement.parameters[i];
-    Value value = Value::Missing(absl::StrCat("parameter '", parameter.name, "' was not provided"));
+    Value value =
+        Value::Missing(absl::StrCat("parameter '", parameter.name, "' was not provided"), meter_);
     if (i < arguments->positional.size()) {
       value = arguments->positional[i];
     } else if (const Value* named = take_named(parameter.name)) {

@@ -154,7 +154,8 @@ absl::StatusOr<Value> Attr(Evaluator& evaluator, const Value& value, const Argum
   BH_ASSIGN_OR_RETURN(std::string name, Str(*bound[0], evaluator.meter()));
   // Attributes alone, not the items of a dict.
   if (value.is_dict() && DictMethod(name) == nullptr) {
-    return Value::Missing(absl::StrCat(ObjectName(value), " has no attribute '", name, "'"));
+    return Value::Missing(absl::StrCat(ObjectName(value), " has no attribute '", name, "'"),
+                          evaluator.meter());
   }
   return evaluator.GetAttribute(value, name);
 }

@@ -25,13 +25,19 @@ class Meter {
     return absl::OkStatus();
   }
   absl::Status HandleBytes(int64_t bytes) { return Step(bytes / 256); }
+  // The same where nothing can fail: the next step does.
+  void CountBytes(int64_t bytes) { steps_ += bytes / 256; }
   // Called before a value of that size is made: what cannot fit is never allocated.
   absl::Status Reserve(int64_t bytes) {
     if (!Fits(bytes)) return Exceeded("bytes of values", kBytesLimit, max_bytes_);
     return HandleBytes(bytes);
   }
   bool Fits(int64_t bytes) const { return bytes <= max_bytes_ - bytes_; }
-  void Take(int64_t bytes) { bytes_ += bytes; }
+  // By a value that is made. The next step fails where that is too much.
+  void Take(int64_t bytes) {
+    bytes_ += bytes;
+    CountBytes(bytes);
+  }
   void GiveBack(int64_t bytes) { bytes_ -= bytes; }
   absl::Status Enter() {
     if (depth_ >= limits_.max_depth) {

@@ -300,6 +300,7 @@ absl::StatusOr<std::string> AsText(const Value& value, absl::string_view callee)
   if (!value.is_string()) {
     return TypeError(absl::StrCat(callee, "() needs a string, not ", TypeName(value)));
   }
+  value.string().Count();
   return value.text();
 }
 

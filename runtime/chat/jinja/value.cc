@@ -1,5 +1,6 @@
 #include "runtime/chat/jinja/value.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -78,6 +79,15 @@ Sequence::~Sequence() {
   if (meter != nullptr) meter->GiveBack(BytesOf(items));
 }
 
+Undefined::Undefined(std::string reason, Meter* meter_or_null)
+    : why(std::move(reason)), meter(meter_or_null) {
+  if (meter != nullptr) meter->Take(BytesOf(why));
+}
+
+Undefined::~Undefined() {
+  if (meter != nullptr) meter->GiveBack(BytesOf(why));
+}
+
 Dict::Dict(Meter* meter_or_null) : meter(meter_or_null) {}
 
 Dict::~Dict() {
@@ -105,7 +115,10 @@ absl::Status Dict::Set(Value key, Value value) {
 }
 
 const Value* Dict::Find(const Value& key) const {
-  if (key.is_string()) return Find(key.text());
+  if (key.is_string()) {
+    key.string().Count();
+    return Find(key.text());
+  }
   const absl::StatusOr<std::string> hash = HashKey(key);
   if (!hash.ok()) return nullptr;
   if (!index_.empty()) {
@@ -134,9 +147,9 @@ absl::StatusOr<Value> Object::Call(Evaluator& /*evaluator*/, Arguments /*argumen
   return TypeError(absl::StrCat("'", type_name(), "' object is not callable"));
 }
 
-Value Value::Missing(std::string why) {
+Value Value::Missing(std::string why, Meter* meter) {
   Value value;
-  value.v_ = std::make_shared<const Undefined>(Undefined{std::move(why)});
+  value.v_ = std::make_shared<const Undefined>(std::move(why), meter);
   return value;
 }
 
@@ -231,7 +244,10 @@ absl::StatusOr<bool> Equal(const Value& a, const Value& b, Meter* meter, int dep
     const bool nan = std::isnan(a.as_double()) || std::isnan(b.as_double());
     return !nan && CompareNumbers(a, b) == 0;
   }
-  if (a.is_string() && b.is_string()) return a.text() == b.text();
+  if (a.is_string() && b.is_string()) {
+    if (a.text().size() == b.text().size()) a.string().Count();
+    return a.text() == b.text();
+  }
   if (a.is_none() || b.is_none()) return a.is_none() && b.is_none();
   if (a.is_undefined() || b.is_undefined()) return a.is_undefined() && b.is_undefined();
   if (a.is_sequence() && b.is_sequence() && IsOrderedSequence(a) && IsOrderedSequence(b)) {
@@ -263,7 +279,10 @@ absl::StatusOr<int> Compare(const Value& a, const Value& b, absl::string_view op
   if (b.is_undefined()) return UndefinedError(b);
   if (a.is_number() && b.is_number()) return CompareNumbers(a, b);
   // Bytes of UTF-8 have the order of code points.
-  if (a.is_string() && b.is_string()) return a.text().compare(b.text());
+  if (a.is_string() && b.is_string()) {
+    meter->CountBytes(std::min(a.text().size(), b.text().size()));
+    return a.text().compare(b.text());
+  }
   if (!IsOrderedSequence(a) || !IsOrderedSequence(b) || a.sequence().type != b.sequence().type) {
     return NoOrder(a, b, op);
   }
@@ -276,7 +295,10 @@ absl::StatusOr<int> Compare(const Value& a, const Value& b, absl::string_view op
 }
 
 absl::StatusOr<std::string> HashKey(const Value& value) {
-  if (value.is_string()) return absl::StrCat("s", value.text());
+  if (value.is_string()) {
+    value.string().Count();
+    return absl::StrCat("s", value.text());
+  }
   if (value.is_none()) return std::string("n");
   if (value.is_undefined()) return std::string("u");
   if (value.is_number()) {

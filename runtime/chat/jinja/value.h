@@ -37,6 +37,10 @@ struct String {
   String(const String&) = delete;
   String& operator=(const String&) = delete;
   bool ascii() const { return length == static_cast<int64_t>(text.size()); }
+  // Counts its bytes as handled.
+  void Count() const {
+    if (meter != nullptr) meter->CountBytes(static_cast<int64_t>(text.size()));
+  }
 
   const std::string text;
   int64_t length;
@@ -77,7 +81,13 @@ struct Dict {
 };
 
 struct Undefined {
-  std::string why;  // "'x' is undefined"
+  Undefined(std::string reason, Meter* meter_or_null);
+  ~Undefined();
+  Undefined(const Undefined&) = delete;
+  Undefined& operator=(const Undefined&) = delete;
+
+  const std::string why;  // "'x' is undefined"
+  Meter* const meter;
 };
 
 class Value {
@@ -92,7 +102,8 @@ class Value {
   explicit Value(std::shared_ptr<const Sequence> sequence) : v_(std::move(sequence)) {}
   explicit Value(std::shared_ptr<const Dict> dict) : v_(std::move(dict)) {}
   static Value Integer(int64_t i) { return Value(Int(i)); }
-  static Value Missing(std::string why);
+  // `meter` may be null where `why` is short.
+  static Value Missing(std::string why, Meter* meter = nullptr);
   static Value Text(std::string text, Meter* meter);
   static Value Markup(std::string text, Meter* meter);
   static Value List(std::vector<Value> items, Meter* meter,

@@ -114,6 +114,28 @@ TEST(Template, EndsAtEachLimitWithItsName) {
       HasSubstr("RESOURCE_EXHAUSTED"));
 }
 
+// A step may handle a text of any size: its bytes are steps, too.
+TEST(Template, CountsTheBytesOfWhatItHandles) {
+  const std::string begin =
+      "{% set s = 'ab' * 500000 %}{% set t = s ~ 'a' %}{% set u = s ~ 'b' %}"
+      "{% set d = {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 7: 7, 8: 8, 9: 9} %}"
+      "{% for i in range(2000) %}{% set x = ";
+  for (const std::string expression :
+       {"s.removeprefix('x')", "s.partition('bb')", "'x'.startswith(s)", "s | truncate(999990)",
+        "d[s]", "{s: 1}", "s in d", "t < u", "t == u", "[s] | unique(true) | list"}) {
+    EXPECT_THAT(Error(begin + expression + " %}{% endfor %}", {.max_steps = 1'000'000}),
+                HasSubstr("max_steps"))
+        << expression;
+  }
+}
+
+TEST(Template, CountsTheBytesOfWhatIsUndefined) {
+  EXPECT_THAT(Error("{% set ns = namespace(l=[]) %}{% set s = 'a' * 1000000 %}{% for i in range(50)"
+                    " %}{% set ns.l = ns.l + [{}[s ~ i]] %}{% endfor %}",
+                    {.max_value_bytes = 8 << 20}),
+              HasSubstr("max_value_bytes"));
+}
+
 TEST(Template, RefusesTemplatesThatNestTooDeeply) {
   const auto times = [](int count, const std::string& text) {
     std::string all;
