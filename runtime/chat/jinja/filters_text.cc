@@ -121,7 +121,8 @@ absl::StatusOr<Value> Indent(Evaluator& evaluator, const Value& value, const Arg
     return TypeError(absl::StrCat("indent needs a string, not ", TypeName(value)));
   }
   // Jinja2 adds a line end, so that one at the end of the text stays.
-  const std::vector<std::string> lines = SplitLines(absl::StrCat(value.text(), "\n"), false);
+  BH_ASSIGN_OR_RETURN(const Parts lines,
+                      SplitLines(absl::StrCat(value.text(), "\n"), false, evaluator.meter()));
   BH_RETURN_IF_ERROR(evaluator.meter()->Reserve(value.text().size()));
   std::string out;
   for (size_t i = 0; i < lines.size(); ++i) {

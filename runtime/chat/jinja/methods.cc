@@ -136,13 +136,13 @@ absl::StatusOr<Value> SplitMethod(Evaluator& evaluator, const Value& self,
     BH_ASSIGN_OR_RETURN(most, AsIndex(*bound[1], "split"));
   }
   BH_RETURN_IF_ERROR(evaluator.meter()->Reserve(self.text().size()));
-  std::vector<std::string> parts;
+  Parts parts;
   if (bound[0].has_value() && !bound[0]->is_none()) {
     BH_ASSIGN_OR_RETURN(std::string separator, AsText(*bound[0], "split"));
     if (separator.empty()) return ValueError("empty separator");
-    parts = Split(self.text(), separator, most, kFromRight);
+    BH_ASSIGN_OR_RETURN(parts, Split(self.text(), separator, most, kFromRight, evaluator.meter()));
   } else {
-    parts = SplitSpace(self.text(), most, kFromRight);
+    BH_ASSIGN_OR_RETURN(parts, SplitSpace(self.text(), most, kFromRight, evaluator.meter()));
   }
   return TextList(evaluator, parts);
 }
@@ -151,7 +151,9 @@ absl::StatusOr<Value> SplitLinesMethod(Evaluator& evaluator, const Value& self,
                                        const Arguments& arguments) {
   BH_ASSIGN_OR_RETURN(auto bound, Bind("splitlines", arguments, {"keepends"}, 0));
   BH_RETURN_IF_ERROR(evaluator.meter()->Reserve(self.text().size()));
-  return TextList(evaluator, SplitLines(self.text(), bound[0].has_value() && Truth(*bound[0])));
+  const bool keep = bound[0].has_value() && Truth(*bound[0]);
+  BH_ASSIGN_OR_RETURN(const Parts lines, SplitLines(self.text(), keep, evaluator.meter()));
+  return TextList(evaluator, lines);
 }
 
 absl::StatusOr<Value> ReplaceMethod(Evaluator& evaluator, const Value& self,
@@ -202,10 +204,8 @@ absl::StatusOr<Value> Partition(Evaluator& evaluator, const Value& self,
   if (separator.empty()) return ValueError("empty separator");
   const std::string& text = self.text();
   const size_t at = kFromRight ? text.rfind(separator) : text.find(separator);
-  std::vector<std::string> parts = {text, "", ""};
-  if (at == std::string::npos) {
-    if (kFromRight) std::swap(parts[0], parts[2]);
-  } else {
+  Parts parts = kFromRight ? Parts{"", "", text} : Parts{text, "", ""};
+  if (at != std::string::npos) {
     parts = {text.substr(0, at), separator, text.substr(at + separator.size())};
   }
   BH_ASSIGN_OR_RETURN(Value list, TextList(evaluator, parts));

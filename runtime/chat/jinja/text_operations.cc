@@ -20,12 +20,19 @@ size_t LastBytes(absl::string_view text) {
   return text.size() - at;
 }
 
+absl::Status CheckParts(const Parts& parts, Meter* meter) {
+  constexpr int64_t kPartBytes = 100;
+  const int64_t bytes = kPartBytes * static_cast<int64_t>(parts.size());
+  return meter->Fits(bytes) ? absl::OkStatus() : meter->Reserve(bytes);
+}
+
 }  // namespace
 
-std::vector<std::string> Split(absl::string_view text, absl::string_view separator, int64_t most,
-                               bool from_right) {
-  std::vector<std::string> parts;
+absl::StatusOr<Parts> Split(absl::string_view text, absl::string_view separator, int64_t most,
+                            bool from_right, Meter* meter) {
+  Parts parts;
   while (most < 0 || static_cast<int64_t>(parts.size()) < most) {
+    BH_RETURN_IF_ERROR(CheckParts(parts, meter));
     const size_t at = from_right ? text.rfind(separator) : text.find(separator);
     if (at == absl::string_view::npos) break;
     const absl::string_view before = text.substr(0, at);
@@ -38,9 +45,11 @@ std::vector<std::string> Split(absl::string_view text, absl::string_view separat
   return parts;
 }
 
-std::vector<std::string> SplitSpace(absl::string_view text, int64_t most, bool from_right) {
-  std::vector<std::string> parts;
+absl::StatusOr<Parts> SplitSpace(absl::string_view text, int64_t most, bool from_right,
+                                 Meter* meter) {
+  Parts parts;
   while (true) {
+    BH_RETURN_IF_ERROR(CheckParts(parts, meter));
     text = from_right ? StripRight(text) : StripLeft(text);
     if (text.empty()) break;
     if (most >= 0 && static_cast<int64_t>(parts.size()) >= most) {
@@ -67,9 +76,10 @@ std::vector<std::string> SplitSpace(absl::string_view text, int64_t most, bool f
   return parts;
 }
 
-std::vector<std::string> SplitLines(absl::string_view text, bool keep_ends) {
-  std::vector<std::string> lines;
+absl::StatusOr<Parts> SplitLines(absl::string_view text, bool keep_ends, Meter* meter) {
+  Parts lines;
   while (!text.empty()) {
+    BH_RETURN_IF_ERROR(CheckParts(lines, meter));
     absl::string_view rest = text;
     size_t line = text.size(), end = text.size();
     while (!rest.empty()) {
@@ -114,8 +124,8 @@ absl::StatusOr<std::string> Replace(absl::string_view text, absl::string_view fr
   return out;
 }
 
-absl::StatusOr<Value> TextList(Evaluator& evaluator, const std::vector<std::string>& parts) {
-  BH_RETURN_IF_ERROR(evaluator.meter()->Reserve(static_cast<int64_t>(parts.size()) * 100));
+absl::StatusOr<Value> TextList(Evaluator& evaluator, const Parts& parts) {
+  BH_RETURN_IF_ERROR(CheckParts(parts, evaluator.meter()));
   std::vector<Value> items;
   for (const std::string& part : parts) items.push_back(evaluator.Text(part));
   return evaluator.List(std::move(items));

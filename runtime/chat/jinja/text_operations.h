@@ -10,13 +10,17 @@
 
 namespace bulkhead::jinja {
 
-// str.split() and str.rsplit(): at most `most` cuts, any number if below 0.
-std::vector<std::string> Split(absl::string_view text, absl::string_view separator, int64_t most,
-                               bool from_right);
-std::vector<std::string> SplitSpace(absl::string_view text, int64_t most, bool from_right);
-std::vector<std::string> SplitLines(absl::string_view text, bool keep_ends);
+using Parts = std::vector<std::string>;
+
+// str.split() and str.rsplit(): at most `most` cuts, any number if below 0. RESOURCE_EXHAUSTED
+// where TextList could not take the parts.
+absl::StatusOr<Parts> Split(absl::string_view text, absl::string_view separator, int64_t most,
+                            bool from_right, Meter* meter);
+absl::StatusOr<Parts> SplitSpace(absl::string_view text, int64_t most, bool from_right,
+                                 Meter* meter);
+absl::StatusOr<Parts> SplitLines(absl::string_view text, bool keep_ends, Meter* meter);
 absl::StatusOr<std::string> Replace(absl::string_view text, absl::string_view from,
                                     absl::string_view to, int64_t most, Meter* meter);
-absl::StatusOr<Value> TextList(Evaluator& evaluator, const std::vector<std::string>& parts);
+absl::StatusOr<Value> TextList(Evaluator& evaluator, const Parts& parts);
 
 }  // namespace bulkhead::jinja

@@ -1,5 +1,7 @@
 #include "runtime/chat/jinja/template.h"
 
+#include <sys/resource.h>
+
 #include <fstream>
 #include <string>
 #include <thread>
@@ -134,6 +136,21 @@ TEST(Template, CountsTheBytesOfWhatIsUndefined) {
                     " %}{% set ns.l = ns.l + [{}[s ~ i]] %}{% endfor %}",
                     {.max_value_bytes = 8 << 20}),
               HasSubstr("max_value_bytes"));
+}
+
+TEST(Template, HoldsNoMorePartsOfATextThanItsLimitHasRoomFor) {
+  const auto peak_bytes = [] {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return int64_t{1024} * usage.ru_maxrss;
+  };
+  const std::string text = "{% set s = '\n' * 20000000 %}{{ s";
+  const int64_t before = peak_bytes();
+  for (const std::string cut : {".split('\n')", ".rsplit('\n')", ".splitlines()", " | indent(0)",
+                                ".replace('\n', 'a ').split()"}) {
+    EXPECT_THAT(Error(text + cut + " | length }}"), HasSubstr("max_value_bytes")) << cut;
+  }
+  EXPECT_LT(peak_bytes() - before, int64_t{400} << 20);
 }
 
 TEST(Template, RefusesTemplatesThatNestTooDeeply) {
