@@ -42,6 +42,11 @@ uint64_t StartTicks(int64_t pid) {
   return absl::SimpleAtoi(fields[kStart], &ticks) ? ticks : 0;
 }
 
+// Null where `json` has no such field.
+nlohmann::ordered_json FieldOf(const nlohmann::ordered_json& json, const char* name) {
+  return json.is_object() ? json.value(name, nlohmann::ordered_json()) : nlohmann::ordered_json();
+}
+
 }  // namespace
 
 absl::StatusOr<v1::Report> ReadReportFile(const std::string& path) {
@@ -108,9 +113,7 @@ absl::Status MarkReportLost(const std::string& path, int64_t pid, const std::str
   const absl::StatusOr<std::string> text = ReadWholeFile(path);
   if (!text.ok()) return absl::OkStatus();  // it was never written
   auto report = nlohmann::ordered_json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  if (!report.is_object() || report.value("state", nlohmann::ordered_json()) != "serving" ||
-      report.value("process", nlohmann::ordered_json::object())
-              .value("pid", nlohmann::ordered_json()) != pid) {
+  if (FieldOf(report, "state") != "serving" || FieldOf(FieldOf(report, "process"), "pid") != pid) {
     return absl::OkStatus();
   }
   report["state"] = "lost";

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/message_json.h"
+#include "base/whole_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "launcher/clients/report_text.h"
@@ -186,6 +187,18 @@ TEST_F(ReportFileTest, AnEndThatTheParentSawIsWrittenOnceAndForTheServerThatWrot
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->state(), "lost");
   EXPECT_EQ(report->lost(), "rank 0 was killed");
+}
+
+TEST_F(ReportFileTest, AFileThatIsNoReportIsNotMarkedAsLost) {
+  const std::string path = testing::TempDir() + "/report.json";
+  for (const char* text :
+       {"", "{", "[1]", R"({"state": 1})", R"({"state": "serving"})",
+        R"({"state": "serving", "process": 7})", R"({"state": "serving", "process": [7]})",
+        R"({"state": "serving", "process": {"pid": "7"}})"}) {
+    std::ofstream(path) << text;
+    EXPECT_TRUE(MarkReportLost(path, 7, "rank 0 was killed").ok()) << text;
+    EXPECT_EQ(*ReadWholeFile(path), text);
+  }
 }
 
 }  // namespace
