@@ -231,12 +231,12 @@ absl::StatusOr<StepCost> CostFrom(absl::string_view throughput_json) {
   const absl::Status unusable = absl::InvalidArgumentError(
       "it has no case with decode steps; write it with 'bulkhead bench throughput --json'");
   if (!json.is_object() || !json.contains("cases")) return unusable;
-  std::map<int, double> step_ms;  // by batch
+  std::map<double, double> step_ms;  // by batch
   double best_prefill = 0;
   for (const ordered_json& one : json["cases"]) {
     if (!one.is_object() || !one.contains("step")) return unusable;
     const double median = NumberOf(one["step"], "p50_ms");
-    if (median > 0) step_ms[static_cast<int>(NumberOf(one, "batch_size"))] = median;
+    if (median > 0) step_ms[NumberOf(one, "batch_size")] = median;
     best_prefill = std::max(best_prefill, NumberOf(one, "prefill_tokens_per_s"));
   }
   if (step_ms.empty() || best_prefill <= 0) return unusable;

@@ -86,6 +86,14 @@ TEST(SimulateTest, CostsAreReadFromAMeasurement) {
   }
 }
 
+TEST(SimulateTest, AMeasurementMayHaveAnyNumberAsABatch) {
+  const auto cost = CostFrom(R"({"cases": [
+      {"batch_size": 1, "step": {"p50_ms": 2}, "prefill_tokens_per_s": 500},
+      {"batch_size": 3000000001, "step": {"p50_ms": 5}}]})");
+  ASSERT_TRUE(cost.ok()) << cost.status();
+  EXPECT_DOUBLE_EQ(*cost->decode_row_us, 1e-6);
+}
+
 TEST(SimulateTest, AFlagWinsOverAMeasurement) {
   StepCost flags;
   flags.step_us = 7;
