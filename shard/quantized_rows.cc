@@ -8,6 +8,7 @@
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "memory/ledger.h"
 #include "shard/quantized_tensors.h"
 #include "shard/widen.h"
 
@@ -16,7 +17,6 @@ namespace {
 
 constexpr int kWordCodes = 8;  // of 4 bits
 constexpr std::array<int, kWordCodes> kAwqOrder = {0, 2, 4, 6, 1, 3, 5, 7};
-constexpr int64_t kAlign = 64;
 constexpr int kE8m0Nan = 0xFF;
 constexpr int kLargestE8m0 = 252;  // times 6, the largest code, a number in f32
 constexpr int64_t kInputsAtOnce =
@@ -83,12 +83,8 @@ struct QuantizedTensors::Staging {
 
 QuantizedTensors::Staging QuantizedTensors::LayOut(std::byte* memory, int64_t rows,
                                                    Range cols) const {
-  int64_t used = 0;
-  const auto next = [&](int64_t bytes) {
-    std::byte* at = memory + used;
-    used += RoundUp(bytes, kAlign);
-    return at;
-  };
+  BumpAllocator allocator(memory);
+  const auto next = [&](int64_t bytes) { return allocator.Next(bytes); };
   const int64_t groups = GroupsOf(cols).size();
   const int64_t file_groups = FileGroupsOf(cols).size();
   Staging staging{};
@@ -102,7 +98,7 @@ QuantizedTensors::Staging QuantizedTensors::LayOut(std::byte* memory, int64_t ro
   staging.f32_scales = reinterpret_cast<float*>(next(is_fp8() ? rows * groups * 4 : 0));
   staging.zeros = reinterpret_cast<uint8_t*>(next(rows * groups));
   staging.factors = reinterpret_cast<float*>(next(factor != 0 ? rows * 4 : 0));
-  staging.bytes = used;
+  staging.bytes = allocator.used_bytes();
   return staging;
 }
 
