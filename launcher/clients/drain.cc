@@ -61,11 +61,11 @@ absl::Status NotBegun(const DrainOptions& options, const absl::Status& why) {
       ExitCode::kClientError);
 }
 
-// A call of Drain that is answered when all requests have ended, or, unless it is to wait, at once.
+// A call of Drain that is answered when all requests have ended.
 class DrainInBackground {
  public:
-  DrainInBackground(v1::Control::Stub* control, const DrainOptions& options, bool wait)
-      : request_(RequestOf(options, wait)) {
+  DrainInBackground(v1::Control::Stub* control, const DrainOptions& options)
+      : request_(RequestOf(options, true)) {
     control->async()->Drain(&context_, &request_, &response_,
                             [this, &options](const grpc::Status& status) {
                               status_ = StatusOf(status, options.target);
@@ -76,7 +76,6 @@ class DrainInBackground {
     context_.TryCancel();
     answered_.WaitForNotification();
   }
-  bool waits() const { return request_.wait(); }
   bool IsAnswered(absl::Duration timeout = absl::ZeroDuration()) const {
     return answered_.WaitForNotificationWithTimeout(timeout);
   }
@@ -92,34 +91,26 @@ class DrainInBackground {
   absl::Notification answered_;
 };
 
-// What became of the requests, of a server that no longer answers. `counted`: the call's answer is
-// of the end.
+// What became of the requests, of a server that no longer answers.
 absl::Status PrintEnd(const DrainInBackground& drain, const DrainOptions& options,
-                      const std::optional<v1::LoadInfo>& last, bool counted) {
-  if (drain.IsAnswered(kCallLimit) && drain.status().ok()) {
-    const v1::DrainResponse& end = drain.response();
-    if (!last.has_value()) {
-      PrintCounts(Counts(end.num_requests_running(), end.num_requests_waiting(), 0));
-    }
-    if (counted) {
-      std::printf("drained: %u finished, %u cut by the drain timeout\n",
-                  end.num_requests_finished(), end.num_requests_cut());
-      return absl::OkStatus();
-    }
-    if (!last.has_value()) return absl::OkStatus();
+                      const std::optional<v1::LoadInfo>& last) {
+  const absl::Status said = drain.IsAnswered(kCallLimit)
+                                ? drain.status()
+                                : absl::UnavailableError("it did not say how its requests ended");
+  if (!said.ok() && !last.has_value()) return NotBegun(options, said);
+  if (!said.ok()) {
+    return WithExitCode(
+        absl::UnavailableError(absl::StrCat("the server at ", options.target,
+                                            " did not end in order: ", said.message(), " (",
+                                            Counts(*last), " when it last answered)")),
+        ExitCode::kClientError);
   }
-  if (!last.has_value()) return NotBegun(options, drain.status());
-  const uint32_t running = last->num_requests_running();
-  const uint32_t waiting = last->num_requests_waiting();
-  const std::string left =
-      absl::StrCat(running, " running and ", waiting, " waiting were left when it last answered");
-  if (running + waiting > 0 && drain.IsAnswered() && !drain.status().ok()) {
-    return WithExitCode(absl::UnavailableError(absl::StrCat(
-                            "the server at ", options.target,
-                            " did not end in order: ", drain.status().message(), " (", left, ")")),
-                        ExitCode::kClientError);
+  const v1::DrainResponse& end = drain.response();
+  if (!last.has_value()) {
+    PrintCounts(Counts(end.num_requests_running(), end.num_requests_waiting(), 0));
   }
-  if (running + waiting > 0) std::printf("%s; its log may say why\n", left.c_str());
+  std::printf("drained: %u finished, %u cut by the drain timeout\n", end.num_requests_finished(),
+              end.num_requests_cut());
   return absl::OkStatus();
 }
 
@@ -168,34 +159,22 @@ absl::Status TooLate(const DrainOptions& options, absl::string_view why, absl::D
 // Drains and waits until the server stops answering: its listener is closed last. DEADLINE_EXCEEDED
 // if it exceeds its timeout, has been idle for `patience`, or has not answered for that long.
 absl::Status DrainUntilGone(v1::Control::Stub* control, const DrainOptions& options) {
-  std::optional<DrainInBackground> drain(std::in_place, control, options, true);
+  std::optional<DrainInBackground> drain(std::in_place, control, options);
   std::optional<v1::LoadInfo> last;  // while it drained
   DrainPatience patience(options);
-  bool counts = true;
   while (true) {
-    if (drain->IsAnswered() && !drain->status().ok()) {
-      // The control port does not wait.
-      if (drain->waits() && absl::IsInvalidArgument(drain->status())) {
-        drain.emplace(control, options, false);
-        counts = false;
-      } else if (!last.has_value()) {
-        return NotBegun(options, drain->status());
-      }
-    }
-    const bool answered = drain->IsAnswered();
+    const bool failed = drain->IsAnswered() && !drain->status().ok();
+    if (failed && !last.has_value()) return NotBegun(options, drain->status());
     v1::LoadInfo load;
     const absl::Status status =
         Ask(options.target, control, &v1::Control::Stub::GetLoad, {}, &load);
     const bool is_silent = absl::IsDeadlineExceeded(status);
-    if (!status.ok() && !is_silent) return PrintEnd(*drain, options, last, counts);
+    if (!status.ok() && !is_silent) return PrintEnd(*drain, options, last);
     const bool has_requests = load.num_requests_running() + load.num_requests_waiting() > 0;
-    counts &= !has_requests || !answered;  // an older server, which knows no `wait`
     const bool is_busy = has_requests || load.num_unsent_answers() > 0;
     const absl::string_view late = is_silent ? patience.Unanswered() : patience.Answered(is_busy);
     // A call that something between has ended says nothing of the group.
-    if (status.ok() && load.draining() && answered && drain->waits() && !drain->status().ok()) {
-      drain.emplace(control, options, true);
-    }
+    if (status.ok() && load.draining() && failed) drain.emplace(control, options);
     if (load.draining()) {
       if (!last.has_value() || Counts(load) != Counts(*last)) PrintCounts(Counts(load));
       last = std::move(load);

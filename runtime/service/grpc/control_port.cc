@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "base/check.h"
 #include "base/status.h"
 #include "bulkhead/v1/generation.grpc.pb.h"
@@ -53,9 +54,29 @@ class ExplainerFactory final : public grpc::experimental::ServerInterceptorFacto
 using grpc::health::v1::HealthCheckRequest;
 using grpc::health::v1::HealthCheckResponse;
 
-constexpr int kMaxThreads = 24;  // each Watch occupies one
-constexpr int kMaxWatches = 12;
-constexpr std::chrono::milliseconds kWatchInterval{100};
+constexpr int kMaxThreads = 24;  // each Watch, and each Drain that waits, occupies one
+constexpr int kMaxWaits = 12;
+constexpr std::chrono::milliseconds kLook{100};
+
+// Counts a call that waits, as long as it is there.
+class Wait {
+ public:
+  explicit Wait(std::atomic<int>& waits) : waits_(waits), number_(++waits) {}
+  Wait(const Wait&) = delete;
+  Wait& operator=(const Wait&) = delete;
+  ~Wait() { --waits_; }
+  grpc::Status refusal() const {
+    if (number_ <= kMaxWaits) return grpc::Status::OK;
+    return {grpc::StatusCode::RESOURCE_EXHAUSTED,
+            absl::StrCat(kMaxWaits,
+                         " calls of Watch and of Drain with `wait` are open here, the limit; do "
+                         "not wait, or wait on the main port")};
+  }
+
+ private:
+  std::atomic<int>& waits_;
+  const int number_;
+};
 
 // Accounted in total by kControlPortBytes.
 HostQuotas Quotas() {
@@ -73,7 +94,7 @@ HostQuotas Quotas() {
 
 class ControlPort::Control final : public v1::Control::Service {
  public:
-  explicit Control(ServiceCore* core) : answers_(core) {}
+  Control(ServiceCore* core, std::atomic<int>& waits) : answers_(core), waits_(waits) {}
 
   grpc::Status GetServerInfo(grpc::ServerContext* context, const v1::GetServerInfoRequest* request,
                              v1::ServerInfo* response) override {
@@ -101,12 +122,29 @@ class ControlPort::Control final : public v1::Control::Service {
   }
   grpc::Status Drain(grpc::ServerContext* context, const v1::DrainRequest* request,
                      v1::DrainResponse* response) override {
-    if (request->wait()) {
-      return ToGrpcStatus(InvalidField("wait",
-                                       "would hold a thread of the control port; poll "
-                                       "GetLoad here, or ask the main port"));
+    const std::string client = ClientAddress(context->peer());
+    if (!request->wait()) return ToGrpcStatus(answers_.Drain(*request, client, response));
+    const Wait wait(waits_);
+    if (!wait.refusal().ok()) return wait.refusal();
+    // Of its own: the last answer may come while this call is cancelled.
+    struct End {
+      absl::Notification reached;
+      DrainOutcome outcome;
+    };
+    const auto end = std::make_shared<End>();
+    const auto ended = std::make_shared<const DrainEnd>([end](const DrainOutcome& outcome) {
+      end->outcome = outcome;
+      end->reached.Notify();
+    });
+    const absl::Status begun = answers_.Drain(*request, client, response, ended);
+    if (!begun.ok()) return ToGrpcStatus(begun);
+    while (!end->reached.HasBeenNotified()) {
+      if (context->IsCancelled()) return grpc::Status::CANCELLED;
+      std::this_thread::sleep_for(kLook);
     }
-    return ToGrpcStatus(answers_.Drain(*request, ClientAddress(context->peer()), response));
+    response->set_num_requests_finished(static_cast<uint32_t>(end->outcome.finished));
+    response->set_num_requests_cut(static_cast<uint32_t>(end->outcome.cut));
+    return grpc::Status::OK;
   }
 
  private:
@@ -118,11 +156,12 @@ class ControlPort::Control final : public v1::Control::Service {
   }
 
   ControlAnswers answers_;
+  std::atomic<int>& waits_;
 };
 
 class ControlPort::Health final : public grpc::health::v1::Health::Service {
  public:
-  explicit Health(const HealthService* health) : health_(health) {}
+  Health(const HealthService* health, std::atomic<int>& waits) : health_(health), waits_(waits) {}
 
   grpc::Status Check(grpc::ServerContext* /*context*/, const HealthCheckRequest* request,
                      HealthCheckResponse* response) override {
@@ -131,13 +170,8 @@ class ControlPort::Health final : public grpc::health::v1::Health::Service {
 
   grpc::Status Watch(grpc::ServerContext* context, const HealthCheckRequest* request,
                      grpc::ServerWriter<HealthCheckResponse>* writer) override {
-    if (++watches_ > kMaxWatches) {
-      --watches_;
-      return {grpc::StatusCode::RESOURCE_EXHAUSTED,
-              absl::StrCat(kMaxWatches,
-                           " watches are open here, the limit; use Check, or watch on "
-                           "the main port")};
-    }
+    const Wait wait(waits_);
+    if (!wait.refusal().ok()) return wait.refusal();
     HealthCheckResponse written;
     bool any = false;
     while (!context->IsCancelled() && !health_->is_stopping()) {
@@ -150,15 +184,14 @@ class ControlPort::Health final : public grpc::health::v1::Health::Service {
         written = now;
         any = true;
       }
-      std::this_thread::sleep_for(kWatchInterval);
+      std::this_thread::sleep_for(kLook);
     }
-    --watches_;
     return {grpc::StatusCode::UNAVAILABLE, "the server is shutting down"};
   }
 
  private:
   const HealthService* const health_;
-  std::atomic<int> watches_{0};
+  std::atomic<int>& waits_;
 };
 
 absl::StatusOr<std::unique_ptr<ControlPort>> ControlPort::Start(int port, ServiceCore* core,
@@ -171,8 +204,8 @@ absl::StatusOr<std::unique_ptr<ControlPort>> ControlPort::Start(int port, Servic
 ControlPort::ControlPort(std::unique_ptr<GuardedPort> port, ServiceCore* core,
                          HealthService* health)
     : port_(std::move(port)),
-      control_(std::make_unique<Control>(core)),
-      health_(std::make_unique<Health>(health)) {
+      control_(std::make_unique<Control>(core, waits_)),
+      health_(std::make_unique<Health>(health, waits_)) {
   const HostQuotas quotas = Quotas();
   grpc::ServerBuilder builder;
   port_->AddTo(builder, quotas, kMaxThreads);

@@ -4,6 +4,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -31,7 +32,8 @@ class ControlPort {
   class Health;
   ControlPort(std::unique_ptr<GuardedPort> port, ServiceCore* core, HealthService* health);
 
-  HostCounters counters_;  // for this port only
+  std::atomic<int> waits_{0};  // calls that hold a thread
+  HostCounters counters_;      // for this port only
   ErrorCounts errors_;
   std::unique_ptr<GuardedPort> port_;  // counts in them
   std::unique_ptr<Control> control_;

@@ -113,7 +113,25 @@ TEST_F(DrainTest, FailsWhereTheGroupIsLostWithRequests) {
   server.join();
   EXPECT_EQ(lost.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(lost.message()),
-              AllOf(HasSubstr("rank 1 was lost"), HasSubstr("1 running and 0 waiting")));
+              AllOf(HasSubstr("rank 1 was lost"), HasSubstr("1 running, 0 waiting")));
+}
+
+TEST_F(DrainTest, FailsWhereTheServerIsGoneWithoutItsWordThatAllHaveEnded) {
+  absl::Notification loss;
+  control_.loss = &loss;
+  control_.running = 0;
+  control_.answer = [&](int question) {
+    if (question == 2) loss.Notify();
+    return grpc::Status::OK;
+  };
+  std::thread server([&] {
+    loss.WaitForNotification();
+    server_->Shutdown();
+  });
+  const absl::Status lost = RunDrain(options_);
+  server.join();
+  EXPECT_EQ(ExitCodeOf(lost), ExitCode::kClientError);
+  EXPECT_THAT(std::string(lost.message()), HasSubstr("did not end in order"));
 }
 
 TEST_F(DrainTest, ACallThatIsLostOnTheWayIsNoLostGroup) {

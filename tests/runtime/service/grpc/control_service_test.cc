@@ -1,5 +1,10 @@
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <memory>
+#include <thread>
+#include <vector>
+
 #include "absl/synchronization/notification.h"
 #include "tests/runtime/service/grpc/service_fixture.h"
 
@@ -190,18 +195,24 @@ TEST_F(ControlServiceTest, DrainRefusesTheNewAndFinishesTheOld) {
   EXPECT_EQ(events, 3);
 }
 
-TEST_F(ControlServiceTest, ADrainThatIsWaitedForIsAnsweredWhenAllHaveEnded) {
+class DrainOfPortTest : public ControlServiceTest, public ::testing::WithParamInterface<bool> {};
+INSTANTIATE_TEST_SUITE_P(MainAndControl, DrainOfPortTest, ::testing::Bool());
+
+TEST_P(DrainOfPortTest, IsAnsweredWhenAllHaveEndedWhereItIsToWait) {
   MakeReady();
   v1::LoadInfo load;
   load.set_num_requests_running(3);
   engine_.SetLoad(load);
   v1::DrainRequest request;
   request.set_wait(true);
+  const auto control = v1::Control::NewStub(
+      grpc::CreateChannel(GetParam() ? server_->control_target() : server_->target(),
+                          grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
   v1::DrainResponse response;
   absl::Notification answered;
   grpc::Status status;
-  control_->async()->Drain(&context, &request, &response, [&](const grpc::Status& answer) {
+  control->async()->Drain(&context, &request, &response, [&](const grpc::Status& answer) {
     status = answer;
     answered.Notify();
   });
@@ -210,23 +221,43 @@ TEST_F(ControlServiceTest, ADrainThatIsWaitedForIsAnsweredWhenAllHaveEnded) {
   ASSERT_NE(ended, nullptr);
   (*ended)({.finished = 2, .cut = 1});
   answered.WaitForNotification();
-  ASSERT_TRUE(status.ok());
+  ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(response.num_requests_running(), 3U);
   EXPECT_EQ(response.num_requests_finished(), 2U);
   EXPECT_EQ(response.num_requests_cut(), 1U);
 }
 
-TEST_F(ControlServiceTest, TheControlPortHoldsNoThreadForADrain) {
+TEST_F(ControlServiceTest, TheControlPortAnswersWhileAsManyWaitAsMay) {
   MakeReady();
   const auto control = v1::Control::NewStub(
       grpc::CreateChannel(server_->control_target(), grpc::InsecureChannelCredentials()));
-  grpc::ClientContext context;
+  struct Call {
+    grpc::ClientContext context;
+    v1::DrainResponse response;
+    grpc::Status status;
+    absl::Notification answered;
+  };
   v1::DrainRequest request;
   request.set_wait(true);
-  v1::DrainResponse response;
-  EXPECT_EQ(control->Drain(&context, request, &response).error_code(),
-            grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_EQ(core_->state.phase(), ServingPhase::kServing);
+  std::vector<std::unique_ptr<Call>> calls;
+  for (int i = 0; i < 13; ++i) {
+    Call* const call = calls.emplace_back(std::make_unique<Call>()).get();
+    control->async()->Drain(&call->context, &request, &call->response, [call](const auto& status) {
+      call->status = status;
+      call->answered.Notify();
+    });
+  }
+  const auto refused = [](const auto& call) { return call->answered.HasBeenNotified(); };
+  while (std::none_of(calls.begin(), calls.end(), refused)) std::this_thread::yield();
+  EXPECT_EQ((*std::find_if(calls.begin(), calls.end(), refused))->status.error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  grpc::ClientContext context;
+  v1::LoadInfo load;
+  EXPECT_TRUE(control->GetLoad(&context, v1::GetLoadRequest(), &load).ok());
+  for (const auto& call : calls) {
+    call->context.TryCancel();
+    call->answered.WaitForNotification();
+  }
 }
 
 TEST_F(ControlServiceTest, ADrainWithoutATimeUsesTheServersOwn) {
