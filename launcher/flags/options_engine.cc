@@ -101,10 +101,12 @@ void AddServeFlags(RawEngineFlags* raw, ServeOptions* options, Flags* flags) {
   flags->Group("Network");
   flags->Add("--host", "ADDRESS", "where to listen (default 127.0.0.1)", HostValue(&options->host));
   flags->Add("--port", "PORT", "gRPC; 0: any free one (default 50051)", PortValue(&options->port));
-  flags->Add("--control-port", "PORT",
-             "where health, drain and all of Control are also served, on 127.0.0.1 by a thread "
-             "that clients of --port cannot block; 0, the default, takes any free one",
-             PortValue(&options->control_port));
+  flags->Add(
+      "--control-port", "PORT",
+      "where health, drain and all of Control are also served, on 127.0.0.1, or ::1 where "
+      "there is none, by a thread that clients of --port cannot block; 0, the default, takes "
+      "any free one",
+      PortValue(&options->control_port));
   flags->Add("--http-port", "PORT",
              "also serve the HTTP API of OpenAI on --host, at this port; 0 takes any free one "
              "(default: no HTTP)",

@@ -89,7 +89,9 @@ absl::StatusOr<int> ListenOn(const ListenAddress& address) {
   if (bind(fd, list->ai_addr, list->ai_addrlen) == 0 && listen(fd, kBacklog) == 0) return fd;
   const int error = errno;
   close(fd);
-  return CannotListen(address.Text(), WhyNot(error, address.flag));
+  const absl::Status why = CannotListen(address.Text(), WhyNot(error, address.flag));
+  if (error != EADDRNOTAVAIL) return why;
+  return WithExitCode(absl::NotFoundError(why.message()), ExitCode::kCannotBind);
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ absl::StatusOr<ListenAddress> ResolveListenAddress(const std::string& host, int 
 class Listener {
  public:
   // Binds and listens; port 0 picks a free one. UNAVAILABLE with exit code 7, address and cause if
-  // it cannot.
+  // it cannot; NOT_FOUND with the same where this machine lacks the address.
   static absl::StatusOr<std::unique_ptr<Listener>> Bind(const ListenAddress& address);
   ~Listener();  // calls Stop() if necessary
   Listener(const Listener&) = delete;

@@ -3,7 +3,9 @@ that is not in the table fails the test."""
 import http.client
 import os
 import re
+import shutil
 import socket
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -130,6 +132,20 @@ class SocketsTest(unittest.TestCase):
         info = stub.GetServerInfo(pb.GetServerInfoRequest(), metadata=[("authorization", f"Bearer {KEY}")], timeout=group.LIMIT_S)
         self.assertEqual(info.tensor_parallel_size, group.RANKS)
         self.assertFalse([line for line in self.group.lines if re.search("draining|max_num_seqs 1", line)])
+
+
+@unittest.skipIf(group.RANKS > 1, "one server is enough")
+@unittest.skipUnless(os.geteuid() == 0 and shutil.which("ip"), "needs root and iproute2")
+class Ipv6OnlyTest(unittest.TestCase):
+    def test_the_control_port_is_on_the_other_loopback_where_there_is_no_127_0_0_1(self):
+        alone = 'ip link set lo up && ip addr del 127.0.0.1/8 dev lo && exec "$@"'
+        with group.Group("--host", "::1", front=lambda *command: ("unshare", "-n", "sh", "-c", alone, "sh", *command)) as g:
+            self.assertRegex(g.control_target, r"^\[::1\]:\d+$")
+            done = subprocess.run(["nsenter", f"--net=/proc/{g.process.pid}/ns/net", group.BINARY, "drain", "--target",
+                                   g.control_target], capture_output=True, text=True, timeout=group.LIMIT_S, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("drained: 0 finished, 0 cut", done.stdout)
+            self.assertEqual(g.exit_code(), 0)
 
 
 if __name__ == "__main__":

@@ -196,9 +196,10 @@ class ControlPort::Health final : public grpc::health::v1::Health::Service {
 
 absl::StatusOr<std::unique_ptr<ControlPort>> ControlPort::Start(int port, ServiceCore* core,
                                                                 HealthService* health) {
-  BH_ASSIGN_OR_RETURN(std::unique_ptr<GuardedPort> bound,
-                      GuardedPort::Bind("127.0.0.1", port, "--control-port"));
-  return std::unique_ptr<ControlPort>(new ControlPort(std::move(bound), core, health));
+  auto bound = GuardedPort::Bind("127.0.0.1", port, "--control-port");
+  if (absl::IsNotFound(bound.status())) bound = GuardedPort::Bind("::1", port, "--control-port");
+  if (!bound.ok()) return bound.status();
+  return std::unique_ptr<ControlPort>(new ControlPort(*std::move(bound), core, health));
 }
 
 ControlPort::ControlPort(std::unique_ptr<GuardedPort> port, ServiceCore* core,

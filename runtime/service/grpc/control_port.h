@@ -1,5 +1,5 @@
 // ControlPort: Health, Control and reflection on a loopback port with its own server and threads,
-// so that load on the main port cannot block them.
+// so that load on the main port cannot block them. On ::1 where there is no 127.0.0.1.
 #pragma once
 
 #include <grpcpp/grpcpp.h>

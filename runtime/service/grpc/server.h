@@ -19,7 +19,7 @@ class GrpcServer {
   struct Options {
     std::string host = "127.0.0.1";  // a name is bound to one of its addresses, IPv4 first
     int port = 50051;                // 0: any free port
-    int control_port = 0;            // of the control port, on 127.0.0.1; 0: any free port
+    int control_port = 0;            // of the control port (control_port.h); 0: any free port
     std::shared_ptr<const TlsContext> tls = nullptr;  // of `port`; null: plain
   };
 
@@ -32,7 +32,7 @@ class GrpcServer {
   // "HOST:PORT" to connect to, with the bound port.
   const std::string& target() const;
   int port() const;
-  // "127.0.0.1:PORT" of the separate port for Health and Control.
+  // "127.0.0.1:PORT", or "[::1]:PORT", of the separate port for Health and Control.
   const std::string& control_target() const;
   // Waits until the ends of all generations are written to their clients; false on `timeout` (a
   // client that does not read).
