@@ -95,25 +95,16 @@ absl::Status ConnectAll(GroupExchange& exchange, absl::Duration timeout) {
   return absl::OkStatus();
 }
 
-void WarnOf(const std::string& whose, const std::vector<std::string>& ports,
-            const absl::Status& why) {
-  const std::string firewall =
-      ports.empty() ? "keep external connections out with a firewall"
-                    : absl::StrCat("keep external connections out as root: ", FirewallLine(ports));
-  BH_LOG(kWarning) << whose << " accepts connections from anyone"
-                   << (ports.empty() ? "" : absl::StrCat(" at ", absl::StrJoin(ports, ", ")))
-                   << ", and this rank cannot close it (" << why.message() << "); " << firewall;
-}
-
 // The name of this rank's launcher, whose ports the first rank of each host closes.
 std::string CloseLauncher(const RankTopology& topology) {
   const Launcher launcher = FindLauncher(getpid());
   if (launcher.pid == 0 || topology.local_rank != 0) return launcher.name;
   const LauncherPorts ports = CloseLauncherPorts(launcher);
   if (!ports.why.ok()) {
-    WarnOf(absl::StrCat(launcher.name, " (host ", topology.hosts[topology.rank], ", pid ",
-                        launcher.pid, ")"),
-           ports.open, ports.why);
+    BH_LOG(kWarning) << OpenPortsText(
+        absl::StrCat(launcher.name, " (host ", topology.hosts[topology.rank], ", pid ",
+                     launcher.pid, ")"),
+        ports.open, ports.why);
   }
   return launcher.name;
 }
@@ -146,7 +137,7 @@ absl::Status MpiPorts::RejectExternalConnections(GroupExchange& exchange, absl::
     CloseWaitingConnections(socket.fd);
     ports.insert(socket.port);
   }
-  if (!open.empty()) WarnOf("MPI", open, why);
+  if (!open.empty()) BH_LOG(kWarning) << OpenPortsText("MPI", open, why);
 
   // A connection between ranks is known to both ends.
   std::vector<TcpSocket> accepted;

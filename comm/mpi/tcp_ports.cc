@@ -225,10 +225,15 @@ LauncherPorts CloseLauncherPorts(const Launcher& launcher) {
   return ports;
 }
 
-std::string FirewallLine(const std::vector<std::string>& ports) {
+std::string OpenPortsText(absl::string_view whose, const std::vector<std::string>& ports,
+                          const absl::Status& why) {
   const std::string rule = absl::StrCat(" -I INPUT -p tcp -m multiport --dports ",
                                         absl::StrJoin(ports, ","), " --syn -j DROP");
-  return absl::StrCat("iptables", rule, " && ip6tables", rule);
+  return absl::StrCat(whose, " accepts connections from anyone, and this rank cannot close it (",
+                      why.message(), "); keep external connections out ",
+                      ports.empty()
+                          ? "with a firewall"
+                          : absl::StrCat("as root: iptables", rule, " && ip6tables", rule));
 }
 
 }  // namespace bulkhead

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 
 namespace bulkhead {
 
@@ -56,7 +57,9 @@ struct LauncherPorts {
 // which requires the permissions of a debugger (pidfd_getfd).
 LauncherPorts CloseLauncherPorts(const Launcher& launcher);
 
-// The equivalent firewall command for an administrator. `ports` as in LauncherPorts::open.
-std::string FirewallLine(const std::vector<std::string>& ports);
+// What to tell an administrator of ports that stay open, with a command that names them. `ports` as
+// in LauncherPorts::open.
+std::string OpenPortsText(absl::string_view whose, const std::vector<std::string>& ports,
+                          const absl::Status& why);
 
 }  // namespace bulkhead

@@ -98,10 +98,14 @@ TEST(LauncherPorts, ALaunchersPortsAreClosedThroughCopiesOfItsDescriptors) {
   EXPECT_FALSE(Connect(listener, kSecond / 2).ok());
 }
 
-TEST(LauncherPorts, TheFirewallLineNamesEveryPort) {
-  EXPECT_EQ(FirewallLine({"4711", "4712"}),
+TEST(LauncherPorts, OpenOnesAreNamedInTheFirewallLineAlone) {
+  const absl::Status why = absl::UnavailableError("pidfd_getfd: no");
+  EXPECT_EQ(OpenPortsText("mpirun", {"4711", "4712"}, why),
+            "mpirun accepts connections from anyone, and this rank cannot close it (pidfd_getfd: "
+            "no); keep external connections out as root: "
             "iptables -I INPUT -p tcp -m multiport --dports 4711,4712 --syn -j DROP && "
             "ip6tables -I INPUT -p tcp -m multiport --dports 4711,4712 --syn -j DROP");
+  EXPECT_THAT(OpenPortsText("mpirun", {}, why), ::testing::EndsWith("out with a firewall"));
 }
 
 }  // namespace
