@@ -117,14 +117,15 @@ int main(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "";
   const bool is_rank = name == "serve" || name == "run" || name == "score" || name == "bench";
   if (is_rank) bulkhead::BlockDrainSignal();
+  const auto refuse = [is_rank](const absl::Status& why) {
+    return is_rank ? bulkhead::ExitUnjoinedRankWith(why) : bulkhead::ExitWith(why);
+  };
+  if (const absl::Status stacks = bulkhead::EnsureStacks(); !stacks.ok()) return refuse(stacks);
   const std::vector<std::string> args(argv + 1, argv + argc);
   if (bulkhead::AsksForVersion(args)) {
     return bulkhead::RunCommand()(bulkhead::PrintText{bulkhead::VersionText()});
   }
   const auto command = bulkhead::ParseCommandLine(args);
-  if (!command.ok()) {
-    return is_rank ? bulkhead::ExitUnjoinedRankWith(command.status())
-                   : bulkhead::ExitWith(command.status());
-  }
+  if (!command.ok()) return refuse(command.status());
   return std::visit(bulkhead::RunCommand(), *command);
 }

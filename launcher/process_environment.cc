@@ -1,7 +1,13 @@
 #include "launcher/process_environment.h"
 
+#include <pthread.h>
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <cstdlib>
 
+#include "absl/strings/str_cat.h"
+#include "base/exit_code.h"
 #include "comm/launch_environment.h"
 
 namespace bulkhead {
@@ -18,6 +24,28 @@ void SetProcessEnvironment() {
   // NCCL from 2.22 on else connects an algorithm at its first use: memory taken behind READY.
   setenv("NCCL_RUNTIME_CONNECT", "0", kKeep);
   SetMpiEnvironment(ReadLaunchEnvironment(&std::getenv));
+}
+
+absl::Status EnsureStacks() {
+  constexpr size_t kThreadBytes = size_t{2} << 20;  // what glibc takes where there is no limit
+  constexpr rlim_t kMainBytes = rlim_t{1} << 20;    // grows up to the limit that is set then
+  pthread_attr_t threads;
+  size_t bytes = 0;
+  if (pthread_getattr_default_np(&threads) == 0) {
+    pthread_attr_getstacksize(&threads, &bytes);
+    pthread_attr_setstacksize(&threads, std::max(bytes, kThreadBytes));
+    pthread_setattr_default_np(&threads);
+    pthread_attr_destroy(&threads);
+  }
+  rlimit limit;
+  if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= kMainBytes) return absl::OkStatus();
+  limit.rlim_cur = std::min(limit.rlim_max, kMainBytes);
+  setrlimit(RLIMIT_STACK, &limit);
+  if (limit.rlim_cur == kMainBytes) return absl::OkStatus();
+  return WithExitCode(absl::ResourceExhaustedError(absl::StrCat(
+                          "the limit of the stack is ", limit.rlim_max >> 10,
+                          " KiB, and the program needs ", kMainBytes >> 10, "; raise ulimit -s")),
+                      ExitCode::kGroupNotUp);
 }
 
 }  // namespace bulkhead

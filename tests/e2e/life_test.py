@@ -4,6 +4,7 @@ import functools
 import glob
 import json
 import os
+import resource
 import shutil
 import signal
 import struct
@@ -105,6 +106,18 @@ class LifeTest(unittest.TestCase):
                                   env=group.ENVIRONMENT, check=False)
         self.assertEqual(done.returncode, 3, done.stderr[-500:])
         self.assertIn("are not finite", done.stderr)
+
+    @unittest.skipIf(group.RANKS > 1, "mpirun has no need of a small stack")
+    def test_a_small_limit_of_the_stack_is_raised_or_refused(self):
+        def limit(hard):
+            resource.setrlimit(resource.RLIMIT_STACK, (64 << 10, hard))
+        most = resource.getrlimit(resource.RLIMIT_STACK)[1]
+        with group.Group(before=functools.partial(limit, most)) as g:
+            self.assertEqual(len(g.generation.Generate(group.greedy("a", 4), timeout=group.LIMIT_S).tokens), 4)
+        done = subprocess.run(group.serve_command("--port", 0), capture_output=True, encoding="utf-8", env=group.ENVIRONMENT,
+                              timeout=group.LIMIT_S, preexec_fn=functools.partial(limit, 64 << 10), check=False)
+        self.assertEqual(done.returncode, 5, done.stderr[-500:])
+        self.assertEqual(done.stderr, "bulkhead: the limit of the stack is 64 KiB, and the program needs 1024; raise ulimit -s\n")
 
     def test_a_port_in_use_is_refused(self):
         with group.Group() as g:
