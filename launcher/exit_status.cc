@@ -81,16 +81,24 @@ int ExitWith(const absl::Status& status) {
   return static_cast<int>(ExitCodeOf(status));
 }
 
+bool EndedByLauncher() {
+  sigset_t end;
+  sigemptyset(&end);
+  sigaddset(&end, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &end, nullptr);
+  const timespec limit = absl::ToTimespec(kFirstRankDelay);
+  return sigtimedwait(&end, nullptr, &limit) == SIGTERM;
+}
+
 int ExitRankWith(const absl::Status& status) {
   if (IsFirstRank()) return ExitWith(status);
-  // At the first exit code a launcher kills the remaining ranks, including the first one.
-  if (!status.ok()) absl::SleepFor(kFirstRankDelay);
+  if (!status.ok()) EndedByLauncher();
   return static_cast<int>(ExitCodeOf(status));
 }
 
 int ExitUnjoinedRankWith(const absl::Status& status) {
-  const int code = ExitRankWith(status);
-  if (status.ok() || IsFirstRank()) return code;
+  if (status.ok() || IsFirstRank()) return ExitWith(status);
+  if (EndedByLauncher()) return static_cast<int>(ExitCodeOf(status));
   // Still here: the first rank does not have the same error.
   return ExitWith(WithExitCode(
       absl::Status(status.code(), absl::StrCat("rank ", LaunchedRank(), ": ", status.message())),

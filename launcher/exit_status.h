@@ -20,6 +20,11 @@ int ExitWith(const absl::Status& status);
 // others give it half a second to do so.
 int ExitRankWith(const absl::Status& status);
 
+// Of another rank than the first: waits half a second for the launcher's SIGTERM. At the first exit
+// code a launcher ends the remaining ranks, including the first one; and srun ends with the largest
+// exit code, which would be that of a rank that the signal killed.
+bool EndedByLauncher();
+
 // For an end that may hang, such as at a report on a file system that does not answer: calls
 // `report`, which prints the last line and returns the exit code, after half a second, and exits
 // with that code 5 s later. Without effect where no thread can be had.

@@ -169,10 +169,9 @@ bool RankProcess::ReportsForGroup(const absl::Status& why) const {
 
 int RankProcess::Report(const absl::Status& cause) const {
   if (joined_.load() == nullptr && !IsFirstRank()) {
-    const int code = ExitRankWith(cause);
     // If the first rank has reported, its launcher is ending this one.
-    if (!end_requested_.load()) BH_LOG(kError) << cause.message();
-    return code;
+    if (!EndedByLauncher() && !end_requested_.load()) BH_LOG(kError) << cause.message();
+    return static_cast<int>(ExitCodeOf(cause));
   }
   return ReportsForGroup(cause) ? ExitWith(cause) : static_cast<int>(ExitCodeOf(cause));
 }

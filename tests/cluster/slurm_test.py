@@ -65,6 +65,13 @@ class SlurmTest(unittest.TestCase):
         self.assertIn("serve.sbatch: draining", log())
         self.assertIn(f'serve.sbatch: on hosta itself: bulkhead generate --target {target} "Hello"', log())
 
+    def test_a_wrong_flag_ends_a_job_with_the_programs_code(self):
+        job = self.slurm.submit(f"{SCRIPTS}/bench.sbatch", "throughput", "--nonsense",
+                                options=(f"--output={LOG}", "--ntasks-per-node=2"))
+        record = self.slurm.ended(job)
+        self.assertEqual((record["JobState"], record["ExitCode"]), ("FAILED", "2:0"), log())
+        self.assertEqual(log().count("bulkhead: "), 1, log())
+
     def test_a_lost_rank_sends_the_job_back_to_the_queue_and_it_serves_again(self):
         job, _ = self.serve()
         os.kill(hosts.ranks()[3], signal.SIGKILL)

@@ -128,5 +128,21 @@ TEST_F(EarlyEndTest, ANumaNodeThatThisHostDoesNotHaveIsRefusedByThePlanToo) {
             0);
 }
 
+// srun ends with the largest exit code of its tasks.
+TEST_F(EarlyEndTest, ARankThatItsLauncherEndsAtTheFirstOnesErrorHasThatErrorsCode) {
+  sigset_t end, before;
+  sigemptyset(&end);
+  sigaddset(&end, SIGTERM);
+  ASSERT_EQ(sigprocmask(SIG_BLOCK, &end, &before), 0);  // comes when the rank is ready for it
+  setenv("OMPI_COMM_WORLD_RANK", "1", 1);
+  const pid_t pid = Start({"serve", "--nonsense"});
+  unsetenv("OMPI_COMM_WORLD_RANK");
+  ASSERT_EQ(sigprocmask(SIG_SETMASK, &before, nullptr), 0);
+  ASSERT_EQ(kill(pid, SIGTERM), 0);
+  const Ended ended = Wait(pid);
+  EXPECT_EQ(ended.exit_code, 2);
+  EXPECT_EQ(ended.err, "");
+}
+
 }  // namespace
 }  // namespace bulkhead
