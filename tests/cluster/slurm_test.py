@@ -65,6 +65,17 @@ class SlurmTest(unittest.TestCase):
         self.assertIn("serve.sbatch: draining", log())
         self.assertIn(f'serve.sbatch: on hosta itself: bulkhead generate --target {target} "Hello"', log())
 
+    def test_a_cancelled_job_ends_at_once_and_does_not_say_that_it_drains(self):
+        job, target = self.serve()
+        with group.grpc.insecure_channel(target) as channel:
+            call = group.rpc.GenerationStub(channel).GenerateStream(group.long_request())
+            next(iter(call))
+            self.two.run("hosta", "scancel", job)
+            self.assertEqual(self.slurm.ended(job)["JobState"], "CANCELLED", log())
+            with self.assertRaises(group.grpc.RpcError):
+                list(call)
+        self.assertNotIn("draining", log())
+
     def test_a_wrong_flag_ends_a_job_with_the_programs_code(self):
         job = self.slurm.submit(f"{SCRIPTS}/bench.sbatch", "throughput", "--nonsense",
                                 options=(f"--output={LOG}", "--ntasks-per-node=2"))
