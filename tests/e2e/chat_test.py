@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import ssl
 import subprocess
@@ -19,7 +20,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import group  # noqa: E402
 
 PROMPT = "Tell me a story."
-LONG = ("--max-tokens", 1900, "--temperature", 50, "--seed", 1)  # an end is as unlikely as any other token
+CONTEXT = 16384
+LONG = ("--max-tokens", CONTEXT - 200)
 UP, CTRL_C, CTRL_D = "\x1b[A", "\x03", "\x04"
 
 
@@ -100,10 +102,16 @@ class Terminal:
         return self.code
 
 
-class ChatTest(unittest.TestCase):
+class ChatGroup:
+    """Tests of chats with a group."""
+
+    @classmethod
+    def start(cls):
+        return group.Group("--http-port", 0)
+
     @classmethod
     def setUpClass(cls):
-        cls.group = group.Group("--http-port", 0)
+        cls.group = cls.start()
 
     @classmethod
     def tearDownClass(cls):
@@ -115,6 +123,8 @@ class ChatTest(unittest.TestCase):
     def flags(self, *more):
         return ("--http", self.group.http_target, "--temperature", "0", *map(str, more))
 
+
+class ChatTest(ChatGroup, unittest.TestCase):
     def pipe(self, text, *flags, **environment):
         return subprocess.run([group.BINARY, "chat", *flags], input=text, capture_output=True, text=True, errors="surrogateescape",
                               timeout=group.LIMIT_S, env=dict(group.ENVIRONMENT, **environment))
@@ -181,32 +191,6 @@ class ChatTest(unittest.TestCase):
             terminal.type("/exit\r")
             self.assertEqual(terminal.end(), 0)
 
-    def test_ctrl_c_stops_an_answer_and_only_that(self):
-        with Terminal(*self.flags(*LONG)) as terminal:
-            terminal.until(r"\n> $")
-            before = self.group.load().generation_tokens_total
-            terminal.type("Once upon a time\r")
-            terminal.until(r"time\n(.|\n)*\w{3}")
-            terminal.type(CTRL_C)
-            terminal.until(r"\[stopped\]\n> $")
-            self.group.wait_until_idle()  # its blocks are free
-            self.assertLess(self.group.load().generation_tokens_total - before, 1900)
-            terminal.type("half a line" + CTRL_C)
-            terminal.until(r"\(Ctrl-D or /exit leaves\)\n> $")
-            os.kill(terminal.pid, signal.SIGTERM)
-            self.assertEqual(terminal.end(), 128 + signal.SIGTERM)
-
-    def test_ctrl_c_ends_a_pipe(self):
-        process = subprocess.Popen([group.BINARY, "chat", *self.flags(*LONG)], stdin=subprocess.PIPE,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        process.stdin.write(b"Once upon a time")
-        process.stdin.close()
-        self.assertTrue(process.stdout.read(1))
-        process.send_signal(signal.SIGINT)
-        self.assertEqual(process.wait(group.LIMIT_S), 128 + signal.SIGINT)
-        process.stdout.close()
-        process.stderr.close()
-
     def test_a_full_context_says_how_to_go_on(self):
         with Terminal(*self.flags("--max-tokens", 4)) as terminal:
             terminal.until(r"\n> $")
@@ -236,6 +220,55 @@ class ChatTest(unittest.TestCase):
             self.assertEqual(terminal.end(), 1)
             self.assertIn("no server answers", terminal.text)
         self.assertEqual(self.pipe(PROMPT, "--http", "nonsense").returncode, 2)
+
+
+class InterruptTest(ChatGroup, unittest.TestCase):
+    """Answers so long that none is at its end before the key that stops it: the model's end of sequence is one it never says."""
+    PAD = 4
+
+    @classmethod
+    def start(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        model = shutil.copytree(group.MODEL, os.path.join(cls.folder.name, "sample"))
+        with open(os.path.join(model, "config.json"), "r+", encoding="utf-8") as file:
+            config = json.load(file)
+            file.seek(0)
+            json.dump(dict(config, max_position_embeddings=CONTEXT, eos_token_id=cls.PAD), file)
+            file.truncate()
+        os.unlink(os.path.join(model, "generation_config.json"))  # names the same end
+        return group.Group("--http-port", 0, "--max-model-len", CONTEXT, "--max-num-seqs", 1,
+                           front=lambda *command: [model if word == group.MODEL else word for word in command])
+
+    @classmethod
+    def tearDownClass(cls):
+        super().tearDownClass()
+        cls.folder.cleanup()
+
+    def test_ctrl_c_stops_an_answer_and_only_that(self):
+        with Terminal(*self.flags(*LONG)) as terminal:
+            terminal.until(r"\n> $")
+            before = self.group.load().generation_tokens_total
+            terminal.type("Once upon a time\r")
+            terminal.until(r"time\n(.|\n)*\w{3}")
+            terminal.type(CTRL_C)
+            terminal.until(r"\[stopped\]\n> $")
+            self.group.wait_until_idle()  # its blocks are free
+            self.assertLess(self.group.load().generation_tokens_total - before, CONTEXT - 200)
+            terminal.type("half a line" + CTRL_C)
+            terminal.until(r"\(Ctrl-D or /exit leaves\)\n> $")
+            os.kill(terminal.pid, signal.SIGTERM)
+            self.assertEqual(terminal.end(), 128 + signal.SIGTERM)
+
+    def test_ctrl_c_ends_a_pipe(self):
+        process = subprocess.Popen([group.BINARY, "chat", *self.flags(*LONG)], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process.stdin.write(b"Once upon a time")
+        process.stdin.close()
+        self.assertTrue(process.stdout.read(1))
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(group.LIMIT_S), 128 + signal.SIGINT)
+        process.stdout.close()
+        process.stderr.close()
 
 
 class Refuses(http.server.BaseHTTPRequestHandler):
