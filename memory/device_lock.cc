@@ -101,9 +101,10 @@ std::string DeviceLock::FileId() const {
   return fstat(fd_, &file) == 0 ? absl::StrCat(file.st_dev, ":", file.st_ino) : "";
 }
 
-absl::Status DeviceLock::Take(absl::Duration timeout) {
+absl::Status DeviceLock::Take(absl::Duration timeout, const std::function<bool()>& cancelled) {
   const absl::Time begin = absl::Now();
   for (bool logged = false; flock(fd_, LOCK_EX | LOCK_NB) != 0;) {
+    if (cancelled && cancelled()) return absl::CancelledError("the start was cancelled");
     const absl::Duration waited = absl::Now() - begin;
     const std::string holder = HolderText(HolderOf(fd_));
     if (waited >= timeout) {

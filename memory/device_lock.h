@@ -3,6 +3,7 @@
 // memory CPU ranks share.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -38,8 +39,8 @@ class DeviceLock {
   // of a group with equal ids only one takes it.
   std::string FileId() const;
   // Waits for the lock and logs what it waits for. DEADLINE_EXCEEDED (exit code 5) names the
-  // holder's pid and the remedy.
-  absl::Status Take(absl::Duration timeout);
+  // holder's pid and the remedy. CANCELLED once `cancelled` (may be empty) is true.
+  absl::Status Take(absl::Duration timeout, const std::function<bool()>& cancelled = {});
 
  private:
   DeviceLock(int fd, std::string device, std::string remedy);

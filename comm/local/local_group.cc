@@ -23,9 +23,33 @@
 namespace bulkhead {
 namespace {
 
+// No ranks to lose: only the watchdog's own limits apply.
+class SingleLiveness final : public GroupLiveness {
+ public:
+  void Beat() override {}
+  absl::Status Check(absl::Duration) override {
+    const absl::MutexLock lock(&mutex_);
+    return lost_;
+  }
+  void Rearm() override {}
+  void ReportIdle(absl::Duration) override {}
+  Stragglers FindStragglers() override { return {}; }
+  int fd() const override { return -1; }
+  void Abort(const absl::Status& why) override {
+    const absl::MutexLock lock(&mutex_);
+    lost_.Update(why);
+  }
+  void Ending() override {}
+  bool CoordinatorEnded() override { return false; }
+
+ private:
+  absl::Mutex mutex_;
+  absl::Status lost_ ABSL_GUARDED_BY(mutex_);
+};
+
 class SingleExchange final : public GroupExchange {
  public:
-  SingleExchange() {
+  explicit SingleExchange(SingleLiveness& liveness) : liveness_(liveness) {
     const absl::StatusOr<RankTopology> topology = TopologyFrom(0, {HostIdentity()});
     BH_CHECK(topology.ok());
     topology_ = *topology;
@@ -33,10 +57,12 @@ class SingleExchange final : public GroupExchange {
   const RankTopology& topology() const override { return topology_; }
   absl::StatusOr<std::vector<std::string>> AllGather(absl::string_view mine,
                                                      absl::Duration) override {
+    BH_RETURN_IF_ERROR(liveness_.Check(absl::InfiniteDuration()));
     return std::vector<std::string>{std::string(mine)};
   }
 
  private:
+  SingleLiveness& liveness_;
   RankTopology topology_;
 };
 
@@ -46,20 +72,6 @@ class SingleBus final : public ControlBus {
   absl::Status Receive(std::string*) override {
     return absl::FailedPreconditionError("a group of one has no readers");
   }
-};
-
-// No ranks to lose: only the watchdog's own limits apply.
-class SingleLiveness final : public GroupLiveness {
- public:
-  void Beat() override {}
-  absl::Status Check(absl::Duration) override { return absl::OkStatus(); }
-  void Rearm() override {}
-  void ReportIdle(absl::Duration) override {}
-  Stragglers FindStragglers() override { return {}; }
-  int fd() const override { return -1; }
-  void Abort(const absl::Status&) override {}
-  void Ending() override {}
-  bool CoordinatorEnded() override { return false; }
 };
 
 // The partial sum is the sum.
@@ -108,9 +120,9 @@ class SingleGroup final : public Group {
   void Leave(const absl::Status&) override {}
 
  private:
-  SingleExchange exchange_;
-  SingleBus bus_;
   SingleLiveness liveness_;
+  SingleExchange exchange_{liveness_};
+  SingleBus bus_;
 };
 
 // Messages in flight: by kind, sender and receiver.

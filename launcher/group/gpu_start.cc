@@ -26,7 +26,7 @@ namespace bulkhead {
 namespace {
 
 // Failing to create the lock does not prevent the start; a held lock does.
-absl::Status LockGpu(absl::Duration timeout, RankEngine& engine) {
+absl::Status LockGpu(Group& group, absl::Duration timeout, RankEngine& engine) {
   if (!engine.choice.first_sharer) return absl::OkStatus();
   auto lock = DeviceLock::OpenGpu(engine.choice.identity.uuid);
   if (!lock.ok()) {
@@ -34,7 +34,7 @@ absl::Status LockGpu(absl::Duration timeout, RankEngine& engine) {
     return absl::OkStatus();
   }
   engine.lock = *std::move(lock);
-  return engine.lock->Take(kLockShare * timeout);
+  return engine.lock->Take(kLockShare * timeout, IsLost(group));
 }
 
 std::string OthersOn(const std::string& uuid) {
@@ -93,7 +93,7 @@ absl::Status OpenRankDevice(const EngineOptions& options, Group& group, RankEngi
   BH_LOG(kVerbose) << "products of many tokens: " << engine.choice.products;
   UseCores(AllowedCoresNear(engine.choice.identity.pci_bus_id));
   return RunPhase(exchange, "device", timeout, [&]() -> absl::Status {
-    BH_RETURN_IF_ERROR(LockGpu(timeout, engine));
+    BH_RETURN_IF_ERROR(LockGpu(group, timeout, engine));
     absl::StatusOr<std::unique_ptr<CudaDriver>> driver =
         NewCudaRuntimeDriver(engine.choice.ordinal);
     if (!driver.ok()) return WithExitCode(driver.status(), ExitCode::kGroupNotUp);

@@ -36,7 +36,8 @@ LimitsOfRanks LimitsOfGroup(const LimitsOfRanks& limits, int size) {
 
 }  // namespace
 
-absl::Status LockHosts(GroupExchange& exchange, absl::Duration timeout, RankEngine& engine) {
+absl::Status LockHosts(Group& group, absl::Duration timeout, RankEngine& engine) {
+  GroupExchange& exchange = group.exchange();
   auto lock = DeviceLock::OpenHost();
   // Failing to create the lock does not prevent the start; a held lock does.
   if (!lock.ok()) BH_LOG(kWarning) << lock.status().message();
@@ -51,7 +52,8 @@ absl::Status LockHosts(GroupExchange& exchange, absl::Duration timeout, RankEngi
   for (const auto& [id, rank] : first_ranks) {
     const bool is_mine = rank == engine.topology.rank;
     BH_RETURN_IF_ERROR(RunPhase(exchange, "start lock", timeout, [&] {
-      return is_mine ? (*lock)->Take(absl::Ceil(until - absl::Now(), absl::Milliseconds(100)))
+      return is_mine ? (*lock)->Take(absl::Ceil(until - absl::Now(), absl::Milliseconds(100)),
+                                     IsLost(group))
                      : absl::OkStatus();
     }));
     if (is_mine) engine.lock = *std::move(lock);

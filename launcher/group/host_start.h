@@ -13,7 +13,7 @@ namespace bulkhead {
 // Collective. Waits until no other group is starting on the CPUs of these hosts, and blocks others
 // until the seal. One rank per host takes its lock, in the same order of hosts in every group, so
 // that no two groups deadlock. Gives up after kLockShare of `timeout`.
-absl::Status LockHosts(GroupExchange& exchange, absl::Duration timeout, RankEngine& engine);
+absl::Status LockHosts(Group& group, absl::Duration timeout, RankEngine& engine);
 
 struct HostsFound {
   LimitsOfRanks limits;

@@ -56,10 +56,9 @@ absl::Status LoadModel(const ModelSource& source, const ShardPlan& plan, ModelRu
                        const char* done, Group& group, RankEngine& engine) {
   LoadProgress progress;
   const LoadReporter reporter(progress);
-  const auto group_is_lost = [&] { return !group.liveness().Check(absl::InfiniteDuration()).ok(); };
   BH_RETURN_IF_ERROR(LoadWeights(*source.checkpoint, plan.rank(engine.topology.rank),
                                  runner.weights(), *engine.backend, engine.threads.num_threads,
-                                 &progress, group_is_lost, source.adapters));
+                                 &progress, IsLost(group), source.adapters));
   engine.loaded_bytes += progress.done_bytes;
   reporter.Report(done);
   return absl::OkStatus();

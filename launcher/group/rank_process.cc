@@ -4,6 +4,7 @@
 #include <xmmintrin.h>
 #include <csignal>
 
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,7 @@
 #include "base/log.h"
 #include "base/lost_rank.h"
 #include "base/status.h"
+#include "comm/launch_environment.h"
 #include "launcher/exit_status.h"
 #include "launcher/group/group_flags.h"
 
@@ -27,6 +29,8 @@ constexpr absl::Duration kLastAnswers = absl::Milliseconds(1500);
 // For the other ranks to see that rank 0 is lost, which they do within a heartbeat of each other.
 constexpr absl::Duration kOthersSee = absl::Milliseconds(300);
 constexpr absl::Duration kLook = absl::Milliseconds(2);
+// For all ranks to leave a start that a drain ended, in what cannot be interrupted.
+constexpr absl::Duration kLeaveStart = absl::Seconds(5);
 // Of a group that was refused rank 0 may search for a change that helps while the others are here.
 constexpr absl::Duration kEndLimit = absl::Minutes(1);
 
@@ -77,7 +81,7 @@ absl::Status RankProcess::Join() {
                                                 .name = topology.NameOf(topology.rank, getpid()),
                                                 .rank = topology.LostRankAt(topology.rank),
                                                 .warns = topology.coordinator()},
-                                 [this](const absl::Status& why) { End(WithGroupCode(why)); });
+                                 [this](const absl::Status& why) { OnLost(why); });
   watchdog_->PhaseBegins("start-up", options_.startup_timeout);
   BH_RETURN_IF_ERROR(Agree(group_->exchange(), "group size", CheckGroupSize(options_, topology),
                            options_.startup_timeout));
@@ -97,6 +101,41 @@ void RankProcess::SetDrain(std::function<void()> drain) {
   if (drain_asked_ && drain_ != nullptr) drain_();
 }
 
+void RankProcess::DrainMayEndStart() {
+  const absl::MutexLock lock(&drain_mutex_);
+  drain_ends_start_ = true;
+  if (drain_asked_) EndStart();
+}
+
+absl::Status RankProcess::StartIsOver() {
+  {
+    const absl::MutexLock lock(&drain_mutex_);
+    drain_ends_start_ = false;
+  }
+  return Agree(group_->exchange(), "ready", absl::OkStatus(), options_.startup_timeout);
+}
+
+void RankProcess::EndStart() {
+  const RankTopology& topology = group_->exchange().topology();
+  const absl::Status why =
+      WithExitCode(absl::CancelledError(absl::StrCat("drained before READY by signal ", SIGUSR1,
+                                                     " (USR1), sent to ",
+                                                     topology.NameOf(topology.rank, getpid()))),
+                   ExitCode::kOk);
+  // mpirun's exit code is 0 only if every rank's main thread comes to MPI_Finalize.
+  if (!ReadLaunchEnvironment(&std::getenv).by_launcher()) End(why);
+  group_->liveness().Abort(why);
+}
+
+void RankProcess::OnLost(const absl::Status& why) {
+  const absl::Time until = absl::Now() + kLeaveStart;
+  while (ExitCodeOf(why) == ExitCode::kOk && absl::Now() < until) {
+    if (leaving_.load()) return;
+    absl::SleepFor(kLook);
+  }
+  End(WithGroupCode(why));
+}
+
 bool RankProcess::Drain() {
   const absl::MutexLock lock(&drain_mutex_);
   const bool first = !std::exchange(drain_asked_, true);
@@ -107,6 +146,8 @@ bool RankProcess::Drain() {
 void RankProcess::OnSignal(const ReceivedSignal& signal) {
   if (signal.number == SIGUSR1) {
     Drain();
+    const absl::MutexLock lock(&drain_mutex_);
+    if (drain_ends_start_) EndStart();
     return;
   }
   const bool orphaned = parent_ != 0 && getppid() != parent_;
@@ -177,6 +218,16 @@ int RankProcess::Report(const absl::Status& cause) const {
 }
 
 absl::Status RankProcess::Finish(const absl::Status& status) {
+  if (group_ != nullptr && !status.ok()) {
+    const absl::Status said = group_->liveness().Check(absl::InfiniteDuration());
+    if (!said.ok() && ExitCodeOf(said) == ExitCode::kOk) {  // a start that ended by a drain
+      if (ReportsForGroup(said)) ExitWith(said);
+      leaving_.store(true);
+      group_->Leave(MarkAgreed(said));
+      watchdog_.reset();
+      return said;
+    }
+  }
   if (!status.ok() && !IsAgreed(status)) End(WithGroupCode(status));
   // Before the others exit: at the first exit code mpirun kills the remaining ranks.
   if (!status.ok() && ReportsForGroup(status)) ExitWith(status);

@@ -1,9 +1,10 @@
 // RankProcess: a rank's process from start to end: its signals, its group, its watchdog, and
 // exactly one end, whatever requests it first.
 //
-// Signals: SIGUSR1 drains; SIGTERM and SIGINT drain a group of one, a second one ends it at once,
-// and so does its parent's end. In a larger group SIGTERM and SIGINT end the streams and the
-// process at once: a launcher allows a group a second or two after them, or none.
+// Signals: SIGUSR1 drains, before READY by ending the start; SIGTERM and SIGINT drain a group of
+// one, a second one ends it at once, and so does its parent's end. In a larger group SIGTERM and
+// SIGINT end the streams and the process at once: a launcher allows a group a second or two after
+// them, or none.
 #pragma once
 
 #include <sys/types.h>
@@ -53,6 +54,10 @@ class RankProcess {
   // Called on its own thread when a drain is requested; at once if it already was. Waits likewise.
   void SetDrain(std::function<void()> drain);
 
+  // Until StartIsOver SIGUSR1 to any rank ends the group with code 0: nothing was accepted yet.
+  void DrainMayEndStart();
+  // Collective: ok on all ranks, or on none. Afterwards SIGUSR1 is a drain of rank 0's.
+  absl::Status StartIsOver();
   // The group is up; --startup-timeout no longer applies.
   void StartUpEnds() { watchdog_->PhaseEnds(); }
   // Time limits for steps, after which the group counts as lost.
@@ -75,7 +80,9 @@ class RankProcess {
   };
 
   void OnSignal(const ReceivedSignal& signal);
+  void OnLost(const absl::Status& why);
   bool Drain();  // whether there was something to drain
+  void EndStart() ABSL_EXCLUSIVE_LOCKS_REQUIRED(drain_mutex_);
   bool ReportsForGroup(const absl::Status& why) const;
   // The exit code, after the last line if it is for this rank to write.
   int Report(const absl::Status& cause) const;
@@ -90,6 +97,7 @@ class RankProcess {
   absl::Mutex drain_mutex_;
   std::function<void()> drain_ ABSL_GUARDED_BY(drain_mutex_);
   bool drain_asked_ ABSL_GUARDED_BY(drain_mutex_) = false;
+  bool drain_ends_start_ ABSL_GUARDED_BY(drain_mutex_) = false;
   std::atomic<bool> end_requested_{false};
   std::atomic<bool> leaving_{false};                // all ranks have come to the end
   EndRequests end_requests_;                        // signal thread only, as is the next one

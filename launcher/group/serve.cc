@@ -370,8 +370,10 @@ absl::Status ServeOnGroup(const ServeOptions& options, RankProcess& process) {
                      << "; not serving until the weights are loaded";
     return absl::OkStatus();
   };
+  process.DrainMayEndStart();
   BH_ASSIGN_OR_RETURN(const std::unique_ptr<RankEngine> engine,
                       StartEngine(process.options(), process.group(), &options, bind));
+  BH_RETURN_IF_ERROR(process.StartIsOver());
   process.SetStepLimits(engine->step_limits);
   if (coordinator) {
     ServeRequests(options, process, *engine, *service, *server, https, begin);

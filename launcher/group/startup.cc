@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
@@ -104,7 +105,7 @@ absl::Status PlanMemory(const EngineOptions& options, Group& group, const ServeO
   const absl::Duration timeout = options.startup_timeout;
   GroupExchange& exchange = group.exchange();
   const auto report = server != nullptr ? server->report : std::nullopt;
-  if (engine.driver == nullptr) BH_RETURN_IF_ERROR(LockHosts(exchange, timeout, engine));
+  if (engine.driver == nullptr) BH_RETURN_IF_ERROR(LockHosts(group, timeout, engine));
   BH_ASSIGN_OR_RETURN(const HostsFound hosts, ProbeHosts(exchange, timeout, server, engine));
   BH_ASSIGN_OR_RETURN(std::vector<DeviceBudget> budgets,
                       FindBudgets(options, group, hosts, engine));
@@ -254,11 +255,6 @@ absl::Status WarmUpSteps(const EngineOptions& options, Group& group, RankEngine&
 
 }  // namespace
 
-absl::Status RunPhase(GroupExchange& exchange, absl::string_view name, absl::Duration timeout,
-                      const Phase& work) {
-  return Agree(exchange, name, work(), timeout);
-}
-
 absl::StatusOr<std::vector<DeviceBudget>> GatherBudgets(GroupExchange& exchange,
                                                         absl::Duration timeout,
                                                         const DeviceBudget& mine) {
@@ -294,6 +290,10 @@ absl::StatusOr<std::unique_ptr<RankEngine>> StartEngine(
     const std::function<absl::Status(const RankEngine&)>& before_memory) {
   const absl::Time begun = absl::Now();
   auto engine = std::make_unique<RankEngine>();
+  // Between hosts MPI may use the arenas of a sum that a drain interrupted until MPI_Finalize.
+  const absl::Cleanup keep = [&] {
+    if (IsDrained(group)) static_cast<void>(engine.release());
+  };
   GroupExchange& exchange = group.exchange();
   const absl::Duration timeout = options.startup_timeout;
   engine->topology = exchange.topology();

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/exit_code.h"
 #include "comm/clock_offsets.h"
 #include "comm/group.h"
 #include "kernels/backend.h"
@@ -92,8 +93,20 @@ inline absl::Duration ConnectTimeout(absl::Duration startup_timeout, absl::Durat
 
 // Runs one start-up phase: `work` on this rank, then the group's agreement.
 using Phase = std::function<absl::Status()>;
-absl::Status RunPhase(GroupExchange& exchange, absl::string_view name, absl::Duration timeout,
-                      const Phase& work);
+inline absl::Status RunPhase(GroupExchange& exchange, absl::string_view name,
+                             absl::Duration timeout, const Phase& work) {
+  return Agree(exchange, name, work(), timeout);
+}
+
+// For a rank's own waits: whether the group has been aborted or lost.
+inline std::function<bool()> IsLost(Group& group) {
+  return [&group] { return !group.liveness().Check(absl::InfiniteDuration()).ok(); };
+}
+// Whether it was a drain that aborted it (RankProcess::DrainMayEndStart).
+inline bool IsDrained(Group& group) {
+  const absl::Status said = group.liveness().Check(absl::InfiniteDuration());
+  return !said.ok() && ExitCodeOf(said) == ExitCode::kOk;
+}
 
 // Collective: every rank's budget, so that every rank can plan for all.
 absl::StatusOr<std::vector<DeviceBudget>> GatherBudgets(GroupExchange& exchange,

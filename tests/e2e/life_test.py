@@ -1,5 +1,6 @@
 """The ends of a group without failures: drained by call, drained by signal; and a group that cannot
 start because its port is taken or its model computes no finite logits."""
+import fcntl
 import functools
 import glob
 import json
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import types
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -65,6 +67,37 @@ class LifeTest(unittest.TestCase):
         for number in (signal.SIGUSR1, signal.SIGTERM)[:2 if group.RANKS == 1 else 1]:
             with self.subTest(number), group.Group(*DRAIN_FLAGS) as g:
                 self.drain(g, functools.partial(g.process.send_signal, number))
+
+    def drain_start(self, front, signal_it):
+        """A group that is told to drain while it waits for another one's start ends with 0, long before its turn."""
+        shared = os.path.isdir("/run/lock") and os.stat("/run/lock").st_mode & 0o1777 == 0o1777
+        path = f"{'/run/lock' if shared else '/tmp'}/bulkhead-host.lock"  # as memory/device_lock.h has it
+        if not os.path.exists(path):
+            os.close(os.open(path, os.O_CREAT, 0o666))
+            os.chmod(path, 0o666)
+        serve = [*front, group.BINARY, "serve", "-v", "--model", group.MODEL, "--port", "0", "--startup-timeout", "30s"]
+        with open(path, "rb+", buffering=0) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8",
+                                  env=group.ENVIRONMENT) as process:
+                lines = iter(process.stdout.readline, "")
+                self.assertTrue(any("info: device: " in line for line in lines))
+                signal_it(process)
+                rest = "".join(lines)
+                self.assertEqual(process.wait(group.LIMIT_S), 0, rest)
+        self.assertIn("bulkhead: drained before READY by signal 10 (USR1), sent to rank ", rest)
+        self.assertNotIn("READY grpc", rest)
+
+    def test_a_drain_before_ready_ends_the_start(self):
+        def launcher(process):
+            process.send_signal(signal.SIGUSR1)
+
+        def last_rank(process):
+            os.kill(group.Group.rank_pids(types.SimpleNamespace(process=process))[group.RANKS - 1], signal.SIGUSR1)
+        fronts = (group.front(), ["mpirun", "-n", "1"]) if group.RANKS == 1 else (group.front(),)
+        for front, signal_it in [(front, launcher) for front in fronts] + [(group.front(), last_rank)]:
+            with self.subTest(front=front, signal_it=signal_it.__name__):
+                self.drain_start(front, signal_it)
 
     def test_a_drain_that_takes_too_long_ends_truthfully(self):
         with group.Group() as g:

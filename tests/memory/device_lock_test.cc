@@ -106,6 +106,8 @@ TEST_F(DeviceLockTest, AHostHasALockOfItsOwnAndSaysSo) {
   EXPECT_EQ((*first)->FileId(), (*second)->FileId());
   EXPECT_NE((*first)->FileId(), (*gpu)->FileId());
   ASSERT_TRUE((*first)->Take(absl::ZeroDuration()).ok());
+  EXPECT_EQ((*second)->Take(absl::Minutes(5), [] { return true; }).code(),
+            absl::StatusCode::kCancelled);
   const absl::Status refused = (*second)->Take(absl::ZeroDuration());
   EXPECT_EQ(ExitCodeOf(refused), ExitCode::kGroupNotUp);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("starting on this host"));
