@@ -87,6 +87,7 @@ const std::map<std::string, std::string> kOfTheGroup = {
     {"--dtype", "float16"},
     {"--weight-dtype", "int8"},
     {"--weight-group-size", "64"},
+    {"--lora-modules", "a=x"},
     {"--activation-dtype", "f32"},
     {"--attention-dtype", "f32"},
     {"--strict-config", "true"},
