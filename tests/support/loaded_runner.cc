@@ -7,16 +7,10 @@
 #include "comm/staged/staged_communicator.h"
 #include "runtime/model/family.h"
 #include "shard/weight_loader.h"
+#include "tests/support/or_die.h"
 
 namespace bulkhead {
 namespace {
-
-template <typename T>
-T OrDie(absl::StatusOr<T> value) {
-  if (!value.ok()) std::fprintf(stderr, "%s\n", value.status().ToString().c_str());
-  BH_CHECK(value.ok());
-  return *std::move(value);
-}
 
 RigDevice HostRig() {
   RigDevice host;

@@ -19,6 +19,7 @@
 #include "shard/weight_loader.h"
 #include "tests/runtime/engine/recording_sink.h"
 #include "tests/support/find_prefix.h"
+#include "tests/support/or_die.h"
 #include "tests/support/run_ranks.h"
 
 namespace bulkhead {
@@ -26,18 +27,6 @@ namespace {
 
 constexpr int kMaxSeqs = 8;
 constexpr int kMaxTokens = 512;
-
-template <typename T>
-T OrDie(absl::StatusOr<T> value) {
-  if (!value.ok()) std::fprintf(stderr, "%s\n", value.status().ToString().c_str());
-  BH_CHECK(value.ok());
-  return *std::move(value);
-}
-
-void OrDie(const absl::Status& status) {
-  if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  BH_CHECK(status.ok());
-}
 
 std::unique_ptr<Backend> MakeBackend(Device& device, const RigOptions& options) {
   if (options.backend == "reference") return NewReferenceBackend(device);
