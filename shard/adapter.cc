@@ -61,18 +61,26 @@ TensorRow OuterOf(const TensorRow& module, int rank) {
   return row;
 }
 
-absl::Status ReadFields(const std::string& path, AdapterConfig& adapter) {
+// `rank_of_all`: 0 where modules have ranks of their own.
+absl::Status ReadFields(const std::string& path, AdapterConfig& adapter, int& rank_of_all) {
   BH_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, kMaxAdapterConfigBytes));
   BH_ASSIGN_OR_RETURN(nlohmann::json json, ParseJsonObject(text, path));
   ConfigFields fields(std::move(json), path);
   if (fields.String("peft_type").value_or("LORA") != "LORA") {
     fields.Unsupported("peft_type", "LORA alone is");
   }
-  const int rank = fields.RequiredInt("r", 1, kMaxAdapterRank);
-  adapter.alpha = fields.Number("lora_alpha", -1e6, 1e6).value_or(rank);
+  rank_of_all = fields.RequiredInt("r", 1, kMaxAdapterRank);
+  adapter.alpha = fields.RequiredNumber("lora_alpha", -1e6, 1e6);
   adapter.rank_stabilized = fields.Bool("use_rslora").value_or(false);
   if (fields.String("bias").value_or("none") != "none") {
     fields.Unsupported("bias", "none alone is");
+  }
+  if (fields.ValueUnlessOff("rank_pattern").has_value()) rank_of_all = 0;
+  // Others take a part of the model's weight away, which is then another one.
+  const std::string init = fields.ValueUnlessOff("init_lora_weights").value_or("true");
+  if (init != "true" && init != "\"gaussian\"" && init != "\"orthogonal\"" && init != "\"eva\"") {
+    fields.Unsupported("init_lora_weights",
+                       "save the adapter with path_initial_model_for_weight_conversion");
   }
   for (const char* name :
        {"use_dora", "use_qalora", "lora_bias", "modules_to_save", "fan_in_fan_out", "alpha_pattern",
@@ -80,41 +88,53 @@ absl::Status ReadFields(const std::string& path, AdapterConfig& adapter) {
         "alora_invocation_tokens", "arrow_config"}) {
     fields.RefuseUnlessOff(name);
   }
-  // The tensors say which modules have which ranks.
-  for (const char* name : {"auto_mapping",      "base_model_name_or_path",
-                           "corda_config",      "ensure_weight_tying",
-                           "eva_config",        "exclude_modules",
-                           "inference_mode",    "init_lora_weights",
-                           "layers_pattern",    "layers_to_transform",
-                           "loftq_config",      "lora_dropout",
-                           "lora_ga_config",    "megatron_config",
-                           "megatron_core",     "peft_version",
-                           "qalora_group_size", "rank_pattern",
-                           "revision",          "runtime_config",
-                           "target_modules",    "task_type"}) {
+  // The tensors say which modules are changed.
+  for (const char* name : {"auto_mapping",
+                           "base_model_name_or_path",
+                           "corda_config",
+                           "ensure_weight_tying",
+                           "eva_config",
+                           "exclude_modules",
+                           "inference_mode",
+                           "layers_pattern",
+                           "layers_to_transform",
+                           "loftq_config",
+                           "lora_dropout",
+                           "lora_ga_config",
+                           "megatron_config",
+                           "megatron_core",
+                           "peft_version",
+                           "qalora_group_size",
+                           "revision",
+                           "runtime_config",
+                           "target_modules",
+                           "task_type"}) {
     fields.Ignore(name);
   }
   adapter.unknown_fields = fields.UnknownNames();
   return fields.status();
 }
 
-// The rank that the file's A has for a module; 0 where it has none.
-absl::StatusOr<int> RankOf(const TensorIndex& index, const std::string& module, int most) {
-  const LocatedTensor* const found = index.FindAny(absl::StrCat(module, kA));
-  if (found == nullptr) return 0;
+// The rank that the file's A has for a module; 0 where it has neither A nor B.
+absl::StatusOr<int> RankOf(const TensorIndex& index, const TensorRow& row, int least, int most) {
+  const std::string module = NameOf(row);
+  const LocatedTensor* const found = index.FindAny(module + kA);
+  if (found == nullptr && index.FindAny(module + kB) == nullptr) return 0;
+  if (found == nullptr) return index.Find(InnerOf(row, least)).status();
   const std::vector<int64_t>& shape = found->entry->shape;
-  if (shape.size() == 2 && shape[0] >= 1 && shape[0] <= most) {
+  if (shape.size() == 2 && shape[0] >= least && shape[0] <= most) {
     return static_cast<int>(shape[0]);
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat(found->file->path(), ": tensor '", module, kA, "' has ", shape.size(),
-                   " dimensions and ", shape.empty() ? 0 : shape[0],
-                   " rows; it needs two, and from 1 to ", most, " rows, the rank"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      found->file->path(), ": tensor '", module, kA, "' has ", shape.size(), " dimensions and ",
+      shape.empty() ? 0 : shape[0], " rows; it needs two, and ",
+      least == most ? absl::StrCat("r = ", least) : absl::StrCat("from 1 to ", most), " rows"));
 }
 
 // Whether it is of what is not computed: of images, which text does not meet.
 bool IsNotServed(const std::string& name, const ModelConfig& model) {
-  for (const absl::string_view text : absl::StrSplit(model.family->not_served, ',')) {
+  for (const absl::string_view text :
+       absl::StrSplit(model.family->not_served, ',', absl::SkipEmpty())) {
     const std::string pattern(AdapterTensorName(text));
     if (fnmatch(pattern.c_str(), name.c_str(), 0) == 0) return true;
   }
@@ -122,31 +142,39 @@ bool IsNotServed(const std::string& name, const ModelConfig& model) {
 }
 
 absl::Status ReadModules(const TensorIndex& index, const ModelConfig& model,
+                         absl::Span<const std::vector<TensorRow>> layers, int rank_of_all,
                          AdapterConfig& adapter) {
   // Sums over ranks are sized for the residual stream.
-  const int most_rank = std::min(kMaxAdapterRank, model.hidden_size);
+  const int most_rank =
+      rank_of_all > 0 ? rank_of_all : std::min(kMaxAdapterRank, model.hidden_size);
   std::set<std::string> known;
   std::set<std::string> modules;  // without their layers, for the message
-  for (int layer = 0; layer < model.num_hidden_layers; ++layer) {
-    std::map<int, int64_t> inner;  // by slot
-    std::map<OutputsOfModule, int64_t> outer;
-    for (const TensorRow& row : LayerTensors(model, layer)) {
-      if (!IsAdaptable(row)) continue;
+  auto tensors = std::make_shared<std::vector<std::vector<TensorRow>>>();
+  for (const std::vector<TensorRow>& layer : layers) {
+    std::vector<TensorRow>& parts = tensors->emplace_back();
+    std::map<int, int64_t> inner;                              // by slot
+    std::map<OutputsOfModule, std::pair<int, int64_t>> outer;  // B's slot and outputs
+    for (const TensorRow& row : layer) {
       modules.insert(row.name);
-      const std::string name = NameOf(row);
-      BH_ASSIGN_OR_RETURN(const int rank, RankOf(index, name, most_rank));
+      BH_ASSIGN_OR_RETURN(const int rank, RankOf(index, row, std::max(1, rank_of_all), most_rank));
       if (rank == 0) continue;
       BH_RETURN_IF_ERROR(index.Find(InnerOf(row, rank)).status());
       BH_RETURN_IF_ERROR(index.Find(OuterOf(row, rank)).status());
-      known.insert({name + kA, name + kB});
-      adapter.rank[name] = rank;
-      int64_t& outputs = outer[{row.slot, row.name}];
-      if (outputs == 0) inner[row.slot] += rank;
-      outputs += row.rows;
-      adapter.most.inner = std::max(adapter.most.inner, inner[row.slot]);
-      adapter.most.outputs = std::max(adapter.most.outputs, outputs);
+      known.insert({NameOf(row) + kA, NameOf(row) + kB});
+      adapter.rank[NameOf(row)] = rank;
+      BH_CHECK(row.slot < kOuterSlots);
+      const int next_slot = kOuterSlots + static_cast<int>(outer.size());
+      const auto [at, is_first] = outer.try_emplace({row.slot, row.name}, next_slot, 0);
+      if (is_first) {
+        parts.push_back(InnerOf(row, rank));
+        adapter.most.inner = std::max(adapter.most.inner, inner[row.slot] += rank);
+      }
+      parts.push_back(OuterOf(row, rank));
+      parts.back().slot = at->second.first;
+      adapter.most.outputs = std::max(adapter.most.outputs, at->second.second += row.rows);
     }
   }
+  adapter.tensors = std::move(tensors);
   for (const auto& file : index.files()) {
     for (const TensorEntry& tensor : file->tensors()) {
       const std::string name(AdapterTensorName(tensor.name));
@@ -158,7 +186,8 @@ absl::Status ReadModules(const TensorIndex& index, const ModelConfig& model,
     }
   }
   if (!adapter.rank.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(adapter.dir, ": the adapter has no tensors"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(adapter.dir, ": the adapter has no tensors of the layers"));
 }
 
 }  // namespace
@@ -178,12 +207,22 @@ bool IsAdaptable(const TensorRow& row) {
          row.layer >= 0 && row.expert < 0 && (row.head < 0 || row.joins_heads) && !row.optional;
 }
 
+std::vector<std::vector<TensorRow>> AdaptableRows(const ModelConfig& model) {
+  std::vector<std::vector<TensorRow>> layers;
+  for (int layer = 0; layer < model.num_hidden_layers; ++layer) {
+    std::vector<TensorRow>& rows = layers.emplace_back(LayerTensors(model, layer));
+    std::erase_if(rows, [](const TensorRow& row) { return !IsAdaptable(row); });
+  }
+  return layers;
+}
+
 float AdapterConfig::ScaleOf(int module_rank) const {
   return static_cast<float>(alpha / (rank_stabilized ? std::sqrt(module_rank) : module_rank));
 }
 
 absl::StatusOr<AdapterConfig> ReadAdapter(const std::string& name, const std::string& dir,
-                                          const ModelConfig& model) {
+                                          const ModelConfig& model,
+                                          absl::Span<const std::vector<TensorRow>> layers) {
   AdapterConfig adapter;
   adapter.name = name;
   adapter.dir = dir;
@@ -194,9 +233,10 @@ absl::StatusOr<AdapterConfig> ReadAdapter(const std::string& name, const std::st
           "adapters of models with experts beside an MLP are not "
           "supported; merge them into the checkpoint");
     }
-    BH_RETURN_IF_ERROR(ReadFields(dir + kConfigFile, adapter));
+    int rank_of_all = 0;
+    BH_RETURN_IF_ERROR(ReadFields(dir + kConfigFile, adapter, rank_of_all));
     BH_ASSIGN_OR_RETURN(const TensorIndex index, TensorIndex::OpenAdapter(dir));
-    return ReadModules(index, model, adapter);
+    return ReadModules(index, model, layers, rank_of_all, adapter);
   };
   const absl::Status status = read();
   if (status.ok()) return adapter;
@@ -205,31 +245,17 @@ absl::StatusOr<AdapterConfig> ReadAdapter(const std::string& name, const std::st
       ExitCode::kModelRefused);
 }
 
-std::vector<TensorRow> AdapterTensors(const AdapterConfig& adapter, const ModelConfig& model,
-                                      int layer) {
-  std::vector<TensorRow> rows;
-  std::map<OutputsOfModule, int> outer_slots;
-  for (const TensorRow& row : LayerTensors(model, layer)) {
-    if (!IsAdaptable(row)) continue;
-    const auto rank = adapter.rank.find(NameOf(row));
-    if (rank == adapter.rank.end()) continue;
-    BH_CHECK(row.slot < kOuterSlots);
-    const int next_slot = kOuterSlots + static_cast<int>(outer_slots.size());
-    const auto [slot, is_first] = outer_slots.try_emplace({row.slot, row.name}, next_slot);
-    if (is_first) rows.push_back(InnerOf(row, rank->second));
-    rows.push_back(OuterOf(row, rank->second));
-    rows.back().slot = slot->second;
-  }
-  return rows;
+const std::vector<TensorRow>& AdapterTensors(const AdapterConfig& adapter, int layer) {
+  return (*adapter.tensors)[layer];
 }
 
 std::vector<AdapterModule> AdapterModules(const AdapterConfig& adapter, const RankShard& shard,
-                                          int layer) {
+                                          absl::Span<const TensorRow> rows) {
   std::vector<AdapterModule> modules;
   std::set<OutputsOfModule> seen;
   std::map<int, int64_t> outputs;  // by slot, so far
   std::map<int, int64_t> inner;
-  for (const TensorRow& row : LayerTensors(*shard.model, layer)) {
+  for (const TensorRow& row : rows) {
     if (row.is_vector() || row.optional) continue;
     const auto rank = adapter.rank.find(NameOf(row));
     if (IsAdaptable(row) && rank != adapter.rank.end() &&

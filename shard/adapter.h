@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -35,31 +36,35 @@ struct AdapterConfig {
   std::map<std::string, int> rank;  // by module: "layers.3.self_attn.q_proj"
 
   LowRankShape most;
+  // Of each layer of the model, by AdapterTensors.
+  std::shared_ptr<const std::vector<std::vector<TensorRow>>> tensors;
   std::vector<std::string> unknown_fields;  // of adapter_config.json
 
   float ScaleOf(int module_rank) const;
 };
 
-// Reads the folder's config and the headers of its tensors, of an adapter for `model`. Failures
-// carry exit code 3: NOT_FOUND, INVALID_ARGUMENT, or UNIMPLEMENTED for what is not a LoRA of linear
-// layers of attention and MLP, naming file, field or tensor.
-absl::StatusOr<AdapterConfig> ReadAdapter(const std::string& name, const std::string& dir,
-                                          const ModelConfig& model);
-
-// Of any of them.
-LowRankShape MostOf(absl::Span<const AdapterConfig> adapters);
-
 // Whether an adapter may change the module's product: Decoder::MatMul, MatMulGated or AddSum of a
 // token, or AddExpertsSum of the shared expert. Those of other experts and of single heads are
 // others.
 bool IsAdaptable(const TensorRow& row);
+// The rows of all layers of which that is so; they take longer to find than to use.
+std::vector<std::vector<TensorRow>> AdaptableRows(const ModelConfig& model);
+
+// Reads the folder's config and the headers of its tensors, of an adapter for `model`, which has
+// these AdaptableRows. Failures carry exit code 3: NOT_FOUND, INVALID_ARGUMENT, or UNIMPLEMENTED
+// for what is not a LoRA of linear layers of attention and MLP, naming file, field or tensor.
+absl::StatusOr<AdapterConfig> ReadAdapter(const std::string& name, const std::string& dir,
+                                          const ModelConfig& model,
+                                          absl::Span<const std::vector<TensorRow>> layers);
+
+// Of any of them.
+LowRankShape MostOf(absl::Span<const AdapterConfig> adapters);
 
 // What the adapter has of a layer: of each module its A, [r, inputs], in the module's own slot,
 // whose modules read the same inputs, and its B, [outputs, r], in a slot from kOuterSlots on. A is
 // split as the module's inputs are, B as its outputs.
 inline constexpr int kOuterSlots = 64;
-std::vector<TensorRow> AdapterTensors(const AdapterConfig& adapter, const ModelConfig& model,
-                                      int layer);
+const std::vector<TensorRow>& AdapterTensors(const AdapterConfig& adapter, int layer);
 
 // The modules that it changes, in the order of their B's slots.
 struct AdapterModule {
@@ -68,7 +73,8 @@ struct AdapterModule {
   int64_t first_inner = 0;   // of the outputs of the slot's A's
   int rank = 0;
 };
+// `rows`: LayerTensors of the layer.
 std::vector<AdapterModule> AdapterModules(const AdapterConfig& adapter, const RankShard& shard,
-                                          int layer);
+                                          absl::Span<const TensorRow> rows);
 
 }  // namespace bulkhead

@@ -108,7 +108,8 @@ absl::Status TensorIndex::Add(std::unique_ptr<SafetensorsFile> file) {
 absl::StatusOr<TensorIndex> TensorIndex::Open(const std::string& dir) {
   BH_ASSIGN_OR_RETURN(TensorIndex index, OpenAsNamed(dir));
   if (index.tensors_.contains("embed_tokens.weight")) {
-    index.Rename([](absl::string_view name) { return absl::StrCat("model.", name); });
+    BH_RETURN_IF_ERROR(
+        index.Rename([](absl::string_view name) { return absl::StrCat("model.", name); }));
   }
   return index;
 }
@@ -125,17 +126,23 @@ absl::StatusOr<TensorIndex> TensorIndex::OpenAdapter(const std::string& dir) {
   }
   BH_RETURN_IF_ERROR(file.status());
   BH_RETURN_IF_ERROR(index.Add(*std::move(file)));
-  index.Rename([](absl::string_view name) { return std::string(AdapterTensorName(name)); });
+  BH_RETURN_IF_ERROR(
+      index.Rename([](absl::string_view name) { return std::string(AdapterTensorName(name)); }));
   return index;
 }
 
-void TensorIndex::Rename(const std::function<std::string(absl::string_view)>& new_name) {
+absl::Status TensorIndex::Rename(const std::function<std::string(absl::string_view)>& new_name) {
   std::map<absl::string_view, LocatedTensor> renamed;
   for (const auto& [name, tensor] : tensors_) {
     names_.push_back(std::make_unique<std::string>(new_name(name)));
-    renamed.emplace(*names_.back(), tensor);
+    const auto [at, inserted] = renamed.emplace(*names_.back(), tensor);
+    if (inserted) continue;
+    return absl::DataLossError(absl::StrCat(tensor.file->path(), ": the tensors '",
+                                            at->second.entry->name, "' and '", name,
+                                            "' are of the same module"));
   }
   tensors_ = std::move(renamed);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<TensorIndex> TensorIndex::OpenAsNamed(const std::string& dir) {

@@ -54,7 +54,7 @@ class TensorIndex {
   absl::Status Add(std::unique_ptr<SafetensorsFile> file);
   std::map<int, LocatedTensor> Tables(const ModelConfig& config) const;  // those there, by slot
   static absl::StatusOr<TensorIndex> OpenAsNamed(const std::string& dir);
-  void Rename(const std::function<std::string(absl::string_view)>& new_name);
+  absl::Status Rename(const std::function<std::string(absl::string_view)>& new_name);
 
   std::string dir_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;

@@ -3,15 +3,20 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/json.h"
 #include "base/status.h"
+#include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
 namespace {
+
+constexpr size_t kMaxNameBytes = 256;
 
 bool IsJson(absl::string_view text) { return absl::StartsWith(text, "{"); }
 
@@ -48,6 +53,14 @@ absl::Status AddLoraModule(LoraModule module, absl::string_view text,
     return absl::InvalidArgumentError(
         absl::StrCat("'", text, "' has no ", module.name.empty() ? "name" : "folder",
                      "; write NAME=DIR, or {\"name\": \"NAME\", \"path\": \"DIR\"}"));
+  }
+  const bool is_printable = IsValidUtf8(module.name) && absl::c_none_of(module.name, [](char c) {
+                              return absl::ascii_iscntrl(c);
+                            });
+  if (!is_printable || module.name.size() > kMaxNameBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", absl::CHexEscape(module.name.substr(0, kMaxNameBytes)), "' is not a name of up to ",
+        kMaxNameBytes, " bytes of UTF-8 without control characters"));
   }
   if (absl::c_any_of(modules, [&](const LoraModule& one) { return one.name == module.name; })) {
     return absl::InvalidArgumentError(

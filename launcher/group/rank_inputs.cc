@@ -122,6 +122,7 @@ absl::StatusOr<internal::RankInputs> RankInputsOf(const ModelSource& source) {
     for (const Checkpoint::FileDigest& file : adapter_files) {
       Digest samples;
       samples.Add(static_cast<int64_t>(file.digest));
+      samples.Add(static_cast<int64_t>(source.adapters[i]->Fingerprint()));
       samples.Add(std::bit_cast<int64_t>(adapter.alpha));
       samples.Add(static_cast<int>(adapter.rank_stabilized));
       internal::RankInputs::Weights& weights = *inputs.add_weights();

@@ -156,15 +156,21 @@ absl::Status ReadMtpLayer(ModelSource& source) {
 }
 
 absl::Status ReadAdapters(const EngineOptions& options, ModelSource& source) {
+  if (options.lora_modules.empty()) return absl::OkStatus();
+  const std::vector<std::vector<TensorRow>> layers = AdaptableRows(source.config.model);
   for (const LoraModule& module : options.lora_modules) {
+    BH_ASSIGN_OR_RETURN(const std::string dir, ResolveModelPath(module.dir));
     BH_ASSIGN_OR_RETURN(AdapterConfig adapter,
-                        ReadAdapter(module.name, ResolveModelPath(module.dir).value_or(module.dir),
-                                    source.config.model));
+                        ReadAdapter(module.name, dir, source.config.model, layers));
     for (const std::string& field : adapter.unknown_fields) {
-      source.config.warnings.push_back(
-          absl::StrCat("adapter '", adapter.name, "': adapter_config.json: unknown field ", field));
+      const std::string what =
+          absl::StrCat("adapter '", adapter.name, "': adapter_config.json: unknown field ", field);
+      if (options.strict_config) {
+        return WithExitCode(absl::UnimplementedError(what), ExitCode::kModelRefused);
+      }
+      source.config.warnings.push_back(what);
     }
-    BH_ASSIGN_OR_RETURN(source.adapters.emplace_back(), Checkpoint::OpenAdapter(adapter.dir));
+    BH_ASSIGN_OR_RETURN(source.adapters.emplace_back(), Checkpoint::OpenAdapter(dir));
     source.config.model.adapters.push_back(std::move(adapter));
   }
   return absl::OkStatus();

@@ -39,6 +39,7 @@ absl::StatusOr<ConstMatrixView> Decoder::Forward(const StepIndex& index, const i
   if (shard().first_stage()) BH_RETURN_IF_ERROR(Embed(token_ids, given));
   BH_RETURN_IF_ERROR(RunLayers());
   AddPending();
+  adapters_ = {};
   return Hidden(index_.num_tokens);
 }
 
@@ -166,7 +167,6 @@ absl::Status Decoder::AddRows(const Weight& table, float factor, MatrixView out)
 void Decoder::MatMul(ConstMatrixView x, const Weight& weight, MatrixView out) {
   Multiply(x, weight.parts, out);
   if (!weight.vector.empty()) backend_.AddBias(weight.vector, out);
-  if (!IsAdapted(weight)) return;
   ForLowRank(weight, [&](const LowRank& product, int64_t first, int64_t rows) {
     const MatrixView inner = FirstOf(parts_.activations.low_rank, rows, product.a.shape.rows);
     backend_.MatMul(x.Rows(first, rows), product.a, inner);
@@ -175,45 +175,63 @@ void Decoder::MatMul(ConstMatrixView x, const Weight& weight, MatrixView out) {
 }
 
 template <typename Visit>
-void Decoder::ForLowRank(const Weight& weight, const Visit& visit) {
+void Decoder::ForLowRank(const Weight& weight, const Visit& visit) const {
   for (const LowRank& product : weight.low_rank) {
     for (const AdapterRun& run : adapters_) {
-      if (run.adapter != product.adapter) continue;
-      for (int64_t first = run.begin; first < run.end; first += kLowRankRows) {
-        visit(product, first, std::min(kLowRankRows, run.end - first));
-      }
+      if (run.adapter == product.adapter) visit(product, run.begin, run.end - run.begin);
     }
   }
 }
 
+bool Decoder::IsAdapted(const Weight& weight) const {
+  bool is_adapted = false;
+  ForLowRank(weight, [&](const LowRank&, int64_t, int64_t) { is_adapted = true; });
+  return is_adapted;
+}
+
 void Decoder::AddOuters(const LowRank& product, ConstMatrixView inner, int64_t first, float factor,
                         MatrixView out) {
-  for (const LowRank::Outer& outer : product.outer) {
-    const int64_t cols = outer.b.shape.rows;
-    const MatrixView sum = FirstOf(parts_.activations.low_rank_out, inner.rows(), cols);
-    backend_.MatMul(inner.Cols(outer.first_inner, outer.rank), outer.b, sum);
-    backend_.AddResidual(sum, ConstMatrixView(), factor * outer.scale,
-                         out.Rows(first, inner.rows()).Cols(outer.first_output, cols));
+  for (int64_t begin = 0; begin < inner.rows(); begin += kLowRankRows) {
+    const int64_t rows = std::min(kLowRankRows, inner.rows() - begin);
+    for (const LowRank::Outer& outer : product.outer) {
+      const int64_t cols = outer.b.shape.rows;
+      const MatrixView sum = FirstOf(parts_.activations.low_rank_out, rows, cols);
+      backend_.MatMul(inner.Rows(begin, rows).Cols(outer.first_inner, outer.rank), outer.b, sum);
+      backend_.AddResidual(sum, ConstMatrixView(), factor * outer.scale,
+                           out.Rows(first + begin, rows).Cols(outer.first_output, cols));
+    }
   }
 }
 
-absl::Status Decoder::AddLowRankSum(ConstMatrixView x, const Weight& weight, float factor,
-                                    MatrixView out) {
-  if (!IsAdapted(weight)) return absl::OkStatus();
+absl::StatusOr<ConstMatrixView> Decoder::SumInner(ConstMatrixView x, const Weight& weight) {
   int64_t most = 0;
-  for (const LowRank& product : weight.low_rank) most = std::max(most, product.a.shape.rows);
-  const MatrixView partial = comm_.PartialSum(index_.num_tokens, most);
+  ForLowRank(weight, [&](const LowRank& product, int64_t, int64_t) {
+    most = std::max(most, product.a.shape.rows);
+  });
+  const int64_t begin = adapters_.front().begin;
+  const MatrixView partial = comm_.PartialSum(adapters_.back().end - begin, most);
   backend_.Fill(-0.0F, partial);  // what a rank without heads adds to the sum
   if (x.cols() > 0) {
     ForLowRank(weight, [&](const LowRank& product, int64_t first, int64_t rows) {
       backend_.MatMul(x.Rows(first, rows), product.a,
-                      partial.Rows(first, rows).Cols(0, product.a.shape.rows));
+                      partial.Rows(first - begin, rows).Cols(0, product.a.shape.rows));
     });
   }
-  BH_ASSIGN_OR_RETURN(const ConstMatrixView inner, comm_.AllReduceSumF32());
+  return comm_.AllReduceSumF32();
+}
+
+void Decoder::AddOuterSums(const Weight& weight, ConstMatrixView inner, float factor,
+                           MatrixView out) {
   ForLowRank(weight, [&](const LowRank& product, int64_t first, int64_t rows) {
-    AddOuters(product, inner.Rows(first, rows).Cols(0, product.a.shape.rows), first, factor, out);
+    const ConstMatrixView of_rows = inner.Rows(first - adapters_.front().begin, rows);
+    AddOuters(product, of_rows.Cols(0, product.a.shape.rows), first, factor, out);
   });
+}
+
+absl::Status Decoder::AddLowRankSum(ConstMatrixView x, const Weight& weight, float factor) {
+  if (!IsAdapted(weight)) return absl::OkStatus();
+  BH_ASSIGN_OR_RETURN(const ConstMatrixView inner, SumInner(x, weight));
+  AddOuterSums(weight, inner, factor, RowsOf(parts_.activations.hidden));
   return absl::OkStatus();
 }
 
@@ -236,8 +254,7 @@ absl::StatusOr<ConstMatrixView> Decoder::SumHeadSquares(ConstMatrixView qkv) {
 
 absl::Status Decoder::AddSum(ConstMatrixView x, const Weight& weight) {
   AddPending();  // the sum before it is gone from here on
-  BH_RETURN_IF_ERROR(
-      AddLowRankSum(x, weight, config_.residual_multiplier, RowsOf(parts_.activations.hidden)));
+  BH_RETURN_IF_ERROR(AddLowRankSum(x, weight, config_.residual_multiplier));
   return AddOwnSum(x, weight);
 }
 
@@ -264,7 +281,7 @@ absl::Status Decoder::AddExpertsSum(ConstMatrixView x, const Weight& experts,
     return absl::OkStatus();
   }
   AddPending();
-  BH_RETURN_IF_ERROR(AddLowRankSum(shared_x, shared, config_.residual_multiplier, hidden));
+  BH_RETURN_IF_ERROR(AddLowRankSum(shared_x, shared, config_.residual_multiplier));
   backend_.SumExperts(x, experts.parts, routing(), shared_x,
                       shared.parts.empty() ? nullptr : &shared.parts[0],
                       comm_.PartialSum(hidden.rows(), hidden.cols()));
@@ -284,13 +301,20 @@ absl::Status Decoder::AddNormedSum(ConstMatrixView x, const Weight& weight, cons
                                    MatrixView normed) {
   if (norm.vector.empty() || warming_up_) return AddSum(x, weight);
   AddPending();
-  const bool is_changed = IsAdapted(weight) || !weight.vector.empty();
-  if (is_changed) backend_.Fill(0.0F, normed);
-  BH_RETURN_IF_ERROR(AddLowRankSum(x, weight, 1, normed));
+  // `normed` lies where `x` does: it is written when the products are done.
+  MatrixView inner;
+  if (IsAdapted(weight)) {
+    BH_ASSIGN_OR_RETURN(const ConstMatrixView sum, SumInner(x, weight));
+    inner = FirstOf(parts_.activations.low_rank, sum.rows(), sum.cols());
+    backend_.Fill(0.0F, inner);
+    backend_.AddResidual(sum, ConstMatrixView(), 1, inner);
+  }
   BH_RETURN_IF_ERROR(AddOwnSum(x, weight));
   ConstMatrixView sum = PendingSum();
-  if (is_changed) {
+  if (IsAdapted(weight) || !pending_bias_.empty()) {
+    backend_.Fill(0.0F, normed);
     backend_.AddResidual(sum, pending_bias_, 1, normed);
+    if (IsAdapted(weight)) AddOuterSums(weight, inner, 1, normed);
     sum = normed;
   }
   NormInto(sum, norm, normed);

@@ -154,17 +154,22 @@ class Decoder {
   void ProjectMtpInput();
   absl::Status RunLayers();
   void Multiply(ConstMatrixView x, const std::vector<Linear>& parts, MatrixView out);
-  bool IsAdapted(const Weight& weight) const {
-    return !weight.low_rank.empty() && !adapters_.empty();
-  }
-  // Calls visit(product, first, rows): kLowRankRows tokens or fewer of a run of its adapter.
+  // Calls visit(product, first, rows) for each run of tokens of the product's adapter.
   template <typename Visit>
-  void ForLowRank(const Weight& weight, const Visit& visit);
+  void ForLowRank(const Weight& weight, const Visit& visit) const;
+  // Whether there is one.
+  bool IsAdapted(const Weight& weight) const;
   // out += factor times what the product's B's make of `inner`, from the token `first` on.
   void AddOuters(const LowRank& product, ConstMatrixView inner, int64_t first, float factor,
                  MatrixView out);
-  // out += factor * what the adapters add to the sum over ranks of x * weight^T. Collective.
-  absl::Status AddLowRankSum(ConstMatrixView x, const Weight& weight, float factor, MatrixView out);
+  // The sums over ranks of A x, of the tokens from the first run's begin on, until the next sum.
+  // Collective.
+  absl::StatusOr<ConstMatrixView> SumInner(ConstMatrixView x, const Weight& weight);
+  // out += factor times what all B's make of those.
+  void AddOuterSums(const Weight& weight, ConstMatrixView inner, float factor, MatrixView out);
+  // The residual stream += factor times what the adapters add to the sum of x * weight^T.
+  // Collective.
+  absl::Status AddLowRankSum(ConstMatrixView x, const Weight& weight, float factor);
   // AddSum without those.
   absl::Status AddOwnSum(ConstMatrixView x, const Weight& weight);
   void NormInto(ConstMatrixView x, const Weight& weight, MatrixView out);

@@ -84,7 +84,7 @@ Activations LayOutActivations(const ShardPlan& plan, int rank, const ModelLimits
   act.per_layer_inputs =
       F32Matrix(allocator, rows, int64_t{plan.config().num_hidden_layers} * per_layer);
   const LowRankShape low_rank = MostOf(plan.config().adapters);
-  act.low_rank = F32Matrix(allocator, std::min(rows, kLowRankRows), low_rank.inner);
+  act.low_rank = F32Matrix(allocator, rows, low_rank.inner);
   act.low_rank_out = F32Matrix(allocator, std::min(rows, kLowRankRows), low_rank.outputs);
   std::map<int, BumpAllocator> stages;
   for (const BufferRow& row : FamilyOf(plan.config()).buffers(plan.rank(rank))) {

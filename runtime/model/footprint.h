@@ -53,8 +53,8 @@ struct Activations {
   std::vector<MatrixView> buffers;  // of the family, by slot
   ExpertRouting routing;            // of a mixture of experts
   MatrixView per_layer_inputs;      // [T, L P] f32, of all layers of a step
-  // Of adapters, whose products are made for kLowRankRows tokens at a time: A x, and B of that.
-  MatrixView low_rank;
+  MatrixView low_rank;              // [T, most.inner] f32, of adapters: A x
+  // B of that, of kLowRankRows tokens at a time.
   MatrixView low_rank_out;
 };
 inline constexpr int64_t kLowRankRows = 64;

@@ -257,7 +257,8 @@ absl::Status ModelRunner::SetMtpHidden(const ModelRunner& from, absl::Span<const
 
 absl::StatusOr<ConstMatrixView> ModelRunner::Forward(const StepIndex& index, const Step& step) {
   const auto& ids = step.plan.token_ids();
-  // A recorded pass has no adapters, and looks all rows up; every rank sees in the plan whether that will do.
+  // A recorded pass has no adapters and looks all rows up; every rank sees in the plan whether that
+  // will do.
   const bool decodes = index.num_tokens == index.num_seqs && step.plan.adapter_size() == 0 &&
                        std::find(ids.begin(), ids.end(), kGivenRow) == ids.end();
   if (decodes && graphs_ != nullptr && graphs_->Launch(index.num_tokens)) {

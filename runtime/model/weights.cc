@@ -45,17 +45,18 @@ LayerWeights LayOutSlots(const std::vector<TensorRow>& rows, const RankShard& sh
   return weights;
 }
 
-// Of one layer.
-void LayOutAdapters(const RankShard& shard, int layer, const WeightFormats& held_as,
-                    const BackendSizes& sizes, BumpAllocator& allocator, ModelWeights& weights) {
+// `rows`: of one layer.
+void LayOutAdapters(const RankShard& shard, const std::vector<TensorRow>& rows,
+                    const WeightFormats& held_as, const BackendSizes& sizes,
+                    BumpAllocator& allocator, ModelWeights& weights) {
   const std::vector<AdapterConfig>& adapters = shard.model->adapters;
   weights.adapters.resize(adapters.size());
   for (size_t a = 0; a < adapters.size(); ++a) {
-    const LayerWeights laid_out = LayOutSlots(AdapterTensors(adapters[a], *shard.model, layer),
-                                              shard, held_as, sizes, allocator);
+    const LayerWeights laid_out =
+        LayOutSlots(AdapterTensors(adapters[a], rows[0].layer), shard, held_as, sizes, allocator);
     const int adapter = static_cast<int>(a) + 1;
     int outer_slot = kOuterSlots;
-    for (const AdapterModule& module : AdapterModules(adapters[a], shard, layer)) {
+    for (const AdapterModule& module : AdapterModules(adapters[a], shard, rows)) {
       std::vector<LowRank>& products = weights.layers.back().At(module.slot).low_rank;
       if (products.empty() || products.back().adapter != adapter) {
         products.push_back({adapter, laid_out[module.slot].parts[0], {}});
@@ -153,9 +154,9 @@ ModelWeights LayOutWeights(const RankShard& shard, const WeightFormats& held_as,
     weights.model.At(kLmHead) = embedding;
   }
   for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer) {
-    weights.layers.push_back(LayOutSlots(LayerTensors(config, static_cast<int>(layer)), shard,
-                                         held_as, sizes, allocator));
-    LayOutAdapters(shard, static_cast<int>(layer), held_as, sizes, allocator, weights);
+    const std::vector<TensorRow> rows = LayerTensors(config, static_cast<int>(layer));
+    weights.layers.push_back(LayOutSlots(rows, shard, held_as, sizes, allocator));
+    LayOutAdapters(shard, rows, held_as, sizes, allocator, weights);
   }
   return weights;
 }
@@ -177,7 +178,7 @@ int64_t StoredWeightBytes(const RankShard& shard, const WeightFormats& held_as) 
 int64_t StoredAdapterBytes(const RankShard& shard, const AdapterConfig& adapter) {
   int64_t bytes = 0;
   for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer) {
-    for (const TensorRow& row : AdapterTensors(adapter, *shard.model, static_cast<int>(layer)))
+    for (const TensorRow& row : AdapterTensors(adapter, static_cast<int>(layer)))
       bytes += StoredBytes(row, shard, {});
   }
   return bytes;
@@ -251,7 +252,7 @@ WeightNeeds WeightNeedsOf(const RankShard& shard, const WeightFormats& held_as,
   }
   for (const AdapterConfig& adapter : shard.model->adapters) {
     for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer) {
-      add(AdapterTensors(adapter, *shard.model, static_cast<int>(layer)), 1);
+      add(AdapterTensors(adapter, static_cast<int>(layer)), 1);
     }
   }
   return needs;
@@ -276,8 +277,7 @@ absl::Status LoadWeights(const Checkpoint& checkpoint, const RankShard& shard,
     const auto layer = static_cast<int>(shard.layers.begin + static_cast<int64_t>(i));
     targets.Add(LayerTensors(model, layer), shard, weights.layers[i]);
     for (size_t a = 0; a < adapters.size(); ++a) {
-      of_adapter[a].Add(AdapterTensors(model.adapters[a], model, layer), shard,
-                        weights.adapters[a][i]);
+      of_adapter[a].Add(AdapterTensors(model.adapters[a], layer), shard, weights.adapters[a][i]);
     }
   }
   int64_t total_bytes = checkpoint.BytesToRead(targets.list(), shard);

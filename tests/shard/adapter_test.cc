@@ -49,7 +49,7 @@ struct AdapterFolder {
     const TemporaryFolder folder;
     WriteFile(folder.File("adapter_config.json"), config.dump());
     WriteFile(folder.File("adapter_model.safetensors"), SafetensorsBytes(tensors));
-    return ReadAdapter("sql", folder.path(), model);
+    return ReadAdapter("sql", folder.path(), model, AdaptableRows(model));
   }
 };
 
@@ -99,14 +99,14 @@ TEST(AdapterTest, IsSplitAsItsModulesAre) {
   const auto plan = ShardPlan::Create(model, 2);
   ASSERT_TRUE(plan.ok()) << plan.status();
   const RankShard& shard = plan->rank(1);
-  const std::vector<TensorRow> of_q = AdapterTensors(*adapter, model, 1);
+  const std::vector<TensorRow> of_q = AdapterTensors(*adapter, 1);
   ASSERT_EQ(of_q.size(), 2);
   EXPECT_EQ(of_q[0].Name(), "layers.1.self_attn.q_proj.lora_A.weight");
   EXPECT_EQ(SliceOf(of_q[0], shard).cols.size(), 12);
   EXPECT_EQ(SliceOf(of_q[0], shard).rows.size(), 4);
   EXPECT_EQ(SliceOf(of_q[1], shard).rows.begin, 4 * shard.heads.begin);
   EXPECT_EQ(SliceOf(of_q[1], shard).cols.size(), 4);
-  const std::vector<TensorRow> of_down = AdapterTensors(*adapter, model, 0);
+  const std::vector<TensorRow> of_down = AdapterTensors(*adapter, 0);
   ASSERT_EQ(of_down.size(), 2);
   EXPECT_EQ(SliceOf(of_down[0], shard).cols.begin, shard.mlp.begin);
   EXPECT_EQ(SliceOf(of_down[1], shard).rows.size(), 12);
@@ -122,7 +122,8 @@ TEST(AdapterTest, OutputsLieWhereTheModuleHasThem) {
   const ModelConfig model = SmallConfig();
   const auto plan = ShardPlan::Create(model, 1);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  const std::vector<AdapterModule> modules = AdapterModules(*adapter, plan->rank(0), 1);
+  const std::vector<AdapterModule> modules =
+      AdapterModules(*adapter, plan->rank(0), LayerTensors(model, 1));
   ASSERT_EQ(modules.size(), 2);
   EXPECT_EQ(modules[0].first_output, 0);
   EXPECT_EQ(modules[1].slot, modules[0].slot);
@@ -138,6 +139,17 @@ TEST(AdapterTest, WhatIsNoPlainLoraIsRefusedByName) {
       {"peft_type", [](AdapterFolder& f) { f.config["peft_type"] = "IA3"; }},
       {"use_dora", [](AdapterFolder& f) { f.config["use_dora"] = true; }},
       {"bias", [](AdapterFolder& f) { f.config["bias"] = "all"; }},
+      {"init_lora_weights",
+       [](AdapterFolder& f) { f.config["init_lora_weights"] = "pissa_niter_4"; }},
+      {"lora_alpha is missing", [](AdapterFolder& f) { f.config.erase("lora_alpha"); }},
+      {"it needs two, and r = 4 rows", [](AdapterFolder& f) { f.config.erase("rank_pattern"); }},
+      {"down_proj.lora_A.weight' is missing",
+       [](AdapterFolder& f) { f.tensors.erase(f.tensors.begin() + 2); }},
+      {"are of the same module",
+       [](AdapterFolder& f) {
+         f.tensors.push_back(f.tensors[0]);
+         f.tensors.back().name = "base_model.model.layers.1.self_attn.q_proj.lora_A.weight";
+       }},
       {"modules_to_save", [](AdapterFolder& f) { f.config["modules_to_save"] = {"lm_head"}; }},
       {"alpha_pattern",
        [](AdapterFolder& f) {
@@ -163,7 +175,7 @@ TEST(AdapterTest, WhatIsNoPlainLoraIsRefusedByName) {
        [](AdapterFolder& f) { f.tensors[1] = Zeros(std::string(kQ) + ".lora_B.weight", 23, 4); }},
       {"q_proj.lora_A.weight' has 2 dimensions and 13 rows",
        [](AdapterFolder& f) { f.tensors[0] = Zeros(std::string(kQ) + ".lora_A.weight", 13, 12); }},
-      {"no tensors", [](AdapterFolder& f) { f.tensors.clear(); }},
+      {"no tensors of the layers", [](AdapterFolder& f) { f.tensors.clear(); }},
   };
   for (const Case& test : cases) {
     SCOPED_TRACE(test.what);
@@ -179,10 +191,12 @@ TEST(AdapterTest, WhatIsNoPlainLoraIsRefusedByName) {
 TEST(AdapterTest, MissingFilesAreNamed) {
   const TemporaryFolder folder;
   const auto error = [&] {
-    return std::string(ReadAdapter("sql", folder.path(), SmallConfig()).status().message());
+    const ModelConfig model = SmallConfig();
+    return std::string(
+        ReadAdapter("sql", folder.path(), model, AdaptableRows(model)).status().message());
   };
   EXPECT_THAT(error(), HasSubstr("adapter_config.json"));
-  WriteFile(folder.File("adapter_config.json"), R"({"r": 4})");
+  WriteFile(folder.File("adapter_config.json"), R"({"r": 4, "lora_alpha": 8})");
   EXPECT_THAT(error(), HasSubstr("has no adapter_model.safetensors"));
 }
 

@@ -309,7 +309,8 @@ struct Rig {
 Rig MakeRig(const std::string& model_dir, const RigOptions& options) {
   ParsedConfig config = OrDie(ReadModelConfig(model_dir, UnknownFields::kWarn, AllFamilySpecs()));
   for (const std::string& adapter : options.adapters)
-    config.model.adapters.push_back(OrDie(ReadAdapter(adapter, adapter, config.model)));
+    config.model.adapters.push_back(
+        OrDie(ReadAdapter(adapter, adapter, config.model, AdaptableRows(config.model))));
   const WeightFormats weights =
       options.weight_dtype.has_value()
           ? WeightFormats::AtLoad(*options.weight_dtype)

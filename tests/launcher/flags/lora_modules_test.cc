@@ -83,6 +83,8 @@ TEST(LoraModulesTest, WrongOnesAreRefusedWithWhatIsWrongAndARemedy) {
       {"a=", {"'a=' has no folder", "NAME=DIR"}},
       {"=x", {"'=x' has no name", "NAME=DIR"}},
       {"a=x,", {"'' has no name"}},
+      {"a\nb=x", {"'a\\nb' is not a name of up to 256 bytes of UTF-8"}},
+      {absl::StrCat(std::string(257, 'a'), "=x"), {"is not a name of up to 256 bytes"}},
       {"a=x,a=y", {"'a' is named twice", "a name of its own"}},
       {"m=x", {"'m' is the model's own name", "another"}},
       {many, {"'n63' is one more than 64 adapters", "leave some out"}},

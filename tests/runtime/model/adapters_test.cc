@@ -162,6 +162,10 @@ TEST_P(Adapters, GiveWhatTheMergedCheckpointGives) {
   alone.together = false;
   alone.threads = 2;
   ExpectSameBits(RunRig(dir, prompts, alone), got);
+  RigOptions full = alone;  // steps of as many tokens as there are rows, on narrow ranks
+  full.size = 8;
+  full.chunk_tokens = full.max_num_batched_tokens = 32;
+  ExpectSameBits(RunRig(dir, prompts, full), got);
 }
 
 TEST(AdaptersOfPeft, GiveWhatPeftGives) {
@@ -198,6 +202,8 @@ TEST(AdaptersOfRequests, ArePlannedToTheByteAndShareNoCache) {
   options.max_num_batched_tokens = 16;
   int preemptions = 0;
   options.preemptions = &preemptions;
+  options.kv_groups = true;  // a pool that one sequence of the full length fills
+  options.max_model_len = 64;
   std::vector<Request> requests;
   for (int i = 0; i < 9; ++i) {
     Request& request = requests.emplace_back();
@@ -215,6 +221,7 @@ TEST(AdaptersOfRequests, ArePlannedToTheByteAndShareNoCache) {
     const auto got = RunRequests(kModel, requests, 1, options);
     for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], want[i % 3]) << i;
   }
+  EXPECT_GT(preemptions, 0);
 }
 
 TEST(AdaptersOfRequests, AreAddedToQuantisedWeightsToo) {
