@@ -100,9 +100,10 @@ absl::Status PrintEnd(const DrainInBackground& drain, const DrainOptions& option
   if (!said.ok() && !last.has_value()) return NotBegun(options, said);
   if (!said.ok()) {
     return WithExitCode(
-        absl::UnavailableError(absl::StrCat("the server at ", options.target,
-                                            " did not end in order: ", said.message(), " (",
-                                            Counts(*last), " when it last answered)")),
+        absl::UnavailableError(absl::StrCat(
+            "the server at ", options.target, " did not end in order: ", said.message(), " (",
+            last->num_requests_running(), " running and ", last->num_requests_waiting(),
+            " waiting were left when it last answered)")),
         ExitCode::kClientError);
   }
   const v1::DrainResponse& end = drain.response();

@@ -325,7 +325,7 @@ TEST_F(ServedProgramTest, ADrainOfAServerThatIsLostFailsAndTellsOfRequestsThatWe
   const Ended ended = Run({"drain", "--target", target_});
   EXPECT_EQ(ended.exit_code, 1) << ended.err;
   EXPECT_THAT(ended.err, AllOf(HasSubstr("did not end in order"),
-                               HasSubstr("(2 running, 0 waiting when it last answered)")));
+                               HasSubstr("2 running and 0 waiting were left")));
   EXPECT_EQ(ended.out, "draining: 2 running, 0 waiting\n");
 }
 

@@ -113,7 +113,7 @@ TEST_F(DrainTest, FailsWhereTheGroupIsLostWithRequests) {
   server.join();
   EXPECT_EQ(lost.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(lost.message()),
-              AllOf(HasSubstr("rank 1 was lost"), HasSubstr("1 running, 0 waiting")));
+              AllOf(HasSubstr("rank 1 was lost"), HasSubstr("1 running and 0 waiting")));
 }
 
 TEST_F(DrainTest, FailsWhereTheServerIsGoneWithoutItsWordThatAllHaveEnded) {
