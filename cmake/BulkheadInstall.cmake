@@ -14,11 +14,15 @@ install(DIRECTORY docs deploy DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN "*.py"
 set(CPACK_PACKAGE_NAME bulkhead)
 set(CPACK_PACKAGE_CONTACT "Bulkhead maintainers <maintainers@bulkhead.invalid>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Serves language models with tensor parallelism over MPI ranks")
+set(CPACK_PACKAGE_DESCRIPTION "Continuous batching, a paged KV cache and quantised weights, on CPUs and
+NVIDIA GPUs, over gRPC and the OpenAI API. Every buffer is planned before the
+start, and nothing is allocated on devices afterwards.")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_GENERATOR DEB)
 set(CPACK_DEBIAN_FILE_NAME bulkhead_${PROJECT_VERSION}_amd64.deb)
 set(CPACK_PROJECT_CONFIG_FILE ${PROJECT_SOURCE_DIR}/cmake/PackageVersion.cmake)
+set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/cmake/DebianDocs.cmake)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)  # needs dpkg-dev and file
 set(CPACK_DEBIAN_PACKAGE_DEPENDS openmpi-bin)  # mpirun, and what MPI loads by itself

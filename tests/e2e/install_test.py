@@ -17,10 +17,10 @@ def run(*command, **more):
 class Installed:
     """Checks of a root where the program is installed below `prefix`."""
 
-    def check(self, prefix):
+    def check(self, prefix, man="bulkhead.1"):
         program = os.path.join(prefix, "bin", "bulkhead")
         self.assertTrue(run(program, "--version").startswith("bulkhead "))
-        for name in ("share/man/man1/bulkhead.1", "share/bash-completion/completions/bulkhead", DOC + "/LICENSE",
+        for name in ("share/man/man1/" + man, "share/bash-completion/completions/bulkhead", DOC + "/LICENSE",
                      "share/bulkhead/proto/bulkhead/v1/generation.proto"):
             self.assertGreater(os.path.getsize(os.path.join(prefix, name)), 0)
         sample = os.path.join(prefix, "share/bulkhead/examples/models/sample")
@@ -68,7 +68,11 @@ class DebianPackageTest(Installed, unittest.TestCase):
                 self.assertIn(needed, depends)
             root = os.path.join(folder, "root")
             run("dpkg-deb", "-x", package, root)
-            self.check(os.path.join(root, "usr"))
+            self.check(os.path.join(root, "usr"), "bulkhead.1.gz")
+            # What lintian takes for errors without it.
+            for name in ("copyright", "changelog.gz"):
+                self.assertGreater(os.path.getsize(os.path.join(root, "usr", DOC, name)), 0)
+            self.assertGreater(run("dpkg-deb", "-f", package, "Description").count("\n "), 1)
 
 
 if __name__ == "__main__":
