@@ -13,7 +13,10 @@ StepShape ShapeOf(const internal::StepPlan& plan) {
   StepShape shape;
   shape.tokens = plan.padded_tokens();
   shape.draft = plan.draft();
-  for (int s = 0; s < plan.slot_size(); ++s) {
+  // A damaged plan is refused when it is submitted, which is later.
+  const int seqs = std::min({plan.slot_size(), plan.num_tokens_size(), plan.start_position_size(),
+                             plan.num_logits_size()});
+  for (int s = 0; s < seqs; ++s) {
     const double n = plan.num_tokens(s);
     shape.logit_rows += plan.num_logits(s);
     shape.context += n * (plan.start_position(s) + (n + 1) / 2);
