@@ -189,6 +189,14 @@ TEST(GroupFlagsTest, ARankThatDiffersIsNamedToAll) {
   EXPECT_THAT(all[0].message(), HasSubstr("): --tensor-parallel-size is 2 where rank 0 has 3"));
 }
 
+TEST(GroupFlagsTest, ValuesNeedNotBeUtf8) {
+  RunRanks(2, [&](Group& group) {
+    const auto agreed = FlagsOfGroup(RunWith({"caf\xe9"}), group.exchange());
+    ASSERT_TRUE(agreed.ok()) << agreed.status();
+    EXPECT_EQ(agreed->model, "caf\xe9");
+  });
+}
+
 // As of `mpirun bulkhead run --config FILE` where only rank 0's host has the file.
 TEST(GroupFlagsTest, AFileThatOnlyRank0HasIsEverybodys) {
   const std::string path = testing::TempDir() + "/rank0.toml";
