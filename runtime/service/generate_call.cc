@@ -305,7 +305,7 @@ std::string GenerateStream::EventLocked(int field, std::initializer_list<absl::s
 }
 
 GenerateStream::Next GenerateStream::NextLocked(std::string* event) {
-  if (!settled_ || write_in_flight_ || finishing_) return Next::kNothing;
+  if (write_in_flight_ || finishing_) return Next::kNothing;
   if (admitted_ && !broken_) {
     if (!accepted_.empty()) {
       *event = EventLocked(v1::GenerateEvent::kAcceptedFieldNumber, {accepted_});
@@ -343,6 +343,7 @@ void GenerateStream::Proceed() {
   uint64_t tokens_written = 0;
   {
     const absl::MutexLock lock(&mutex_);
+    if (!settled_) return;  // what it holds may still be counted
     next = NextLocked(&event);
     hold_.ShrinkTo(std::max(finishing_ ? 0 : share_bytes_,
                             PendingBytesLocked() + event_bytes_ + (finishing_ ? 0 : HeldBytes())) +

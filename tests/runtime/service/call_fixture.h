@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -102,9 +103,10 @@ class CallFixture : public testing::Test {
   }
   // What was posted before is done.
   void WaitForTextWorker() {
-    absl::Notification done;
-    while (!core_.text_worker.Post(1, [&done] { done.Notify(); }).ok()) std::this_thread::yield();
-    done.WaitForNotification();
+    std::promise<void> done;  // ThreadSanitizer does not see what an absl::Notification orders
+    while (!core_.text_worker.Post(1, [&done] { done.set_value(); }).ok())
+      std::this_thread::yield();
+    done.get_future().wait();
   }
   static v1::GenerateRequest TextRequest() {
     v1::GenerateRequest request;

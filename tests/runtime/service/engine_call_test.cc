@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "runtime/service/generate_call.h"
@@ -165,6 +167,39 @@ TEST_F(EngineCallTest, ATimeLimitCountsFromTheArrival) {
   EXPECT_EQ(submitted.request.logits.grammar, nullptr) << "compiled for nothing";
   submitted.Finish(FinishReason::kTimeLimit, 0);
   WaitForTextWorker();
+  call->OnClosed();
+}
+
+// Encodes once the call has ended. Relaxed, so that nothing here orders the two threads.
+class WaitingTokenizer final : public LetterTokenizer {
+ public:
+  absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text,
+                                              bool add_special_tokens) const override {
+    encodes.store(true, std::memory_order_relaxed);
+    while (!may_go_on.load(std::memory_order_relaxed)) std::this_thread::yield();
+    return LetterTokenizer::Encode(text, add_special_tokens);
+  }
+  mutable std::atomic<bool> encodes{false};
+  std::atomic<bool> may_go_on{false};
+};
+
+class CallBeingBuiltTest : public CallFixture {
+ protected:
+  CallBeingBuiltTest() : CallFixture(&waiting_) {}
+  WaitingTokenizer waiting_;
+};
+
+// ThreadSanitizer reports it where the end reads what the other thread goes on to write.
+TEST_F(CallBeingBuiltTest, AStreamMayEndWhileItsRequestIsBuilt) {
+  v1::GenerateRequest request = TextRequest();
+  request.mutable_structured()->set_regex("a+");  // it is built by the text worker
+  const auto call = Start<GenerateStream>(request);
+  while (!waiting_.encodes.load(std::memory_order_relaxed)) std::this_thread::yield();
+  core_.calls.EndAll(IsStopping());
+  waiting_.may_go_on.store(true, std::memory_order_relaxed);
+  WaitForTextWorker();
+  EXPECT_EQ(ReasonOf(transport_.end.value_or(absl::OkStatus())), reason::kStopping);
+  EXPECT_FALSE(transport_.accepted);
   call->OnClosed();
 }
 
