@@ -47,6 +47,7 @@ TEST_F(EngineCallTest, AMessageWithALongTextWaitsWithTheBytesOfItsManySmallStrin
   v1::GenerateRequest request = TextRequest();
   request.set_text(std::string(TextWorker::kLongTextBytes + 1, 'a'));
   for (int i = 0; i < 6000; ++i) request.mutable_stopping()->add_stop("");
+  (*request.mutable_sampling()->mutable_logit_bias())[1] = 2;  // a map
   const auto call = Start<GenerateUnary>(request);
   EXPECT_EQ(ReasonOf(transport_.end.value_or(absl::OkStatus())), reason::kQueueFull);
   release->Notify();
