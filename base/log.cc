@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -13,8 +14,8 @@
 namespace bulkhead {
 namespace {
 
-int g_rank = 0;
-int g_size = 1;
+std::atomic<int> g_rank = 0;
+std::atomic<int> g_size = 1;
 bool g_verbose = false;
 bool g_json = false;
 
@@ -35,7 +36,7 @@ std::string JsonLine(LogLevel level, const std::string& text) {
   const nlohmann::ordered_json line = {
       {"time", absl::FormatTime("%Y-%m-%d%ET%H:%M:%E3S%Ez", absl::Now(), absl::LocalTimeZone())},
       {"level", NameOf(level)},
-      {"rank", g_rank},
+      {"rank", g_rank.load()},
       {"message", text}};
   return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
@@ -43,7 +44,7 @@ std::string JsonLine(LogLevel level, const std::string& text) {
 std::string TextLine(LogLevel level, const std::string& text) {
   const std::string time =
       absl::FormatTime("%Y-%m-%d %H:%M:%E3S%Ez", absl::Now(), absl::LocalTimeZone());
-  return absl::StrCat(time, g_size > 1 ? absl::StrCat(" [rank ", g_rank, "]") : "", " ",
+  return absl::StrCat(time, g_size > 1 ? absl::StrCat(" [rank ", g_rank.load(), "]") : "", " ",
                       NameOf(level), ": ", text);
 }
 

@@ -10,9 +10,9 @@ namespace bulkhead {
 
 enum class LogLevel { kVerbose, kInfo, kWarning, kError };
 
-// ---- set while the process has one thread
-// This process's rank, which lines name when the group has more than one.
+// This process's rank, which lines name when the group has more than one. Any thread.
 void SetLogRank(int rank, int size);
+// ---- set while the process has one thread
 void SetLogVerbose(bool verbose);  // kVerbose lines too
 void SetLogJson(bool json);        // {"time", "level", "rank", "message"}
 
