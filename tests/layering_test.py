@@ -60,8 +60,8 @@ SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
-LINE_BUDGETS = {"base": 2463, "memory": 5202, "comm": 7127, "kernels": 29766, "shard": 6197, "runtime": 51382, "launcher": 21538,
-                "proto": 974, "tools": 2469}
+LINE_BUDGETS = {"base": 2464, "memory": 5204, "comm": 7138, "kernels": 29766, "shard": 6599, "runtime": 51765, "launcher": 21945,
+                "proto": 977, "tools": 2469}
 
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 70

@@ -192,12 +192,14 @@ TEST(AdaptersOfRequests, ArePlannedToTheByteAndShareNoCache) {
   const Golden golden = ReadGolden(kModel);
   const MergedAdapter small(kModel, 3, {{"r", 3}, {"lora_alpha", 6}}, 2);
   const MergedAdapter large(kModel, 8, {{"r", 8}, {"lora_alpha", 8}}, 1);
-  const std::vector<std::vector<int32_t>> prompts(3, golden.prompts[2]);  // the same for all
+  const auto& shorter = golden.prompts[1];
+  const auto& longer = golden.prompts[2];  // of two blocks
   RigOptions options;
   options.decode_tokens = 12;
   options.adapters = {small.adapter(), large.adapter()};
-  options.adapter_of_prompt = {0, 1, 2};
-  const std::vector<std::vector<int32_t>> want = RunRig(kModel, prompts, options).greedy_ids;
+  options.adapter_of_prompt = {0, 1, 2, 0, 1, 2};
+  const std::vector<std::vector<int32_t>> want =
+      RunRig(kModel, {shorter, shorter, shorter, longer, longer, longer}, options).greedy_ids;
   options.prefix_caching = true;
   options.max_num_batched_tokens = 16;
   int preemptions = 0;
@@ -205,10 +207,10 @@ TEST(AdaptersOfRequests, ArePlannedToTheByteAndShareNoCache) {
   options.kv_groups = true;  // a pool that one sequence of the full length fills
   options.max_model_len = 64;
   std::vector<Request> requests;
-  for (int i = 0; i < 9; ++i) {
+  for (int i = 0; i < 12; ++i) {
     Request& request = requests.emplace_back();
     request.request_id = std::to_string(i);
-    request.prompt = golden.prompts[2];
+    request.prompt = i % 6 < 3 ? shorter : longer;
     request.sampling.temperature = 0;
     request.stopping.max_tokens = 12;
     request.stopping.ignore_eos = true;
@@ -219,7 +221,7 @@ TEST(AdaptersOfRequests, ArePlannedToTheByteAndShareNoCache) {
     SCOPED_TRACE(size);
     options.size = size;
     const auto got = RunRequests(kModel, requests, 1, options);
-    for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], want[i % 3]) << i;
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], want[i % 6]) << i;
   }
   EXPECT_GT(preemptions, 0);
 }
