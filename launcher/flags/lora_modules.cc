@@ -26,7 +26,9 @@ absl::StatusOr<LoraModule> ParseLoraJson(const std::string& text) {
   LoraModule module;
   const std::pair<const char*, std::string*> fields[] = {
       {"name", &module.name}, {"path", &module.dir}, {"base_model_name", &module.base_model_name}};
-  for (const auto& [key, value] : object.items()) {
+  for (const auto& item : object.items()) {
+    const std::string& key = item.key();
+    const nlohmann::json& value = item.value();
     const auto* const field =
         absl::c_find_if(fields, [&](const auto& one) { return key == one.first; });
     if (field == std::end(fields)) {
