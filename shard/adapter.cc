@@ -145,8 +145,8 @@ absl::Status ReadModules(const TensorIndex& index, const ModelConfig& model,
                          absl::Span<const std::vector<TensorRow>> layers, int rank_of_all,
                          AdapterConfig& adapter) {
   // Sums over ranks are sized for the residual stream.
-  const int most_rank =
-      rank_of_all > 0 ? rank_of_all : std::min(kMaxAdapterRank, model.hidden_size);
+  int most_rank = std::min(kMaxAdapterRank, model.hidden_size);
+  if (rank_of_all > 0) most_rank = std::min(most_rank, rank_of_all);
   std::set<std::string> known;
   std::set<std::string> modules;  // without their layers, for the message
   auto tensors = std::make_shared<std::vector<std::vector<TensorRow>>>();

@@ -175,6 +175,13 @@ TEST(AdapterTest, WhatIsNoPlainLoraIsRefusedByName) {
        [](AdapterFolder& f) { f.tensors[1] = Zeros(std::string(kQ) + ".lora_B.weight", 23, 4); }},
       {"q_proj.lora_A.weight' has 2 dimensions and 13 rows",
        [](AdapterFolder& f) { f.tensors[0] = Zeros(std::string(kQ) + ".lora_A.weight", 13, 12); }},
+      {"has 2 dimensions and 14 rows; it needs two, and from 1 to 12 rows",
+       [](AdapterFolder& f) {  // more than hidden_size, and as r says
+         f.config.erase("rank_pattern");
+         f.config["r"] = 14;
+         f.tensors = {Zeros(std::string(kQ) + ".lora_A.weight", 14, 12),
+                      Zeros(std::string(kQ) + ".lora_B.weight", 24, 14)};
+       }},
       {"no tensors of the layers", [](AdapterFolder& f) { f.tensors.clear(); }},
   };
   for (const Case& test : cases) {
