@@ -197,17 +197,6 @@ absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(const ModelLimits& fo
     const absl::Status known = CheckCudaDelta(config.delta.key_dim, config.delta.value_dim);
     if (!known.ok()) return WithExitCode(known, ExitCode::kUsage);
   }
-  if (formats.weights.scales == ScaleFormat::kBF16 ||
-      formats.weights.scales == ScaleFormat::kE4M3) {
-    return WithExitCode(
-        absl::UnimplementedError(absl::StrCat(
-            "CUDA computes with scales of weights in float16, and of fp8 and MXFP4; those of the "
-            "checkpoint's ",
-            WeightFormatName(formats.weights.layers), " weights are in ",
-            formats.weights.scales == ScaleFormat::kBF16 ? "bfloat16" : "E4M3 (NVFP4)",
-            ": add --device cpu")),
-        ExitCode::kUsage);
-  }
   const absl::Status cells = CheckCells(config, formats.weights);
   if (!cells.ok()) return WithExitCode(cells, ExitCode::kUsage);
   return NewCudaSizes(gemm_library);

@@ -15,7 +15,7 @@ namespace bulkhead {
 
 // Quantisation groups along the inputs of a weight: the weights of one output and group share a
 // scale s and a zero z; code q means (q - z) * s, exact in f32. int4: codes in [0, 15], zeros in
-// [0, 16]; int8: codes in [0, 255], zero 128. fp4 (E2M1): code q
+// [0, 16]; int8: codes in [0, 255], zero 128. mxfp4 and nvfp4: code q
 // means (kFp4Steps[q] - kFp4Zero) * s / 2 (memory/fp4.h); with scales in E4M3 s is rounded to f32
 // when it is multiplied by the output's factor, and so is the weight. fp8
 // (E4M3): the number of code q times s, below kEndOfFp8Scales, rounded to f32.

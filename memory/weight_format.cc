@@ -5,7 +5,8 @@ namespace bulkhead {
 absl::string_view WeightFormatName(WeightFormat format) {
   if (format == WeightFormat::kInt8) return "int8";
   if (format == WeightFormat::kInt4) return "int4";
-  if (format == WeightFormat::kFp4) return "fp4";
+  if (format == WeightFormat::kMxfp4) return "mxfp4";
+  if (format == WeightFormat::kNvfp4) return "nvfp4";
   if (format == WeightFormat::kFp8) return "fp8";
   return DTypeName(DTypeOf(format));
 }

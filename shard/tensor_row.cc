@@ -242,10 +242,10 @@ int64_t StoredBytes(const TensorRow& row, const RankShard& shard, const WeightFo
   if (row.is_vector()) return count * 2;  // as files of this kind hold norms and biases
   const int64_t groups = slice.rows.size() * CeilDiv(slice.cols.size(), held.group_size);
   const int group_bytes = held.format == WeightFormat::kFp8    ? 4
-                          : held.format == WeightFormat::kFp4  ? 1
+                          : IsFp4(held.format)                 ? 1
                           : held.format == WeightFormat::kInt4 ? 3
                                                                : 2;
-  const int64_t factors = held.scales == ScaleFormat::kE4M3 ? slice.rows.size() * 4 : 0;
+  const int64_t factors = held.format == WeightFormat::kNvfp4 ? slice.rows.size() * 4 : 0;
   return count * WeightBits(held.format) / 8 + groups * group_bytes + factors;
 }
 

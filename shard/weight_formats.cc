@@ -22,14 +22,16 @@ WeightFormats WeightFormats::StoredBy(const ModelConfig& config, DType dtype) {
   if (config.quantization.method == QuantizationConfig::Method::kNone) return formats;
   const QuantizationConfig& quantization = config.quantization;
   formats.scales = ScalesOf(config);
-  const bool is_nvfp4 = formats.scales == ScaleFormat::kE4M3;
-  formats.layers = is_nvfp4 || formats.scales == ScaleFormat::kE8M0 ? WeightFormat::kFp4
-                   : formats.scales == ScaleFormat::kF32            ? WeightFormat::kFp8
-                   : quantization.bits == 8                         ? WeightFormat::kInt8
-                                                                    : WeightFormat::kInt4;
+  formats.layers = formats.scales == ScaleFormat::kE8M0   ? WeightFormat::kMxfp4
+                   : formats.scales == ScaleFormat::kE4M3 ? WeightFormat::kNvfp4
+                   : formats.scales == ScaleFormat::kF32  ? WeightFormat::kFp8
+                   : quantization.bits == 8               ? WeightFormat::kInt8
+                                                          : WeightFormat::kInt4;
   // A wider group is several with one scale.
   formats.group_size =
-      is_nvfp4 || IsGroupSize(quantization.group_size) ? quantization.group_size : kMaxHeldGroup;
+      formats.layers == WeightFormat::kNvfp4 || IsGroupSize(quantization.group_size)
+          ? quantization.group_size
+          : kMaxHeldGroup;
   formats.act_order = quantization.act_order;
   return formats;
 }

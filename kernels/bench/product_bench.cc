@@ -36,15 +36,14 @@ struct Format {
   int group_size;
   ScaleFormat scales = ScaleFormat::kF16;
 };
-// fp4 in groups of 32 is MXFP4, in groups of 16 NVFP4.
 constexpr Format kFormats[] = {{WeightFormat::kF32, 0},
                                {WeightFormat::kBF16, 0},
                                {WeightFormat::kF16, 0},
                                {WeightFormat::kInt8, 128},
                                {WeightFormat::kInt4, 32},
                                {WeightFormat::kInt4, 128},
-                               {WeightFormat::kFp4, 32, ScaleFormat::kE8M0},
-                               {WeightFormat::kFp4, 16, ScaleFormat::kE4M3},
+                               {WeightFormat::kMxfp4, 32, ScaleFormat::kE8M0},
+                               {WeightFormat::kNvfp4, 16, ScaleFormat::kE4M3},
                                {WeightFormat::kFp8, 128, ScaleFormat::kF32}};
 
 struct Activation {
@@ -66,7 +65,7 @@ struct Weights {
 // other formats empty.
 struct CodeRow {
   CodeRow(const Format& format, const std::vector<float>& numbers) {
-    if (format.format != WeightFormat::kFp4 && format.format != WeightFormat::kFp8) return;
+    if (!IsFp4(format.format) && format.format != WeightFormat::kFp8) return;
     const size_t groups = numbers.size() / format.group_size;
     for (size_t i = 0; i < numbers.size(); ++i) {
       codes.push_back(format.format == WeightFormat::kFp8 ? E4m3OfF32(numbers[i], kScale) : i % 16);

@@ -25,12 +25,25 @@ BH_DEVICE uint32_t E4m3PairAt(uint32_t codes, int first) {
   return FmaBf16Pairs(FmaBf16Pairs(number, kOverflows, kBf16OfMinusZero), 0, number);
 }
 
-// The numbers of two codes of E2M1, in the low bits of each half of a word, as bf16: their bits are
-// those of bf16 times 2^-126.
+// The numbers of two codes of E2M1, in the low bits of each half of a word, times 2^-126 times
+// `scales`, as bf16: their bits are those of bf16 times 2^-126.
+BH_DEVICE uint32_t ScaledE2m1Pair(uint32_t codes, uint32_t scales) {
+  const uint32_t small = AndXor(codes << 12, 0x80008000U, codes << 6 & 0x01C001C0U);
+  return FmaBf16Pairs(small, scales, kBf16OfMinusZero);
+}
+
+// These numbers.
 BH_DEVICE uint32_t E2m1Pair(uint32_t codes) {
   constexpr uint32_t k2To126 = 0x7E807E80U;
-  const uint32_t small = AndXor(codes << 12, 0x80008000U, codes << 6 & 0x01C001C0U);
-  return FmaBf16Pairs(small, k2To126, kBf16OfMinusZero);
+  return ScaledE2m1Pair(codes, k2To126);
+}
+
+// Of the scales of nvfp4 in two bytes of a word, from `first` on, what ScaledE2m1Pair takes.
+BH_DEVICE void Nvfp4Scales(uint32_t scales, int first, uint32_t (&pairs)[2]) {
+  constexpr uint32_t k2To118 = 0x7A807A80U;
+  const uint32_t both = FmaBf16Pairs(E4m3WeightPairAt(scales, first), k2To118, kBf16OfMinusZero);
+  pairs[0] = __byte_perm(both, 0, 0x1010U);
+  pairs[1] = __byte_perm(both, 0, 0x3232U);
 }
 
 }  // namespace bulkhead::cuda

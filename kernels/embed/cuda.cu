@@ -26,8 +26,8 @@ BH_DEVICE float NumberAt(const PackedWeight& table, int64_t row, int at) {
     const int64_t padded_rows = (table.rows + kTileRows - 1) / kTileRows * kTileRows;
     const uint32_t scaling =
         table.scaling[CellOf(table.chunk_cell[at / kChunkInputs]) * padded_rows + row];
-    const float zero = F32OfF16(static_cast<uint16_t>(scaling >> 16));
-    return (static_cast<float>(code) - zero) * F32OfF16(static_cast<uint16_t>(scaling));
+    const int zero = kInt8 ? 128 : static_cast<int>(scaling & kInt4ZeroBits);
+    return static_cast<float>(code - zero) * __uint_as_float(ScaleBits(kFormat, scaling));
   } else {
     const uint16_t bits = reinterpret_cast<const uint16_t*>(table.numbers)[row * table.depth + at];
     return kFormat == WeightFormat::kBF16 ? F32OfBf16(bits) : F32OfF16(bits);

@@ -93,8 +93,10 @@ CudaKernelOf<ExpertProductParameters> ExpertLinearKernel(WeightFormat format, in
       return LinearOfFormat<WeightFormat::kInt4>("expert linear int4", column_tiles);
     case WeightFormat::kFp8:
       return LinearOfFormat<WeightFormat::kFp8>("expert linear fp8", column_tiles);
-    case WeightFormat::kFp4:
-      return LinearOfFormat<WeightFormat::kFp4>("expert linear fp4", column_tiles);
+    case WeightFormat::kMxfp4:
+      return LinearOfFormat<WeightFormat::kMxfp4>("expert linear mxfp4", column_tiles);
+    case WeightFormat::kNvfp4:
+      return LinearOfFormat<WeightFormat::kNvfp4>("expert linear nvfp4", column_tiles);
     default:
       return LinearOfFormat<WeightFormat::kBF16>("expert linear bf16", column_tiles);
   }
@@ -110,8 +112,10 @@ CudaKernelOf<ExpertProductParameters> ExpertGemmKernel(WeightFormat format) {
       return KernelOf<kGemmThreads>("expert gemm int4", ExpertGemmOfCodes<WeightFormat::kInt4>);
     case WeightFormat::kFp8:
       return KernelOf<kGemmThreads>("expert gemm fp8", ExpertGemmOfCodes<WeightFormat::kFp8>);
-    case WeightFormat::kFp4:
-      return KernelOf<kGemmThreads>("expert gemm fp4", ExpertGemmOfCodes<WeightFormat::kFp4>);
+    case WeightFormat::kMxfp4:
+      return KernelOf<kGemmThreads>("expert gemm mxfp4", ExpertGemmOfCodes<WeightFormat::kMxfp4>);
+    case WeightFormat::kNvfp4:
+      return KernelOf<kGemmThreads>("expert gemm nvfp4", ExpertGemmOfCodes<WeightFormat::kNvfp4>);
     default:
       return KernelOf<kGemmThreads>("expert gemm bf16", ExpertGemm<WeightFormat::kBF16>);
   }
@@ -119,8 +123,7 @@ CudaKernelOf<ExpertProductParameters> ExpertGemmKernel(WeightFormat format) {
 
 const KernelRegistration kRegistered([] {
   std::vector<CudaKernel> kernels;
-  for (const WeightFormat format : {WeightFormat::kBF16, WeightFormat::kF16, WeightFormat::kInt8,
-                                    WeightFormat::kInt4, WeightFormat::kFp8, WeightFormat::kFp4}) {
+  for (const WeightFormat format : kProductFormats) {
     for (const int tiles : {1, 2, 4}) kernels.push_back(ExpertLinearKernel(format, tiles).kernel);
     kernels.push_back(ExpertGemmKernel(format).kernel);
   }

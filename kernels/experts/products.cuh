@@ -22,13 +22,7 @@ BH_DEVICE int RowOf(const ExpertProductParameters& p, int pair) {
 
 template <WeightFormat kFormat>
 BH_DEVICE PackedWeight WeightOf(const ExpertProductParameters& p, int expert) {
-  PackedWeight weight = p.weight;
-  const int64_t bytes = expert * p.expert_bytes;
-  weight.numbers += bytes;
-  if constexpr (IsQuantized(kFormat)) {  // where each group lies is the same for all
-    weight.scaling += bytes / 4;
-  }
-  return weight;
+  return FurtherWeight<kFormat>(p.weight, expert * p.expert_bytes);
 }
 
 }  // namespace bulkhead::cuda

@@ -7,6 +7,7 @@
 
 #include "kernels/experts/warpgroups_copies.cuh"
 #include "kernels/experts/warpgroups_pieces.cuh"
+#include "kernels/matmul/codes.cuh"
 
 namespace bulkhead::cuda {
 
@@ -16,7 +17,7 @@ struct alignas(8) TwoSums {
 
 // Of the sums of a warpgroup's 64 pairs what a thread has: of pairs g and g + 8 of its warp's 16,
 // outputs 8 t + 2 j and the next one; g = lane / 4, j = lane % 4. A product has kAtOnce outputs.
-template <bool kF16, int kOutputs, int kAtOnce>
+template <WeightFormat kFormat, int kOutputs, int kAtOnce>
 class PieceSums {
  public:
   BH_DEVICE void AddStep(const unsigned char* stage) {
@@ -48,7 +49,12 @@ class PieceSums {
           p.out.data + pair * p.out.stride + piece.output0 - p.first_output + lane_output;
       BH_UNROLL
       for (int at = 0; at < kOutputs; at += 8) {
-        const float* const two = &sums_[at / kAtOnce][at % kAtOnce / 2 + 2 * i];
+        float* const two = &sums_[at / kAtOnce][at % kAtOnce / 2 + 2 * i];
+        if constexpr (kFormat == WeightFormat::kNvfp4) {
+          const auto weight = WeightOf<kFormat>(p, piece.tile.expert);
+          two[0] *= FactorOf(weight, piece.output0 + at + lane_output);
+          two[1] *= FactorOf(weight, piece.output0 + at + lane_output + 1);
+        }
         if (as_twos) {
           StoreVector(out + at, TwoSums{{two[0], two[1]}});
         } else {
@@ -61,7 +67,7 @@ class PieceSums {
 
  private:
   BH_DEVICE static void Product(float (&sums)[kAtOnce / 2], uint64_t a, uint64_t b) {
-    if constexpr (kF16) {
+    if constexpr (kFormat == WeightFormat::kF16) {
       RowProductF16(sums, a, b, true);
     } else {
       RowProductBf16(sums, a, b, true);
@@ -71,9 +77,9 @@ class PieceSums {
   float sums_[kOutputs / kAtOnce][kAtOnce / 2] = {};
 };
 
-template <bool kF16, int kOutputs, int kAtOnce>
+template <WeightFormat kFormat, int kOutputs, int kAtOnce>
 BH_DEVICE void MultiplyPiece(const ExpertProductParameters& p, const Piece& piece, Ring& ring) {
-  PieceSums<kF16, kOutputs, kAtOnce> sums;
+  PieceSums<kFormat, kOutputs, kAtOnce> sums;
   BH_NO_UNROLL
   for (int at = 0; at < p.weight.depth; at += kPieceStepInputs) {
     __syncthreads();
@@ -82,7 +88,7 @@ BH_DEVICE void MultiplyPiece(const ExpertProductParameters& p, const Piece& piec
   sums.Store(p, piece);
 }
 
-template <bool kF16, int kAtOnce>
+template <WeightFormat kFormat, int kAtOnce>
 BH_DEVICE void MultiplyPieces(const ExpertProductParameters& p) {
   constexpr int kNarrow = kPieceOutputs / 2;
   Ring ring;
@@ -94,9 +100,9 @@ BH_DEVICE void MultiplyPieces(const ExpertProductParameters& p) {
         __syncthreads();
       }
     } else if (piece.is_wide()) {
-      MultiplyPiece<kF16, kPieceOutputs, kAtOnce>(p, piece, ring);
+      MultiplyPiece<kFormat, kPieceOutputs, kAtOnce>(p, piece, ring);
     } else {
-      MultiplyPiece<kF16, kNarrow, kNarrow>(p, piece, ring);
+      MultiplyPiece<kFormat, kNarrow, kNarrow>(p, piece, ring);
     }
   });
 }
@@ -117,7 +123,7 @@ BH_DEVICE void MultiplyByWarpgroups(const ExpertProductParameters& p) {
     }
   } else {
     TakeRegisters<kAsMany ? 160 : 208>();
-    MultiplyPieces<kFormat == WeightFormat::kF16, kAsMany ? kPieceOutputs / 2 : kPieceOutputs>(p);
+    MultiplyPieces<kFormat, kAsMany ? kPieceOutputs / 2 : kPieceOutputs>(p);
   }
 }
 

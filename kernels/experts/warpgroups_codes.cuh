@@ -1,5 +1,6 @@
 // Weights in codes on their way to the stages of warpgroups.cuh: numbers in bf16, to the bit those
-// of codes.cuh, (code - zero) scale rounded once, by fewer instructions.
+// of codes.cuh, (code - zero) scale rounded once, by fewer instructions. Of nvfp4 without the row's
+// factor, which its sums get.
 #pragma once
 
 #include "kernels/cuda/float_codes.cuh"
@@ -10,19 +11,13 @@ namespace bulkhead::cuda {
 // What makes numbers of a row's codes in a cell: rows g and g + 8 of a tile are `row` 0 and 1. A
 // whole code becomes a number in f32 by the bits of 2^n around it, and (2^n + code) scale -
 // (2^n + zero) scale, fused, is (code - zero) scale: (2^n + zero) scale has 24 bits at most.
+// scales: of the lane's group, mxfp4's and nvfp4's, twice in bf16.
 template <WeightFormat kFormat>
 class RowScale {
  public:
-  BH_DEVICE RowScale(uint32_t scaling, int row) {
-    if constexpr (kFormat == WeightFormat::kFp4) {
-      // A power of two, which bf16 has: products are rounded only where f32 would be, too.
-      scales_ = __byte_perm(scaling, 0, 0x3232U);
-    } else if constexpr (kFormat == WeightFormat::kFp8) {
-      scale_ = __uint_as_float(scaling);
-    } else {
-      scale_ = F32OfF16(static_cast<uint16_t>(scaling));
-      offset_ = -(Around(row) + F32OfF16(static_cast<uint16_t>(scaling >> 16))) * scale_;
-    }
+  BH_DEVICE RowScale(uint32_t scaling, uint32_t scales, int row) : scales_(scales) {
+    scale_ = __uint_as_float(ScaleBits(kFormat, scaling));
+    if constexpr (!HasFloatCodes(kFormat)) offset_ = -AroundZero(scaling, row) * scale_;
   }
 
   // Of four inputs, pairs in bf16.
@@ -50,13 +45,17 @@ class RowScale {
       const uint32_t pair = E4m3WeightPairAt(word, 2 * at);
       return Bf16Pair(__uint_as_float(pair << 16) * scale_,
                       __uint_as_float(pair & 0xFFFF0000U) * scale_);
+    } else if constexpr (kFormat == WeightFormat::kNvfp4) {
+      return ScaledE2m1Pair(word >> (8 * at + 4 * row), scales_);
     } else {
       return FmaBf16Pairs(E2m1Pair(word >> (8 * at + 4 * row)), scales_, kBf16OfMinusZero);
     }
   }
-  // 2^n; of 8 bits the zero is 128, so that 2^15 + 128 has 9 bits.
-  BH_DEVICE static float Around(int row) {
-    return kFormat == WeightFormat::kInt8 ? 32768.0F : row == 0 ? 128.0F : 2048.0F;
+  // 2^n + zero, 2^n: 2^15 of 8 bits, whose zero is 128, and of 4 bits 2^7 and 2^11 by row.
+  BH_DEVICE static float AroundZero(uint32_t scaling, int row) {
+    if constexpr (kFormat == WeightFormat::kInt8) return 32768.0F + 128.0F;
+    return __uint_as_float(row == 0 ? AndXor(scaling << 16, kInt4ZeroBits << 16, 0x43000000U)
+                                    : AndXor(scaling << 12, kInt4ZeroBits << 12, 0x45000000U));
   }
   BH_DEVICE static float Whole4(uint32_t word, int row) {
     return __uint_as_float(row == 0 ? AndXor(word, 0x000F0000U, 0x43000000U)
@@ -89,7 +88,7 @@ template <WeightFormat kFormat, int kThreads>
 class CodeSteps {
  public:
   BH_DEVICE CodeSteps(const PackedWeight& weight, const Piece& piece)
-      : scaling_(weight.scaling),
+      : scaling_(kHasFp4 ? GroupScales(kFormat, weight) : weight.scaling),
         chunk_cell_(weight.chunk_cell),
         steps_left_(weight.depth / kPieceStepInputs),
         is_wide_(piece.is_wide()) {
@@ -101,8 +100,8 @@ class CodeSteps {
     further_bytes_ = static_cast<int>(further_tiles * steps * kStepBytes);
     if constexpr (k8Bits) numbers_ += ChunkOfLane(0) * kTurnBytes;
     if constexpr (kHasFp4) {
-      scaling_ += tile * steps * kFp4ScaleWords + LaneIndex() / 4;
-      further_scaling_ = static_cast<int>(further_tiles * steps * kFp4ScaleWords);
+      scaling_ += tile * steps * kScaleWords + Fp4ScaleWordOfLane(kFormat, LaneIndex());
+      further_scaling_ = static_cast<int>(further_tiles * steps * kScaleWords);
     } else {
       scaling_ += tile * kTileRows + LaneIndex() / 4;
       further_scaling_ = further_tiles * kTileRows;
@@ -119,7 +118,7 @@ class CodeSteps {
     if (--steps_left_ <= 0) return;
     numbers_ += kStepBytes;
     if constexpr (kHasFp4) {
-      scaling_ += kFp4ScaleWords;
+      scaling_ += kScaleWords;
     } else {
       chunk_cell_ += kPieceStepInputs / kChunkInputs;
       FindCells();
@@ -137,7 +136,8 @@ class CodeSteps {
 
  private:
   static constexpr bool k8Bits = WeightBits(kFormat) == 8;
-  static constexpr bool kHasFp4 = kFormat == WeightFormat::kFp4;
+  static constexpr bool kHasFp4 = IsFp4(kFormat);
+  static constexpr int kScaleWords = Fp4ScaleWords(kFormat);
   static constexpr int kWarps = kThreads / kWarp;
   static_assert(kWarps * kTileRows == kPieceOutputs / 2);
   static constexpr int kTurnBytes = kWarp * 16;  // of 8 bits
@@ -145,7 +145,7 @@ class CodeSteps {
 
   struct Tile {
     Words4 words[k8Bits ? 2 : 1];  // by turn; of 4 bits the chunks' side by side
-    uint32_t scaling[2][2];        // by turn, then row; of fp4 the first word alone
+    uint32_t scaling[2][2];  // by turn, then row; of fp4 scales of groups, the first word alone
   };
 
   BH_DEVICE static int Least(int a, int b) { return a < b ? a : b; }
@@ -183,7 +183,8 @@ class CodeSteps {
       const int in_row = (chunk ^ LaneIndex() / 4) * 16;
       BH_UNROLL
       for (int row = 0; row < 2; ++row) {
-        const RowScale<kFormat> scale(ScalingOf(tile, turn, row), row);
+        const uint32_t scaling = kHasFp4 ? 0 : tile.scaling[turn][row];
+        const RowScale<kFormat> scale(scaling, ScalesOf(tile, turn, row), row);
         Words4 numbers;
         BH_UNROLL
         for (int product = 0; product < 2; ++product) {
@@ -196,11 +197,18 @@ class CodeSteps {
       }
     }
   }
-  BH_DEVICE static uint32_t ScalingOf(const Tile& tile, int turn, int row) {
-    if constexpr (kHasFp4) {
-      return E8m0ScaleBits(tile.scaling[0][0], ChunkOfLane(turn) * 2 + row);
+  // Of the lane's group of a row. A power of two bf16 has: products with mxfp4's are rounded only
+  // where f32 would be, too.
+  BH_DEVICE static uint32_t ScalesOf(const Tile& tile, int turn, int row) {
+    if constexpr (kFormat == WeightFormat::kMxfp4) {
+      const uint32_t bits = E8m0ScaleBits(tile.scaling[0][0], ChunkOfLane(turn) * 2 + row);
+      return __byte_perm(bits, 0, 0x3232U);
+    } else if constexpr (kFormat == WeightFormat::kNvfp4) {
+      uint32_t of_row[2];
+      Nvfp4Scales(tile.scaling[0][0] >> ChunkOfLane(turn) * 16, 0, of_row);
+      return of_row[row];
     } else {
-      return tile.scaling[turn][row];
+      return 0;
     }
   }
   BH_DEVICE static uint32_t WordOf(const Tile& tile, int turn, int product, int row) {

@@ -35,8 +35,10 @@ std::optional<CudaKernelOf<ExpertProductParameters>> ExpertPiecesKernel(WeightFo
       return KernelOfFormat<WeightFormat::kInt4>("expert pieces int4");
     case WeightFormat::kFp8:
       return KernelOfFormat<WeightFormat::kFp8>("expert pieces fp8");
-    case WeightFormat::kFp4:
-      return KernelOfFormat<WeightFormat::kFp4>("expert pieces fp4");
+    case WeightFormat::kMxfp4:
+      return KernelOfFormat<WeightFormat::kMxfp4>("expert pieces mxfp4");
+    case WeightFormat::kNvfp4:
+      return KernelOfFormat<WeightFormat::kNvfp4>("expert pieces nvfp4");
     default:
       return KernelOfFormat<WeightFormat::kBF16>("expert pieces bf16");
   }
@@ -44,8 +46,7 @@ std::optional<CudaKernelOf<ExpertProductParameters>> ExpertPiecesKernel(WeightFo
 
 const KernelRegistration kRegistered([] {
   std::vector<CudaKernel> kernels;
-  for (const WeightFormat format : {WeightFormat::kBF16, WeightFormat::kF16, WeightFormat::kInt8,
-                                    WeightFormat::kInt4, WeightFormat::kFp8, WeightFormat::kFp4}) {
+  for (const WeightFormat format : kProductFormats) {
     kernels.push_back(ExpertPiecesKernel(format)->kernel);
   }
   return kernels;

@@ -1,5 +1,6 @@
 // Codes of 8 or 4 bits on their way to numbers in bf16, (code - zero) scale rounded: what the
-// products for many tokens multiply with.
+// products for many tokens multiply with. Of nvfp4 exact and without the row's factor, which its
+// sums get.
 #pragma once
 
 #include "intrinsics.h"
@@ -9,6 +10,11 @@
 
 namespace bulkhead::cuda {
 
+// Of a row of nvfp4, the last one's behind it.
+BH_DEVICE float FactorOf(const PackedWeight& weight, int row) {
+  return __uint_as_float(weight.scaling[row < weight.rows ? row : weight.rows - 1]);
+}
+
 // What a lane holds of one chunk of a tile of rows: 8 inputs of the rows lane / 4 and 8 behind it.
 template <WeightFormat kFormat>
 struct Codes {
@@ -16,6 +22,7 @@ struct Codes {
   static constexpr int kWords = k8Bits ? 4 : 2;
   uint32_t words[kWords] = {};
   uint32_t scaling[2] = {};
+  uint32_t scales = 0;  // of the lane's group, of nvfp4: bytes of the two rows
 
   // Nothing for a tile behind the last row.
   BH_DEVICE void Load(const PackedWeight& weight, int row_tile, unsigned chunk) {
@@ -30,13 +37,19 @@ struct Codes {
         all + (lane_of_chunk + LaneIndex()) * 4 + (k8Bits ? 0 : chunk % 2 * 2);
     BH_UNROLL
     for (int i = 0; i < kWords; ++i) words[i] = from[i];
-    if constexpr (kFormat == WeightFormat::kFp4) {
+    if constexpr (IsFp4(kFormat)) {
       const int64_t step = lane_of_chunk / kWarp;
-      const uint32_t scales = weight.scaling[step * kFp4ScaleWords + LaneIndex() / 4];
-      scaling[0] = E8m0ScaleBits(scales, chunk % 2 * 2);
-      scaling[1] = E8m0ScaleBits(scales, chunk % 2 * 2 + 1);
-      return;
+      scales =
+          GroupScales(
+              kFormat,
+              weight)[step * Fp4ScaleWords(kFormat) + Fp4ScaleWordOfLane(kFormat, LaneIndex())] >>
+          chunk % 2 * 16;
     }
+    if constexpr (kFormat == WeightFormat::kMxfp4) {
+      scaling[0] = E8m0ScaleBits(scales, 0);
+      scaling[1] = E8m0ScaleBits(scales, 1);
+    }
+    if constexpr (IsFp4(kFormat)) return;
     const int64_t row =
         CellOf(weight.chunk_cell[chunk]) * padded_rows + row_tile * kTileRows + LaneIndex() / 4;
     scaling[0] = weight.scaling[row];
@@ -48,25 +61,40 @@ struct Codes {
     Words4 numbers;
     BH_UNROLL
     for (int i = 0; i < 4; ++i) {
-      numbers.w[i] = Bf16Pair(Number(row, 2 * i), Number(row, 2 * i + 1));
+      if constexpr (kFormat == WeightFormat::kNvfp4) {
+        numbers.w[i] = FloatPair(i / 2, row, i % 2);
+      } else {
+        numbers.w[i] = Bf16Pair(Number(row, 2 * i), Number(row, 2 * i + 1));
+      }
     }
     return numbers;
   }
 
   BH_DEVICE float Number(int row, int input) const {
     const int product = input / 4;  // four inputs each
+    const float scale = __uint_as_float(ScaleBits(kFormat, scaling[row]));
     if constexpr (HasFloatCodes(kFormat)) {
-      const uint32_t pair = k8Bits ? E4m3WeightPairAt(words[2 * product + row], input % 4 & 2)
-                                   : E2m1Pair(words[product] >> ((input % 4 / 2 * 2 + row) * 4));
-      return F32OfBf16(static_cast<uint16_t>(pair >> (input % 2 * 16))) *
-             __uint_as_float(scaling[row]);
+      const uint32_t pair = FloatPair(product, row, input % 4 / 2);
+      return F32OfBf16(static_cast<uint16_t>(pair >> (input % 2 * 16))) * scale;
     }
-    const float scale = F32OfF16(static_cast<uint16_t>(scaling[row]));
-    const float zero = F32OfF16(static_cast<uint16_t>(scaling[row] >> 16));
+    const float zero = k8Bits ? 128.0F : static_cast<float>(scaling[row] & kInt4ZeroBits);
     const uint32_t code =
         k8Bits ? words[2 * product + row] >> (input % 4 * 8) & 255
                : words[product] >> (input % 2 * 16 + (input % 4 / 2 * 2 + row) * 4) & 15;
     return (static_cast<float>(code) - zero) * scale;
+  }
+
+  // Two of the four inputs of a product.
+  BH_DEVICE uint32_t FloatPair(int product, int row, int half) const {
+    if constexpr (k8Bits) {
+      return E4m3WeightPairAt(words[2 * product + row], 2 * half);
+    } else {
+      const uint32_t codes = words[product] >> ((half * 2 + row) * 4);
+      if constexpr (kFormat == WeightFormat::kMxfp4) return E2m1Pair(codes);
+      uint32_t of_row[2];
+      Nvfp4Scales(scales, 0, of_row);
+      return ScaledE2m1Pair(codes, of_row[row]);
+    }
   }
 };
 

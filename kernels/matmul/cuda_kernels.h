@@ -53,7 +53,7 @@ inline constexpr int kLinearPlaces = 3;
 constexpr int LinearStepBytes(WeightFormat format, int token_tiles,
                               LinearWidth width = LinearWidth::kNarrow) {
   const int row_tiles = LinearRowTiles(format, width);
-  const int scales = format == WeightFormat::kFp4 ? 64 * row_tiles : 0;  // filled up to all banks
+  const int scales = IsFp4(format) ? 64 * row_tiles : 0;  // filled up to all banks
   return row_tiles * WeightBits(format) / 4 * 512 + token_tiles * 1024 + scales;
 }
 // Four tiles of sums leave registers for no more.
@@ -140,6 +140,6 @@ struct UnpackParameters {
   uint16_t* out = nullptr;  // [rows filled up][depth]
 };
 inline constexpr int kUnpackWarps = 8;
-CudaKernelOf<UnpackParameters> UnpackKernel(WeightFormat format);  // int8 or int4
+CudaKernelOf<UnpackParameters> UnpackKernel(WeightFormat format);  // weights in codes
 
 }  // namespace bulkhead::cuda

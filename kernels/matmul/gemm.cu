@@ -83,8 +83,10 @@ CudaKernelOf<GemmParameters> GemmKernel(WeightFormat format) {
       return KernelOf<kGemmThreads>("gemm int4", GemmOfCodes<WeightFormat::kInt4>);
     case WeightFormat::kFp8:
       return KernelOf<kGemmThreads>("gemm fp8", GemmOfCodes<WeightFormat::kFp8>);
-    case WeightFormat::kFp4:
-      return KernelOf<kGemmThreads>("gemm fp4", GemmOfCodes<WeightFormat::kFp4>);
+    case WeightFormat::kMxfp4:
+      return KernelOf<kGemmThreads>("gemm mxfp4", GemmOfCodes<WeightFormat::kMxfp4>);
+    case WeightFormat::kNvfp4:
+      return KernelOf<kGemmThreads>("gemm nvfp4", GemmOfCodes<WeightFormat::kNvfp4>);
     default:
       return KernelOf<kGemmThreads>("gemm bf16", Gemm<WeightFormat::kBF16>);
   }
@@ -94,11 +96,10 @@ CudaKernelOf<AddPartsParameters> AddPartsKernel() {
   return KernelOf<kAddPartsThreads>("add_parts", AddParts);
 }
 
-const KernelRegistration kRegistered(GemmKernel(WeightFormat::kBF16),
-                                     GemmKernel(WeightFormat::kF16),
-                                     GemmKernel(WeightFormat::kInt8),
-                                     GemmKernel(WeightFormat::kInt4),
-                                     GemmKernel(WeightFormat::kFp8), GemmKernel(WeightFormat::kFp4),
-                                     AddPartsKernel());
+const KernelRegistration kRegistered([] {
+  std::vector<CudaKernel> kernels = {AddPartsKernel().kernel};
+  for (const WeightFormat format : kProductFormats) kernels.push_back(GemmKernel(format).kernel);
+  return kernels;
+}());
 
 }  // namespace bulkhead::cuda

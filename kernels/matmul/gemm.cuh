@@ -101,6 +101,22 @@ struct WarpSums {
     }
   }
 
+  // Times the factors of the outputs, of which the warp has those from `output` on.
+  BH_DEVICE void Scale(const PackedWeight& weight, int output) {
+    BH_UNROLL
+    for (int n = 0; n < kOutputTiles; ++n) {
+      BH_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const float factor = FactorOf(weight, output + 8 * n + LaneIndex() % 4 * 2 + i);
+        BH_UNROLL
+        for (int m = 0; m < kTokenTiles; ++m) {
+          sums[m][n][i] *= factor;
+          sums[m][n][i + 2] *= factor;
+        }
+      }
+    }
+  }
+
   // Adds the sums of a part, which begin at zero again.
   BH_DEVICE void Take(WarpSums& part) {
     BH_UNROLL
@@ -215,6 +231,7 @@ BH_DEVICE void MultiplyCodes(const uint16_t* x, const InputRow& input_row,
       }
       if (more) StoreCodes(codes, stage_of(step + 1) + kOperandBytes);
     }
+    if constexpr (kFormat == WeightFormat::kNvfp4) sums.Scale(weight, output0 + warp_output);
   };
   unsigned step = range.begin;
   if constexpr (kInParts) {

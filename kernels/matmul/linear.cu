@@ -64,8 +64,10 @@ CudaKernelOf<LinearParameters> LinearKernel(WeightFormat format, int token_tiles
       return KernelOfFormat<WeightFormat::kInt4>("linear int4", token_tiles, width);
     case WeightFormat::kFp8:
       return KernelOfFormat<WeightFormat::kFp8>("linear fp8", token_tiles, width);
-    case WeightFormat::kFp4:
-      return KernelOfFormat<WeightFormat::kFp4>("linear fp4", token_tiles, width);
+    case WeightFormat::kMxfp4:
+      return KernelOfFormat<WeightFormat::kMxfp4>("linear mxfp4", token_tiles, width);
+    case WeightFormat::kNvfp4:
+      return KernelOfFormat<WeightFormat::kNvfp4>("linear nvfp4", token_tiles, width);
     default:
       return KernelOfFormat<WeightFormat::kBF16>("linear bf16", token_tiles, width);
   }
@@ -73,8 +75,7 @@ CudaKernelOf<LinearParameters> LinearKernel(WeightFormat format, int token_tiles
 
 const KernelRegistration kRegistered([] {
   std::vector<CudaKernel> kernels;
-  for (const WeightFormat format : {WeightFormat::kBF16, WeightFormat::kF16, WeightFormat::kInt8,
-                                    WeightFormat::kInt4, WeightFormat::kFp8, WeightFormat::kFp4}) {
+  for (const WeightFormat format : kProductFormats) {
     for (const int tiles : {1, 2, 4}) {
       kernels.push_back(LinearKernel(format, tiles, LinearWidth::kNarrow).kernel);
       if (tiles == 1 || !IsQuantized(format)) continue;

@@ -3,8 +3,8 @@
 // The depth is in parts, which the warps of a block share. A warp asks for its weights and inputs
 // steps ahead, by copies to shared memory: of loads into registers the compiler waits for all when
 // the first is wanted. Codes enter the product as they are, exactly; scale and zero of a cell are
-// applied to its sums in f32: out += scale (sum of q x - zero sum of x). Codes of fp8 and fp4 are
-// numbers, with a scale alone.
+// applied to its sums in f32: out += scale (sum of q x - zero sum of x). Codes of fp8, mxfp4 and
+// nvfp4 are numbers, with a scale alone; nvfp4's enter the product times their group's scale.
 #pragma once
 
 #include "intrinsics.h"
@@ -42,12 +42,10 @@ struct Sums {
   BH_DEVICE void FinishRows(int r, const uint32_t (&scaling)[2]) {
     BH_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const uint32_t bits = scaling[half];
-      const float scale =
-          HasFloatCodes(kFormat) ? __uint_as_float(bits) : F32OfF16(static_cast<uint16_t>(bits));
-      // Codes of 4 bits stand for 128 more, those of 8 bits were centred.
+      const float scale = __uint_as_float(ScaleBits(kFormat, scaling[half]));
+      // Codes of 8 bits were centred.
       const float zero = kFormat == WeightFormat::kInt4
-                             ? 128.0F + F32OfF16(static_cast<uint16_t>(bits >> 16))
+                             ? __uint_as_float(Int4ZeroAnd128Bits(scaling[half]))
                              : 0.0F;
       BH_UNROLL
       for (int n = 0; n < kTiles; ++n) {
@@ -108,7 +106,7 @@ BH_DEVICE void MultiplyChunk(const WeightTile<kFormat> (&tiles)[kRows], const Wo
       }
     }
   }
-  if constexpr (kFormat == WeightFormat::kFp4) {
+  if constexpr (kFormat == WeightFormat::kMxfp4) {
     BH_UNROLL
     for (int r = 0; r < kRows; ++r) {
       sums.FinishRows(r, {E8m0ScaleBits(tiles[r].scales, 2 * chunk),

@@ -12,9 +12,9 @@ inline constexpr uint32_t kBf16Of128 = 0x43004300U;  // twice 128; the low 4 bit
 inline constexpr uint32_t kBf16OfMinus256 = 0xC380C380U;
 inline constexpr uint32_t kBf16Of1 = 0x3F803F80U;
 
-// Scales of fp4 come with the codes of each chunk, all others with a cell, which may be longer.
+// Scales of groups come with the codes of each chunk, all others with a cell, which may be longer.
 template <WeightFormat kFormat>
-inline constexpr bool kHasCells = IsQuantized(kFormat) && kFormat != WeightFormat::kFp4;
+inline constexpr bool kHasCells = IsQuantized(kFormat) && kFormat != WeightFormat::kMxfp4;
 
 BH_DEVICE int RowTiles(const PackedWeight& weight) {
   return (weight.rows + kTileRows - 1) / kTileRows;
@@ -26,7 +26,7 @@ struct WeightTile {
   static constexpr int kLoads = WeightBits(kFormat) / 4;
   static constexpr int kStepBytes = kLoads * kWarp * 16;
   Words4 loads[kLoads];
-  uint32_t scales = 0;  // of fp4
+  uint32_t scales = 0;  // of groups
 
   // The fragment of the product `half` of chunk `chunk`.
   BH_DEVICE void Fragment(int chunk, int half, uint32_t (&a)[4]) const {
@@ -34,10 +34,16 @@ struct WeightTile {
       const uint32_t word = loads[0].w[2 * chunk + half];
       BH_UNROLL
       for (int i = 0; i < 4; ++i) a[i] = AndXor(word >> (4 * i), 0x000F000FU, kBf16Of128);
-    } else if constexpr (kFormat == WeightFormat::kFp4) {
+    } else if constexpr (kFormat == WeightFormat::kMxfp4) {
       const uint32_t word = loads[0].w[2 * chunk + half];
       BH_UNROLL
       for (int i = 0; i < 4; ++i) a[i] = E2m1Pair(word >> (4 * i));
+    } else if constexpr (kFormat == WeightFormat::kNvfp4) {
+      const uint32_t word = loads[0].w[2 * chunk + half];
+      uint32_t of_row[2];
+      Nvfp4Scales(scales, 2 * chunk, of_row);
+      BH_UNROLL
+      for (int i = 0; i < 4; ++i) a[i] = ScaledE2m1Pair(word >> (4 * i), of_row[i % 2]);
     } else if constexpr (kFormat == WeightFormat::kFp8) {
       BH_UNROLL
       for (int i = 0; i < 2; ++i) {
@@ -110,7 +116,7 @@ struct Cells {
 };
 
 // The copies of a warp: places in shared memory, each of one step: [tile of rows][load][lane][16]
-// of the weight, [chunk][tile of columns][lane][16] of the inputs, the scales of fp4.
+// of the weight, [chunk][tile of columns][lane][16] of the inputs, the scales of groups.
 template <WeightFormat kFormat, int kTiles, LinearWidth kWidth>
 struct StepCopies {
   static constexpr int kRows = LinearRowTiles(kFormat, kWidth);
@@ -118,12 +124,12 @@ struct StepCopies {
   static constexpr int kLoadBytes = kWarp * 16;
   static constexpr int kInputsAt = kRows * kLoads * kLoadBytes;
   static constexpr int kScalesAt = kInputsAt + 2 * kTiles * kLoadBytes;
-  static constexpr int kScaleBytes = kFp4ScaleWords * 4;
+  static constexpr int kScaleBytes = IsFp4(kFormat) ? Fp4ScaleWords(kFormat) * 4 : 0;
   static constexpr int kBytes = LinearStepBytes(kFormat, kTiles, kWidth);
-  static_assert(kBytes >= kScalesAt + (kFormat == WeightFormat::kFp4 ? kRows * kScaleBytes : 0));
+  static_assert(kBytes >= kScalesAt + kRows * kScaleBytes);
 
   const unsigned char* codes[kRows];   // this lane's of the next step
-  const unsigned char* scales[kRows];  // of fp4
+  const unsigned char* scales[kRows];  // of groups
   const uint16_t* inputs[kTiles];      // of this lane's column; null where there is none
   int input_at[kTiles];  // in a place, what this lane reads: columns that are not there repeat the
                          // last one, their sums are not stored
@@ -142,9 +148,9 @@ struct StepCopies {
         const int64_t row = tile * kTileRows + LaneIndex() / 4;
         codes[r] = weight.numbers + (row * depth + step * kDepthGranule + LaneIndex() % 4 * 8) * 2;
       }
-      if constexpr (kFormat == WeightFormat::kFp4) {
-        scales[r] = reinterpret_cast<const unsigned char*>(weight.scaling + at * kFp4ScaleWords) +
-                    LaneIndex() * 16;
+      if constexpr (IsFp4(kFormat)) {
+        scales[r] = reinterpret_cast<const unsigned char*>(GroupScales(kFormat, weight)) +
+                    at * kScaleBytes + LaneIndex() * 16;
       }
     }
   }
@@ -175,7 +181,7 @@ struct StepCopies {
         CpAsync16(place + (r * kLoads + i) * kLoadBytes + LaneIndex() * 16, from, true);
       }
       codes[r] += IsQuantized(kFormat) ? WeightTile<kFormat>::kStepBytes : kDepthGranule * 2;
-      if constexpr (kFormat == WeightFormat::kFp4) {
+      if constexpr (IsFp4(kFormat)) {
         if (LaneIndex() < kScaleBytes / 16) {
           CpAsync16(place + kScalesAt + r * kScaleBytes + LaneIndex() * 16, scales[r], true);
         }
@@ -207,9 +213,9 @@ struct StepCopies {
         tiles[r].loads[i] =
             LoadVector<Words4>(place + (r * kLoads + i) * kLoadBytes + LaneIndex() * 16);
       }
-      if (kFormat == WeightFormat::kFp4 && chunk == 0) {
-        tiles[r].scales = *reinterpret_cast<const uint32_t*>(place + kScalesAt + r * kScaleBytes +
-                                                             LaneIndex() / 4 * 4);
+      if (IsFp4(kFormat) && chunk == 0) {
+        tiles[r].scales = *reinterpret_cast<const uint32_t*>(
+            place + kScalesAt + r * kScaleBytes + Fp4ScaleWordOfLane(kFormat, LaneIndex()) * 4);
       }
     }
   }

@@ -27,8 +27,16 @@ Unpack(UnpackParameters p) {
   for (int i = 0; i < kChunks; ++i) {
     BH_UNROLL
     for (int half = 0; half < 2; ++half) {
-      StoreVector(to + int64_t{8} * half * p.weight.depth + i * kChunkInputs,
-                  codes[i].Numbers(half));
+      Words4 numbers = codes[i].Numbers(half);
+      if constexpr (kFormat == WeightFormat::kNvfp4) {
+        const float factor = FactorOf(p.weight, p.first_row + static_cast<int>(row) + 8 * half);
+        BH_UNROLL
+        for (uint32_t& pair : numbers.w) {
+          pair = Bf16Pair(__uint_as_float(pair << 16) * factor,
+                          __uint_as_float(pair & 0xFFFF0000U) * factor);
+        }
+      }
+      StoreVector(to + int64_t{8} * half * p.weight.depth + i * kChunkInputs, numbers);
     }
   }
 }
@@ -42,16 +50,21 @@ CudaKernelOf<UnpackParameters> UnpackKernel(WeightFormat format) {
       return KernelOf<kThreads>("unpack int8", Unpack<WeightFormat::kInt8>);
     case WeightFormat::kFp8:
       return KernelOf<kThreads>("unpack fp8", Unpack<WeightFormat::kFp8>);
-    case WeightFormat::kFp4:
-      return KernelOf<kThreads>("unpack fp4", Unpack<WeightFormat::kFp4>);
+    case WeightFormat::kMxfp4:
+      return KernelOf<kThreads>("unpack mxfp4", Unpack<WeightFormat::kMxfp4>);
+    case WeightFormat::kNvfp4:
+      return KernelOf<kThreads>("unpack nvfp4", Unpack<WeightFormat::kNvfp4>);
     default:
       return KernelOf<kThreads>("unpack int4", Unpack<WeightFormat::kInt4>);
   }
 }
 
-const KernelRegistration kRegistered(UnpackKernel(WeightFormat::kInt8),
-                                     UnpackKernel(WeightFormat::kInt4),
-                                     UnpackKernel(WeightFormat::kFp8),
-                                     UnpackKernel(WeightFormat::kFp4));
+const KernelRegistration kRegistered([] {
+  std::vector<CudaKernel> kernels;
+  for (const WeightFormat format : kQuantizedFormats) {
+    kernels.push_back(UnpackKernel(format).kernel);
+  }
+  return kernels;
+}());
 
 }  // namespace bulkhead::cuda

@@ -19,10 +19,11 @@ struct WarpgroupStages {
     const bool few_tokens = max_tokens < 64;
     const bool few_bits = WeightBits(format) == 4;
     const int tile_bytes =
-        WeightBits(format) / 4 * 512 + (format == WeightFormat::kFp4 ? kFp4ScaleWords * 4 : 0);
+        WeightBits(format) / 4 * 512 + (IsFp4(format) ? Fp4ScaleWords(format) * 4 : 0);
     weight_bytes = kWarpgroupLinearTiles * tile_bytes;
     places = few_tokens ? 6 : few_bits ? 4 : 3;
-    barrier_steps = few_tokens ? 4 : few_bits ? 2 : 1;
+    // For two of nvfp4 shared memory is too small.
+    barrier_steps = few_tokens ? 4 : few_bits && format != WeightFormat::kNvfp4 ? 2 : 1;
     sum_slots = format == WeightFormat::kInt4 ? 4 * barrier_steps : 0;
   }
   // In this order: inputs and their sums, each of two times barrier_steps; sums of two parts of the

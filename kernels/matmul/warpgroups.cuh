@@ -22,8 +22,8 @@ class TileCopies {
  public:
   static constexpr int kLoads = WeightTile<kFormat>::kLoads;
   static constexpr int kCodeBytes = WeightTile<kFormat>::kStepBytes;
-  static constexpr bool kHasScales = kFormat == WeightFormat::kFp4;
-  static constexpr int kScaleBytes = kHasScales ? kFp4ScaleWords * 4 : 0;
+  static constexpr bool kHasScales = IsFp4(kFormat);
+  static constexpr int kScaleBytes = kHasScales ? Fp4ScaleWords(kFormat) * 4 : 0;
   static constexpr int kTileBytes = kCodeBytes + kScaleBytes;
   static constexpr int kPlaceBytes = kGroupTiles * kTileBytes;
 
@@ -35,8 +35,8 @@ class TileCopies {
       const int64_t at = tile * (weight.depth / kDepthGranule) + step;
       codes_[r] = weight.numbers + at * kCodeBytes + LaneIndex() * 16;
       if constexpr (kHasScales) {
-        scales_[r] = reinterpret_cast<const unsigned char*>(weight.scaling + at * kFp4ScaleWords) +
-                     LaneIndex() * 16;
+        scales_[r] = reinterpret_cast<const unsigned char*>(GroupScales(kFormat, weight)) +
+                     at * kScaleBytes + LaneIndex() * 16;
       }
     }
   }
@@ -65,7 +65,8 @@ class TileCopies {
       tile.loads[i] = LoadVector<Words4>(from + (i * kWarp + LaneIndex()) * 16);
     }
     if (kHasScales && chunk == 0) {
-      tile.scales = *reinterpret_cast<const uint32_t*>(from + kCodeBytes + LaneIndex() / 4 * 4);
+      tile.scales = *reinterpret_cast<const uint32_t*>(
+          from + kCodeBytes + Fp4ScaleWordOfLane(kFormat, LaneIndex()) * 4);
     }
   }
 
@@ -107,10 +108,8 @@ class WarpgroupSums {
     float scale[2], zero[2];
     BH_UNROLL
     for (int half = 0; half < 2; ++half) {
-      const uint32_t bits = scaling[half];
-      scale[half] =
-          HasFloatCodes(kFormat) ? __uint_as_float(bits) : F32OfF16(static_cast<uint16_t>(bits));
-      zero[half] = 128.0F + F32OfF16(static_cast<uint16_t>(bits >> 16));
+      scale[half] = __uint_as_float(ScaleBits(kFormat, scaling[half]));
+      zero[half] = __uint_as_float(Int4ZeroAnd128Bits(scaling[half]));
     }
     BH_UNROLL
     for (int n = 0; n < kTokens / 8; ++n) {
@@ -182,7 +181,8 @@ class TileProducts {
 
   // Asks for the first of the weight.
   BH_DEVICE TileProducts(const PackedWeight& weight, const PairsOfBlock& pairs, int warps)
-      : pairs_(pairs),
+      : weight_(weight),
+        pairs_(pairs),
         row_tile_((int(blockIdx.x) * warps + WarpIndex()) * kGroupTiles),
         copies_(weight, row_tile_, pairs.begin),
         sums_(reinterpret_cast<float*>(SharedMemory() + kStages.SumsAt() +
@@ -196,7 +196,7 @@ class TileProducts {
       if (i < pairs.count) copies_.Copy(places_ + i * kPlaceBytes);
       CpAsyncCommit();
     }
-    if constexpr (kHasCells<kFormat>) {
+    if constexpr (kFollowsCells) {
       // What is the same for all lanes the compiler keeps where it must wait for loads at once.
       const int zero = static_cast<int>(AndXor(threadIdx.x, 0, 0));
       if (pairs.count > 0) cells_.Begin(weight, row_tile_, 2 * pairs.begin + zero);
@@ -229,6 +229,9 @@ class TileProducts {
   }
 
  private:
+  // Nvfp4 is one cell, which ends with each part; registers are too few to have its factors before.
+  static constexpr bool kFollowsCells = kHasCells<kFormat> && kFormat != WeightFormat::kNvfp4;
+
   BH_DEVICE void MultiplyStep(int step, bool ends_part) {
     if (step % kStages.barrier_steps == 0) __syncthreads();
     CpAsyncWait<kPlaces - 2>();
@@ -241,10 +244,10 @@ class TileProducts {
     place_ = place_ + 1 < kPlaces ? place_ + 1 : 0;
     const uint64_t b = TilesOf(InputsOf<kFormat, kTokens>(step), 0);
     WeightTile<kFormat> tiles[kGroupTiles];
-    if constexpr (kHasCells<kFormat>) {
+    if constexpr (kFollowsCells) {
       if (cells_.until == 0) cells_.Advance();
     }
-    const bool ends_first = !kHasCells<kFormat> || OfAllLanes(cells_.until == 1);
+    const bool ends_first = kFollowsCells ? OfAllLanes(cells_.until == 1) : !kHasCells<kFormat>;
     BH_UNROLL
     for (int r = 0; r < kGroupTiles; ++r) {
       TileCopies<kFormat>::Read(place, 0, r, tiles[r]);
@@ -258,7 +261,7 @@ class TileProducts {
       sums_.Begin(tiles[r], 1, r, b, !ends_first);
     }
     bool ends = !kHasCells<kFormat> || ends_part;
-    if constexpr (kHasCells<kFormat>) {
+    if constexpr (kFollowsCells) {
       if (ends_first) cells_.Advance();
       cells_.until -= 2;
       ends = OfAllLanes(ends || cells_.until == 0);
@@ -275,9 +278,14 @@ class TileProducts {
 
   // A chunk of the block's ends the cell, or the part.
   BH_DEVICE void FinishCell(int chunk, int r, const WeightTile<kFormat>& tile) {
-    if constexpr (kHasCells<kFormat>) {
+    if constexpr (kFollowsCells) {
       const float* const inputs = SumsOfInputs<kFormat, kTokens>(chunk) + LaneIndex() % 4 * 2;
       sums_.FinishCell(r, cells_.scaling[r], inputs);
+    } else if constexpr (kHasCells<kFormat>) {
+      const int last_tile = RowTiles(weight_) - 1;
+      const int64_t row_tile = row_tile_ + r < last_tile ? row_tile_ + r : last_tile;
+      const uint32_t* const factors = weight_.scaling + row_tile * kTileRows + LaneIndex() / 4;
+      sums_.FinishCell(r, {factors[0], factors[8]}, nullptr);
     } else {
       const int at = 2 * (chunk % 2);
       sums_.FinishCell(r, {E8m0ScaleBits(tile.scales, at), E8m0ScaleBits(tile.scales, at + 1)},
@@ -285,6 +293,7 @@ class TileProducts {
     }
   }
 
+  const PackedWeight& weight_;
   const PairsOfBlock pairs_;
   const int row_tile_;
   TileCopies<kFormat> copies_;

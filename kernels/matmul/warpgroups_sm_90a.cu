@@ -63,8 +63,10 @@ std::optional<CudaKernelOf<WarpgroupLinearParameters>> LinearWarpgroupKernel(Wei
       return KernelOfFormat<WeightFormat::kInt4>("linear warpgroups int4", tokens);
     case WeightFormat::kFp8:
       return KernelOfFormat<WeightFormat::kFp8>("linear warpgroups fp8", tokens);
-    case WeightFormat::kFp4:
-      return KernelOfFormat<WeightFormat::kFp4>("linear warpgroups fp4", tokens);
+    case WeightFormat::kMxfp4:
+      return KernelOfFormat<WeightFormat::kMxfp4>("linear warpgroups mxfp4", tokens);
+    case WeightFormat::kNvfp4:
+      return KernelOfFormat<WeightFormat::kNvfp4>("linear warpgroups nvfp4", tokens);
     default:
       return std::nullopt;
   }
@@ -72,8 +74,7 @@ std::optional<CudaKernelOf<WarpgroupLinearParameters>> LinearWarpgroupKernel(Wei
 
 const KernelRegistration kRegistered([] {
   std::vector<CudaKernel> kernels;
-  for (const WeightFormat format :
-       {WeightFormat::kInt8, WeightFormat::kInt4, WeightFormat::kFp8, WeightFormat::kFp4}) {
+  for (const WeightFormat format : kQuantizedFormats) {
     for (const int tokens : {16, 32, 64}) {
       kernels.push_back(LinearWarpgroupKernel(format, tokens)->kernel);
     }

@@ -38,13 +38,7 @@ GatherHeads(GatherHeadsParameters p) {
 // Of the block's head.
 template <WeightFormat kFormat>
 BH_DEVICE PackedWeight WeightOfBlock(const HeadProductParameters& p) {
-  PackedWeight weight = p.weight;
-  const int64_t bytes = int(blockIdx.z) * p.head_bytes;
-  weight.numbers += bytes;
-  if constexpr (IsQuantized(kFormat)) {  // where each group lies is the same for all
-    weight.scaling += bytes / 4;
-  }
-  return weight;
+  return FurtherWeight<kFormat>(p.weight, int(blockIdx.z) * p.head_bytes);
 }
 
 BH_DEVICE void Store(const HeadProductParameters& p, int token, int output, float sum) {

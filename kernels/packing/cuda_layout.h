@@ -10,7 +10,7 @@
 //   f32         likewise, of products without tensor cores
 //   int8, fp8   [rows / 16][depth / 32][lane][16 bytes]: four words {first product: row g, row g +
 //               8; second product: row g, row g + 8} of four inputs each
-//   int4, fp4   [rows / 16][depth / 64][lane][16 bytes]: four words, one for each product of two
+//   int4, *fp4  [rows / 16][depth / 64][lane][16 bytes]: four words, one for each product of two
 //               chunks; the low half has the first inputs of the pairs, the high half the second
 //               ones; of each half digit i is {row g, row g + 8, row g, row g + 8} of the inputs
 //               {0, 0, 2, 2}
@@ -29,12 +29,17 @@ static constexpr int kChunkInputs = 32;
 static constexpr int kDepthGranule = 64;
 static constexpr int kTileRows = 16;
 
+// Of weights that tensor cores multiply.
+inline constexpr WeightFormat kProductFormats[] = {
+    WeightFormat::kBF16,  WeightFormat::kF16,   WeightFormat::kInt8, WeightFormat::kInt4,
+    WeightFormat::kMxfp4, WeightFormat::kNvfp4, WeightFormat::kFp8};
+
 // A packed weight.
 struct PackedWeight {
   const unsigned char* numbers = nullptr;
   // Quantised formats alone:
-  // [cells][rows, filled up]: f16 scale, then f16 zero, of int8 and int4; f32 scale, of fp8.
-  // Of fp4 the bytes of Fp4ScalePlace.
+  // [cells][rows, filled up]: f32 scales, of int4 ScalingOfInt4; of nvfp4, which is one cell, the
+  // rows' factors times kNvfp4Factor. Then GroupScales.
   const uint32_t* scaling = nullptr;
   const int32_t* chunk_cell = nullptr;  // [depth / 32] CellOf, ChunksLeftOf; cells in their order
   // [depth] which input is there; -1: none. Null: the inputs in their order, then none.
@@ -43,6 +48,16 @@ struct PackedWeight {
   int inputs = 0;  // K
   int depth = 0;
 };
+
+// One of the same shape, `bytes` behind it.
+template <WeightFormat kFormat>
+static constexpr PackedWeight FurtherWeight(PackedWeight weight, int64_t bytes) {
+  weight.numbers += bytes;
+  if constexpr (IsQuantized(kFormat)) {  // where each group lies is the same for all
+    weight.scaling += bytes / 4;
+  }
+  return weight;
+}
 
 // A chunk's cell, and of how many chunks from here on it is.
 static constexpr int kMaxCells = 1 << 16;
@@ -54,19 +69,53 @@ static constexpr int ChunksLeftOf(int32_t chunk_cell) { return chunk_cell >> 16;
 
 // Whose codes are numbers, without a zero.
 static constexpr bool HasFloatCodes(WeightFormat format) {
-  return format == WeightFormat::kFp8 || format == WeightFormat::kFp4;
+  return format == WeightFormat::kFp8 || IsFp4(format);
 }
 
-// Where the scale (E8M0) of a row's chunk lies, of fp4: [rows / 16][depth / 64][8], words of the
-// rows g and g + 8 of the first chunk, then of the second.
-static constexpr int kFp4ScaleWords = 8;
-static constexpr int64_t Fp4ScalePlace(int64_t row, int64_t chunk, int64_t depth) {
+// Of int4 the scale's f32, of a number in f16 or bf16, has its last 13 bits free: the last 5 are
+// the zero. Codes enter products as numbers 128 greater, and so does the zero.
+static constexpr uint32_t kInt4ZeroBits = 31;
+static constexpr uint32_t ScalingOfInt4(uint32_t scale_bits, uint32_t zero) {
+  return scale_bits | zero;
+}
+static constexpr uint32_t ScaleBits(WeightFormat format, uint32_t scaling) {
+  return format == WeightFormat::kInt4 ? scaling & ~kInt4ZeroBits : scaling;
+}
+static constexpr uint32_t Int4ZeroAnd128Bits(uint32_t scaling) {
+  return 0x43000000U | (scaling & kInt4ZeroBits) << 16;
+}
+
+// Where the scale of a group of a row's inputs lies, of mxfp4 (E8M0, a group a chunk) and nvfp4
+// (E4M3, two): [rows / 16][depth / 64][8][groups of a chunk], words of the rows g and g + 8 of the
+// first chunk, then of the second.
+static constexpr int Fp4Groups(WeightFormat format) {
+  return format == WeightFormat::kNvfp4 ? 2 : 1;
+}
+static constexpr int Fp4ScaleWords(WeightFormat format) { return 8 * Fp4Groups(format); }
+static constexpr int64_t Fp4ScalePlace(WeightFormat format, int64_t row, int64_t group,
+                                       int64_t depth) {
+  const int groups = Fp4Groups(format);
+  const int64_t chunk = group / groups;
   const int64_t step = row / kTileRows * (depth / kDepthGranule) + chunk / 2;
-  return (step * kFp4ScaleWords + row % 8) * 4 + chunk % 2 * 2 + row % kTileRows / 8;
+  const int64_t word = step * Fp4ScaleWords(format) + row % 8 * groups + group % groups;
+  return word * 4 + chunk % 2 * 2 + row % kTileRows / 8;
+}
+// The bytes of Fp4ScalePlace.
+static constexpr const uint32_t* GroupScales(WeightFormat format, const PackedWeight& weight) {
+  const int padded_rows = (weight.rows + kTileRows - 1) / kTileRows * kTileRows;
+  return format == WeightFormat::kNvfp4 ? weight.scaling + padded_rows : weight.scaling;
+}
+// Which of a step's words has the scales of a lane's codes.
+static constexpr int Fp4ScaleWordOfLane(WeightFormat format, int lane) {
+  return lane / (4 / Fp4Groups(format));
 }
 
-// The scale in byte `at` of such a word, as the bits of an f32; 2^-127 is subnormal. It is that of
-// numbers, which are two steps (memory/fp4.h).
+// A scale of nvfp4 is multiplied with codes whose bits, as bf16, are 2^126 less: it is 2^118 more,
+// the most that bf16 has, and the factor has the rest. The products are exact: of 6 bits.
+static constexpr float kNvfp4Factor = 256.0F;
+
+// The scale of mxfp4 in byte `at` of such a word, as the bits of an f32; 2^-127 is subnormal. It is
+// that of numbers, which are two steps (memory/fp4.h).
 static constexpr uint32_t E8m0ScaleBits(uint32_t scales, int at) {
   constexpr uint32_t k2ToMinus127 = 0x00400000U;
   const uint32_t bits = (scales >> (8 * at) & 0xFFU) << 23;

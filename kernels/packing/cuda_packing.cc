@@ -130,6 +130,7 @@ class CodeSink final : public WeightSink {
         if (rows.zeros != nullptr) scaling.zero = rows.zeros[from];
         PutScaling(row_begin + row, i, scaling);
       }
+      if (rows.factors != nullptr) factors_[row_begin + row] = rows.factors[row];
     }
     CountRows(rows.rows);
   }
@@ -147,21 +148,20 @@ class CodeSink final : public WeightSink {
     absl::call_once(made_room_, [this] {
       codes_.resize(linear_.shape.rows * linear_.shape.cols);
       scaling_.resize(layout_.num_cells() * layout_.padded_rows());
+      if (linear_.shape.format == WeightFormat::kNvfp4) factors_.resize(layout_.padded_rows());
     });
   }
 
   void PutScaling(int64_t row, int64_t cell, const WeightScaling& scaling) {
     uint32_t& word = scaling_[cell * layout_.padded_rows() + row];
-    switch (linear_.shape.format) {
-      case WeightFormat::kFp4:
-        BH_CHECK(scaling.format == ScaleFormat::kE8M0);
-        [[fallthrough]];
-      case WeightFormat::kFp8:
-        word = scaling.scale;
-        break;
-      default:
-        word = uint32_t{F16OfF32(scaling.zero)} << 16 | scaling.scale;
+    if (IsFp4(linear_.shape.format)) {
+      word = scaling.scale;
+      return;
     }
+    word = std::bit_cast<uint32_t>(scaling.Scale());
+    if (linear_.shape.format != WeightFormat::kInt4) return;
+    BH_CHECK((word & cuda::kInt4ZeroBits) == 0 && scaling.zero <= cuda::kInt4ZeroBits);
+    word = cuda::ScalingOfInt4(word, scaling.zero);
   }
 
   void CountRows(int64_t rows) {
@@ -171,18 +171,17 @@ class CodeSink final : public WeightSink {
     if (parts_left_.fetch_sub(1) == 1) Finish();
   }
 
-  // The inputs of each cell, in the depth: whole chunks each. Groups that an index does not name
-  // are no cells; what is left of the depth belongs to the last one.
+  // The inputs of each cell, in the depth: whole runs each, which are chunks but for nvfp4. Groups
+  // that an index does not name are no cells; what is left of the depth belongs to the last one.
   void LayOutDepth() {
-    const int64_t chunks = layout_.depth() / kChunkInputs;
-    BH_CHECK(layout_.num_cells() <= cuda::kMaxCells);
+    const int64_t run_inputs = layout_.run_inputs();
     input_at_.assign(layout_.depth(), -1);
-    chunk_cell_.resize(chunks);
+    cell_of_run_.resize(layout_.depth() / run_inputs);
     std::vector<std::vector<int32_t>> inputs(layout_.num_cells());
     for (int64_t input = 0; indexed_ && input < linear_.shape.cols; ++input) {
       inputs[index_[input]].push_back(static_cast<int32_t>(input));
     }
-    std::vector<int64_t> begins;  // chunks
+    std::vector<int64_t> begins;  // runs
     int64_t at = 0;
     for (int64_t cell = 0; cell < layout_.num_cells(); ++cell) {
       for (int64_t i = indexed_ ? 0 : cells_[cell].begin; !indexed_ && i < cells_[cell].end; ++i) {
@@ -193,17 +192,30 @@ class CodeSink final : public WeightSink {
       std::copy_n(scaling, layout_.padded_rows(),
                   scaling_.begin() + std::ssize(begins) * layout_.padded_rows());
       std::copy(inputs[cell].begin(), inputs[cell].end(), input_at_.begin() + at);
-      begins.push_back(at / kChunkInputs);
-      at += RoundUp(static_cast<int64_t>(inputs[cell].size()), kChunkInputs);
+      begins.push_back(at / run_inputs);
+      at += RoundUp(static_cast<int64_t>(inputs[cell].size()), run_inputs);
     }
     BH_CHECK(at <= layout_.depth());
-    int64_t end = chunks;
+    int64_t end = std::ssize(cell_of_run_);
     for (int64_t cell = std::ssize(begins) - 1; cell >= 0; end = begins[cell--]) {
-      BH_CHECK(end - begins[cell] < cuda::kMaxCells / 2);
-      for (int64_t chunk = begins[cell]; chunk < end; ++chunk) {
-        chunk_cell_[chunk] = cuda::ChunkCell(cell, end - chunk);
-      }
+      std::fill(cell_of_run_.begin() + begins[cell], cell_of_run_.begin() + end, cell);
     }
+  }
+
+  // Of nvfp4 all are one cell.
+  std::vector<int32_t> ChunkCells() const {
+    const bool is_one = linear_.shape.format == WeightFormat::kNvfp4;
+    std::vector<int32_t> chunk_cell(layout_.depth() / kChunkInputs);
+    int64_t left = 0;
+    for (int64_t chunk = std::ssize(chunk_cell) - 1; chunk >= 0; --chunk) {
+      const int64_t cell = is_one ? 0 : cell_of_run_[chunk];
+      const bool is_last =
+          chunk + 1 == std::ssize(chunk_cell) || cell != cuda::CellOf(chunk_cell[chunk + 1]);
+      left = is_last ? 1 : left + 1;
+      BH_CHECK(cell < cuda::kMaxCells && left < cuda::kMaxCells / 2);
+      chunk_cell[chunk] = cuda::ChunkCell(cell, left);
+    }
+    return chunk_cell;
   }
 
   // Rows of one tile: their codes and its words lie close together.
@@ -221,12 +233,12 @@ class CodeSink final : public WeightSink {
   }
 
   std::vector<uint8_t> Fp4Scales() const {
-    std::vector<uint8_t> scales(layout_.scaling_bytes());
-    for (int64_t row = 0; row < layout_.padded_rows(); ++row) {
-      for (int64_t chunk = 0; chunk < std::ssize(chunk_cell_); ++chunk) {
-        const int64_t cell = cuda::CellOf(chunk_cell_[chunk]);
-        scales[cuda::Fp4ScalePlace(row, chunk, layout_.depth())] =
-            static_cast<uint8_t>(scaling_[cell * layout_.padded_rows() + row]);
+    const int64_t rows = layout_.padded_rows();
+    std::vector<uint8_t> scales(rows * std::ssize(cell_of_run_));
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t run = 0; run < std::ssize(cell_of_run_); ++run) {
+        scales[cuda::Fp4ScalePlace(linear_.shape.format, row, run, layout_.depth())] =
+            static_cast<uint8_t>(scaling_[cell_of_run_[run] * rows + row]);
       }
     }
     return scales;
@@ -244,20 +256,23 @@ class CodeSink final : public WeightSink {
     const auto put = [&](int64_t where, const auto& values) {
       std::memcpy(image.data() + where, values.data(), values.size() * sizeof(values[0]));
     };
-    if (shape.format == WeightFormat::kFp4) {
-      put(layout_.scaling_at(), Fp4Scales());
+    if (IsFp4(shape.format)) {
+      put(layout_.group_scales_at(), Fp4Scales());
+      for (float& factor : factors_) factor *= cuda::kNvfp4Factor;
+      put(layout_.scaling_at(), factors_);
     } else {
       put(layout_.scaling_at(), scaling_);
     }
-    put(layout_.chunk_cell_at(), chunk_cell_);
+    put(layout_.chunk_cell_at(), ChunkCells());
     put(layout_.input_at_at(), input_at_);
     copy_(image.data(), linear_.packed, layout_.bytes());
     codes_ = {};
     scaling_ = {};
     cells_ = {};
     index_ = {};
+    factors_ = {};
     input_at_ = {};
-    chunk_cell_ = {};
+    cell_of_run_ = {};
   }
 
   const Linear linear_;
@@ -265,12 +280,13 @@ class CodeSink final : public WeightSink {
   const bool indexed_;
   const CopyToDevice copy_;
   std::vector<WeightCell> cells_;  // without an index
-  absl::once_flag made_room_;      // in the next two; then threads write to rows of their own
+  absl::once_flag made_room_;      // in the next three; then threads write to rows of their own
   std::vector<uint8_t> codes_;     // [rows, cols]
-  std::vector<uint32_t> scaling_;  // [cells][padded rows]
+  std::vector<uint32_t> scaling_;  // [cells][padded rows]; of fp4 bytes of group_scales
+  std::vector<float> factors_;     // [padded rows], of nvfp4
   std::vector<int32_t> index_;
   std::vector<int32_t> input_at_;
-  std::vector<int32_t> chunk_cell_;
+  std::vector<int32_t> cell_of_run_;
   std::atomic<int64_t> rows_left_ = 0;
   std::atomic<int> parts_left_ = 0;
 };
@@ -284,7 +300,10 @@ PackedLayout::PackedLayout(const LinearShape& shape) {
     bytes_ = padded_rows_ * depth_ * WeightBits(shape.format) / 8;
     return;
   }
+  const bool is_nvfp4 = shape.format == WeightFormat::kNvfp4;
+  if (is_nvfp4) run_inputs_ = kChunkInputs / cuda::Fp4Groups(shape.format);
   if (shape.groups.indexed > 0) {
+    BH_CHECK(!is_nvfp4);
     keeps_order_ = false;
     num_cells_ = NumGroups(shape);
     depth_ = RoundUp(shape.cols + num_cells_ * (kChunkInputs - 1), kDepthGranule);
@@ -294,16 +313,19 @@ PackedLayout::PackedLayout(const LinearShape& shape) {
     num_cells_ = static_cast<int64_t>(cells.size());
     for (const WeightCell& cell : cells) {
       keeps_order_ = keeps_order_ && depth_ == cell.begin;
-      const int64_t chunks = CeilDiv(cell.size(), kChunkInputs);
-      depth_ += chunks * kChunkInputs;
+      const int64_t runs = CeilDiv(cell.size(), run_inputs_);
+      depth_ += runs * run_inputs_;
       // With what is left of the depth, were it the last one.
-      longest_cell_chunks_ = std::max(longest_cell_chunks_, chunks + 1);
+      longest_cell_chunks_ = std::max(longest_cell_chunks_, runs + 1);
     }
   }
   depth_ = RoundUp(depth_, kDepthGranule);
+  if (is_nvfp4) longest_cell_chunks_ = depth_ / kChunkInputs;
   scaling_at_ = padded_rows_ * depth_ * WeightBits(shape.format) / 8;
-  const bool is_fp4 = shape.format == WeightFormat::kFp4;
-  chunk_cell_at_ = scaling_at_ + padded_rows_ * (is_fp4 ? depth_ / kChunkInputs : num_cells_ * 4);
+  const int64_t words = is_nvfp4 ? 1 : IsFp4(shape.format) ? 0 : num_cells_;
+  group_scales_at_ = scaling_at_ + padded_rows_ * words * 4;
+  chunk_cell_at_ = group_scales_at_;
+  if (IsFp4(shape.format)) chunk_cell_at_ += padded_rows_ * depth_ / run_inputs_;
   input_at_at_ = chunk_cell_at_ + depth_ / kChunkInputs * 4;
   bytes_ = input_at_at_ + depth_ * 4;
 }

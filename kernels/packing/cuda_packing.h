@@ -21,13 +21,16 @@ class PackedLayout {
   int64_t padded_rows() const { return padded_rows_; }
   int64_t depth() const { return depth_; }          // with an index at most: room is left for any
   int64_t num_cells() const { return num_cells_; }  // with an index its groups
-  // Of the cell that takes most of the depth; with an index at most. ChunkCell holds fewer than
-  // kMaxCells / 2.
+  // Of the cell that takes most of the depth, of nvfp4 of the whole; with an index at most.
+  // ChunkCell holds fewer than kMaxCells / 2.
   int64_t longest_cell_chunks() const { return longest_cell_chunks_; }
   bool keeps_order() const {
     return keeps_order_;
   }  // the depth begins with the inputs, as they are
+  // What cells begin on: chunks; of nvfp4, of which a chunk has two groups, halves of them.
+  int64_t run_inputs() const { return run_inputs_; }
   int64_t scaling_at() const { return scaling_at_; }
+  int64_t group_scales_at() const { return group_scales_at_; }
   int64_t scaling_bytes() const { return chunk_cell_at_ - scaling_at_; }
   int64_t chunk_cell_at() const { return chunk_cell_at_; }
   int64_t input_at_at() const { return input_at_at_; }
@@ -41,7 +44,9 @@ class PackedLayout {
   int64_t num_cells_ = 0;
   int64_t longest_cell_chunks_ = 0;
   bool keeps_order_ = true;
+  int64_t run_inputs_ = cuda::kChunkInputs;
   int64_t scaling_at_ = 0;
+  int64_t group_scales_at_ = 0;
   int64_t chunk_cell_at_ = 0;
   int64_t input_at_at_ = 0;
   int64_t bytes_ = 0;

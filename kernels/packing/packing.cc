@@ -186,7 +186,8 @@ PanelFormat PanelFormatOf(WeightFormat format) {
       return PanelFormat::kInt8;
     case WeightFormat::kInt4:
       return PanelFormat::kInt4;
-    case WeightFormat::kFp4:
+    case WeightFormat::kMxfp4:
+    case WeightFormat::kNvfp4:
       return PanelFormat::kFp4;
     case WeightFormat::kFp8:
       break;

@@ -38,7 +38,7 @@ struct Layout {
 Layout LayoutOf(const LinearShape& shape) {
   const PanelFormat format = PanelFormatOf(shape.format);
   const bool indexed = shape.groups.indexed > 0;
-  const bool has_factors = shape.groups.scales == ScaleFormat::kE4M3;
+  const bool has_factors = shape.format == WeightFormat::kNvfp4;
   BH_CHECK((format == PanelFormat::kFp4) ==
            (has_factors || shape.groups.scales == ScaleFormat::kE8M0));
   BH_CHECK(!has_factors || !indexed);

@@ -74,7 +74,7 @@ class Sink final : public WeightSink {
     return rows.factors != nullptr ? Fp4ScaleBits(rows.scales[at], rows.factors[row])
                                    : rows.scales[at];
   }
-  bool is_fp4() const { return weight_.shape().format == WeightFormat::kFp4; }
+  bool is_fp4() const { return IsFp4(weight_.shape().format); }
   // Of a row; of fp4 the steps.
   void PutCodes(const uint8_t* from, uint8_t* to) const {
     for (int64_t col = 0; col < weight_.shape().cols; ++col) {

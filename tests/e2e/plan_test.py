@@ -335,13 +335,11 @@ class PlanTest(unittest.TestCase):
                 self.assertIn("this GPU has 101376: add --kv-cache-dtype int8", errors)
                 self.assertIn("the draft model", errors_of_draft)
 
-    def test_weights_in_mxfp4_are_planned_for_a_gpu_and_those_in_nvfp4_refused(self):
+    def test_weights_in_every_quantised_format_are_planned_for_a_gpu(self):
         data = os.path.join(group.SOURCE, "tests", "data", "quantised")
-        code, _, errors = plan({"--gpu": "h100"}, 1, os.path.join(data, "ct_mxfp4"))
-        self.assertEqual(code, 0, errors)
-        code, _, errors = plan({"--gpu": "h100"}, 1, os.path.join(data, "ct_nvfp4"))
-        self.assertEqual(code, 2, errors)
-        self.assertIn("in E4M3 (NVFP4): add --device cpu", errors)
+        for model in ("ct_int4_g32_asym", "ct_mxfp4", "ct_nvfp4", "gpt_oss_mxfp4"):
+            code, _, errors = plan({"--gpu": "h100"}, 1, os.path.join(data, model))
+            self.assertEqual(code, 0, errors)
 
     def test_groups_that_a_gpu_has_no_layout_for_are_refused_by_name(self):
         with open(os.path.join(group.SOURCE, "tests", "data", "quantised", "gptq_act_order", "config.json")) as file:

@@ -27,7 +27,7 @@ TEST(WithoutCuda, NcclIsRefusedWithTheRemedy) {
 
 TEST(WithoutCuda, APlanForAGpuHasItsSizes) {
   EXPECT_TRUE(CheckCudaFormats(WeightFormat::kBF16, KvFormat::kBF16, 128).ok());
-  EXPECT_TRUE(CheckCudaFormats(WeightFormat::kFp4, KvFormat::kBF16, 128).ok());
+  EXPECT_TRUE(CheckCudaFormats(WeightFormat::kMxfp4, KvFormat::kBF16, 128).ok());
   EXPECT_TRUE(CheckCudaFormats(WeightFormat::kBF16, KvFormat::kFP8, 576, 512).ok());
   ExpectAbsent(CheckCudaFormats(WeightFormat::kBF16, KvFormat::kInt8, 576, 512), "int8", "fp8");
   ExpectAbsent(CheckCudaFormats(WeightFormat::kBF16, KvFormat::kBF16, 1088, 1024), "1088",

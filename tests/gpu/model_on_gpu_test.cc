@@ -122,6 +122,8 @@ std::vector<ModelCase> Cases() {
           {"quantised/gptq_act_order"},
           {"quantised/awq"},
           {"quantised/ct_mxfp4"},
+          {"quantised/ct_nvfp4"},
+          {"quantised/ct_int4_g32_asym"},
           {"quantised/gpt_oss_mxfp4", std::nullopt, KvFormat::kBF16, false, true}};
 }
 INSTANTIATE_TEST_SUITE_P(Fixtures, ModelOnGpu,

@@ -111,9 +111,9 @@ TEST(QuantizationConfigTest, CompressedTensorsAreRead) {
                         Case{Packed("float-quantized", Fp8("tensor")), Method::kFloatQuantized, 8,
                              0, formats(WeightFormat::kFp8, 128, ScaleFormat::kF32)},
                         Case{Packed("mxfp4-pack-quantized", Mxfp4()), Method::kMxfp4PackQuantized,
-                             4, 32, formats(WeightFormat::kFp4, 32, ScaleFormat::kE8M0)},
+                             4, 32, formats(WeightFormat::kMxfp4, 32, ScaleFormat::kE8M0)},
                         Case{Packed("nvfp4-pack-quantized", Nvfp4()), Method::kNvfp4PackQuantized,
-                             4, 16, formats(WeightFormat::kFp4, 16, ScaleFormat::kE4M3)}}) {
+                             4, 16, formats(WeightFormat::kNvfp4, 16, ScaleFormat::kE4M3)}}) {
     SCOPED_TRACE(c.quantization.dump());
     const auto config = Parse(c.quantization);
     ASSERT_TRUE(config.ok()) << config.status();
@@ -286,7 +286,7 @@ TEST(QuantizationConfigTest, ModelOptIsReadInNvfp4) {
   EXPECT_EQ(quantization.method, QuantizationConfig::Method::kModelOptNvfp4);
   EXPECT_TRUE(quantization.fp8_kv);
   const WeightFormats formats = WeightFormats::StoredBy(config->model, DType::kBF16);
-  EXPECT_EQ(formats.layers, WeightFormat::kFp4);
+  EXPECT_EQ(formats.layers, WeightFormat::kNvfp4);
   EXPECT_EQ(formats.group_size, 16);
   EXPECT_EQ(formats.scales, ScaleFormat::kE4M3);
   EXPECT_FALSE(quantization.modules->Selects("model.layers.0.self_attn.q_proj"));

@@ -286,14 +286,13 @@ TEST(TensorRowTest, BytesOfQuantisedRowsAreThoseOfTheirFormat) {
   };
   const int64_t count = up.rows * up.cols;
   ASSERT_EQ(up.cols % 4, 0);
-  EXPECT_EQ(bytes(WeightFormat::kFp4, 4), count / 2 + count / 4);
+  EXPECT_EQ(bytes(WeightFormat::kMxfp4, 4), count / 2 + count / 4);
   EXPECT_EQ(bytes(WeightFormat::kInt4, 4), count / 2 + 3 * count / 4);
   EXPECT_EQ(bytes(WeightFormat::kInt8, 4), count + 2 * count / 4);
   EXPECT_EQ(bytes(WeightFormat::kFp8, 4), count + 4 * count / 4);
-  formats.scales = ScaleFormat::kE4M3;
-  EXPECT_EQ(bytes(WeightFormat::kFp4, 4), count / 2 + count / 4 + up.rows * 4);
+  EXPECT_EQ(bytes(WeightFormat::kNvfp4, 4), count / 2 + count / 4 + up.rows * 4);
   up.held_as = HeldAs::kKeptMatrix;
-  EXPECT_EQ(bytes(WeightFormat::kFp4, 4), 2 * count);
+  EXPECT_EQ(bytes(WeightFormat::kMxfp4, 4), 2 * count);
   EXPECT_EQ(LinearShapeOf(up, plan->rank(0), formats).format, WeightFormat::kBF16);
 }
 

@@ -181,7 +181,8 @@ TEST(HopperGpu, HasWarpgroupsForManyPairsOfAnExpert) {
       {"int8", {shape(WeightFormat::kInt8, {.size = 32})}},
       {"int4", {shape(WeightFormat::kInt4, {.size = 64}), /*codes_as_stored=*/true}},
       {"fp8", {shape(WeightFormat::kFp8, {.size = 64, .scales = ScaleFormat::kF32}), true}},
-      {"fp4", {shape(WeightFormat::kFp4, {.size = 32, .scales = ScaleFormat::kE8M0}), true}},
+      {"mxfp4", {shape(WeightFormat::kMxfp4, {.size = 32, .scales = ScaleFormat::kE8M0}), true}},
+      {"nvfp4", {shape(WeightFormat::kNvfp4, {.size = 16, .scales = ScaleFormat::kE4M3}), true}},
   };
   std::string kernels;
   for (const auto& [name, c] : cases) {

@@ -49,9 +49,23 @@ inline void Fill(const ProductCase& c, WeightSink& sink) {
   std::vector<float> f32_scales(scales.size());
   for (size_t i = 0; i < scales.size(); ++i) {
     f32_scales[i] = 0.001F + 0.01F * static_cast<float>(random() % 100);
-    const bool is_exponent = shape.groups.scales == ScaleFormat::kE8M0;
-    scales[i] = is_exponent ? static_cast<uint16_t>(110 + random() % 20) : F16OfF32(f32_scales[i]);
+    switch (shape.groups.scales) {
+      case ScaleFormat::kE8M0:
+        scales[i] = static_cast<uint16_t>(110 + random() % 20);
+        break;
+      case ScaleFormat::kE4M3:
+        scales[i] = static_cast<uint16_t>(random() % 0x7F);
+        break;
+      case ScaleFormat::kBF16:
+        scales[i] = Bf16OfF32(f32_scales[i]);
+        break;
+      default:
+        scales[i] = F16OfF32(f32_scales[i]);
+    }
   }
+  // Of 8 bits, so that a weight is rounded once.
+  std::vector<float> factors(shape.rows);
+  for (float& factor : factors) factor = static_cast<float>(1 + random() % 255) * 0x1p-14F;
   // 0x7f and 0xff are no numbers.
   for (uint8_t& code : codes) {
     if (shape.format == WeightFormat::kFp8 && (code & 0x7F) == 0x7F) code ^= 1;
@@ -60,6 +74,7 @@ inline void Fill(const ProductCase& c, WeightSink& sink) {
     QuantizedRows rows{end - begin, codes.data() + begin * shape.cols,
                        scales.data() + begin * groups, zeros.data() + begin * groups};
     if (shape.format == WeightFormat::kFp8) rows.f32_scales = f32_scales.data() + begin * groups;
+    if (shape.format == WeightFormat::kNvfp4) rows.factors = factors.data() + begin;
     sink.PutQuantizedRows(begin, rows);
     if (end == shape.rows && shape.groups.indexed > 0) {  // between the rows
       std::vector<int32_t> index(shape.cols);
@@ -67,6 +82,14 @@ inline void Fill(const ProductCase& c, WeightSink& sink) {
       sink.PutGroupIndex(index);
     }
   }
+}
+
+// As checkpoints have them; of int8 and int4 also bf16.
+inline ScaleFormat StoredScalesOf(WeightFormat format) {
+  return format == WeightFormat::kMxfp4   ? ScaleFormat::kE8M0
+         : format == WeightFormat::kNvfp4 ? ScaleFormat::kE4M3
+         : format == WeightFormat::kFp8   ? ScaleFormat::kF32
+                                          : ScaleFormat::kF16;
 }
 
 // A packed weight and a workspace on the backend's device.

@@ -16,10 +16,7 @@ namespace {
 constexpr double kTolerance = 5e-3;  // norm(got - want) / norm(want)
 
 ProductCase CaseOf(WeightFormat format, int64_t rows, int64_t cols) {
-  const ScaleFormat scales = format == WeightFormat::kFp4   ? ScaleFormat::kE8M0
-                             : format == WeightFormat::kFp8 ? ScaleFormat::kF32
-                                                            : ScaleFormat::kF16;
-  return {{rows, cols, format, {0, cols}, {128, 0, 0, scales}}, true};
+  return {{rows, cols, format, {0, cols}, {128, 0, 0, StoredScalesOf(format)}}, true};
 }
 
 std::vector<float> Product(Backend& backend, const ProductCase& c, int rows, bool room_for_parts) {
@@ -67,8 +64,7 @@ TEST(CudaGemmParts, AreForBlocksOfTheirOwnWhereMultiprocessorsAreIdle) {
 
 TEST(CudaGemmParts, GiveTheProductsOfTheReference) {
   const std::unique_ptr<Device> host = NewHostDevice(0);
-  for (const WeightFormat format :
-       {WeightFormat::kInt8, WeightFormat::kInt4, WeightFormat::kFp8, WeightFormat::kFp4}) {
+  for (const WeightFormat format : kQuantizedFormats) {
     const ProductCase c = CaseOf(format, 40, 2100);  // 8 parts, the last shorter
     const std::vector<float> want = Product(*NewReferenceBackend(*host), c, 70, false);
     const std::vector<float> got =

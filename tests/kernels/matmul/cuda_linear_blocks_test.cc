@@ -14,15 +14,13 @@ namespace {
 constexpr double kTolerance = 5e-3;  // norm(got - want) / norm(want)
 constexpr int64_t kH100Shared = 227 << 10;
 constexpr int64_t kSmallShared = 99 << 10;
-constexpr WeightFormat kFormats[] = {WeightFormat::kBF16, WeightFormat::kInt8, WeightFormat::kInt4,
-                                     WeightFormat::kFp8, WeightFormat::kFp4};
+constexpr WeightFormat kFormats[] = {WeightFormat::kBF16,  WeightFormat::kInt8,
+                                     WeightFormat::kInt4,  WeightFormat::kMxfp4,
+                                     WeightFormat::kNvfp4, WeightFormat::kFp8};
 
 ProductCase CaseOf(WeightFormat format, int64_t rows, int64_t cols) {
   if (!IsQuantized(format)) return {{rows, cols, format, {0, cols}, {}}};
-  const ScaleFormat scales = format == WeightFormat::kFp4   ? ScaleFormat::kE8M0
-                             : format == WeightFormat::kFp8 ? ScaleFormat::kF32
-                                                            : ScaleFormat::kF16;
-  return {{rows, cols, format, {0, cols}, {128, 0, 0, scales}}, true};
+  return {{rows, cols, format, {0, cols}, {128, 0, 0, StoredScalesOf(format)}}, true};
 }
 
 std::vector<float> Product(Backend& backend, const ProductCase& c, int rows) {
@@ -81,8 +79,7 @@ TEST(CudaLinearBlocks, AreWideWhereAMultiprocessorThenReadsLess) {
     return blocks.width;
   };
   using enum cuda::LinearWidth;
-  for (const WeightFormat format :
-       {WeightFormat::kInt8, WeightFormat::kInt4, WeightFormat::kFp8, WeightFormat::kFp4}) {
+  for (const WeightFormat format : kQuantizedFormats) {
     EXPECT_EQ(width(format, 28672, 4096, 8), kNarrow) << "weights are most of what is read";
     EXPECT_EQ(width(format, 28672, 4096, 16), kWide);
     EXPECT_EQ(width(format, 28672, 4096, 32), kWide);

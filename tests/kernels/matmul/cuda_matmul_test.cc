@@ -8,6 +8,7 @@
 
 #include "kernels/packing/cuda_layout.h"
 #include "kernels/simd/number_format.h"
+#include "memory/fp8.h"
 #include "tests/kernels/cuda/cuda_fixture.h"
 #include "tests/kernels/cuda/packed_weight.h"
 #include "tests/kernels/products_support.h"
@@ -40,8 +41,14 @@ std::vector<ProductCase> Cases() {
     cases.push_back({{70, 96, format, {0, 48, 96}, {32, 16, 0}}, true});  // begins in a group
   }
   cases.push_back({{40, 150, WeightFormat::kInt4, {0, 75, 150}, {32, 0, 5}}, true});  // act order
-  for (const auto& [format, scales] : {std::pair{WeightFormat::kFp8, ScaleFormat::kF32},
-                                       {WeightFormat::kFp4, ScaleFormat::kE8M0}}) {
+  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+    cases.push_back({{100, 322, format, {0, 322}, {64, 0, 0, ScaleFormat::kBF16}}, true});
+  }
+  cases.push_back(
+      {{70, 96, WeightFormat::kNvfp4, {0, 40, 96}, {16, 8, 0, ScaleFormat::kE4M3}}, true});
+  for (const WeightFormat format :
+       {WeightFormat::kFp8, WeightFormat::kMxfp4, WeightFormat::kNvfp4}) {
+    const ScaleFormat scales = StoredScalesOf(format);
     cases.push_back({{33, 64, format, {0, 64}, {64, 0, 0, scales}}, true});
     cases.push_back({{100, 322, format, {0, 322}, {64, 0, 0, scales}}, true});
     cases.push_back({{31, 320, format, {0, 64, 128, 192, 320}, {32, 0, 0, scales}}, true});
@@ -165,11 +172,67 @@ TEST(CudaProduct, OfWeightsInF32IsInF32) {
   }
 }
 
-// Every scale of fp4, the subnormal one, too: times numbers and inputs that are powers of two.
-TEST(CudaProduct, EveryPowerOfTwoThatScalesFp4IsExact) {
+// Every scale and number of nvfp4, and of scales in bf16 such as f16 does not have.
+TEST(CudaProduct, EveryProductOfAScaleAndANumberIsExact) {
+  constexpr int kCols = 80;
+  CudaUnderTest cuda;
+  const auto product_of = [&](const LinearShape& shape, int rows, const QuantizedRows& weights) {
+    const ProductCase c{shape, true};
+    Packed packed(*cuda.backend, c, rows);
+    cuda.backend->Pack(packed.linear)->PutQuantizedRows(0, weights);
+    std::vector<float> x(rows * kCols, 8.0F), out(rows * shape.rows);
+    cuda.backend->MatMul(ViewOf(x, rows, kCols, kCols), packed.linear,
+                         ViewOf(out, rows, shape.rows, shape.rows));
+    packed.Wait();
+    return out;
+  };
+  constexpr int kRows = 256 * 16;
+  std::vector<uint8_t> codes(kRows * kCols, 0);
+  std::vector<uint16_t> scales(kRows * 5);
+  std::vector<float> factors(kRows, 0.0625F);
+  for (int row = 0; row < kRows; ++row) {
+    codes[row * kCols + 40] = static_cast<uint8_t>(row % 16);
+    for (int group = 0; group < 5; ++group) {
+      const int scale = (row / 16 & 0x7F) == 0x7F ? 0 : row / 16;  // which is no number
+      scales[row * 5 + group] = static_cast<uint16_t>(group == 2 ? scale : 0x7E);
+    }
+  }
+  for (const int rows : {1, 20, 70}) {
+    const std::vector<float> out =
+        product_of({kRows, kCols, WeightFormat::kNvfp4, {0, kCols}, {16, 0, 0, ScaleFormat::kE4M3}},
+                   rows, {kRows, codes.data(), scales.data(), nullptr, nullptr, factors.data()});
+    for (int i = 0; i < rows * kRows; ++i) {
+      const int row = i % kRows;
+      const float steps = static_cast<float>(kFp4Steps[row % 16] - kFp4Zero) / 2;
+      ASSERT_EQ(out[i], 8 * steps * F32OfE4m3(static_cast<uint8_t>(scales[row * 5 + 2])) * 0.0625F);
+    }
+  }
+  constexpr float kScales[] = {0x1p-126F,  0x1.82p-30F, 0x1.02p-20F,
+                               -0x1.fep0F, 0x1.04p17F,  0x1p110F};
+  constexpr int kFew = static_cast<int>(std::size(kScales));
+  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4}) {
+    const uint8_t zero = format == WeightFormat::kInt8 ? 128 : 16;
+    std::vector<uint8_t> of_rows(kFew * kCols, zero == 16 ? 15 : zero), zeros(kFew, zero);
+    std::vector<uint16_t> in_bf16;
+    for (const float scale : kScales) in_bf16.push_back(Bf16OfF32(scale));
+    for (int row = 0; row < kFew; ++row) of_rows[row * kCols + 7] = static_cast<uint8_t>(zero - 8);
+    for (const int rows : {1, 20, 70}) {
+      const std::vector<float> out =
+          product_of({kFew, kCols, format, {0, kCols}, {128, 0, 0, ScaleFormat::kBF16}}, rows,
+                     {kFew, of_rows.data(), in_bf16.data(), zeros.data()});
+      const int others = zero == 16 ? -(kCols - 1) : 0;
+      for (int i = 0; i < rows * kFew; ++i) {
+        ASSERT_EQ(out[i], static_cast<float>(8 * (others - 8)) * kScales[i % kFew]) << i;
+      }
+    }
+  }
+}
+
+// Every scale of mxfp4, the subnormal one, too: times numbers and inputs that are powers of two.
+TEST(CudaProduct, EveryPowerOfTwoThatScalesMxfp4IsExact) {
   constexpr int kRows = 255, kCols = 96;
   const ProductCase c{
-      {kRows, kCols, WeightFormat::kFp4, {0, kCols}, {32, 0, 0, ScaleFormat::kE8M0}}, true};
+      {kRows, kCols, WeightFormat::kMxfp4, {0, kCols}, {32, 0, 0, ScaleFormat::kE8M0}}, true};
   CudaUnderTest cuda;
   Packed packed(*cuda.backend, c, 20);
   std::vector<uint8_t> codes(kRows * kCols, 0);

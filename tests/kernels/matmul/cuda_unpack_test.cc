@@ -22,7 +22,10 @@ std::vector<ProductCase> Cases() {
   cases.push_back({{40, 150, WeightFormat::kInt4, {0, 75, 150}, {32, 0, 5}}, true});  // act order
   cases.push_back({{100, 322, WeightFormat::kFp8, {0, 322}, {64, 0, 0, ScaleFormat::kF32}}, true});
   cases.push_back(
-      {{40, 600, WeightFormat::kFp4, {0, 300, 600}, {32, 0, 0, ScaleFormat::kE8M0}}, true});
+      {{40, 600, WeightFormat::kMxfp4, {0, 300, 600}, {32, 0, 0, ScaleFormat::kE8M0}}, true});
+  cases.push_back(
+      {{40, 600, WeightFormat::kNvfp4, {0, 296, 600}, {16, 0, 0, ScaleFormat::kE4M3}}, true});
+  cases.push_back({{40, 322, WeightFormat::kInt4, {0, 322}, {64, 0, 0, ScaleFormat::kBF16}}, true});
   return cases;
 }
 

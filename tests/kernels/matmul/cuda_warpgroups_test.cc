@@ -18,20 +18,15 @@ constexpr double kSameOrderTolerance = 1e-5;
 constexpr int64_t kShared = 227 << 10;
 constexpr int64_t kRoom = int64_t{8} << 20;  // for sums of parts
 constexpr int kMaxTokens = 64;
-constexpr WeightFormat kFormats[] = {WeightFormat::kInt8, WeightFormat::kInt4, WeightFormat::kFp8,
-                                     WeightFormat::kFp4};
 
 ProductCase CaseOf(WeightFormat format, int64_t rows, std::vector<int64_t> slices, int group) {
-  const ScaleFormat scales = format == WeightFormat::kFp4   ? ScaleFormat::kE8M0
-                             : format == WeightFormat::kFp8 ? ScaleFormat::kF32
-                                                            : ScaleFormat::kF16;
   const int64_t cols = slices.back();
-  return {{rows, cols, format, std::move(slices), {group, 0, 0, scales}}, true};
+  return {{rows, cols, format, std::move(slices), {group, 0, 0, StoredScalesOf(format)}}, true};
 }
 
 std::vector<ProductCase> Cases() {
   std::vector<ProductCase> cases;
-  for (const WeightFormat format : kFormats) {
+  for (const WeightFormat format : kQuantizedFormats) {
     cases.push_back(CaseOf(format, 70, {0, 100}, 32));    // 4 parts, of which 2 are empty
     cases.push_back(CaseOf(format, 290, {0, 900}, 128));  // 8, the last shorter
     cases.push_back(CaseOf(format, 40, {0, 2100}, 160));  // 16; cells end within steps
@@ -127,7 +122,7 @@ TEST_P(CudaWarpgroups, GiveTheProductsOfTheReferenceInAnyBlocks) {
 }
 
 TEST(CudaWarpgroupBlocks, FitTheSharedMemory) {
-  for (const WeightFormat format : kFormats) {
+  for (const WeightFormat format : kQuantizedFormats) {
     for (const int tokens : {16, 32, 64}) {
       EXPECT_LE(cuda::WarpgroupStages(format, tokens).Bytes(8, false), kShared);
     }
@@ -150,7 +145,7 @@ cuda::WarpgroupBlocks BlocksOf(WeightFormat format, int64_t rows, int64_t depth,
 }
 
 TEST(CudaWarpgroupBlocks, AreChosenByWhatTheBusiestMultiprocessorReads) {
-  for (const WeightFormat format : kFormats) {
+  for (const WeightFormat format : kQuantizedFormats) {
     for (const int tokens : {9, 16, 33, 64}) {
       const cuda::WarpgroupBlocks gate_up = BlocksOf(format, 28672, 4096, tokens);
       EXPECT_EQ(gate_up.tokens, tokens <= 16 ? 16 : 64);

@@ -124,10 +124,10 @@ class QuantizedProductsTest : public testing::TestWithParam<std::tuple<Isa, int>
 
 TEST_P(QuantizedProductsTest, CodesOfACheckpointEqualTheOrderedReference) {
   const std::pair<WeightFormat, ScaleFormat> formats[] = {
-      {WeightFormat::kInt8, ScaleFormat::kF16},  {WeightFormat::kInt4, ScaleFormat::kF16},
-      {WeightFormat::kInt8, ScaleFormat::kBF16}, {WeightFormat::kInt4, ScaleFormat::kBF16},
-      {WeightFormat::kFp4, ScaleFormat::kE8M0},  {WeightFormat::kFp8, ScaleFormat::kF32},
-      {WeightFormat::kFp4, ScaleFormat::kE4M3}};
+      {WeightFormat::kInt8, ScaleFormat::kF16},   {WeightFormat::kInt4, ScaleFormat::kF16},
+      {WeightFormat::kInt8, ScaleFormat::kBF16},  {WeightFormat::kInt4, ScaleFormat::kBF16},
+      {WeightFormat::kMxfp4, ScaleFormat::kE8M0}, {WeightFormat::kFp8, ScaleFormat::kF32},
+      {WeightFormat::kNvfp4, ScaleFormat::kE4M3}};
   for (const auto& [format, scales] : formats) {
     for (const Case& c : Cases()) {
       LinearShape shape{c.outputs, c.inputs, format, c.k_borders, c.groups};
@@ -173,10 +173,11 @@ TEST_P(QuantizedProductsTest, ManyRowsEqualTheOrderedReference) {
 // Sums of 16 bits overflow at none of them.
 TEST_P(QuantizedProductsTest, LargestCodesAndInputsEqualTheOrderedReference) {
   const auto [isa, threads] = GetParam();
-  const std::pair<WeightFormat, std::vector<uint8_t>> cases[] = {
-      {WeightFormat::kInt8, {0, 255}}, {WeightFormat::kInt4, {15}}, {WeightFormat::kFp4, {7, 15}}};
+  const std::pair<WeightFormat, std::vector<uint8_t>> cases[] = {{WeightFormat::kInt8, {0, 255}},
+                                                                 {WeightFormat::kInt4, {15}},
+                                                                 {WeightFormat::kMxfp4, {7, 15}}};
   for (const auto& [format, codes] : cases) {
-    const bool is_fp4 = format == WeightFormat::kFp4;
+    const bool is_fp4 = format == WeightFormat::kMxfp4;
     LinearShape shape{40, 256, format, {0, 256}, {is_fp4 ? 32 : 128, 0, 0}};
     if (is_fp4) shape.groups.scales = ScaleFormat::kE8M0;
     for (const uint8_t code : codes) {
@@ -212,7 +213,7 @@ TEST_P(QuantizedProductsTest, GroupsByIndexEqualTheOrderedReference) {
 TEST_P(QuantizedProductsTest, Fp4RowsAreWidenedExactly) {
   const auto [isa, threads] = GetParam();
   CpuFixture cpu(isa, threads);
-  LinearShape shape{33, 64, WeightFormat::kFp4, {0, 64}, {32, 0, 0, ScaleFormat::kE8M0}};
+  LinearShape shape{33, 64, WeightFormat::kMxfp4, {0, 64}, {32, 0, 0, ScaleFormat::kE8M0}};
   const std::unique_ptr<Device> device = NewHostDevice(0);
   Buffer memory = std::move(device->Allocate(cpu.backend().PackedBytes(shape))).value();
   std::memset(memory.data(), 0, cpu.backend().PackedBytes(shape));
@@ -236,7 +237,7 @@ TEST_P(QuantizedProductsTest, Fp4RowsAreWidenedExactly) {
 TEST_P(QuantizedProductsTest, ScalesOfFp4InE4m3AreMultipliedByTheOutputsFactor) {
   const auto [isa, threads] = GetParam();
   CpuFixture cpu(isa, threads);
-  LinearShape shape{33, 32, WeightFormat::kFp4, {0, 32}, {16, 0, 0, ScaleFormat::kE4M3}};
+  LinearShape shape{33, 32, WeightFormat::kNvfp4, {0, 32}, {16, 0, 0, ScaleFormat::kE4M3}};
   const std::unique_ptr<Device> device = NewHostDevice(0);
   Buffer memory = std::move(device->Allocate(cpu.backend().PackedBytes(shape))).value();
   std::memset(memory.data(), 0, cpu.backend().PackedBytes(shape));

@@ -102,7 +102,7 @@ TEST(CudaMatMulHeads, OfARowDoNotDependOnTheOthers) {
 }
 
 TEST(CudaMatMulHeadsDeathTest, OfAFormatThatHasNoKernelAreABug) {
-  for (const WeightFormat format : {WeightFormat::kFp8, WeightFormat::kFp4}) {
+  for (const WeightFormat format : {WeightFormat::kFp8, WeightFormat::kMxfp4}) {
     EXPECT_DEATH(cuda::HeadLinearKernel(format, 1), "kBF16");
     EXPECT_DEATH(cuda::HeadGemmKernel(format), "kBF16");
   }

@@ -89,6 +89,9 @@ std::vector<ModelCase> Cases() {
       {"gemma2_bf16", 2, std::nullopt, KvFormat::kBF16, "models", false, true},
       {"ct_mxfp4", 1, std::nullopt, KvFormat::kBF16, "quantised"},
       {"ct_mxfp4", 2, std::nullopt, KvFormat::kInt8, "quantised"},
+      {"ct_nvfp4", 1, std::nullopt, KvFormat::kBF16, "quantised"},
+      {"ct_nvfp4", 2, std::nullopt, KvFormat::kBF16, "quantised"},
+      {"ct_int4_g32_asym", 2, std::nullopt, KvFormat::kBF16, "quantised"},
   };
 }
 INSTANTIATE_TEST_SUITE_P(Models, CudaModel, testing::ValuesIn(Cases()));
