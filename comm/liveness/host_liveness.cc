@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/exit_code.h"
 #include "base/lost_rank.h"
@@ -44,7 +45,7 @@ absl::Status NotUp(absl::Status status) {
 
 // "key address,port address,port", the key in hexadecimal.
 std::string TicketText(const std::string& key, const std::vector<ListeningSocket>& listeners) {
-  std::string text = absl::BytesToHexString(key);
+  std::string text = absl::Base64Escape(key);
   for (const ListeningSocket& listener : listeners) {
     absl::StrAppend(&text, " ", listener.address, ",", listener.port);
   }
@@ -164,7 +165,8 @@ absl::Status HostLiveness::AcceptAll(const RankTopology& topology,
 absl::Status HostLiveness::ReachRank0(const std::string& name, int rank, const std::string& ticket,
                                       int64_t deadline_ns) {
   const std::vector<std::string> parts = absl::StrSplit(ticket, ' ');
-  const std::string key = absl::HexStringToBytes(parts[0]);
+  std::string key;
+  BH_CHECK(absl::Base64Unescape(parts[0], &key));
   std::vector<std::string> failures;
   do {
     failures.clear();

@@ -237,8 +237,8 @@ absl::Status HttpCall::Exchange(Connection& connection, const std::string& path,
   parser.body_limit(std::numeric_limits<uint64_t>::max());
   connection.Use([&](auto& stream) { http::read_header(stream, buffer, parser, error); });
   if (error && sent) return Broken(target_.address, sent);
-  const auto& of_http = http::make_error_code(http::error::bad_version).category();
-  if (error == boost::asio::error::connection_reset || error.category() == of_http) {
+  const auto* const of_http = &http::make_error_code(http::error::bad_version).category();
+  if (error == boost::asio::error::connection_reset || &error.category() == of_http) {
     return NotHttp(target_.address, error);
   }
   if (error) return Broken(target_.address, error);

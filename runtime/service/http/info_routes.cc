@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "runtime/service/http/openai_error.h"
@@ -33,9 +33,11 @@ std::string ModelJson(const HttpContext& context, const std::string& name,
 std::string PercentDecoded(absl::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
+    uint32_t byte = 0;
     const bool coded = text[i] == '%' && i + 2 < text.size() && absl::ascii_isxdigit(text[i + 1]) &&
-                       absl::ascii_isxdigit(text[i + 2]);
-    out += coded ? absl::HexStringToBytes(text.substr(i + 1, 2)) : std::string(1, text[i]);
+                       absl::ascii_isxdigit(text[i + 2]) &&
+                       absl::SimpleHexAtoi(text.substr(i + 1, 2), &byte);
+    out += coded ? static_cast<char>(byte) : text[i];
     if (coded) i += 2;
   }
   return out;
