@@ -1,5 +1,6 @@
 #include "runtime/engine/load_meter.h"
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 namespace bulkhead {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "base/exit_code.h"
 #include "base/lost_rank.h"

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <memory>
 
+#include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/exit_code.h"
 #include "base/lost_rank.h"

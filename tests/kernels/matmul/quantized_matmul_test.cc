@@ -173,28 +173,28 @@ TEST_P(QuantizedProductsTest, ManyRowsEqualTheOrderedReference) {
 // Sums of 16 bits overflow at none of them.
 TEST_P(QuantizedProductsTest, LargestCodesAndInputsEqualTheOrderedReference) {
   const auto [isa, threads] = GetParam();
-  const std::pair<WeightFormat, std::vector<uint8_t>> cases[] = {{WeightFormat::kInt8, {0, 255}},
-                                                                 {WeightFormat::kInt4, {15}},
-                                                                 {WeightFormat::kMxfp4, {7, 15}}};
-  for (const auto& [format, codes] : cases) {
+  const std::pair<WeightFormat, uint8_t> cases[] = {{WeightFormat::kInt8, 0},
+                                                    {WeightFormat::kInt8, 255},
+                                                    {WeightFormat::kInt4, 15},
+                                                    {WeightFormat::kMxfp4, 7},
+                                                    {WeightFormat::kMxfp4, 15}};
+  for (const auto& [format, code] : cases) {
     const bool is_fp4 = format == WeightFormat::kMxfp4;
     LinearShape shape{40, 256, format, {0, 256}, {is_fp4 ? 32 : 128, 0, 0}};
     if (is_fp4) shape.groups.scales = ScaleFormat::kE8M0;
-    for (const uint8_t code : codes) {
-      Quantized quantized(shape, 3);
-      std::fill(quantized.codes.begin(), quantized.codes.end(), code);
-      const auto fill = [&](WeightSink& sink) { quantized.Put(shape, sink); };
-      CpuFixture cpu(isa, threads, 128, ActivationDType::kInt8, shape.cols);
-      const std::unique_ptr<Device> device = NewHostDevice(0);
-      const std::unique_ptr<Backend> ordered = NewOrderedBackend(*device, ActivationDType::kInt8);
-      for (const int64_t rows : {1, 3, 20}) {
-        for (const float input : {1.0F, -1.0F}) {
-          std::vector<float> x(rows * shape.cols, input);
-          EXPECT_EQ(Run(*ordered, *device, shape, fill, x, rows),
-                    Run(cpu.backend(), *device, shape, fill, x, rows))
-              << WeightFormatName(format) << ", code " << int{code} << ", " << rows << " rows of "
-              << input;
-        }
+    Quantized quantized(shape, 3);
+    std::fill(quantized.codes.begin(), quantized.codes.end(), code);
+    const auto fill = [&](WeightSink& sink) { quantized.Put(shape, sink); };
+    CpuFixture cpu(isa, threads, 128, ActivationDType::kInt8, shape.cols);
+    const std::unique_ptr<Device> device = NewHostDevice(0);
+    const std::unique_ptr<Backend> ordered = NewOrderedBackend(*device, ActivationDType::kInt8);
+    for (const int64_t rows : {1, 3, 20}) {
+      for (const float input : {1.0F, -1.0F}) {
+        std::vector<float> x(rows * shape.cols, input);
+        EXPECT_EQ(Run(*ordered, *device, shape, fill, x, rows),
+                  Run(cpu.backend(), *device, shape, fill, x, rows))
+            << WeightFormatName(format) << ", code " << int{code} << ", " << rows << " rows of "
+            << input;
       }
     }
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "absl/strings/str_cat.h"
 #include "runtime/chat/output_parser.h"
 #include "tests/runtime/chat/output_samples.h"
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "runtime/service/grpc/tokenizer_call.h"
 #include "runtime/service/grpc/vllm_engine_messages.h"

@@ -1,6 +1,7 @@
 // Pages of other origins: what browsers are told.
 #include <gmock/gmock.h>
 
+#include "absl/strings/str_cat.h"
 #include "tests/runtime/service/http/http_fixture.h"
 
 namespace bulkhead {

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "runtime/service/metrics/metrics_page.h"
 #include "tests/runtime/service/http/http_fixture.h"
 
