@@ -184,11 +184,18 @@ TEST(HopperGpu, HasWarpgroupsForManyPairsOfAnExpert) {
       {"mxfp4", {shape(WeightFormat::kMxfp4, {.size = 32, .scales = ScaleFormat::kE8M0}), true}},
       {"nvfp4", {shape(WeightFormat::kNvfp4, {.size = 16, .scales = ScaleFormat::kE4M3}), true}},
   };
+  const std::unique_ptr<Device> host = NewHostDevice(0);
+  const std::unique_ptr<Backend> reference = NewReferenceBackend(*host);
   std::string kernels;
   for (const auto& [name, c] : cases) {
     SCOPED_TRACE(name);
     const std::vector<float> out = MultiplyExpert(c, 192, {9}, kernels);
     EXPECT_EQ(kernels, "expert pieces " + name);
+    const Packed packed(*reference, c, 192);
+    std::vector<float> x = NormalFloats(192 * c.shape.cols, 2), want(192 * c.shape.rows);
+    reference->MatMul(ViewOf(x, 192, c.shape.cols, c.shape.cols), packed.linear,
+                      ViewOf(want, 192, c.shape.rows, c.shape.rows));
+    EXPECT_LT(RelativeError(out, want), 5e-3);
     // The emulator adds in one order, whatever multiplies, so numbers made of codes are the same.
     ExpectSameBits(MultiplyExpert(c, 192, {8}, kernels), out);
     EXPECT_EQ(kernels, "expert gemm " + name);
