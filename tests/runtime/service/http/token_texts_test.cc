@@ -322,7 +322,7 @@ TEST(EchoedTokenTexts, OffsetsAreThoseOfTheTextWhereTokensAreShownAsIds) {
   EXPECT_EQ(logprobs["text_offset"], json(offsets));
   EXPECT_EQ(logprobs["tokens"][4], "token_id:98");
   EXPECT_EQ(events.offsets, offsets);
-  EXPECT_EQ(events.tokens, logprobs["tokens"]);
+  EXPECT_EQ(json(events.tokens), logprobs["tokens"]);
   // Without a tokenizer there is no text that offsets could be of.
   CompletionFormat no_text(frame, options, nullptr, 1);
   whole.clear_text();
