@@ -19,6 +19,7 @@
 #include <optional>
 #include <system_error>
 
+#include "absl/synchronization/mutex.h"
 #include "base/cgroup.h"
 #include "base/exit_code.h"
 
@@ -228,6 +229,7 @@ void FindCgroup() {
 
 void InstallFatalEnds() {
   FindCgroup();
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   std::set_new_handler(OnNewFailed);
   std::set_terminate(OnTerminate);
   stack_t stack = {};

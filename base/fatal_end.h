@@ -14,6 +14,9 @@ namespace bulkhead {
 //   signals sent by other processes kill it as usual;
 // * a thread that cannot be started ends it with ExitCode::kGroupNotUp, an uncaught exception with
 //   ExitCode::kBug.
+// * an order of locks in which threads could wait for one another does not: Abseil, where it is
+//   built to look for one, as Debian's is, ends the process although nothing waits, and takes a
+//   destroyed mutex of a release build for one that lives (from 2024 on).
 // Signals that already have a handler are left alone. Call before the process has threads.
 void InstallFatalEnds();
 

@@ -74,6 +74,10 @@ endfunction()
 # What is tested is optimised; optimising its tests would double the time of their compilation.
 set(BH_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)
 
+if(absl_VERSION VERSION_GREATER_EQUAL 20230125)
+  set(BH_LOCK_ORDER ${PROJECT_SOURCE_DIR}/tests/support/lock_order.cc)
+endif()
+
 # bulkhead_test(name LABEL unit [SOURCES a_test.cc ...] [EXCEPT b_test.cc ...] [WITH c.cc ...] DEPS
 # ...): one test binary per folder and label; without SOURCES every *_test.cc in and below the
 # folder, except EXCEPT, plus WITH.
@@ -85,7 +89,7 @@ function(bulkhead_test name)
       list(REMOVE_ITEM arg_SOURCES ${arg_EXCEPT})
     endif()
   endif()
-  add_executable(${name} ${arg_SOURCES} ${arg_WITH})
+  add_executable(${name} ${arg_SOURCES} ${arg_WITH} ${BH_LOCK_ORDER})
   bulkhead_group_sources(${name} ${arg_SOURCES} ${arg_WITH})
   target_link_libraries(${name} PRIVATE bulkhead_flags ${arg_DEPS} GTest::gmock GTest::gtest_main)
   target_compile_options(${name} PRIVATE ${BH_TEST_OPTIONS})

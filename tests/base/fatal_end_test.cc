@@ -13,8 +13,10 @@
 #include <stdexcept>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "base/exit_code.h"
 
 namespace bulkhead {
@@ -103,6 +105,21 @@ TEST(FatalEndTest, AThreadThatCannotBeStartedNamesTheLimits) {
         std::thread([&] { throw std::system_error(refused); }).join();
       },
       ExitCode::kGroupNotUp, "cannot start a thread: .*; raise ulimit -u, ");
+}
+
+TEST(FatalEndTest, MutexesLockedInBothOrdersAreNoEnd) {
+  EXPECT_EXIT(
+      {
+        InstallFatalEnds();
+        absl::Mutex first;
+        absl::Mutex second;
+        for (const auto& [outer, inner] : {std::pair(&first, &second), {&second, &first}}) {
+          absl::MutexLock lock(outer);
+          absl::MutexLock further(inner);
+        }
+        _exit(0);
+      },
+      testing::ExitedWithCode(0), "^$");
 }
 
 TEST(FatalEndTest, ASignalOfSomebodyElseKillsAsEver) {

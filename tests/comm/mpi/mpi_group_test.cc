@@ -18,6 +18,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
 namespace bulkhead {
@@ -111,15 +113,14 @@ Process Mpirun(int ranks, const std::string& mode) {
                  {{"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}});
 }
 
-// Rank r runs as if on host hosts[r].
+// Rank r runs as if on host hosts[r]. One program: Open MPI 5.0's mpirun crashes where there are
+// several, with ":" between them.
 Process MpirunOnHosts(const std::vector<std::string>& hosts, const std::string& mode) {
-  std::vector<std::string> command = {"mpirun", "--oversubscribe", "--bind-to", "none"};
-  for (size_t rank = 0; rank < hosts.size(); ++rank) {
-    if (rank > 0) command.push_back(":");
-    command.insert(command.end(),
-                   {"-x", "BULKHEAD_NODE_NAME=" + hosts[rank], "-n", "1", BH_RANKS_PROGRAM, mode});
-  }
-  return Process(command,
+  const std::string script =
+      absl::StrCat("hosts=(", absl::StrJoin(hosts, " "),
+                   "); BULKHEAD_NODE_NAME=${hosts[OMPI_COMM_WORLD_RANK]} exec \"$0\" \"$1\"");
+  return Process({"mpirun", "--oversubscribe", "--bind-to", "none", "-n",
+                  std::to_string(hosts.size()), "bash", "-c", script, BH_RANKS_PROGRAM, mode},
                  {{"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}});
 }
 
