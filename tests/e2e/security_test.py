@@ -217,7 +217,7 @@ class RefusedTest(Tls):
         self.assertIn("cannot be read: No such file", self.refusal(*tls, "/nowhere.pem"))
         self.assertIn("has no certificate", self.refusal("--ssl-certfile", text, "--ssl-keyfile", self.key))
         self.assertIn("has no certificate", self.refusal(*tls, self.key, "--ssl-ca-certs", text))
-        old, old_key = self.authority.sign("old", days=-1)
+        old, old_key = self.authority.sign("old", expired=True)
         self.assertIn("expired on", self.refusal("--ssl-certfile", old, "--ssl-keyfile", old_key))
 
     def test_a_public_host_needs_tls_and_a_way_to_know_callers(self):
