@@ -11,8 +11,8 @@ HEAD = """# Models
 
 The `architectures` and `model_type` of `config.json` that are supported, one family per line; written by `scripts/models_page.py` from
 `runtime/model/families/`. For another one the error has this list, and the most similar name in it. Each family is tested against the logits of
-transformers, with a small checkpoint in `tests/data/models/`. All run on CPUs and on GPUs, except that GPUs do not support heads of more than
-256 dimensions, which the published Gemma 4 has ([what has run on a GPU](gpu.md#what-has-run-where)).
+transformers, with a small checkpoint in `tests/data/models/`. All run on CPUs and on GPUs
+([what has run on a GPU](gpu.md#what-has-run-where)).
 
 | `architectures` | `model_type` | |
 |---|---|---|

@@ -5,6 +5,7 @@
 #include "kernels/attend/attend_blocks.cuh"
 #include "kernels/attend/attention.cuh"
 #include "kernels/attend/decode_block.cuh"
+#include "kernels/attend/wide.cuh"
 #include "kernels/cuda/registered_kernels.h"
 
 namespace bulkhead::cuda {
@@ -106,8 +107,13 @@ template <KvFormat kFormat>
 AttendLaunch AttendLaunchFor(const char* name, int head_dim, int column_tiles, AttendWork work) {
   constexpr int kTiles = PrefillColumnTiles(kFormat);
   static_assert(KvElementBits(kFormat) <= 8 ||
-                AttendShape<kFormat, 16, 1>::kBytes == kWide16BitSharedBytes);
+                AttendShape<kFormat, 16, 1>::kBytes == k16BitSharedBytes);
+  static_assert(WideShape<HeadTile<kFormat>, 2>::kBytes <= kWideHeadSharedBytes);
   const bool decode = work == AttendWork::kDecode;
+  if (head_dim > kMaxNarrowHeadDim) {
+    return column_tiles == 2 ? WideLaunch<HeadTile<kFormat>, 2>(name, work)
+                             : WideLaunch<HeadTile<kFormat>, 8>(name, work);
+  }
   if (head_dim > 128) {
     return decode ? DecodeLaunch<kFormat, 16, 1>(name) : PrefillLaunch<kFormat, 16, 1>(name, work);
   }
@@ -126,8 +132,8 @@ AttendLaunch AttendLaunchFor(const char* name, int head_dim, int column_tiles, A
 inline std::vector<CudaKernel> AllOf(AttendLaunch (*launch_for)(int head_dim, int column_tiles,
                                                                 AttendWork work)) {
   std::vector<CudaKernel> kernels;
-  for (const int head_dim : {64, 128, 256}) {
-    for (const int column_tiles : {1, 2}) {
+  for (const int head_dim : {64, 128, 256, 512}) {
+    for (const int column_tiles : {head_dim == 512 ? 8 : 1, 2}) {
       for (const AttendWork work :
            {AttendWork::kDecode, AttendWork::kSplitPrefill, AttendWork::kPrefill}) {
         kernels.push_back(launch_for(head_dim, column_tiles, work).kernel.kernel);

@@ -1,5 +1,5 @@
 // What a block of attention goes through, of a step's splits or of its tokens, whatever computes it
-// (attend.cuh, warpgroups.cuh, latent.cuh): over(columns, KV head, range of the cache, put) for
+// (attend.cuh, warpgroups.cuh, wide.cuh): over(columns, KV head, range of the cache, put) for
 // each, where put takes what comes out:
 //   put(column, dim, sum of p v, max score in base 2, sum of p), or
 //   put.Two(column, dim, two sums of p v), times what put.Begin(column, max score, sum of p, only)

@@ -40,12 +40,18 @@ cuda::AttendLaunch LaunchOf(const KvGeometry& geometry, int column_tiles, Attend
   BH_CHECK(false);
 }
 
+// What wide.cuh has.
+bool IsWide(const KvGeometry& geometry) {
+  return geometry.latent || geometry.head_dim > cuda::kMaxNarrowHeadDim;
+}
+
 // As many columns as share what is read, while a block has shared memory for their queries.
-int LatentColumnTiles(int heads, bool decode, int64_t max_shared_bytes) {
+int WideColumnTiles(const KvGeometry& geometry, int heads, bool decode, int64_t max_shared_bytes) {
   int tiles = 8;
   while (decode && tiles > 2 && heads <= tiles * 4) tiles /= 2;
-  const cuda::AttendLaunch launch = cuda::AttendLatentKernel(
-      KvFormat::kBF16, tiles, decode ? AttendWork::kDecode : AttendWork::kPrefill);
+  if (tiles == 4 && !geometry.latent) tiles = 8;  // of heads there are kernels of 2 and 8
+  const cuda::AttendLaunch launch =
+      LaunchOf(geometry, tiles, decode ? AttendWork::kDecode : AttendWork::kPrefill);
   return launch.shared_bytes <= max_shared_bytes ? tiles : 2;
 }
 
@@ -71,14 +77,14 @@ struct AttentionCuts {
 
   AttentionCuts(int max_heads_per_kv, const KvGeometry& geometry, bool decode,
                 int64_t max_shared_bytes) {
-    if (geometry.latent) {
-      column_tiles = LatentColumnTiles(max_heads_per_kv, decode, max_shared_bytes);
+    if (IsWide(geometry)) {
+      column_tiles = WideColumnTiles(geometry, max_heads_per_kv, decode, max_shared_bytes);
     } else if (geometry.head_dim <= 128) {
       column_tiles = !decode                ? PrefillColumnTiles(geometry, max_shared_bytes)
                      : max_heads_per_kv > 8 ? 2
                                             : 1;
     }
-    CutInto(8 * column_tiles * (decode || geometry.latent ? 1 : cuda::kAttendWarps),
+    CutInto(8 * column_tiles * (decode || IsWide(geometry) ? 1 : cuda::kAttendWarps),
             max_heads_per_kv);
   }
   void CutInto(int columns_of_block, int max_heads_per_kv) {
@@ -185,7 +191,7 @@ void CudaAttention::AttendDecode(const StepIndex& index, const KvHeads& kv_heads
   p.head_tiles = cuts.head_tiles;
   p.heads_of_tile = cuts.heads_of_tile;
   p.tile_tokens = 1;
-  p.stores_single_splits = !kv.geometry.latent;
+  p.stores_single_splits = !IsWide(kv.geometry);
   const cuda::AttendLaunch launch = LaunchOf(kv.geometry, cuts.column_tiles, AttendWork::kDecode);
   const int rows = kv_heads.heads.num_kv_heads * p.head_tiles;
   const int blocks = std::min(std::max(1, BlocksOfSm(launch, gpu) * gpu.num_sms / rows),

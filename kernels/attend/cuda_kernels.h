@@ -118,10 +118,16 @@ struct AttendLaunch {
 };
 // For keys and values in each format. head_dim: a multiple of 8 up to 256. Blocks of kDecode have 8
 // column_tiles columns, 1 or 2 (beyond 128 dims 1); those of the others four times that, up to 128
-// dims of PrefillColumnTiles, from 72 dims on also of two, beyond of one.
+// dims of PrefillColumnTiles, from 72 dims on also of two, beyond of one. Or a multiple of 32 up to
+// 512 (wide.cuh): blocks of 8 column_tiles columns, 2 or 8; kDecode and kSplitPrefill are one
+// kernel.
+inline constexpr int kMaxNarrowHeadDim = 256;
+inline constexpr int kMaxHeadDim = 512;
 constexpr int PrefillColumnTiles(KvFormat format) { return KvElementBits(format) <= 8 ? 2 : 4; }
-// The most shared memory of a block with keys and values in 16 bits of more than 128 dims.
-inline constexpr int64_t kWide16BitSharedBytes = 158336;
+// The most shared memory of a block with keys and values in 16 bits of 136 to 256 dims, and with
+// two tiles of columns in any format of more.
+inline constexpr int64_t k16BitSharedBytes = 158336;
+inline constexpr int64_t kWideHeadSharedBytes = 149696;
 AttendLaunch AttendBF16Kernel(int head_dim, int column_tiles, AttendWork work);
 AttendLaunch AttendF16Kernel(int head_dim, int column_tiles, AttendWork work);
 AttendLaunch AttendInt8Kernel(int head_dim, int column_tiles, AttendWork work);
@@ -136,10 +142,10 @@ inline constexpr int kWarpgroupColumns = 128;
 std::optional<AttendLaunch> AttendByWarpgroupsKernel(KvFormat format, int head_dim,
                                                      AttendWork work);
 
-// For a latent cache (latent.cuh) in bf16, f16 or fp8: blocks with 8 column_tiles columns each,
+// For a latent cache (wide.cuh) in bf16, f16 or fp8: blocks with 8 column_tiles columns each,
 // column_tiles 2, 4 or 8 of kDecode and 2 or 8 of the others. The first two are one kernel.
-inline constexpr int kLatentThreads = 256;
-inline constexpr int kLatentTokens = 32;        // of the cache at a time
+inline constexpr int kWideThreads = 256;
+inline constexpr int kWideTokens = 32;          // of the cache at a time
 inline constexpr int kMaxLatentDim = 576;       // of a key
 inline constexpr int kMaxLatentValueDim = 512;  // its first columns
 AttendLaunch AttendLatentKernel(KvFormat format, int column_tiles, AttendWork work);

@@ -1,48 +1,16 @@
 // The two kernels of attention over a latent cache (cuda_kernels.h).
-#include "kernels/attend/latent.cuh"
-
-#include "kernels/attend/attend_blocks.cuh"
+#include "kernels/attend/wide.cuh"
 #include "kernels/cuda/registered_kernels.h"
 
 namespace bulkhead::cuda {
 namespace {
 
-// Blocks of LatentDecode on a multiprocessor, where it has shared memory for them.
-template <int kTiles>
-inline constexpr int kLatentSharing = kTiles == 2 ? 2 : 1;
-
-template <KvFormat kFormat, int kTiles>
-BH_KERNEL_SHARING(kLatentThreads, kLatentSharing<kTiles>)
-LatentDecode(AttendParameters p) {
-  GridDependencySynchronize();
-  ForSplitsOfBlock(
-      p, [&](const Columns& columns, int kv_head, const CacheRange& range, const auto& put) {
-        AttendOverLatents<kFormat, kTiles>(p, columns, kv_head, range, put);
-      });
-}
-
-template <KvFormat kFormat, int kTiles>
-BH_KERNEL(kLatentThreads)
-LatentPrefill(AttendParameters p) {
-  GridDependencySynchronize();
-  ForTokensOfBlock(
-      p, [&](const Columns& columns, int kv_head, const CacheRange& range, const auto& put) {
-        AttendOverLatents<kFormat, kTiles>(p, columns, kv_head, range, put);
-      });
-}
-
 template <KvFormat kFormat, int kTiles>
 AttendLaunch LaunchOf(const char* name, AttendWork work) {
-  CudaKernelOf<AttendParameters> kernel =
-      KernelOf<kLatentThreads>(name, LatentDecode<kFormat, kTiles>);
-  int sharing = kLatentSharing<kTiles>;
-  if constexpr (kTiles != 4) {
-    if (work == AttendWork::kPrefill) {
-      kernel = KernelOf<kLatentThreads>(name, LatentPrefill<kFormat, kTiles>);
-      sharing = 1;
-    }
-  }
-  return {kernel, LatentShape<kTiles>::kBytes, sharing, kLatentThreads};
+  // What a block may have on sm_86, and on sm_80.
+  using Shape = WideShape<LatentTile<kFormat>, kTiles>;
+  static_assert(Shape::kBytes <= (kTiles == 2 ? 99 << 10 : 163 << 10));
+  return WideLaunch<LatentTile<kFormat>, kTiles>(name, work);
 }
 
 template <KvFormat kFormat>

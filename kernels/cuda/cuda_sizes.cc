@@ -17,8 +17,6 @@
 namespace bulkhead {
 namespace {
 
-constexpr int kMaxHeadDim = 256;
-
 class CudaSizes final : public BackendSizes {
  public:
   explicit CudaSizes(bool gemm_library) : gemm_library_(gemm_library) {}
@@ -153,22 +151,26 @@ absl::Status CheckCudaFormats(WeightFormat weights, KvFormat cache, int head_dim
                      KvFormatName(cache), ": add --kv-cache-dtype bfloat16, or --device cpu"));
   }
   if (latent_value_dim > 0) return CheckLatents(cache, head_dim, latent_value_dim);
-  if (head_dim % 8 != 0 || head_dim > kMaxHeadDim) {
+  if (head_dim % (head_dim > cuda::kMaxNarrowHeadDim ? 32 : 8) != 0 ||
+      head_dim > cuda::kMaxHeadDim) {
     return absl::InvalidArgumentError(
-        absl::StrCat("CUDA computes with heads of a multiple of 8 up to ", kMaxHeadDim,
-                     " numbers; the model's have ", head_dim, ": add --device cpu"));
+        absl::StrCat("CUDA computes with heads of a multiple of 8 up to ", cuda::kMaxNarrowHeadDim,
+                     " numbers, or of 32 up to ", cuda::kMaxHeadDim, "; the model's have ",
+                     head_dim, ": add --device cpu"));
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckCudaShared(KvFormat cache, int head_dim, int64_t max_shared_bytes) {
-  const bool fits = KvElementBits(cache) <= 8 || head_dim <= 128 ||
-                    max_shared_bytes >= cuda::kWide16BitSharedBytes;
-  if (fits) return absl::OkStatus();
+  const bool wide = head_dim > cuda::kMaxNarrowHeadDim;
+  const int64_t needed = wide                                         ? cuda::kWideHeadSharedBytes
+                         : head_dim > 128 && KvElementBits(cache) > 8 ? cuda::k16BitSharedBytes
+                                                                      : 0;
+  if (max_shared_bytes >= needed) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "attention to heads of ", head_dim, " numbers in ", KvFormatName(cache), " needs ",
-      cuda::kWide16BitSharedBytes, " bytes of shared memory for a block, and this GPU has ",
-      max_shared_bytes, ": add --kv-cache-dtype int8 (or int4, fp8), or --device cpu"));
+      "attention to heads of ", head_dim, " numbers in ", KvFormatName(cache), " needs ", needed,
+      " bytes of shared memory for a block, and this GPU has ", max_shared_bytes, ": add ",
+      wide ? "" : "--kv-cache-dtype int8 (or int4, fp8), or ", "--device cpu"));
 }
 
 absl::Status CheckCudaDelta(int key_dim, int value_dim) {

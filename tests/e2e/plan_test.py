@@ -335,6 +335,23 @@ class PlanTest(unittest.TestCase):
                 self.assertIn("this GPU has 101376: add --kv-cache-dtype int8", errors)
                 self.assertIn("the draft model", errors_of_draft)
 
+    def test_gemma_4_as_it_is_published_is_planned_for_gpus_with_shared_memory_for_its_heads(self):
+        with open(os.path.join(group.SOURCE, "tests", "data", "models", "gemma4_bf16", "config.json")) as file:
+            config = json.load(file)
+        del config["per_layer_config"]
+        config["head_dim"] = 256
+        needs = "heads of 512 numbers in int8 needs 149696 bytes of shared memory for a block, and this GPU has 101376: add --device cpu"
+        for head_dim, gpu, cache, refusal in ((512, "h100", "bfloat16", None), (512, "h100", "int4", None), (512, "a100-80", "float16", None),
+                                              (288, "b200", "fp8", None), (512, "l4", "int8", needs),
+                                              (296, "h100", "bfloat16", "or of 32 up to 512; the model's have 296: add --device cpu"),
+                                              (544, "h100", "bfloat16", "the model's have 544: add --device cpu")):
+            with tempfile.TemporaryDirectory() as folder:
+                with open(os.path.join(folder, "config.json"), "w") as file:
+                    json.dump({**config, "global_head_dim": head_dim}, file)
+                code, _, errors = plan({"--gpu": gpu, "--kv-cache-dtype": cache}, 1, folder)
+            self.assertEqual(code, 2 if refusal else 0, (head_dim, gpu, cache, errors))
+            self.assertIn(refusal or "", errors)
+
     def test_weights_in_every_quantised_format_are_planned_for_a_gpu(self):
         data = os.path.join(group.SOURCE, "tests", "data", "quantised")
         for model in ("ct_int4_g32_asym", "ct_mxfp4", "ct_nvfp4", "gpt_oss_mxfp4"):

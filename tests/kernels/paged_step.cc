@@ -242,6 +242,20 @@ std::vector<AttentionCase> CudaLatentCases() {
   return cases;
 }
 
+std::vector<AttentionCase> CudaWideCases() {
+  const auto groups = AttentionCase::Groups;
+  return {{groups(1, 2), 1, 512, KvFormat::kBF16, 16, 0},
+          {groups(2, 1), 2, 512, KvFormat::kF16, 64, 0},
+          {groups(1, 1), 1, 512, KvFormat::kInt8, 16, 0},
+          {groups(1, 1), 1, 512, KvFormat::kInt4, 32, 0},
+          {groups(1, 1), 1, 512, KvFormat::kFP8, 16, 0},
+          {groups(1, 18), 1, 288, KvFormat::kBF16, 16, 0},
+          {groups(1, 17), 1, 288, KvFormat::kInt4, 256, 300},
+          {{0, 0, 1, 1, 1}, 3, 320, KvFormat::kFP8, 64, 0, 0, true},
+          {groups(2, 2), 2, 288, KvFormat::kInt8, 16, 100, 0.7F},
+          {groups(1, 2), 1, 384, KvFormat::kF16, 16, 0, 0, false, 40}};
+}
+
 std::vector<AttentionCase> CudaAttentionCases() {
   const auto groups = AttentionCase::Groups;
   const std::vector<int32_t> crowd(35, 0);  // more heads for one KV head than a block takes
@@ -272,6 +286,7 @@ std::vector<AttentionCase> CudaAttentionCases() {
   cases.push_back({groups(2, 2), 2, 80, KvFormat::kF16, 16, 0, 0, false, 40});
   cases.push_back({groups(1, 8), 1, 128, KvFormat::kBF16, 32, 0, 2, true, 128});
   for (const AttentionCase& c : CudaLatentCases()) cases.push_back(c);
+  for (const AttentionCase& c : CudaWideCases()) cases.push_back(c);
   return cases;
 }
 

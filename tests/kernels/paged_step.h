@@ -33,8 +33,9 @@ struct AttentionCase {
 std::vector<float> AttendToOneToken(Backend& backend, const std::vector<float>& value, float scale);
 
 // Shapes and formats that the CUDA backend has, each border of a tile once; those of latent caches,
-// and all.
+// those of heads of more than 256 numbers, and all.
 std::vector<AttentionCase> CudaLatentCases();
+std::vector<AttentionCase> CudaWideCases();
 std::vector<AttentionCase> CudaAttentionCases();
 
 std::ostream& operator<<(std::ostream& out, const AttentionCase& attention_case);

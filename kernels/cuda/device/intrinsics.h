@@ -122,6 +122,11 @@ BH_DEVICE uint32_t FmaBf16Pairs(uint32_t a, uint32_t b, uint32_t c) {
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
   return r;
 }
+BH_DEVICE uint32_t FmaF16Pairs(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t r;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+  return r;
+}
 // (a & mask) ^ bits in one instruction, which the compiler makes two of where both are constants.
 BH_DEVICE uint32_t AndXor(uint32_t a, uint32_t mask, uint32_t bits) {
   uint32_t r;

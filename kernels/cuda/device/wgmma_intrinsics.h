@@ -8,13 +8,6 @@ namespace bulkhead::cuda {
 
 inline constexpr int kWarpgroup = 128;  // threads
 
-// ---- a b + c of each half, f16, rounded once; subnormal numbers are numbers
-BH_DEVICE uint32_t FmaF16Pairs(uint32_t a, uint32_t b, uint32_t c) {
-  uint32_t r;
-  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
-  return r;
-}
-
 // ---- registers: all threads of a warpgroup have N from now on, fewer or more than before;
 // who takes waits until others have given. Multiples of 8.
 template <int kRegisters>

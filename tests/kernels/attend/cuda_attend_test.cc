@@ -77,18 +77,19 @@ TEST(CudaAttentionRows, EveryCodeOfAnFp8CacheIsReadAsItsNumber) {
   }
 }
 
-// Of heads with keys and values, and of a latent cache.
+// Of heads with keys and values, of wide ones, and of a latent cache.
 class CudaAttentionRowsOf : public testing::TestWithParam<AttentionCase> {
  protected:
   CudaUnderTest cuda_;
   const size_t width_ = GetParam().num_heads() *
                         (GetParam().value_dim > 0 ? GetParam().value_dim : GetParam().head_dim);
 };
-INSTANTIATE_TEST_SUITE_P(Cases, CudaAttentionRowsOf,
-                         testing::Values(AttentionCase{AttentionCase::Groups(2, 2), 2, 40,
-                                                       KvFormat::kBF16, 16, 0},
-                                         AttentionCase{AttentionCase::Groups(1, 18), 1, 40,
-                                                       KvFormat::kBF16, 32, 0, 0, false, 0, 32}));
+INSTANTIATE_TEST_SUITE_P(
+    Cases, CudaAttentionRowsOf,
+    testing::Values(AttentionCase{AttentionCase::Groups(2, 2), 2, 40, KvFormat::kBF16, 16, 0},
+                    AttentionCase{AttentionCase::Groups(1, 2), 1, 288, KvFormat::kInt8, 16, 0},
+                    AttentionCase{AttentionCase::Groups(1, 18), 1, 40, KvFormat::kBF16, 32, 0, 0,
+                                  false, 0, 32}));
 
 TEST_P(CudaAttentionRowsOf, ForProductsAreTheOthersRounded) {
   const auto run = [&](DType dtype) {

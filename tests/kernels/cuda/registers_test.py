@@ -23,7 +23,7 @@ def short_name(mangled):
     name = re.sub(r"\(?bulkhead::cuda::\w+Parameters\)?$|^(static )?void ", "", full)
     name = name.split("::")[-1] if "<" not in name else re.sub(r"^.*?(\w+<)", r"\1", name)
     name = re.sub(r"\(bulkhead::(?:cuda::)?(\w+)\)(\d+)", r"\1 \2", name)
-    return re.sub(r"\(bool\)", "", name).rstrip("()")
+    return re.sub(r"\(bool\)|bulkhead::cuda::", "", name).rstrip("()")
 
 
 def source_of(path):

@@ -89,6 +89,16 @@ float F32OfF16(uint16_t bits);
 uint16_t Bf16OfF32(float x);
 uint16_t F16OfF32(float x);
 float Exp2(float x);
+// Rounded to f32 before.
+inline uint32_t FmaF16Pairs(uint32_t a, uint32_t b, uint32_t c) {
+  const auto of_half = [&](int shift) {
+    const auto number = [shift](uint32_t pair) {
+      return F32OfF16(static_cast<uint16_t>(pair >> shift));
+    };
+    return fmaf(number(a), number(b), number(c));
+  };
+  return F16Pair(of_half(0), of_half(16));
+}
 
 // ---- 8 or 16 bytes at once
 void LoadBytes(const void* from, void* to, size_t bytes);

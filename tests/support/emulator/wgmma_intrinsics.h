@@ -10,17 +10,6 @@ namespace bulkhead::cuda {
 
 inline constexpr int kWarpgroup = 128;
 
-// Rounded to f32 before.
-inline uint32_t FmaF16Pairs(uint32_t a, uint32_t b, uint32_t c) {
-  const auto of_half = [&](int shift) {
-    const auto number = [shift](uint32_t pair) {
-      return F32OfF16(static_cast<uint16_t>(pair >> shift));
-    };
-    return fmaf(number(a), number(b), number(c));
-  };
-  return F16Pair(of_half(0), of_half(16));
-}
-
 template <int kRegisters>
 void GiveRegisters() {}
 template <int kRegisters>

@@ -1,53 +1,57 @@
-// Causal attention over a latent cache on the tensor cores: a key has up to 576 numbers, of which
-// the first ones are its value, so that a tile of 32 tokens is read once for both products and for
-// all query heads of a block, its columns (attention_shape.cuh). A block's eight warps share them
-// in two ways, with the weights between them in shared memory:
+// Causal attention to keys of more than 256 numbers on the tensor cores: over a latent cache, where
+// the first columns of a key are its value (LatentTile), and to heads of up to 512 (HeadTile). A
+// tile of 32 tokens is read once for all query heads of a block, its columns
+// (attention_shape.cuh). A block's eight warps share them in two ways, with the weights between
+// them in shared memory:
 //   scores^T [16 tokens][columns] = keys^T q^T      two warps for the tokens, four for the columns
 //   out^T [16 dims][columns] += values^T p^T        each warp has every eighth tile of dims
-// In shared memory are two tiles (latent_cache.cuh), queries [column][dims], weights
-// [column][token].
+// In shared memory are two tiles, or one and two of codes (wide_cache.cuh), queries
+// [column][dims], weights [column][token].
 #pragma once
 
 #include "intrinsics.h"
+#include "kernels/attend/attend_blocks.cuh"
 #include "kernels/attend/attention.cuh"
 #include "kernels/attend/attention_cache.cuh"
 #include "kernels/attend/attention_shape.cuh"
 #include "kernels/attend/cuda_kernels.h"
-#include "kernels/attend/latent_cache.cuh"
 #include "kernels/attend/options.cuh"
+#include "kernels/attend/wide_cache.cuh"
 
 namespace bulkhead::cuda {
 
-template <int kTiles>
-struct LatentShape {
-  static constexpr int kWarps = kLatentThreads / kWarp;
+template <typename Tile, int kTiles>
+struct WideShape {
+  static constexpr bool kInCodes = KvElementBits(Tile::kFormat) <= 8;
+  static constexpr int kWarps = kWideThreads / kWarp;
   static constexpr int kColumns = kTiles * 8;
-  static constexpr int kTokenGroups = kLatentTokens / 16;
+  static constexpr int kTokenGroups = kWideTokens / 16;
   static constexpr int kColumnGroups = kWarps / kTokenGroups;
   // Tiles of columns whose scores a warp computes; with few columns some warps have none.
   static constexpr int kWarpTiles = kTiles > kColumnGroups ? kTiles / kColumnGroups : 1;
   static constexpr int kDimTiles = kMaxLatentValueDim / 16 / kWarps;  // of a warp's sums
-  static constexpr int kRowBytes = kLatentTokens * 2;
-  static constexpr int kTileBytes = kMaxLatentDim * kRowBytes;
-  static constexpr int kQueryRowBytes = kMaxLatentDim * 2 + kRowGapBytes;
-  static constexpr int kWeightRowBytes = kLatentTokens * 2 + kRowGapBytes;
-  static constexpr int kQueriesAt = 2 * kTileBytes;
+  static constexpr int kQueryRowBytes = Tile::kMaxDim * 2 + kRowGapBytes;
+  static constexpr int kWeightRowBytes = kWideTokens * 2 + kRowGapBytes;
+  static constexpr int kQueriesAt =
+      kInCodes ? Tile::kBytes + 2 * Tile::kCodeBytes : 2 * Tile::kBytes;
   static constexpr int kWeightsAt = kQueriesAt + kColumns * kQueryRowBytes;
   static constexpr int kMaximaAt = kWeightsAt + kColumns * kWeightRowBytes;
   static constexpr int kShrinksAt = kMaximaAt + kTokenGroups * kColumns * 4;
   static constexpr int kBytes = kShrinksAt + kColumns * 4;
-  static_assert(kBytes <= (kTiles == 2 ? 99 << 10 : 163 << 10));  // a block's on sm_86, on sm_80
+  // Blocks on a multiprocessor that has shared memory for them.
+  static constexpr int kSharing = kBytes <= 99 << 10 ? 2 : 1;
 };
 
 // What one lane keeps: of scores its columns 2j and 2j + 1 of each tile of 8, j = lane % 4, and the
 // tokens lane / 4 and 8 more; of sums the same columns, of all tiles, and the dims likewise.
-template <KvFormat kFormat, int kTiles>
-class LatentLane {
-  using Shape = LatentShape<kTiles>;
+template <typename Tile, int kTiles>
+class WideLane {
+  using Shape = WideShape<Tile, kTiles>;
+  static constexpr KvFormat kNumbers = NumbersOf(Tile::kFormat);
 
  public:
-  BH_DEVICE LatentLane(const AttendParameters& p, const Columns& columns, int kv_head,
-                       const CacheRange& range)
+  BH_DEVICE WideLane(const AttendParameters& p, const Columns& columns, int kv_head,
+                     const CacheRange& range)
       : p_(p), columns_(columns), kv_head_(kv_head), range_(range) {
     BH_UNROLL
     for (int n = 0; n < Shape::kWarpTiles; ++n) {
@@ -63,15 +67,15 @@ class LatentLane {
   // Queries into shared memory, rounded; there for all after the next __syncthreads.
   BH_DEVICE void StoreQueries() {
     const int d = p_.cache.head_dim;
-    const int pairs = LatentDims(p_.cache) / 2;
-    for (int i = int(threadIdx.x); i < Shape::kColumns * pairs; i += kLatentThreads) {
+    const int pairs = KeyDims(p_.cache) / 2;
+    for (int i = int(threadIdx.x); i < Shape::kColumns * pairs; i += kWideThreads) {
       const int column = i / pairs;
       const int dim = i % pairs * 2;
       uint32_t pair = 0;
       if (column < columns_.size() && dim < d) {
         const float* const q = p_.qkv.data + columns_.Token(column) * p_.qkv.stride +
                                static_cast<int64_t>(columns_.Head(column)) * d + dim;
-        pair = PairOf<kFormat>(q[0], q[1]);
+        pair = PairOf<kNumbers>(q[0], q[1]);
       }
       StoreWord(Queries() + column * Shape::kQueryRowBytes + dim * 2, pair);
     }
@@ -97,7 +101,7 @@ class LatentLane {
     __syncthreads();  // no thread still reads what the sums replace
     if (HasScores()) StoreSums();
     __syncthreads();
-    const float scale = kFormat == KvFormat::kFP8 ? KeyScale() : 1.0F;
+    const float scale = ScaleIn(Tile::ValueScales(p_.cache));
     ForEachOut([&](int i, int n, int at, int column, int dim) {
       if (column >= columns_.size() || dim >= p_.out_dim) return;
       const float sum = Maxima()[column] + Maxima()[Shape::kColumns + column];
@@ -123,8 +127,9 @@ class LatentLane {
   BH_DEVICE static float* Shrinks() {
     return reinterpret_cast<float*>(SharedMemory() + Shape::kShrinksAt);
   }
-  BH_DEVICE float KeyScale() const {
-    return p_.cache.key_scales != nullptr ? p_.cache.key_scales[kv_head_] : 1.0F;
+  // Of the KV head, where the cache is in fp8.
+  BH_DEVICE float ScaleIn(const float* scales) const {
+    return Tile::kFormat == KvFormat::kFP8 && scales != nullptr ? scales[kv_head_] : 1.0F;
   }
 
   // Every other 16 dims have a sum of their own, which halves the chain of products.
@@ -132,23 +137,23 @@ class LatentLane {
     const int tile_of_lane = LaneIndex() / 8;
     const int dim_of_lane = tile_of_lane / 2 * 8 + LaneIndex() % 8;
     const unsigned char* const keys =
-        tile + LatentChunkAt(dim_of_lane, FirstToken() / 8 + tile_of_lane % 2);
+        tile + KeyChunkAt(dim_of_lane, FirstToken() / 8 + tile_of_lane % 2);
     const unsigned char* const queries =
         Queries() + (8 * FirstTile() + LaneIndex() % 8) * Shape::kQueryRowBytes + tile_of_lane * 16;
     float others[Shape::kWarpTiles][4] = {};
-    const int dims = LatentDims(p_.cache);
+    const int dims = KeyDims(p_.cache);
     BH_UNROLL
-    for (int dim = 0; dim < kMaxLatentDim; dim += 32) {
+    for (int dim = 0; dim < Tile::kMaxDim; dim += 32) {
       if (dim >= dims) break;
       uint32_t a[2][4];
-      LdMatrixX4Trans(a[0], keys + dim * Shape::kRowBytes);
-      LdMatrixX4Trans(a[1], keys + (dim + 16) * Shape::kRowBytes);
+      LdMatrixX4Trans(a[0], keys + dim * kWideKeyRowBytes);
+      LdMatrixX4Trans(a[1], keys + (dim + 16) * kWideKeyRowBytes);
       BH_UNROLL
       for (int n = 0; n < Shape::kWarpTiles; ++n) {
         uint32_t r[4];
         LdMatrixX4(r, queries + 8 * n * Shape::kQueryRowBytes + dim * 2);
-        MultiplyTiles<kFormat>(scores[n], a[0], {r[0], r[1]});
-        MultiplyTiles<kFormat>(others[n], a[1], {r[2], r[3]});
+        MultiplyTiles<kNumbers>(scores[n], a[0], {r[0], r[1]});
+        MultiplyTiles<kNumbers>(others[n], a[1], {r[2], r[3]});
       }
     }
     ForEachScore([&](int n, int i) { scores[n][i] += others[n][i]; });
@@ -156,8 +161,7 @@ class LatentLane {
 
   // Into base 2.
   BH_DEVICE void ScaleAndMask(int token0, float (&scores)[Shape::kWarpTiles][4]) const {
-    float scale = p_.scale * kLog2OfE;
-    if constexpr (kFormat == KvFormat::kFP8) scale *= KeyScale();
+    const float scale = p_.scale * kLog2OfE * ScaleIn(p_.cache.key_scales);
     ForEachScore([&](int n, int i) {
       float& score = scores[n][i];
       score *= scale;
@@ -204,8 +208,8 @@ class LatentLane {
       unsigned char* const to = Weights() +
                                 (8 * (FirstTile() + n) + LaneIndex() / 4) * Shape::kWeightRowBytes +
                                 (FirstToken() + LaneIndex() % 4 * 2) * 2;
-      StoreWord(to, MovMatrixTrans(PairOf<kFormat>(scores[n][0], scores[n][1])));
-      StoreWord(to + 16, MovMatrixTrans(PairOf<kFormat>(scores[n][2], scores[n][3])));
+      StoreWord(to, MovMatrixTrans(PairOf<kNumbers>(scores[n][0], scores[n][1])));
+      StoreWord(to + 16, MovMatrixTrans(PairOf<kNumbers>(scores[n][2], scores[n][3])));
     }
   }
 
@@ -230,7 +234,7 @@ class LatentLane {
         Weights() + (tile_of_lane / 2 * 8 + LaneIndex() % 8) * Shape::kWeightRowBytes +
         tile_of_lane % 2 * 16;
     BH_UNROLL
-    for (int step = 0; step < kLatentTokens / 16; ++step) {
+    for (int step = 0; step < kWideTokens / 16; ++step) {
       uint32_t b[kTiles][2];
       BH_UNROLL
       for (int n = 0; n < kTiles; n += 2) {
@@ -245,10 +249,9 @@ class LatentLane {
       for (int i = 0; i < Shape::kDimTiles; ++i) {
         if (FirstDim(i) >= p_.out_dim) continue;
         uint32_t a[4];
-        LdMatrixX4(a, tile + LatentChunkAt(FirstDim(i) + tile_of_lane % 2 * 8 + LaneIndex() % 8,
-                                           2 * step + tile_of_lane / 2));
+        Tile::LoadValues(tile, FirstDim(0), FirstDim(i) - FirstDim(0), step, a);
         BH_UNROLL
-        for (int n = 0; n < kTiles; ++n) MultiplyTiles<kFormat>(out_[i][n], a, b[n]);
+        for (int n = 0; n < kTiles; ++n) MultiplyTiles<kNumbers>(out_[i][n], a, b[n]);
       }
     }
   }
@@ -296,42 +299,33 @@ class LatentLane {
 };
 
 // The columns see `range`; put as ForSplitsOfBlock has it.
-template <KvFormat kFormat, int kTiles, typename Put>
-BH_DEVICE void AttendOverLatents(const AttendParameters& p, const Columns& columns, int kv_head,
-                                 const CacheRange& range, const Put& put) {
-  using Shape = LatentShape<kTiles>;
+template <typename Tile, int kTiles, typename Put>
+BH_DEVICE void AttendOverWide(const AttendParameters& p, const Columns& columns, int kv_head,
+                              const CacheRange& range, const Put& put) {
+  constexpr bool kInCodes = WideShape<Tile, kTiles>::kInCodes;
   const int64_t slot = p.cache.seq_slot[p.cache.token_seq[columns.token0]];
   const HeadCache head{&p.cache, p.cache.block_tables + slot * p.cache.block_table_stride,
                        kv_head * p.cache.head_bytes};
-  // Two tiles; of codes one, and two stages of codes of half its size.
-  constexpr bool kInCodes = KvElementBits(kFormat) <= 8;
   const auto stage_at = [](int stage) {
     return SharedMemory() +
-           (kInCodes ? (2 + stage) * Shape::kTileBytes / 2 : stage * Shape::kTileBytes);
+           (kInCodes ? Tile::kBytes + stage * Tile::kCodeBytes : stage * Tile::kBytes);
   };
-  const auto copy = [&](int token0, int stage) {
-    if constexpr (kInCodes) {
-      CopyCodes(head, token0, range, stage_at(stage));
-    } else {
-      CopyLatents(head, token0, range, stage_at(stage));
-    }
-  };
-  const int begin = range.first / kLatentTokens * kLatentTokens;
-  LatentLane<kFormat, kTiles> lane(p, columns, kv_head, range);
-  copy(begin, 0);
+  const int begin = range.first / kWideTokens * kWideTokens;
+  WideLane<Tile, kTiles> lane(p, columns, kv_head, range);
+  Tile::Copy(head, begin, range, stage_at(0));
   lane.StoreQueries();
   int stage = 0;
-  for (int token0 = begin; token0 < range.end; token0 += kLatentTokens) {
+  for (int token0 = begin; token0 < range.end; token0 += kWideTokens) {
     CpAsyncWait<0>();
     __syncthreads();  // the tile is there, and everybody is done with the one before
-    const int next = token0 + kLatentTokens;
-    if (next < range.end) copy(next, 1 - stage);
+    const int next = token0 + kWideTokens;
+    if (next < range.end) Tile::Copy(head, next, range, stage_at(1 - stage));
     unsigned char* const tile = kInCodes ? SharedMemory() : stage_at(stage);
     if constexpr (kInCodes) {
-      ExpandCodes(p.cache, stage_at(stage), tile);
+      Tile::Expand(p.cache, token0, range, stage_at(stage), tile);
       __syncthreads();
     }
-    if (token0 < range.first || next > range.end) {
+    if (Tile::kValuesInKeys && (token0 < range.first || next > range.end)) {
       ClearUnseen(p.cache, token0, range, tile);
       __syncthreads();
     }
@@ -339,6 +333,40 @@ BH_DEVICE void AttendOverLatents(const AttendParameters& p, const Columns& colum
     stage = 1 - stage;
   }
   lane.Finish(put);
+}
+
+// Splits of sequences of one token or of several.
+template <typename Tile, int kTiles>
+BH_KERNEL_SHARING(kWideThreads, (WideShape<Tile, kTiles>::kSharing))
+WideDecode(AttendParameters p) {
+  GridDependencySynchronize();
+  ForSplitsOfBlock(
+      p, [&](const Columns& columns, int kv_head, const CacheRange& range, const auto& put) {
+        AttendOverWide<Tile, kTiles>(p, columns, kv_head, range, put);
+      });
+}
+
+template <typename Tile, int kTiles>
+BH_KERNEL(kWideThreads)
+WidePrefill(AttendParameters p) {
+  GridDependencySynchronize();
+  ForTokensOfBlock(
+      p, [&](const Columns& columns, int kv_head, const CacheRange& range, const auto& put) {
+        AttendOverWide<Tile, kTiles>(p, columns, kv_head, range, put);
+      });
+}
+
+template <typename Tile, int kTiles>
+AttendLaunch WideLaunch(const char* name, AttendWork work) {
+  using Shape = WideShape<Tile, kTiles>;
+  if constexpr (kTiles != 4) {
+    if (work == AttendWork::kPrefill) {
+      return {KernelOf<kWideThreads>(name, WidePrefill<Tile, kTiles>), Shape::kBytes, 1,
+              kWideThreads};
+    }
+  }
+  return {KernelOf<kWideThreads>(name, WideDecode<Tile, kTiles>), Shape::kBytes, Shape::kSharing,
+          kWideThreads};
 }
 
 }  // namespace bulkhead::cuda
