@@ -3,7 +3,6 @@ import http.client
 import http.server
 import json
 import os
-import pty
 import re
 import select
 import shutil
@@ -16,8 +15,6 @@ import threading
 import time
 import unittest
 
-# A fork would wait for gRPC's threads, at times for ever; ours runs another program at once.
-os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import group  # noqa: E402
 
@@ -36,10 +33,8 @@ class Terminal:
     """`bulkhead chat` with a terminal of its own; use as a context."""
 
     def __init__(self, *flags, **environment):
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.environ.update(TERM="xterm", **environment)
-            os.execv(group.BINARY, [group.BINARY, "chat", *flags])
+        self.process, self.fd = group.in_terminal([group.BINARY, "chat", *flags],
+                                                  {**os.environ, "TERM": "xterm", **environment})
         os.set_blocking(self.fd, False)
         self.text, self.read_to, self.code = "", 0, None
 
@@ -48,8 +43,8 @@ class Terminal:
 
     def __exit__(self, *error):
         if self.code is None:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
+            self.process.kill()
+            self.process.wait()
         os.close(self.fd)
 
     def _read(self, limit):
@@ -100,7 +95,7 @@ class Terminal:
                 self.type(typed)
             else:
                 more = self._read(limit)
-        self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        self.code = self.process.wait()
         return self.code
 
 
@@ -258,7 +253,7 @@ class InterruptTest(ChatGroup, unittest.TestCase):
             self.assertLess(self.group.load().generation_tokens_total - before, CONTEXT - 200)
             terminal.type("half a line" + CTRL_C)
             terminal.until(r"\(Ctrl-D or /exit leaves\)\n> $")
-            os.kill(terminal.pid, signal.SIGTERM)
+            terminal.process.terminate()
             self.assertEqual(terminal.end(), 128 + signal.SIGTERM)
 
     def test_ctrl_c_ends_a_pipe(self):

@@ -2,6 +2,7 @@
 CMakeLists.txt); stubs are generated from our own .proto files."""
 import json
 import os
+import pty
 import queue
 import signal
 import subprocess
@@ -49,6 +50,14 @@ def front():
 
 def serve_command(*flags):
     return front() + [BINARY, "serve", "-v", "--model", MODEL, *map(str, flags)]
+
+
+def in_terminal(command, environment):
+    """(process, file descriptor of a terminal of its own). A pty.fork would wait for gRPC's threads, at times for ever."""
+    fd, terminal = pty.openpty()
+    process = subprocess.Popen(["setsid", "--ctty", *command], stdin=terminal, stdout=terminal, stderr=terminal, env=environment)
+    os.close(terminal)
+    return process, fd
 
 
 def is_alive(pid):

@@ -2,7 +2,6 @@
 line says why."""
 import json
 import os
-import pty
 import re
 import resource
 import signal
@@ -131,9 +130,7 @@ class ParentTest(unittest.TestCase):
 
     def interrupt(self, may_begin, times):
         """Ctrl-C in a terminal as soon as `may_begin(target)` says, and again as soon as the drain is told. The exit code and the text."""
-        pid, terminal = pty.fork()
-        if pid == 0:
-            os.execve(group.BINARY, group.serve_command("--port", 0, *FLAGS), group.ENVIRONMENT)
+        process, terminal = group.in_terminal(group.serve_command("--port", 0, *FLAGS), group.ENVIRONMENT)
         text = b""
         try:
             while not re.search(rb"READY .*\n", text):
@@ -149,7 +146,7 @@ class ParentTest(unittest.TestCase):
             pass
         finally:
             os.close(terminal)
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), text
+        return process.wait(), text
 
     def test_an_interrupt_from_the_terminal_drains(self):
         code, text = self.interrupt(lambda target: None, 1)
