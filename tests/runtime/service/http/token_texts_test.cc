@@ -141,6 +141,12 @@ TEST_P(TokenTextsTest, ACharacterThatTheAnswerEndsInsideIsReplacedAsInItsText) {
   EXPECT_EQ(Delta("\x82", kReplaced), Texts{kReplaced});
 }
 
+// The text of an id of stop_token_ids is left out, and a part of a character that it ends with.
+TEST_P(TokenTextsTest, AStopTokenInsideACharacterHasOneTextStreamedOrNot) {
+  EXPECT_EQ(Whole("a\xE2", "a"), (Texts{"a", ""}));
+  EXPECT_EQ(Delta("a\xE2", "a"), (Texts{"a", ""}));
+}
+
 // Clients look the drawn token up among the likeliest.
 TEST_P(TokenTextsTest, TheDrawnTokenHasOneTextInBothLists) {
   v1::GenerateResponse response;
