@@ -13,7 +13,7 @@ namespace bulkhead {
 namespace {
 
 // JSON has no infinity: as vLLM.
-std::string Number(float logprob) { return absl::StrFormat("%.8g", std::max(logprob, -9999.0F)); }
+std::string Number(float logprob) { return absl::StrFormat("%.9g", std::max(logprob, -9999.0F)); }
 
 size_t NumCharacters(absl::string_view text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
