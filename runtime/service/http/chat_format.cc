@@ -111,8 +111,8 @@ BodyParts ChatFormat::Events(int choice, std::deque<ParsedDelta> deltas,
   Place& place = places_[choice];
   if (has_logprobs && !place.texts.has_value()) place.texts.emplace(tokenizer_, options_);
   if (has_logprobs) {
-    place.texts->BeginDelta(CountOf(message->bytes, v1::Delta::kTokensFieldNumber),
-                            BytesOf(message->bytes, v1::Delta::kTextFieldNumber).size());
+    place.texts->BeginAnswer(CountOf(message->bytes, v1::Delta::kTokensFieldNumber),
+                             BytesOf(message->bytes, v1::Delta::kTextFieldNumber).size());
   }
   PackedReader tokens(has_logprobs || has_ids ? message->bytes : absl::string_view());
   // In slices: as many events.
@@ -177,7 +177,8 @@ BodyParts ChatFormat::Usage(const UsageCounts& usage) {
 void ChatFormat::AddLogprobs(const PackedMessage& response, BodyParts* out) const {
   out->Add("{\"content\":[");
   auto texts = std::make_shared<TokenTexts>(tokenizer_, options_);
-  texts->BeginWhole(CountOf(response.bytes, v1::GenerateResponse::kTokensFieldNumber));
+  texts->BeginAnswer(CountOf(response.bytes, v1::GenerateResponse::kTokensFieldNumber),
+                     BytesOf(response.bytes, v1::GenerateResponse::kTextFieldNumber).size());
   out->AddPart([texts, is_first = true, tokens = PackedReader(response.bytes),
                 owner = response.owner](std::string* bytes) mutable {
     const size_t enough = bytes->size() + kPartBytes;

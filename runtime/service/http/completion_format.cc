@@ -86,7 +86,7 @@ BodyParts CompletionFormat::Events(int choice, absl::string_view text, PackedMes
     if (field == v1::PromptLogprobs::kTokensFieldNumber) place.texts->BeginPrompt();
   }
   if (place.texts.has_value() && field == v1::Delta::kTokensFieldNumber) {
-    place.texts->BeginDelta(CountOf(message.bytes, field), text.size());
+    place.texts->BeginAnswer(CountOf(message.bytes, field), text.size());
   }
   BodyParts parts;
   // In slices: as many events.
@@ -135,19 +135,20 @@ void CompletionFormat::AddLogprobs(const PackedMessage& response, BodyParts* out
   for (int list = 0; list < 4; ++list) {
     out->Add(kNames[list]);
     auto texts = std::make_shared<TokenTexts>(tokenizer_, options_);
-    const int prompt_tokens =
-        options_.prompt_logprobs
-            ? 0
-            : CountOf(response.bytes, v1::GenerateResponse::kPromptLogprobsFieldNumber);
-    if (prompt_tokens > 0) texts->BeginPrompt();
-    texts->BeginWhole(prompt_tokens +
-                      CountOf(response.bytes, v1::GenerateResponse::kTokensFieldNumber));
-    out->AddPart([list = kLists[list], texts, response, offset = size_t{0}, is_first = true,
-                  tokens = PackedReader(response.bytes),
-                  field = static_cast<int>(prompt_tokens > 0
-                                               ? v1::GenerateResponse::kPromptLogprobsFieldNumber
-                                               : v1::GenerateResponse::kTokensFieldNumber)](
-                     std::string* bytes) mutable {
+    const auto begin_answer = [texts, bytes = response.bytes] {
+      texts->BeginAnswer(CountOf(bytes, v1::GenerateResponse::kTokensFieldNumber),
+                         BytesOf(bytes, v1::GenerateResponse::kTextFieldNumber).size());
+    };
+    int field = v1::GenerateResponse::kPromptLogprobsFieldNumber;
+    if (!options_.prompt_logprobs && CountOf(response.bytes, field) > 0) {
+      texts->BeginPrompt();
+    } else {
+      field = v1::GenerateResponse::kTokensFieldNumber;
+      begin_answer();
+    }
+    out->AddPart([list = kLists[list], texts, begin_answer, response, offset = size_t{0},
+                  is_first = true, tokens = PackedReader(response.bytes),
+                  field](std::string* bytes) mutable {
       const size_t enough = bytes->size() + kPartBytes;
       v1::Token token;
       while (bytes->size() < enough) {
@@ -155,6 +156,7 @@ void CompletionFormat::AddLogprobs(const PackedMessage& response, BodyParts* out
           if (field == v1::GenerateResponse::kTokensFieldNumber) return true;
           field = v1::GenerateResponse::kTokensFieldNumber;  // the prompt's are first
           tokens = PackedReader(response.bytes);
+          begin_answer();
           continue;
         }
         CompletionLogprobs one;

@@ -198,7 +198,7 @@ BodyParts ScoreJson(const std::string& id, const std::string& model,
   out.AddPart([score = std::move(score), next = 0](std::string* bytes) mutable {
     const size_t enough = bytes->size() + BodyParts::kSliceBytes;
     for (; next < score.token_logprobs_size() && bytes->size() < enough; ++next) {
-      absl::StrAppendFormat(bytes, "%s%.8g", next == 0 ? "" : ",", score.token_logprobs(next));
+      absl::StrAppendFormat(bytes, "%s%.9g", next == 0 ? "" : ",", score.token_logprobs(next));
     }
     return next == score.token_logprobs_size();
   });

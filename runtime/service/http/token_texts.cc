@@ -1,7 +1,6 @@
 #include "runtime/service/http/token_texts.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <set>
 
@@ -14,7 +13,7 @@ namespace bulkhead {
 namespace {
 
 // JSON has no infinity: as vLLM.
-std::string Number(float logprob) { return absl::StrFormat("%.8g", std::max(logprob, -9999.0F)); }
+std::string Number(float logprob) { return absl::StrFormat("%.9g", std::max(logprob, -9999.0F)); }
 
 size_t NumCharacters(absl::string_view text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
@@ -47,14 +46,9 @@ void TokenTexts::BeginPrompt() {
   if (tokenizer_ != nullptr) decoder_ = tokenizer_->NewTextDecoder({}, skip_special_tokens_);
 }
 
-void TokenTexts::BeginDelta(int num_tokens, size_t text_bytes) {
+void TokenTexts::BeginAnswer(int num_tokens, size_t text_bytes) {
   num_left_ = num_tokens;
   bytes_ahead_ += static_cast<int64_t>(text_bytes);
-}
-
-void TokenTexts::BeginWhole(int num_tokens) {
-  num_left_ = num_tokens;
-  bytes_ahead_ = std::numeric_limits<int64_t>::max();
 }
 
 std::string TokenTexts::Next(uint32_t id) {

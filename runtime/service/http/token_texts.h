@@ -20,11 +20,9 @@ class TokenTexts {
 
   // First, where the tokens begin with those of an echoed prompt: nothing stands before them.
   void BeginPrompt();
-  // Before the next tokens of a stream's answer: `text_bytes` of text came with them. Where that is
+  // Before the next tokens of an answer, or all: `text_bytes` of text came with them. Where that is
   // more than theirs in all, nothing follows them.
-  void BeginDelta(int num_tokens, size_t text_bytes);
-  // Before all tokens of an answer: nothing follows them.
-  void BeginWhole(int num_tokens);
+  void BeginAnswer(int num_tokens, size_t text_bytes);
   // The text of the next token of the answer: joined, they are the answer's text. A character of
   // several tokens is the last one's; where the answer ends inside it, U+FFFD.
   std::string Next(uint32_t id);

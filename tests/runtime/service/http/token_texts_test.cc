@@ -141,6 +141,24 @@ TEST_P(TokenTextsTest, ACharacterThatTheAnswerEndsInsideIsReplacedAsInItsText) {
   EXPECT_EQ(Delta("\x82", kReplaced), Texts{kReplaced});
 }
 
+// The text of an id of stop_token_ids is left out, and a part of a character that it ends with.
+TEST_P(TokenTextsTest, AStopTokenInsideACharacterHasOneTextStreamedOrNot) {
+  EXPECT_EQ(Whole("a\xE2", "a"), (Texts{"a", ""}));
+  EXPECT_EQ(Delta("a\xE2", "a"), (Texts{"a", ""}));
+}
+
+TEST_P(TokenTextsTest, ALogProbabilityHasAllItsBits) {
+  constexpr float kLogprob = -14.8342705F;  // eight digits are those of another
+  v1::GenerateResponse response;
+  *response.add_tokens() = TokenOf('a');
+  response.mutable_tokens(0)->set_logprob(kLogprob);
+  const json answer = json::parse(Made(format_->Whole({Packed(response)}, {})));
+  const json& logprobs = answer["choices"][0]["logprobs"];
+  EXPECT_EQ(
+      (GetParam() ? logprobs["content"][0]["logprob"] : logprobs["token_logprobs"][0]).get<float>(),
+      kLogprob);
+}
+
 // Clients look the drawn token up among the likeliest.
 TEST_P(TokenTextsTest, TheDrawnTokenHasOneTextInBothLists) {
   v1::GenerateResponse response;
