@@ -31,8 +31,6 @@ class SnapshotPool {
   // `block` needs none any more, unless it is pinned.
   void Drop(BlockId block);
 
-  int num_attached() const { return static_cast<int>(of_block_.size()); }
-
  private:
   struct Entry {
     BlockId block = 0;

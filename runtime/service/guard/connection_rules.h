@@ -89,7 +89,6 @@ class ConnectionRules {
   // What clients make the server hold without having been admitted.
   int64_t unaccounted_bytes() const;
   bool is_idle() const { return calls_.calls().empty(); }
-  absl::Time last_frame() const { return last_frame_; }
 
  private:
   using Call = CallTable::Iterator;
