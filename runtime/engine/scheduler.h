@@ -197,7 +197,7 @@ class Scheduler {
 
   // For tests: checks the invariants between calls with BH_CHECK; O(sequences + blocks).
   void CheckInvariants() const;
-  SequenceId IdInSlot(int slot) const;  // 0: none
+  SequenceId IdInSlot(int slot) const;  // for tests; 0: none
 
  private:
   struct PlannedRow {

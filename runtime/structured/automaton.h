@@ -90,8 +90,8 @@ class Automaton {
   size_t bytes() const;  // of memory, without the grammar
   // The first `max_bytes`, and those that the begin of answers has, three times.
   size_t own_bytes() const { return own_bytes_; }
-  int64_t num_masks_made() const { return num_masks_made_; }
-  int64_t total_work() const { return total_work_; }  // so far
+  int64_t num_masks_made() const { return num_masks_made_; }  // for tests
+  int64_t total_work() const { return total_work_; }          // for tests
 
  private:
   // A stack: its top, with what lies below. 0 and 1 are the two ends of stacks.

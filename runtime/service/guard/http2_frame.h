@@ -92,7 +92,7 @@ class FrameReader {
   // The next head that `bytes` completes, which is cut to what follows it; false when there is none
   // and `bytes` is used up.
   bool Next(absl::string_view* bytes, FrameHead* head);
-  // Whether what was read so far ends with a whole frame.
+  // For tests: whether what was read so far ends with a whole frame.
   bool at_border() const { return head_bytes_ == 0 && payload_left_ == 0; }
   // Of the frame whose head was read last.
   size_t payload_left() const { return payload_left_; }
