@@ -3,7 +3,6 @@
 // log line or error contains one.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -14,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "base/sha256.h"
 #include "runtime/service/access/roles.h"
 
 namespace bulkhead {
@@ -58,13 +58,11 @@ class AccessControl {
                      RoleSet of_connection = kNoRole) const;
 
  private:
-  using Digest = std::array<unsigned char, 32>;
   struct Key {
-    Digest digest;
+    Sha256Digest digest;
     RoleSet roles;
   };
 
-  static Digest DigestOf(absl::string_view key);
   absl::Status AddKey(absl::string_view key, RoleSet roles);
   absl::Status AddKeyFile(const std::string& path);
   absl::Status AddRolesFile(const std::string& path);
