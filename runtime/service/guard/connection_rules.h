@@ -32,14 +32,6 @@ inline constexpr int kMaxRefusedCallers = 64;
 // At most this many bytes of the guard's own frames for a client are queued, and one refusal. Then
 // the client's frames are not read, and calls that end meanwhile are reset without a reason.
 inline constexpr size_t kMaxFramesToClient = size_t{8} << 10;
-// A request whose body gets nowhere, and one that has not ended after kMaxBodyTime and its size at
-// kMinBodyRate, ends; under pressure one that came more slowly than that since kPressedBodyTime.
-inline constexpr absl::Duration kStalledBodyTime = absl::Seconds(10);
-inline constexpr absl::Duration kPressedBodyTime = absl::Seconds(2);
-inline constexpr absl::Duration kMaxBodyTime = absl::Seconds(60);
-inline constexpr int64_t kMinBodyRate = int64_t{64} << 10;  // bytes a second
-// The longest that a connection waits for free bytes; the body it waits with is refused then.
-inline constexpr absl::Duration kMaxWaitTime = absl::Seconds(5);
 
 // `rate` a second, at most `burst` at once.
 class TokenBucket {

@@ -24,13 +24,6 @@ namespace bulkhead {
 inline constexpr std::chrono::seconds kHttpIdleTime{120};
 // A head that has begun.
 inline constexpr std::chrono::seconds kHttpHeadTime{10};
-// A body that gets nowhere, and all of one: besides a second for each 64 KiB.
-inline constexpr std::chrono::seconds kHttpStalledBodyTime{10};
-inline constexpr std::chrono::seconds kHttpBodyTime{60};
-// While bodies wait for room, one that came at less than 64 KiB a second for so long ends.
-inline constexpr std::chrono::seconds kHttpPressedBodyTime{2};
-// The longest that a body waits for room.
-inline constexpr std::chrono::seconds kHttpRoomTime{5};
 // A client that does not take what was sent.
 inline constexpr std::chrono::seconds kHttpStalledWriteTime{60};
 // After a refusal: what the client still sends is read so long, for it to see the answer.
