@@ -5,8 +5,9 @@
 //   Llama 3:       {"name": ..., "parameters": {...}}, at the beginning or behind <|python_tag|>;
 //                  more behind ;
 //   Mistral:       [TOOL_CALLS][{"name": ..., "arguments": {...}}, ...] or
-//   [TOOL_CALLS]NAME[ARGS]{...} DeepSeek V3:
-//   <｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME\n```json\n{...}\n```<｜tool▁call▁end｜>
+//                  [TOOL_CALLS]NAME[ARGS]{...}
+//   DeepSeek V3:   <｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME\n```json\n{...}\n```
+//                  <｜tool▁call▁end｜>
 //   DeepSeek V3.1: <｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{...}<｜tool▁call▁end｜>
 //   GLM-4.5:  <tool_call>NAME\n<arg_key>KEY</arg_key>\n<arg_value>VALUE</arg_value>\n</tool_call>
 //   Hunyuan:  <tool_calls><tool_call>NAME\n```json\n{...}\n```</tool_call> ... </tool_calls>, A13B
