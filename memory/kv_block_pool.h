@@ -62,8 +62,8 @@ class KvBlockPool {
   void Unreserve(int64_t count);
   // One that was reserved.
   BlockId TakeReserved();
-  // Of the prefix's first `count` blocks, those from `first` on in `group`, as many of the last
-  // ones as are cached.
+  // Cached blocks of `group` for blocks [first, count) of the prefix: the longest suffix of these
+  // that is cached.
   std::vector<BlockId> FindWindow(const SequenceKey& key, const CachedPrefix& prefix, int group,
                                   int64_t first, int64_t count) const;
   // Takes one of CachedPrefix::windows, for which one is reserved.

@@ -29,7 +29,7 @@ struct NumaNode {
 // A rank's nodes: its threads run on their cores, its memory is theirs.
 struct NumaPlacement {
   std::vector<int> nodes;  // several: pages take turns among them; empty: nothing is placed
-  std::vector<int> cores;  // that the rank may use, ascending
+  std::vector<int> cores;  // the rank's cores, ascending
 };
 
 struct NumaPlan {

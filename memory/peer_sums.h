@@ -18,7 +18,7 @@ inline constexpr int64_t kMaxPeerNormCols = 8192;
 // In turn: one that is written, one that is read, one that is cleared.
 inline constexpr int kPeerBuffers = 3;
 
-// What a place holds that nothing has come to: a NaN that no arithmetic makes.
+// Value of a receive word that no peer has written yet: a NaN that no arithmetic produces.
 inline constexpr uint32_t kNothingCame = 0xFFFFFFFFU;
 
 struct PeerSums {

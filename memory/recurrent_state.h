@@ -1,22 +1,22 @@
-// The state that layers of linear attention keep of a sequence, in place of keys and values: of a
-// fixed size, however long the sequence is. Pure arithmetic, and views of the arena.
+// The per-sequence state of linear attention layers, which have no KV cache: its size is fixed,
+// however long the sequence is. Pure arithmetic, and views of the arena.
 //
 // The arena is [layer][slot]. A slot holds what the layer's ops (kernels/causal_conv,
 // kernels/gated_delta) need of the positions before: of a step's tokens at position p
 //   inputs     [input rows, channels] f32: the convolution's input at position q in row q mod
-//              (input rows): of the taps - 1 positions before p, and of drafts behind them
-//   matrices   [value head][key_dim, padded value_dim] f32: the state behind the last position of
+//              (input rows): of the taps - 1 positions before p, and of drafts after them
+//   matrices   [value head][key_dim, padded value_dim] f32: the state after the last position of
 //              the block of kStateBlock positions before p's
 //   keys       [key head][key_dim, kStateBlock] f32: those of p's block so far, normed; on GPUs
 //              [kStateBlock, key_dim]
 //   corrected  [value head][kStateBlock, padded value_dim] f32: its corrected values
 //   decays     [value head][kStateBlock] f64: the sums of its logarithms of decay
-// Behind the slots are snapshots, of all layers: a slot's matrices and inputs at a multiple of
+// After the slots come snapshots, of all layers: a slot's matrices and inputs at a multiple of
 // kStateBlock, which is all that is read of it there.
 // Nothing of a slot is read at position 0, and no matrix before position kStateBlock, so that a
 // slot is not cleared for the next sequence.
-// Rejected drafts are computed over: all but matrices is kept by position. Matrices move on behind
-// the last position of a block, which therefore is no draft's.
+// Rejected drafts are overwritten: all but matrices is kept by position. Matrices are updated after
+// the last position of a block, which therefore is never a draft's.
 #pragma once
 
 #include <cstddef>

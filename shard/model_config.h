@@ -103,14 +103,14 @@ struct MoeConfig {
   bool operator==(const MoeConfig&) const = default;
 };
 
-// Multi-head latent attention (MLA): a token's keys and values of all heads are products of one
-// vector, which alone is cached. A key is `nope_dim` of them beside the latent's `rope_dim` turned
-// columns.
+// Multi-head latent attention (MLA): keys and values of all heads are projections of one latent
+// vector, and only it is cached. A key has `nope_dim` projected columns and `rope_dim` rotated
+// columns of the latent.
 struct LatentConfig {
-  int kv_rank = 0;    // of the latent without those; 0: the model has no such attention
-  int q_rank = 0;     // of what q is a product of; 0: of the layer's input
-  int nope_dim = 0;   // columns of a head of q and k that are not turned
-  int rope_dim = 0;   // those that are: ModelConfig::head_dim
+  int kv_rank = 0;  // of the latent without the rotated columns; 0: the model has no such attention
+  int q_rank = 0;   // of what q is a product of; 0: of the layer's input
+  int nope_dim = 0;   // columns of a head of q and k without rotation
+  int rope_dim = 0;   // rotated columns: ModelConfig::head_dim
   int value_dim = 0;  // columns of a head of v
 
   int q_dim() const { return nope_dim + rope_dim; }
@@ -208,7 +208,7 @@ struct ModelConfig {
   float logit_multiplier = 1;
   float logit_soft_cap = 0;
   QuantizationConfig quantization;
-  int num_mtp_layers = 0;  // multi-token prediction: behind the last layer, which draft tokens
+  int num_mtp_layers = 0;  // multi-token prediction layers after the last layer; they draft tokens
   // Of a config that MtpConfigOf made: what number its one layer has in the checkpoint. 0: a
   // model's.
   int mtp_layer = 0;

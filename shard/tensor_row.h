@@ -39,9 +39,9 @@ enum class Split {
   kEachDeltaValue
 };
 
-// In WeightFormats' layers, its tables, and in f32. kKeptMatrix: a layer's that a quantised
-// checkpoint holds in numbers, in the format of the tables. kDequantized: one that it holds in
-// codes, likewise in numbers: that of a head, at whose borders groups and blocks do not end.
+// In WeightFormats' layers, its tables, and in f32. kKeptMatrix: a layer's matrix that a
+// quantised checkpoint does not quantise, in the format of the tables. kDequantized: one that it
+// quantises, also in that format: of a head, at whose borders groups and blocks do not end.
 enum class HeldAs { kLayerMatrix, kKeptMatrix, kDequantized, kTable, kF32Matrix, kVector };
 
 struct TensorRow {
@@ -50,7 +50,7 @@ struct TensorRow {
   int layer = -1;          // -1 outside the layers
   std::string name;        // of the module: "mlp.up_proj"
   const char* field = "";  // "weight"
-  // With its field, the name that it has where the checkpoint has none of its own; empty: none.
+  // Name (with `field`) of the tensor to use if the checkpoint lacks this one's; empty: none.
   std::string shared_name = {};
   // Whose tensor it is; a slot has a matrix of its own for each expert, and for each head unless
   // they are joined.

@@ -180,7 +180,7 @@ class Scheduler {
   // After PlanStep: of tokens that commits have held, as their grammars need more work.
   std::vector<Emission> TakeFollowed() { return std::exchange(followed_, {}); }
 
-  // Of the emissions of the last commit, as many tokens had no receiver: not generated.
+  // Subtracts emitted tokens of the last commit that had no receiver.
   void DiscountEmissions(uint64_t tokens) { generation_tokens_total_ -= tokens; }
 
   bool commits_draft_step() const { return in_flight_.front().by_draft_model; }  // of a draft model

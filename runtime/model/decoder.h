@@ -1,6 +1,6 @@
-// Decoder: the forward pass of a decoder on one rank's shard. Three seams: the backend's ops, the
-// communicator's sums, and the KV arena. Only the sums can fail. What happens in a layer is in its
-// family's file, written with the functions "for families": the residual stream alone goes from
+// Decoder: the forward pass of a decoder on one rank's shard. Three interfaces: the backend's ops,
+// the communicator's sums, and the KV arena. Only the sums can fail. What happens in a layer is in
+// its family's file, written with the functions "for families": the residual stream alone goes from
 // layer to layer.
 #pragma once
 
@@ -129,7 +129,8 @@ class Decoder {
   // The residual stream += the config's multiplier times the sum over ranks of x * weight^T, +
   // bias. Collective.
   absl::Status AddSum(ConstMatrixView x, const Weight& weight);
-  // The same of the sum's norm, where the layer has one: in `normed` [T, D] until the next Norm.
+  // As AddSum, but adds the norm of the sum, if the layer has one: in `normed` [T, D], which must
+  // stay until the next Norm.
   absl::Status AddNormedSum(ConstMatrixView x, const Weight& weight, const Weight& norm,
                             MatrixView normed);
 

@@ -84,23 +84,23 @@ inline constexpr int kSmallTableChange = 16;
 StepArrays LayOutStepArrays(const ModelConfig& config, const ModelLimits& limits,
                             BumpAllocator& allocator);
 
-// Rows that the device samples from in a step at most.
+// Most rows that the device samples from in a step.
 inline int64_t MaxSampledRows(const ModelLimits& limits) {
   const int64_t seqs = limits.max_num_seqs;
   return std::max<int64_t>(
       seqs, std::min<int64_t>(limits.max_num_batched_tokens, seqs * (1 + limits.max_drafts)));
 }
-// By one launch: max_num_seqs, or a tile of logits where more rows than those can be sampled.
+// In one launch: max_num_seqs, or a tile of logits where more rows than those can be sampled.
 inline int64_t SampledAtOnce(const ModelLimits& limits) {
   return std::max<int64_t>(limits.max_num_seqs,
                            std::min<int64_t>(kSampledTileRows, MaxSampledRows(limits)));
 }
-// Of those that it samples from whole.
+// Most full rows of logits that the device samples from at once.
 int64_t WholeRowsAtOnce(const ShardPlan& plan, const ModelLimits& limits);
 
 // Whether every rank samples some of a tile's rows.
 bool SharesSamples(const ShardPlan& plan, const BackendSizes& sizes);
-// Of those, what a rank but 0 samples at most.
+// Most rows of a tile sampled by a rank other than 0.
 int64_t SharedTileRows(const ShardPlan& plan, const ModelLimits& limits);
 
 // Of the last stage.

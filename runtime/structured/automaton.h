@@ -41,14 +41,16 @@ class Automaton {
   // Bytes for the places of several automata that need more: what is left.
   using Pool = std::atomic<int64_t>;
 
-  // `trie` must outlive it. What it keeps is dropped when it is more than `max_bytes`, and twice as
-  // much as the places in answers were the last time; in the midst of a token or mask when it is
-  // twice or three times that. Less memory is more work, but no other mask. RESOURCE_EXHAUSTED
-  // depends neither on it nor on what others have left, where it is for kMaxThreads; for the work a
-  // place has it only if its masks need more than kMaxMaskWork with nothing kept, and may be spared
-  // it by what is. Places, and where a mask in work is, are not dropped: three times their bytes
-  // are in own_bytes(), kPlaceBytes for each place and what is taken of `pool` (null: as
-  // much as needed). UNAVAILABLE, of a token or mask, where the pool has less.
+  // `trie` must outlive it. Limits on what it keeps, which is dropped beyond them:
+  // * between calls, the larger of `max_bytes` and twice what the places in answers took last;
+  // * within a call, the larger of twice `max_bytes` and three times those places.
+  // Never dropped: places, and how far a mask has come. Three times their bytes are in own_bytes(),
+  // kPlaceBytes for each place and what is taken of `pool` (null: as much as needed).
+  // Less memory means more work, but the same masks. Errors of a token or mask:
+  // * RESOURCE_EXHAUSTED beyond kMaxThreads, whatever the memory;
+  // * RESOURCE_EXHAUSTED beyond kMaxMaskWork, for a place whose masks need more with nothing kept;
+  //   what is kept may avoid it;
+  // * UNAVAILABLE where the pool has less than the places need.
   Automaton(std::shared_ptr<const Grammar> grammar, const TokenTrie* trie, size_t max_bytes,
             std::shared_ptr<Pool> pool = nullptr);
   ~Automaton();
