@@ -80,7 +80,7 @@ struct CommLimits {
 
 // Device memory per rank for these limits in a group of `size` ranks. kShared: its slots, its
 // private result and its share of the shared one; kStaged: one partial sum, reduced in place;
-// kNccl: a partial sum (in bf16, too, where sums are), all ranks' parts, and what one_shot/ takes.
+// kNccl: a partial sum (also in bf16, where sums are), all ranks' parts, and what one_shot/ takes.
 // Equal on every rank and host.
 int64_t CommunicationBytes(const CommLimits& limits, int size);
 

@@ -23,7 +23,7 @@ namespace bulkhead {
 struct CachedPrefix {
   std::vector<BlockId> blocks;
   int64_t num_idle = 0;  // idle ones among them, which may be evicted until taken
-  // [groups with a window] the last ones, which the windows behind `blocks` show.
+  // [groups with a window] the last ones, which the windows after `blocks` show.
   std::vector<std::vector<BlockId>> windows = {};
   uint64_t num_evictions = 0;  // the pool's counter when this was found
 };

@@ -90,7 +90,7 @@ struct KvLayerView {
   }
 };
 
-// Where a layer is: in which group's blocks, and how far behind their beginning. A layer that reads
+// Where a layer is: in which group's blocks, and at what offset in them. A layer that reads
 // another's keys and values is where that one is.
 struct LayerPlace {
   int group = 0;

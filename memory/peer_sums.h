@@ -36,7 +36,7 @@ struct PeerSums {
   // is possible.
   int64_t limit_ns = 0;
 
-  // Whether a kernel may norm the rows of such a sum, too: the same on every device.
+  // Whether a kernel may also norm the rows of such a sum: the same on every device.
   bool NormsRows(int64_t rows, int64_t cols) const {
     return rows > 0 && rows <= kPeerBlocks && cols > 0 && cols <= kMaxPeerNormCols &&
            cols % 4 == 0 && rows * cols <= max_elements;

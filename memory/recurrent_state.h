@@ -50,7 +50,7 @@ struct StateGeometry {
   int num_slots = 0;
   int num_snapshots = 0;
   int conv_taps = 0;
-  int max_drafts = 0;  // behind a sequence's next token, in a step
+  int max_drafts = 0;  // after a sequence's next token, in a step
   DeltaHeads heads;
 
   int64_t padded_value_dim() const { return RoundUp(heads.value_dim, 16); }

@@ -92,7 +92,7 @@ struct TensorRow {
   int64_t FileSize() const { return file_size > 0 ? file_size : is_vector() ? cols : rows; }
   std::string Name() const;    // "model.layers.3.mlp.up_proj.weight"
   std::string Module() const;  // without the field
-  // As the checkpoint has it: [rows, cols]; [cols] for a vector; behind the experts, if they share
+  // As the checkpoint has it: [rows, cols]; [cols] for a vector; after the experts, if they share
   // it.
   std::vector<int64_t> Shape() const;
 };
@@ -166,7 +166,7 @@ class TensorTable {
   // A table of the vocabulary.
   void VocabParallel(int slot, const std::string& name, int64_t rows, int64_t cols,
                      const std::string& shared_name = "");
-  // Multiplies by offset + the values of the file; a bias lies behind it in the slot's vector.
+  // Multiplies by offset + the values of the file; a bias lies after it in the slot's vector.
   void Norm(int slot, const std::string& name, int64_t cols, float offset = 0, bool bias = false);
   void Optional(const std::string& name);  // with its field: "lm_head.weight"
   void Vector(int slot, const std::string& name, int64_t cols, Split split,

@@ -168,7 +168,7 @@ class Coordinator final : public RequestInbox {
   absl::btree_set<std::pair<uint64_t, SequenceId>> time_limits_;
   LoadMeter meter_;
   uint64_t text_ns_ = 0;
-  uint64_t step_begun_ns_ = 0;  // when the last step was committed, or work came behind it
+  uint64_t step_begun_ns_ = 0;  // when the last step was committed, or work came after it
   uint64_t answers_ns_ = 0;     // since then, before steps of a draft model, which do not cause it
   uint64_t step_tokens_ = 0;    // of all steps so far, as the scheduler counts them
 };

@@ -30,7 +30,7 @@ struct DraftOptions {
   int prompt_lookup_min = 0;
   int draft_model_len = 0;  // positions that the draft model has; 0: prompt lookup
   bool mtp = false;         // the draft model is the model's MTP layer
-  // Of a draft model with states: they move on behind multiples of this many positions; 0: it has
+  // Of a draft model with states: they move on after multiples of this many positions; 0: it has
   // none.
   int draft_state_tokens = 0;
 

@@ -1,6 +1,6 @@
 // EngineMetrics: what the coordinator counts of steps and requests for /metrics. A fixed size, no
 // allocation. Names and buckets of the histograms are vLLM's (vllm/v1/metrics/buckets.py, 0.33),
-// but for `first_token_by_lane`.
+// except `first_token_by_lane`.
 #pragma once
 
 #include <array>

@@ -51,7 +51,7 @@ struct WatchdogLimits {
 //
 // A tick more than 2 s late means that this process itself was stopped, perhaps with all others:
 // missed heartbeats mean nothing. All ranks are then considered heard just now, once; if the next
-// tick is late too, they are judged as usual. A process that ended is always reported.
+// tick is also late, they are judged as usual. A process that ended is always reported.
 //
 // A step is late after 10 times its estimate, and at least one second: a warning then names the
 // stragglers, at most once a minute. If they have used no CPU time for 5 s they hang and the group

@@ -44,7 +44,7 @@ class Decoder {
   Decoder(const DecoderParts& parts, Backend& backend, Communicator& comm);
 
   // Runs T = index.num_tokens tokens (token ids in device memory; `given` as in Step) through this
-  // stage's layers; a stage behind the first takes Hidden(T) instead of the ids. Returns the last
+  // stage's layers; a stage after the first takes Hidden(T) instead of the ids. Returns the last
   // layer's output [T, D], not yet normed, valid until the next call. `adapters`: ascending, apart.
   absl::StatusOr<ConstMatrixView> Forward(const StepIndex& index, const int32_t* token_ids,
                                           absl::Span<const GivenRows> given = {},

@@ -1,5 +1,5 @@
-// The layer of most decoders: attention and an MLP or experts, each between norms that a family has
-// or has not. A family names its tensors and sets the config's fields; the rest follows from both.
+// The layer of most decoders: attention and an MLP or experts, each between norms that a family may
+// lack. A family names its tensors and sets the config's fields; the rest follows from both.
 #pragma once
 
 #include "runtime/model/decoder.h"

@@ -31,7 +31,7 @@ class DeviceSampler {
   // That memory.
   static int64_t HostBytes(const ModelLimits& limits);
 
-  // Rank 0: how the step's rows are sampled, on its way to the device; of `rows`, those behind the
+  // Rank 0: how the step's rows are sampled, on its way to the device; of `rows`, those after the
   // step's are padding.
   absl::Status Upload(const Step& step, int64_t rows);
   // Puts ids that are on the device into the step's tokens where the plan did not know them.

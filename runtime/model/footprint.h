@@ -28,7 +28,7 @@ struct ModelLimits : Limits {
   AttentionDType attention = AttentionDType::kF32;
   // Of a model with states: there are as many snapshots of them as max_num_seqs.
   bool caches_states = false;
-  // Of speculative decoding: tokens that a step computes of a sequence behind the one that it would
+  // Of speculative decoding: tokens that a step computes of a sequence after the one that it would
   // compute anyhow, at most. 0 of a draft model.
   int max_drafts = 0;
   // Tokens of drafts that are computed of a sequence and may be rejected, by a draft model, too.
@@ -119,7 +119,7 @@ LogitBuffers LayOutLogits(const ShardPlan& plan, int rank, const ModelLimits& li
 // What sampling on the device takes (kernels/sample/op.h); nothing where the host samples. S =
 // max_num_seqs, R = MaxSampledRows, L = SampledAtOnce.
 struct SamplingBuffers {
-  // [S] by slot; behind them [R], which nothing reads, of the rows of sequences with several.
+  // [S] by slot; after them [R], which nothing reads, of the rows of sequences with several.
   int32_t* last_sampled = nullptr;
   MatrixView lists;  // [L, slices x kCandidateCols] this rank's candidates
   // Rank 0:

@@ -72,7 +72,7 @@ class Automaton {
   int32_t CopyPlace(int32_t place);
   int32_t CopyPlace(const Automaton& another, int32_t place);
   void DropPlace(int32_t place);
-  // UNAVAILABLE as of a token: behind a copy of another automaton's place.
+  // UNAVAILABLE as of a token: after a copy of another automaton's place.
   absl::Status CheckPlaces();
 
   // Moves on by some of the token's bytes, at least one, and returns how many: all, unless that is
@@ -141,7 +141,7 @@ class Automaton {
     std::vector<int32_t> groups;  // of threads with the same bottom; the last one is begun or next
     bool has_group = false;       // it is begun
     int32_t local = -1;  // configurations: of its rule; -1: its stacks are walked as a whole
-    int32_t after = -1;  // behind the rule; -1: nothing follows
+    int32_t after = -1;  // after the rule; -1: nothing follows
     std::shared_ptr<LocalMask> mask;  // of the rule
     bool has_mask = false;            // to its end
     uint32_t next_leaving = 0;        // a node

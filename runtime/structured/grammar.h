@@ -19,7 +19,7 @@ struct GrammarSpec {
   enum class Form : uint8_t { kChoice, kRegex, kJsonObject, kJsonSchema };
   Form form = Form::kJsonObject;
   std::vector<std::string> texts = {};  // choices; else one: the pattern, the schema, or none
-  // Texts before the form and behind it, and one up to which, it included, the answer is free.
+  // Texts before the form and after it, and one up to which, it included, the answer is free.
   std::string prefix = {}, suffix = {}, free_until = {}, free_from = {};
 };
 

@@ -1,4 +1,4 @@
-// What families share that are Llama but for some switches and defaults.
+// What families share that are Llama except for some switches and defaults.
 #pragma once
 
 #include "runtime/model/decoder_layer.h"

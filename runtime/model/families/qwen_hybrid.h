@@ -1,4 +1,4 @@
-// What Qwen's hybrids share: linear attention in three layers of four, a gate behind the attention
+// What Qwen's hybrids share: linear attention in three layers of four, a gate after the attention
 // of the others, norms of 1 + w.
 #pragma once
 

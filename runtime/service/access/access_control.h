@@ -21,7 +21,7 @@ namespace bulkhead {
 inline constexpr size_t kMinApiKeyBytes = 16;
 inline constexpr size_t kMaxApiKeyBytes = 512;
 inline constexpr size_t kMaxApiKeys = 1024;
-// The environment's key, with all roles; of clients, too.
+// The environment's key, with all roles; also used by clients.
 inline constexpr char kApiKeyVariable[] = "BULKHEAD_API_KEY";
 
 struct AccessOptions {

@@ -54,17 +54,17 @@ class ConnectionRules {
   void End(absl::Time now);
 
   // Takes whole frames off the front of `input` and appends to `to_server` what goes on to it.
-  // Returns how many bytes were taken; the rest is to be given again, with more behind it, or later
+  // Returns how many bytes were taken; the rest is to be given again, with more after it, or later
   // where is_waiting().
   size_t FromClient(absl::string_view input, absl::Time now, std::string* to_server);
-  // What goes to the client once the server has sent `bytes`: those, but for heads that are not
+  // What goes to the client once the server has sent `bytes`: those, except heads that are not
   // whole and the ends of calls that have ended here, and frames of the guard's own between them.
   std::string FromServer(absl::string_view bytes, absl::Time now);
   // Now and then. `reading` is false when the client could not send because the server did not
   // read.
   void Tick(absl::Time now, bool reading, std::string* to_server);
 
-  // Whether a frame fits behind what went to the client: whole frames, the server's settings first,
+  // Whether a frame fits after what went to the client: whole frames, the server's settings first,
   // and no header block that goes on.
   bool at_server_border() const {
     return server_spoke_ && !in_server_block_ && server_frames_.payload_left() == 0;

@@ -93,7 +93,7 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   void Dispatch();
   void Refuse(const absl::Status& why, int http_status);
   // The head of an answer; without a length it is sent in chunks, or up to the end. The connection
-  // stays behind it unless it says so.
+  // stays after it unless it says so.
   std::string Head(const HttpAnswer& answer, std::optional<size_t> length);
   void Answer(HttpAnswer answer, HttpExchange::Written written);
   void BeginEvents();
