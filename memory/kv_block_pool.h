@@ -54,7 +54,7 @@ class KvBlockPool {
   // to hold from now on: itself, or an equal cached one; then `block` is freed.
   BlockId CacheBlock(const BlockKey& key, BlockId block);
 
-  // Of a cached block (PrefixCache::drafted).
+  // Marks a cached block (PrefixCache::drafted).
   void SetDrafted(BlockId block) { cache_->SetDrafted(block); }
 
   // Groups with a window. Reserves all or none.

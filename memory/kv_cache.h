@@ -39,7 +39,7 @@
 
 namespace bulkhead {
 
-// Of a layer.
+// Shape of a layer's keys and values.
 struct KvGeometry {
   int kv_heads = 0;      // k: on this rank; 0 is legal
   int head_dim = 0;      // d; even with int4

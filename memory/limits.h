@@ -72,7 +72,7 @@ struct Limits {
   }
 };
 
-// Those that may be given; an absent one is fitted to the memory (memory/capacity.h).
+// Limits that may be given; an absent one is fitted to the memory (memory/capacity.h).
 struct GivenLimits {
   std::optional<int> max_num_seqs = std::nullopt;
   std::optional<int> max_model_len = std::nullopt;

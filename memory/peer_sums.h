@@ -8,7 +8,7 @@
 namespace bulkhead {
 
 inline constexpr int kMaxPeers = 8;  // devices
-// Of every kernel, to send; one that norms rows has up to as many more, one for each row.
+// Blocks of every kernel that send; one that norms rows has up to as many more, one per row.
 inline constexpr int kPeerBlocks = 32;
 inline constexpr int kPeerStates = 2 * kPeerBlocks;  // each keeps its own count of sums
 inline constexpr int kPeerThreads = 512;

@@ -38,7 +38,7 @@ struct DeltaHeads {
   int value_dim = 0;
   const int32_t* value_to_key = nullptr;  // ascending; host memory, outlives its use
 
-  // Of q, k and v side by side.
+  // Columns of q, k and v side by side.
   int64_t qkv_dim() const {
     return 2 * int64_t{num_key_heads} * key_dim + int64_t{num_value_heads} * value_dim;
   }
@@ -59,7 +59,7 @@ struct StateGeometry {
   int64_t MatrixFloats() const { return heads.key_dim * padded_value_dim(); }
   int64_t KeyFloats() const { return int64_t{heads.key_dim} * kStateBlock; }
   int64_t CorrectedFloats() const { return kStateBlock * padded_value_dim(); }
-  // Of one sequence and layer; whole cache lines.
+  // Bytes of one sequence and layer, in whole cache lines.
   int64_t SlotBytes() const {
     constexpr int64_t kF32 = 4;
     constexpr int64_t kF64 = 8;
@@ -69,7 +69,7 @@ struct StateGeometry {
     return RoundUp(heads.num_value_heads * kStateBlock * kF64 + floats * kF32, 64);
   }
   int64_t SequenceBytes() const { return num_layers * SlotBytes(); }
-  // Of a snapshot and layer.
+  // Bytes of a snapshot of one layer.
   int64_t SnapshotBytes() const {
     constexpr int64_t kF32 = 4;
     return RoundUp((heads.num_value_heads * MatrixFloats() + InputFloats()) * kF32, 64);

@@ -36,7 +36,7 @@ struct AdapterConfig {
   std::map<std::string, int> rank;  // LoRA rank by module: "layers.3.self_attn.q_proj"
 
   LowRankShape most;
-  // Of each layer of the model, by AdapterTensors.
+  // The rows of each layer of the model, by AdapterTensors.
   std::shared_ptr<const std::vector<std::vector<TensorRow>>> tensors;
   std::vector<std::string> unknown_fields;  // of adapter_config.json
 
@@ -57,7 +57,7 @@ absl::StatusOr<AdapterConfig> ReadAdapter(const std::string& name, const std::st
                                           const ModelConfig& model,
                                           absl::Span<const std::vector<TensorRow>> layers);
 
-// Of any of them.
+// The largest of both sizes over all adapters.
 LowRankShape MostOf(absl::Span<const AdapterConfig> adapters);
 
 // What the adapter has of a layer: of each module its A, [r, inputs], in the module's own slot,

@@ -171,7 +171,7 @@ class TensorTable {
   void Optional(const std::string& name);  // with its field: "lm_head.weight"
   void Vector(int slot, const std::string& name, int64_t cols, Split split,
               float offset = 0);  // likewise
-  // Of the cache's keys and values, of a layer whose checkpoint has them; likewise split.
+  // Scales of a layer's cached keys and values, if the checkpoint has them; split the same way.
   void KvScales(int slot, const char* name, int64_t cols, Split split);
 
   int layer() const { return layer_; }
@@ -203,7 +203,7 @@ struct TensorSlice {
 };
 TensorSlice SliceOf(const TensorRow& row, const RankShard& shard);
 
-// Of a matrix alone.
+// The shape of a row that is a matrix.
 LinearShape LinearShapeOf(const TensorRow& row, const RankShard& shard,
                           const WeightFormats& held_as);
 

@@ -10,7 +10,7 @@
 
 namespace bulkhead {
 
-// Of calls whose arguments are in tags.
+// Tags of calls whose arguments are in tags.
 struct FunctionTags {
   absl::string_view open, close;  // around the name; open is empty where nothing is before it
   ArgumentTags arguments;

@@ -22,7 +22,7 @@ inline constexpr int kMaxLookupTokens = 16;
 inline constexpr int64_t kPlacesOfSequence = 16384;
 inline constexpr int64_t kPlacesOfStep = 65536;
 
-// Of --speculative-config; the names are vLLM's.
+// Fields of --speculative-config, named as in vLLM.
 struct DraftOptions {
   int num_speculative_tokens = 0;  // of a draft, at most kMaxDraftTokens; 0: no drafts
   // Of prompt lookup: tokens that must be the same, at most kMaxLookupTokens, and at least, >= 1.
@@ -115,7 +115,7 @@ class DecodeCost {
 // capped, so that one slow step does not stop drafting for long.
 class DraftAllowance {
  public:
-  // Of a step that decodes or computes prompts.
+  // The part that may be spent of a step that decodes or computes prompts.
   static constexpr double kShare = 1.0 / 40;
 
   bool is_left() const { return steps_ > 0; }

@@ -48,7 +48,7 @@ struct EngineMetrics {
   void CountEnd(RequestFigures& request, EndKind kind);
 
   uint64_t steps = 0;
-  // Of requests whose prompt has been computed, each once.
+  // Tokens of requests whose prompt has been computed, each once.
   uint64_t prompt_tokens = 0;
   uint64_t cached_prompt_tokens = 0;  // of these
   std::array<uint64_t, kNumEndKinds> ends = {};

@@ -172,7 +172,7 @@ class Scheduler {
   Step PlanStop();
   // Not a step: every rank collects the oldest step in flight.
   Step PlanCollect() const;
-  // Of the oldest uncommitted step; decides how long drafts and chunks of prompts are.
+  // Time of the oldest uncommitted step; decides how long drafts and chunks of prompts are.
   void RecordStepTime(double seconds);
   // Takes the result of the oldest uncommitted step. Emissions are in plan order, those of a
   // sequence with accepted drafts one after the other; none of a draft model's step.
@@ -358,7 +358,7 @@ class Scheduler {
   double draft_trials_ = 1;                          // of its steps where they are not worth it
   bool drafts_round_ = false;  // the draft model's steps before the next one have begun
   absl::flat_hash_set<BlockId> draft_writes_;  // cached blocks that its step being planned writes
-  // Of the step being planned.
+  // Budgets of the step being planned.
   int draft_tokens_left_ = 0;
   int64_t lookup_places_left_ = 0;
   int num_decodes_ = 0;

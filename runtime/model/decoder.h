@@ -90,7 +90,7 @@ class Decoder {
   AttentionOptions attention() const;
   Backend& ops() { return backend_; }
   int64_t first_head() const { return shard().heads.begin; }  // of the model's
-  // Of the layer whose keys and values this one reads.
+  // Weights of the layer whose keys and values this one reads.
   const LayerWeights& kv_weights() const {
     if (owns_kv()) return weights();
     return parts_.weights.layers[config_.kv_layer[model_layer()] - shard().layers.begin];

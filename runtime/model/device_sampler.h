@@ -28,7 +28,7 @@ class DeviceSampler {
   DeviceSampler(const SamplingBuffers& buffers, int64_t first_id, const ModelLimits& limits,
                 Device& device, Backend& backend, Communicator& comm);
 
-  // That memory.
+  // Bytes of that memory.
   static int64_t HostBytes(const ModelLimits& limits);
 
   // Rank 0: how the step's rows are sampled, on its way to the device; of `rows`, those after the

@@ -40,7 +40,7 @@ Family TextPart(Family text, const char* architecture, const char* model_type, c
 const std::vector<Family>& Families();
 // What ReadModelConfig takes.
 FamilySpecs AllFamilySpecs();
-// Of a config whose family is one of them.
+// The family of a config, which must be one of Families().
 const Family& FamilyOf(const ModelConfig& config);
 
 }  // namespace bulkhead

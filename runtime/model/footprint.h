@@ -103,7 +103,7 @@ bool SharesSamples(const ShardPlan& plan, const BackendSizes& sizes);
 // Most rows of a tile sampled by a rank other than 0.
 int64_t SharedTileRows(const ShardPlan& plan, const ModelLimits& limits);
 
-// Of the last stage.
+// Buffers of the last stage.
 struct LogitBuffers {
   MatrixView selected;  // [R, D], R of the larger tiles
   MatrixView part;      // [R, v] this rank's columns
@@ -154,7 +154,7 @@ StateGeometry StateGeometryOf(const ShardPlan& plan, int rank, const ModelLimits
 // With limits.num_kv_blocks.
 KvArena KvArenaOf(const ShardPlan& plan, int rank, const ModelLimits& limits,
                   std::byte* base = nullptr);
-// Of the layers with full_heads, or of the others; points into `plan`.
+// Head layout of the layers with full_heads, or of the others; points into `plan`.
 HeadLayout HeadLayoutOf(const ShardPlan& plan, int rank, bool full = false);
 // Elements of a sum over ranks at most: of the residual stream, of the squares of q's and k's heads
 // and of one token's inputs of all layers.
@@ -170,7 +170,7 @@ RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits
 RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits,
                       const BackendSizes& sizes);
 
-// Of a rank's model and its draft model together, whose sums are of `comm` at most.
+// Needs of a rank's model and its draft model together, with sums within the limits `comm`.
 RankNeeds WithDraftModel(RankNeeds needs, const RankNeeds& draft, const CommLimits& comm, int rank,
                          int size);
 

@@ -47,7 +47,7 @@ class AccessControl {
   // "3 API keys, client certificates": for the log.
   std::string Text() const;
 
-  // Of a verified certificate with these names (CN, DNS and URI of its alternative names).
+  // Roles of a verified certificate with these names (CN, DNS and URI of its alternative names).
   RoleSet RolesOfCertificate(absl::Span<const std::string> names) const;
 
   // Whether a caller with this `authorization` ("Bearer KEY", or empty), on a connection whose

@@ -69,7 +69,7 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
 
   // Between requests, with nothing of the next one but an empty line before it.
   bool is_idle() const { return phase_ == Phase::kReading && parser_ == nullptr; }
-  // Of a request that is not whole.
+  // Body bytes and begin of a request that is not complete.
   size_t body_bytes() const { return parser_ == nullptr ? 0 : parser_->body_bytes(); }
   Clock::time_point since() const { return since_; }
 
@@ -128,7 +128,7 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   bool closing_ = false;      // after this answer
   bool discarding_ = false;   // what the client still sends of a refused request
 
-  // Of the request being answered.
+  // The request being answered.
   uint64_t number_ = 0;
   bool keep_alive_ = true;
   bool takes_chunks_ = true;
