@@ -16,8 +16,7 @@ nlohmann::ordered_json MessageToJson(const google::protobuf::Message& message);
 std::string MessageToJsonText(const google::protobuf::Message& message);
 
 // Sets one field; a list and a map are added to. Returns the path of what is not of the field's
-// kind
-// ("stop[1]"), empty when all is.
+// kind ("stop[1]"), empty when all is.
 std::string SetField(const nlohmann::ordered_json& value,
                      const google::protobuf::FieldDescriptor& field,
                      google::protobuf::Message* message);

@@ -16,7 +16,7 @@ namespace bulkhead {
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path,
                                           size_t most_bytes = size_t{1} << 30);
 
-// `path`, to be read line by line; the same errors, but for its size.
+// `path`, to be read line by line; the same errors, except its size.
 absl::StatusOr<std::ifstream> OpenToRead(absl::string_view flag, const std::string& path);
 
 // The same for standard input, up to 64 MiB: more than any tokenizer accepts.

@@ -37,8 +37,8 @@ class Communicator {
   // This default is for communicators that always sum in f32.
   virtual absl::StatusOr<ConstMatrixView> AllReduceSumF32() { return AllReduceSum(); }
 
-  // Whether AllReduceSumNorm may follow PartialSum(rows, cols) in place of AllReduceSum, which then
-  // does not fail either. Equal on every rank.
+  // Whether AllReduceSumNorm may replace AllReduceSum after PartialSum(rows, cols); AllReduceSum
+  // then cannot fail. Equal on every rank.
   virtual bool NormsSum(int64_t /*rows*/, int64_t /*cols*/) const { return false; }
 
   // Adds the sum to a residual stream and norms that in one pass. Every rank must call it, or none.
@@ -50,9 +50,9 @@ class Communicator {
   virtual absl::Status GatherCols(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
                                   MatrixView out) = 0;
 
-  // The same, but row i goes to rank rank_of_row[i]: a rank's `out` has its rows alone, in
-  // ascending order. `rank_of_row` [rows] is equal on every rank. All rows of a rank but 0 are at
-  // most max_gather_elements. UNIMPLEMENTED but between ranks in host memory.
+  // The same, but row i goes to rank rank_of_row[i]: a rank's `out` has only its own rows, in
+  // ascending order. `rank_of_row` [rows] is equal on every rank. All rows of a rank other than 0
+  // are at most max_gather_elements. UNIMPLEMENTED unless ranks communicate through host memory.
   virtual absl::Status GatherRows(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
                                   absl::Span<const int> rank_of_row, MatrixView out);
 
@@ -80,7 +80,7 @@ struct CommLimits {
 
 // Device memory per rank for these limits in a group of `size` ranks. kShared: its slots, its
 // private result and its share of the shared one; kStaged: one partial sum, reduced in place;
-// kNccl: a partial sum (in bf16, too, where sums are), all ranks' parts, and what one_shot/ takes.
+// kNccl: a partial sum (also in bf16, where sums are), all ranks' parts, and what one_shot/ takes.
 // Equal on every rank and host.
 int64_t CommunicationBytes(const CommLimits& limits, int size);
 

@@ -30,7 +30,7 @@ struct KnownNumbers {
 // numbers repeat the sooner the more ranks there are, and more than 512 ranks add up zeroes.
 constexpr KnownNumbers KnownNumbersIn(DType dtype, int size) {
   if (dtype == DType::kF32) return {};
-  // Odd, so that parts of a power of two elements do not begin alike.
+  // Odd, so that parts of a power of two elements begin differently.
   return {.period = std::max(1, (256 / size - 1) | 1), .offsets = size > 512 ? 1 : 2};
 }
 

@@ -44,9 +44,9 @@ struct WaitLimits {
 WaitResult WaitFor(Signal& signal, uint32_t count, const std::atomic<uint32_t>& abort,
                    const WaitLimits& limits);
 
-// Spins briefly (if allowed), yields for the duration of a
-// decode step's skew, then sleeps with increasing intervals: 50 us at first, 1 ms while a step may
-// still arrive, 5 ms once the group has been idle for a second.
+// Spins briefly (if allowed), yields for the duration of a decode step's skew, then sleeps with
+// increasing intervals: 50 us at first, 1 ms while a step may still arrive, 5 ms once the group has
+// been idle for a second.
 class BackOff {
  public:
   explicit BackOff(bool may_spin) : may_spin_(may_spin) {}

@@ -1,12 +1,11 @@
 #include "memory/block_key.h"
 
-#include <openssl/sha.h>
-
 #include <algorithm>
 #include <bit>
 #include <string>
 
 #include "base/check.h"
+#include "base/sha256.h"
 
 namespace bulkhead {
 namespace {
@@ -28,11 +27,7 @@ class Fields {
   }
   void Bytes(const void* data, size_t size) { bytes_.append(static_cast<const char*>(data), size); }
 
-  KvDigest Sha256() const {
-    KvDigest digest;
-    SHA256(reinterpret_cast<const unsigned char*>(bytes_.data()), bytes_.size(), digest.data());
-    return digest;
-  }
+  const std::string& bytes() const { return bytes_; }
 
  private:
   std::string bytes_;
@@ -45,7 +40,7 @@ KvDigest SequenceDigest(absl::string_view salt, absl::string_view adapter) {
   Fields fields("bulkhead.kv.sequence.1");
   fields.String(salt);
   fields.String(adapter);
-  return fields.Sha256();
+  return Sha256(fields.bytes());
 }
 
 BlockKey SequenceKey::Block(int64_t i, int block_tokens, BlockId parent) const {
@@ -66,7 +61,7 @@ BlockKey SequenceKey::Block(int64_t i, int block_tokens, BlockId parent) const {
     fields.Number(static_cast<uint64_t>(from - span->begin));
     fields.Number(static_cast<uint64_t>(std::min(end, span->end) - from));
   }
-  key.context = fields.Sha256();
+  key.context = Sha256(fields.bytes());
   return key;
 }
 
@@ -77,7 +72,7 @@ KvDigest BlockIdentity(const KvDigest& parent, const BlockKey& key) {
   fields.Number(static_cast<uint32_t>(key.tokens.size()));
   fields.Bytes(key.tokens.data(), key.tokens.size() * sizeof(int32_t));
   if (key.group > 0) fields.Number(static_cast<uint32_t>(key.group));
-  return fields.Sha256();
+  return Sha256(fields.bytes());
 }
 
 }  // namespace bulkhead

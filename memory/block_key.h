@@ -34,7 +34,7 @@ struct BlockKey {
   KvDigest context = {};             // what else K and V depend on; zeros: nothing
   int group = 0;
 
-  // Of the same tokens in another group.
+  // The key of the same tokens in another group.
   BlockKey InGroup(int other, BlockId first) const { return {first, tokens, context, other}; }
 };
 
@@ -51,7 +51,7 @@ struct SequenceKey {
   absl::Span<const int32_t> tokens;
   absl::Span<const ContentSpan> spans = {};  // ascending, apart
 
-  // Of block i, all of whose tokens are there.
+  // The key of block i, whose tokens are all there.
   BlockKey Block(int64_t i, int block_tokens, BlockId parent) const;
 };
 

@@ -108,7 +108,7 @@ struct RankCapacity {
   int64_t stranded_bytes = 0;  // unused KV memory because another rank has less
   std::string rule_text;       // the rule as arithmetic
 
-  // Of KV, in a sequence that is longer than the windows.
+  // KV bytes per token of a sequence longer than the windows.
   int64_t KvBytesPerToken(const Limits& limits) const {
     return kv_block_bytes * limits.num_full_kv_groups() / limits.block_tokens;
   }

@@ -9,7 +9,6 @@
 #include "base/status.h"
 
 namespace bulkhead {
-namespace {}  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::New(CudaDriver& driver,
                                                             int64_t capacity_bytes) {
@@ -22,27 +21,13 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::New(CudaDriver& driver,
 
 CudaDevice::CudaDevice(CudaDriver& driver, int64_t capacity_bytes, std::byte* base,
                        int64_t range_bytes)
-    : driver_(driver),
-      capacity_bytes_(capacity_bytes),
+    : Device(capacity_bytes),
+      driver_(driver),
       base_(base),
       range_bytes_(range_bytes),
       mapped_end_(base) {}
 
-CudaDevice::~CudaDevice() {
-  BH_CHECK(allocated_bytes_ == 0);  // a buffer outlived its device
-  driver_.ReleaseRange(base_, range_bytes_);
-}
-
-absl::Status CudaDevice::Charge(int64_t bytes) {
-  const int64_t left = capacity_bytes_ - allocated_bytes_;
-  if (capacity_bytes_ > 0 && bytes > left) {
-    return absl::ResourceExhaustedError(absl::StrCat(FormatBytes(bytes), " requested, ",
-                                                     FormatBytes(left), " left of a capacity of ",
-                                                     FormatBytes(capacity_bytes_)));
-  }
-  allocated_bytes_ += bytes;
-  return absl::OkStatus();
-}
+CudaDevice::~CudaDevice() { driver_.ReleaseRange(base_, range_bytes_); }
 
 absl::Status CudaDevice::MapUpTo(std::byte* end) {
   const int64_t bytes = RoundUp(end - base_, driver_.properties().map_granule_bytes);

@@ -38,9 +38,6 @@ class CudaDevice final : public Device {
   void CopyRows(const std::byte* from, int64_t from_stride_bytes, std::byte* to,
                 int64_t to_stride_bytes, int64_t bytes, int64_t rows) override;
   absl::Status Synchronize() override;
-  int64_t allocated_bytes() const override { return allocated_bytes_; }
-  absl::Status Charge(int64_t bytes) override;
-  void Release(int64_t bytes) override { allocated_bytes_ -= bytes; }
 
   // Mapped memory in whole granules: at most one granule, plus 256 bytes per buffer, above
   // allocated_bytes.
@@ -59,14 +56,12 @@ class CudaDevice final : public Device {
   absl::Status MapUpTo(std::byte* end);
 
   CudaDriver& driver_;
-  const int64_t capacity_bytes_;
   std::byte* const base_;
   const int64_t range_bytes_;
   std::byte* mapped_end_;
   std::vector<Piece> pieces_;    // by address; the last one is live
   std::vector<Piece> mappings_;  // one per Map call, by address
-  int64_t allocated_bytes_ = 0;
-  absl::Status fault_;  // error while freeing memory, reported by Synchronize
+  absl::Status fault_;           // error while freeing memory, reported by Synchronize
 };
 
 }  // namespace bulkhead

@@ -45,7 +45,9 @@ using HostBuffer = std::unique_ptr<std::byte[], std::function<void(std::byte*)>>
 
 class Device {
  public:
-  virtual ~Device() = default;
+  // `capacity_bytes` 0: no cap.
+  explicit Device(int64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
+  virtual ~Device();
   virtual const char* name() const = 0;
   // Whether the CPU can access buffers directly.
   virtual bool host_memory() const { return false; }
@@ -77,15 +79,19 @@ class Device {
   // INTERNAL if any work enqueued since the last call failed.
   virtual absl::Status Synchronize() = 0;
   // Memory in use: allocated and charged.
-  virtual int64_t allocated_bytes() const = 0;
+  int64_t allocated_bytes() const { return allocated_bytes_; }
   // Charges externally mapped memory to the capacity; RESOURCE_EXHAUSTED beyond it.
-  virtual absl::Status Charge(int64_t bytes) = 0;
-  virtual void Release(int64_t bytes) = 0;
+  absl::Status Charge(int64_t bytes);
+  void Release(int64_t bytes) { allocated_bytes_ -= bytes; }
 
  protected:
   friend class Buffer;
   virtual void Free(std::byte* data, int64_t bytes) = 0;
   static void SetBytes(Buffer& buffer, int64_t bytes) { buffer.bytes_ = bytes; }
+
+ private:
+  const int64_t capacity_bytes_;
+  int64_t allocated_bytes_ = 0;
 };
 
 // Host memory as a device. `capacity_bytes` 0: no cap; otherwise allocations beyond it are refused,

@@ -44,9 +44,7 @@ struct CommitProgress {
 
 class HostDevice final : public Device {
  public:
-  explicit HostDevice(int64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
-  ~HostDevice() override { BH_CHECK(allocated_bytes_ == 0); }  // a buffer outlived its device
-
+  using Device::Device;
   const char* name() const override { return "cpu"; }
   bool host_memory() const override { return true; }
 
@@ -95,19 +93,6 @@ class HostDevice final : public Device {
     std::memcpy(to, from, bytes);
   }
   absl::Status Synchronize() override { return absl::OkStatus(); }
-  int64_t allocated_bytes() const override { return allocated_bytes_; }
-
-  absl::Status Charge(int64_t bytes) override {
-    const int64_t left = capacity_bytes_ - allocated_bytes_;
-    if (capacity_bytes_ > 0 && bytes > left) {
-      return absl::ResourceExhaustedError(absl::StrCat(FormatBytes(bytes), " requested, ",
-                                                       FormatBytes(left), " left of a capacity of ",
-                                                       FormatBytes(capacity_bytes_)));
-    }
-    allocated_bytes_ += bytes;
-    return absl::OkStatus();
-  }
-  void Release(int64_t bytes) override { allocated_bytes_ -= bytes; }
 
  protected:
   void Free(std::byte* data, int64_t bytes) override {
@@ -139,15 +124,25 @@ class HostDevice final : public Device {
     }
     return true;
   }
-
-  int64_t capacity_bytes_;
-  int64_t allocated_bytes_ = 0;
 };
 
 }  // namespace
 
 Buffer::~Buffer() {
   if (device_ != nullptr) device_->Free(data_, bytes_);
+}
+
+Device::~Device() { BH_CHECK(allocated_bytes_ == 0); }  // a buffer outlived its device
+
+absl::Status Device::Charge(int64_t bytes) {
+  const int64_t left = capacity_bytes_ - allocated_bytes_;
+  if (capacity_bytes_ > 0 && bytes > left) {
+    return absl::ResourceExhaustedError(absl::StrCat(FormatBytes(bytes), " requested, ",
+                                                     FormatBytes(left), " left of a capacity of ",
+                                                     FormatBytes(capacity_bytes_)));
+  }
+  allocated_bytes_ += bytes;
+  return absl::OkStatus();
 }
 
 absl::Status Device::Extend(Buffer&, int64_t) {

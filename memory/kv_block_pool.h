@@ -23,7 +23,7 @@ namespace bulkhead {
 struct CachedPrefix {
   std::vector<BlockId> blocks;
   int64_t num_idle = 0;  // idle ones among them, which may be evicted until taken
-  // [groups with a window] the last ones, which the windows behind `blocks` show.
+  // [groups with a window] the last ones, which the windows after `blocks` show.
   std::vector<std::vector<BlockId>> windows = {};
   uint64_t num_evictions = 0;  // the pool's counter when this was found
 };
@@ -54,7 +54,7 @@ class KvBlockPool {
   // to hold from now on: itself, or an equal cached one; then `block` is freed.
   BlockId CacheBlock(const BlockKey& key, BlockId block);
 
-  // Of a cached block (PrefixCache::drafted).
+  // Marks a cached block (PrefixCache::drafted).
   void SetDrafted(BlockId block) { cache_->SetDrafted(block); }
 
   // Groups with a window. Reserves all or none.
@@ -62,8 +62,8 @@ class KvBlockPool {
   void Unreserve(int64_t count);
   // One that was reserved.
   BlockId TakeReserved();
-  // Of the prefix's first `count` blocks, those from `first` on in `group`, as many of the last
-  // ones as are cached.
+  // Cached blocks of `group` for blocks [first, count) of the prefix: the longest suffix of these
+  // that is cached.
   std::vector<BlockId> FindWindow(const SequenceKey& key, const CachedPrefix& prefix, int group,
                                   int64_t first, int64_t count) const;
   // Takes one of CachedPrefix::windows, for which one is reserved.

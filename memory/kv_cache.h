@@ -39,7 +39,7 @@
 
 namespace bulkhead {
 
-// Of a layer.
+// Shape of a layer's keys and values.
 struct KvGeometry {
   int kv_heads = 0;      // k: on this rank; 0 is legal
   int head_dim = 0;      // d; even with int4
@@ -90,7 +90,7 @@ struct KvLayerView {
   }
 };
 
-// Where a layer is: in which group's blocks, and how far behind their beginning. A layer that reads
+// Where a layer is: in which group's blocks, and at what offset in them. A layer that reads
 // another's keys and values is where that one is.
 struct LayerPlace {
   int group = 0;

@@ -28,7 +28,7 @@ struct Limits {
   std::vector<KvGroup> kv_groups = {};
   std::vector<int> kv_group_of_layer = {};  // [L]; empty: all 0
 
-  // Of them, those without a window.
+  // Number of KV groups without a window, at least 1.
   int num_full_kv_groups() const {
     const auto is_full = [](const KvGroup& group) { return group.window == 0; };
     return std::max<int>(
@@ -37,8 +37,8 @@ struct Limits {
   int num_kv_groups() const { return std::max<int>(1, static_cast<int>(kv_groups.size())); }
   // Entries of a block table.
   int blocks_per_seq() const { return CeilDiv(max_model_len, block_tokens); }
-  // Of one sequence, in all groups. One that is computed in larger steps than a token takes more
-  // in groups with a window; all sequences together at most step_blocks() more.
+  // Blocks of one sequence, in all groups. Prefill in chunks needs more blocks in groups with a
+  // window; all sequences together at most step_blocks() more.
   int64_t BlocksFor(int64_t tokens) const {
     int64_t blocks = BlocksOfGroup({}, tokens);
     for (size_t i = 1; i < kv_groups.size(); ++i) blocks += BlocksOfGroup(kv_groups[i], tokens);
@@ -52,11 +52,11 @@ struct Limits {
     return (num_kv_groups() - num_full_kv_groups()) *
            (int64_t{depth} * max_num_batched_tokens / block_tokens);
   }
-  // That the pool must have to serve one sequence of `tokens`.
-  // That sequences can hold or reserve.
+  // Blocks that sequences can hold or reserve.
   int64_t usable_blocks() const { return std::max<int64_t>(0, num_kv_blocks - step_blocks()); }
+  // The smallest pool that can serve one sequence of `tokens`.
   int64_t LeastBlocks(int64_t tokens) const { return BlocksFor(tokens) + step_blocks(); }
-  // In sequences of max_model_len.
+  // Tokens that the pool holds in sequences of max_model_len.
   int64_t kv_tokens() const {
     if (num_kv_groups() == 1) return num_kv_blocks * block_tokens;
     return usable_blocks() * max_model_len / BlocksFor(max_model_len);
@@ -72,7 +72,7 @@ struct Limits {
   }
 };
 
-// Those that may be given; an absent one is fitted to the memory (memory/capacity.h).
+// Limits that may be given; an absent one is fitted to the memory (memory/capacity.h).
 struct GivenLimits {
   std::optional<int> max_num_seqs = std::nullopt;
   std::optional<int> max_model_len = std::nullopt;

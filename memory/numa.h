@@ -29,7 +29,7 @@ struct NumaNode {
 // A rank's nodes: its threads run on their cores, its memory is theirs.
 struct NumaPlacement {
   std::vector<int> nodes;  // several: pages take turns among them; empty: nothing is placed
-  std::vector<int> cores;  // that the rank may use, ascending
+  std::vector<int> cores;  // the rank's cores, ascending
 };
 
 struct NumaPlan {
@@ -40,7 +40,7 @@ struct NumaPlan {
 // The nodes whose memory this process may use (Mems_allowed_list), ascending; empty if the kernel
 // does not say. `root`: a prefix of /proc and /sys.
 std::vector<int> AllowedNumaNodes(const std::string& root = "");
-// Those of them that have memory, with their cores.
+// The allowed nodes that have memory, with their cores.
 std::vector<NumaNode> ProbeNumaNodes(const std::string& root = "");
 
 // Where the ranks of one host go. `cores_of_ranks`: the cores that each may use, by local rank.

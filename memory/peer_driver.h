@@ -1,4 +1,4 @@
-// PeerDriver: device memory that the kernels of other devices of the host write to, too, by their
+// PeerDriver: device memory that kernels of other devices of the host also write to, by their
 // processes. Implemented by the CUDA runtime and by the emulator in the tests. Called by the thread
 // that opened the rank's CudaDriver (cuda_driver.h).
 #pragma once

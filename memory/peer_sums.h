@@ -8,7 +8,7 @@
 namespace bulkhead {
 
 inline constexpr int kMaxPeers = 8;  // devices
-// Of every kernel, to send; one that norms rows has up to as many more, one for each row.
+// Blocks of every kernel that send; one that norms rows has up to as many more, one per row.
 inline constexpr int kPeerBlocks = 32;
 inline constexpr int kPeerStates = 2 * kPeerBlocks;  // each keeps its own count of sums
 inline constexpr int kPeerThreads = 512;
@@ -18,7 +18,7 @@ inline constexpr int64_t kMaxPeerNormCols = 8192;
 // In turn: one that is written, one that is read, one that is cleared.
 inline constexpr int kPeerBuffers = 3;
 
-// What a place holds that nothing has come to: a NaN that no arithmetic makes.
+// Value of a receive word that no peer has written yet: a NaN that no arithmetic produces.
 inline constexpr uint32_t kNothingCame = 0xFFFFFFFFU;
 
 struct PeerSums {
@@ -36,7 +36,7 @@ struct PeerSums {
   // is possible.
   int64_t limit_ns = 0;
 
-  // Whether a kernel may norm the rows of such a sum, too: the same on every device.
+  // Whether a kernel may also norm the rows of such a sum: the same on every device.
   bool NormsRows(int64_t rows, int64_t cols) const {
     return rows > 0 && rows <= kPeerBlocks && cols > 0 && cols <= kMaxPeerNormCols &&
            cols % 4 == 0 && rows * cols <= max_elements;

@@ -51,7 +51,7 @@ class PrefixCache {
   // BlockIdentity of a cached block; reads all blocks before it.
   KvDigest Identity(BlockId block) const;
 
-  // Whether a draft model, too, has computed the tokens of the block.
+  // Whether a draft model has also computed the tokens of the block.
   bool drafted(BlockId block) const { return At(block).drafted; }
   void SetDrafted(BlockId block) { At(block).drafted = true; }
 

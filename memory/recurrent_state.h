@@ -1,22 +1,22 @@
-// The state that layers of linear attention keep of a sequence, in place of keys and values: of a
-// fixed size, however long the sequence is. Pure arithmetic, and views of the arena.
+// The per-sequence state of linear attention layers, which have no KV cache: its size is fixed,
+// however long the sequence is. Pure arithmetic, and views of the arena.
 //
 // The arena is [layer][slot]. A slot holds what the layer's ops (kernels/causal_conv,
 // kernels/gated_delta) need of the positions before: of a step's tokens at position p
 //   inputs     [input rows, channels] f32: the convolution's input at position q in row q mod
-//              (input rows): of the taps - 1 positions before p, and of drafts behind them
-//   matrices   [value head][key_dim, padded value_dim] f32: the state behind the last position of
+//              (input rows): of the taps - 1 positions before p, and of drafts after them
+//   matrices   [value head][key_dim, padded value_dim] f32: the state after the last position of
 //              the block of kStateBlock positions before p's
 //   keys       [key head][key_dim, kStateBlock] f32: those of p's block so far, normed; on GPUs
 //              [kStateBlock, key_dim]
 //   corrected  [value head][kStateBlock, padded value_dim] f32: its corrected values
 //   decays     [value head][kStateBlock] f64: the sums of its logarithms of decay
-// Behind the slots are snapshots, of all layers: a slot's matrices and inputs at a multiple of
+// After the slots come snapshots, of all layers: a slot's matrices and inputs at a multiple of
 // kStateBlock, which is all that is read of it there.
 // Nothing of a slot is read at position 0, and no matrix before position kStateBlock, so that a
 // slot is not cleared for the next sequence.
-// Rejected drafts are computed over: all but matrices is kept by position. Matrices move on behind
-// the last position of a block, which therefore is no draft's.
+// Rejected drafts are overwritten: all but matrices is kept by position. Matrices are updated after
+// the last position of a block, which therefore is never a draft's.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ struct DeltaHeads {
   int value_dim = 0;
   const int32_t* value_to_key = nullptr;  // ascending; host memory, outlives its use
 
-  // Of q, k and v side by side.
+  // Columns of q, k and v side by side.
   int64_t qkv_dim() const {
     return 2 * int64_t{num_key_heads} * key_dim + int64_t{num_value_heads} * value_dim;
   }
@@ -50,7 +50,7 @@ struct StateGeometry {
   int num_slots = 0;
   int num_snapshots = 0;
   int conv_taps = 0;
-  int max_drafts = 0;  // behind a sequence's next token, in a step
+  int max_drafts = 0;  // after a sequence's next token, in a step
   DeltaHeads heads;
 
   int64_t padded_value_dim() const { return RoundUp(heads.value_dim, 16); }
@@ -59,7 +59,7 @@ struct StateGeometry {
   int64_t MatrixFloats() const { return heads.key_dim * padded_value_dim(); }
   int64_t KeyFloats() const { return int64_t{heads.key_dim} * kStateBlock; }
   int64_t CorrectedFloats() const { return kStateBlock * padded_value_dim(); }
-  // Of one sequence and layer; whole cache lines.
+  // Bytes of one sequence and layer, in whole cache lines.
   int64_t SlotBytes() const {
     constexpr int64_t kF32 = 4;
     constexpr int64_t kF64 = 8;
@@ -69,7 +69,7 @@ struct StateGeometry {
     return RoundUp(heads.num_value_heads * kStateBlock * kF64 + floats * kF32, 64);
   }
   int64_t SequenceBytes() const { return num_layers * SlotBytes(); }
-  // Of a snapshot and layer.
+  // Bytes of a snapshot of one layer.
   int64_t SnapshotBytes() const {
     constexpr int64_t kF32 = 4;
     return RoundUp((heads.num_value_heads * MatrixFloats() + InputFloats()) * kF32, 64);

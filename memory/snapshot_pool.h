@@ -1,5 +1,5 @@
 // SnapshotPool: which snapshots of sequences' states (memory/recurrent_state.h) the ranks have, and
-// behind which block of the prefix cache each is. Accounting only; not thread-safe: owned by the
+// after which block of the prefix cache each is. Accounting only; not thread-safe: owned by the
 // block pool. A prefix of a model with states can be taken up to a block that has one.
 #pragma once
 
@@ -18,7 +18,7 @@ class SnapshotPool {
   // One to be written: a free one, else the least recently used that is not pinned; -1 if there is
   // none.
   int Take();
-  // What was taken is written, and behind `block` unless that has one already.
+  // What was taken is written, and after `block` unless that has one already.
   void Attach(int snapshot, BlockId block);
   // What was taken is free again.
   void Return(int snapshot);
@@ -30,8 +30,6 @@ class SnapshotPool {
   void Unpin(int snapshot);
   // `block` needs none any more, unless it is pinned.
   void Drop(BlockId block);
-
-  int num_attached() const { return static_cast<int>(of_block_.size()); }
 
  private:
   struct Entry {

@@ -25,7 +25,7 @@ def families():
         comment = " ".join(line[2:].strip() for line in text.split("\n\n#", 1)[0].split("\n#")[0].splitlines()
                            if line.startswith("//"))
         names = re.search(r'architecture = "(\w+)".*?model_type = "(\w+)"', text, re.S) or \
-            re.search(r'(?:Like|Hybrid|HybridText)\((?:\w+\(\),)?\s*"(\w+)",\s*"(\w+)"', text)
+            re.search(r'(?:Family|Hybrid|Like|Part)(?:<\w+>)?\(\s*(?:\w+\(\),)?\s*"(\w+)",\s*"(\w+)"', text)
         yield names.group(1), names.group(2), comment
 
 

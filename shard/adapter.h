@@ -22,7 +22,7 @@ struct TensorRow;
 inline constexpr int kMaxAdapterRank = 512;
 inline constexpr int64_t kMaxAdapterConfigBytes = int64_t{1} << 20;
 
-// Outputs, over all ranks, of a layer's A's that read the same inputs, and of a B.
+// Most outputs, over all ranks, of a layer's A matrices with the same input, and of one B.
 struct LowRankShape {
   int64_t inner = 0;
   int64_t outputs = 0;
@@ -32,11 +32,11 @@ struct AdapterConfig {
   std::string name;  // in requests
   std::string dir;
   double alpha = 0;
-  bool rank_stabilized = false;     // divided by the root of the rank, not by the rank
-  std::map<std::string, int> rank;  // by module: "layers.3.self_attn.q_proj"
+  bool rank_stabilized = false;     // scaled by alpha / sqrt(LoRA rank), not alpha / LoRA rank
+  std::map<std::string, int> rank;  // LoRA rank by module: "layers.3.self_attn.q_proj"
 
   LowRankShape most;
-  // Of each layer of the model, by AdapterTensors.
+  // The rows of each layer of the model, by AdapterTensors.
   std::shared_ptr<const std::vector<std::vector<TensorRow>>> tensors;
   std::vector<std::string> unknown_fields;  // of adapter_config.json
 
@@ -44,8 +44,8 @@ struct AdapterConfig {
 };
 
 // Whether an adapter may change the module's product: Decoder::MatMul, MatMulGated or AddSum of a
-// token, or AddExpertsSum of the shared expert. Those of other experts and of single heads are
-// others.
+// token, or AddExpertsSum of the shared expert. Products of routed experts and of single heads
+// (MLA) are not adaptable.
 bool IsAdaptable(const TensorRow& row);
 // The rows of all layers of which that is so; they take longer to find than to use.
 std::vector<std::vector<TensorRow>> AdaptableRows(const ModelConfig& model);
@@ -57,7 +57,7 @@ absl::StatusOr<AdapterConfig> ReadAdapter(const std::string& name, const std::st
                                           const ModelConfig& model,
                                           absl::Span<const std::vector<TensorRow>> layers);
 
-// Of any of them.
+// The largest of both sizes over all adapters.
 LowRankShape MostOf(absl::Span<const AdapterConfig> adapters);
 
 // What the adapter has of a layer: of each module its A, [r, inputs], in the module's own slot,

@@ -56,7 +56,7 @@ class ConfigFields {
   void Invalid(absl::string_view name, absl::string_view demand);
   void Fail(absl::Status status);
 
-  // Of fields that were not read and are not null, with prefix.
+  // Names, with prefix, of fields that were not read and are not null.
   std::vector<std::string> UnknownNames() const;
   // "NAME=VALUE" of every field that was read and is there, by name. Refused or ignored ones are
   // not read.

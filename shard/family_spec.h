@@ -16,7 +16,7 @@ struct RopeDefaults {
   // Of layers with a window, by rope_parameters {full_attention, sliding_attention} or
   // rope_local_base_freq; 0: the family has one table for all layers.
   double window_theta = 0;
-  bool window_has_theta = false;  // rope_theta is theirs, too
+  bool window_has_theta = false;  // also rope_theta is theirs
   bool is_partial = false;        // whether partial_rotary_factor may be less than 1
   double partial_rotary_factor = 1.0;
   // Layers without a window have proportional where the file is silent, and may say so.
@@ -35,11 +35,11 @@ struct FamilySpec {
   void (*model_tensors)(const ModelConfig& config, TensorTable& table);
   void (*layer_tensors)(const ModelConfig& config, int layer, TensorTable& table);
   const char* prefix = "";              // of all names of tensors
-  const char* model_prefix = "model.";  // behind it, of all but the head's
+  const char* model_prefix = "model.";  // after it, of all but the head's
   // Names (fnmatch, by commas) of tensors of the checkpoint that belong to what is not served.
   const char* not_served = "";
-  // Of the names of its MTP layer, which reads its own state behind the norm as it does the model's
-  // (Qwen3-Next); null: the layer is numbered on behind the model's, and reads its own state before
+  // Of the names of its MTP layer, which reads its own state after the norm as it does the model's
+  // (Qwen3-Next); null: the layer is numbered on after the model's, and reads its own state before
   // the norm (DeepSeek V3).
   const char* mtp_prefix = nullptr;
   RopeDefaults rope = {};

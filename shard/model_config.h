@@ -22,7 +22,7 @@ struct ModuleFilter;  // shard/module_filter.h
 
 // Each as transformers' modeling_rope_utils.py has it.
 // kNtkAlpha: theta times factor^(r / (r - 2)) (Hunyuan). kProportional: the first r / d of the
-// frequencies of all columns, whose pairs are those of a head that is turned whole (Gemma 4).
+// frequencies of all columns, whose pairs are those of a head that is rotated whole (Gemma 4).
 enum class RopeScaling { kNone, kLinear, kLlama3, kYarn, kLongRope, kNtkAlpha, kProportional };
 
 struct RopeConfig {
@@ -46,7 +46,7 @@ struct RopeConfig {
   bool operator==(const RopeConfig&) const = default;
 };
 
-// r: the columns of a head of `head_dim` that are turned.
+// r: the columns of a head of `head_dim` that are rotated.
 int RotaryDim(const RopeConfig& rope, int head_dim);
 
 // What `quantization_config` says of the layers' matrices.
@@ -90,7 +90,7 @@ struct MoeConfig {
   bool correction_bias = false;      // of the router's choice
   bool router_bias = false;          // of its logits
   bool biases = false;               // of the experts' products
-  bool beside_mlp = false;           // of layers that have an MLP, too (Gemma 4)
+  bool beside_mlp = false;           // of layers that also have an MLP (Gemma 4)
   bool expert_scales = false;        // weights of experts are multiplied by one of the expert
   float router_multiplier = 1;       // of the router's logits
   bool weighs_inputs = false;   // an expert's input is multiplied by its weight, else what it adds
@@ -103,14 +103,14 @@ struct MoeConfig {
   bool operator==(const MoeConfig&) const = default;
 };
 
-// Multi-head latent attention (MLA): a token's keys and values of all heads are products of one
-// vector, which alone is cached. A key is `nope_dim` of them beside the latent's `rope_dim` turned
-// columns.
+// Multi-head latent attention (MLA): keys and values of all heads are projections of one latent
+// vector, and only it is cached. A key has `nope_dim` projected columns and `rope_dim` rotated
+// columns of the latent.
 struct LatentConfig {
-  int kv_rank = 0;    // of the latent without those; 0: the model has no such attention
-  int q_rank = 0;     // of what q is a product of; 0: of the layer's input
-  int nope_dim = 0;   // columns of a head of q and k that are not turned
-  int rope_dim = 0;   // those that are: ModelConfig::head_dim
+  int kv_rank = 0;  // of the latent without the rotated columns; 0: the model has no such attention
+  int q_rank = 0;   // of what q is a product of; 0: of the layer's input
+  int nope_dim = 0;   // columns of a head of q and k without rotation
+  int rope_dim = 0;   // rotated columns: ModelConfig::head_dim
   int value_dim = 0;  // columns of a head of v
 
   int q_dim() const { return nope_dim + rope_dim; }
@@ -192,7 +192,7 @@ struct ModelConfig {
   bool qk_norm_of_all_heads = false;  // one norm of all heads of q, and one of k (OLMo 2)
   // Heads of q and k normed without weights, in layers with positions (Llama 4).
   bool qk_norm_without_weight = false;
-  bool normed_values = false;    // heads of v too, without weights (Gemma 4)
+  bool normed_values = false;    // also heads of v, without weights (Gemma 4)
   bool layer_norm = false;       // LayerNorm, else RmsNorm
   bool norm_bias = false;        // of LayerNorm
   float norm_weight_offset = 0;  // norms multiply by this + what the checkpoint has
@@ -208,7 +208,7 @@ struct ModelConfig {
   float logit_multiplier = 1;
   float logit_soft_cap = 0;
   QuantizationConfig quantization;
-  int num_mtp_layers = 0;  // multi-token prediction: behind the last layer, which draft tokens
+  int num_mtp_layers = 0;  // multi-token prediction layers after the last layer; they draft tokens
   // Of a config that MtpConfigOf made: what number its one layer has in the checkpoint. 0: a
   // model's.
   int mtp_layer = 0;

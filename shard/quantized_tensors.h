@@ -9,8 +9,7 @@
 //         With 8 bits bytes in place of nibbles, and zeros of 128 alone
 //   both  scales  f16 [in / group, out]
 // compressed-tensors, scales in the checkpoint's own dtype:
-//   pack-quantized  weight_packed i32 [out, in * bits / 32], the first input in the lowest bits, +
-//   8
+//   pack-quantized  weight_packed i32 [out, in * bits / 32], first input in the lowest bits, + 8
 //                   weight_scale [out, in / group]; weight_zero_point i32 [out / 8, in / group]:
 //                   nibble j is output 8w + j; weight_g_idx as GPTQ's; weight_shape i64 [2]
 //   int-quantized   weight i8 [out, in], weight_scale [out, in / group]
@@ -20,11 +19,11 @@
 //                         weight_global_scale f32 [1], which all scales are divided by
 // modelopt (NVFP4)  weight u8 [out, in / 2], weight_scale e4m3 [out, in / 16]
 //                   weight_scale_2 f32 [] or [1], which all scales are multiplied by
-//   float-quantized  weight e4m3 [out, in]; weight_scale f32, bf16 or f16 [out, 1], [1] or a
-//   block's
+//   float-quantized  weight e4m3 [out, in]; weight_scale f32, bf16 or f16 [out, 1], [1]
+//                  or one for each block
 // fp8               the same; weight_scale_inv [out / 128, in / 128], which w is multiplied by
-// gpt-oss (mxfp4)   NAME_blocks u8 [experts, out, in / 32, 16], NAME_scales u8 [experts, out, in /
-// 32]
+// gpt-oss (mxfp4)   NAME_blocks u8 [experts, out, in / 32, 16]
+//                   NAME_scales u8 [experts, out, in / 32]
 #pragma once
 
 #include <cstdint>

@@ -39,9 +39,9 @@ enum class Split {
   kEachDeltaValue
 };
 
-// In WeightFormats' layers, its tables, and in f32. kKeptMatrix: a layer's that a quantised
-// checkpoint holds in numbers, in the format of the tables. kDequantized: one that it holds in
-// codes, likewise in numbers: that of a head, at whose borders groups and blocks do not end.
+// In WeightFormats' layers, its tables, and in f32. kKeptMatrix: a layer's matrix that a
+// quantised checkpoint does not quantise, in the format of the tables. kDequantized: one that it
+// quantises, also in that format: of a head, at whose borders groups and blocks do not end.
 enum class HeldAs { kLayerMatrix, kKeptMatrix, kDequantized, kTable, kF32Matrix, kVector };
 
 struct TensorRow {
@@ -50,7 +50,7 @@ struct TensorRow {
   int layer = -1;          // -1 outside the layers
   std::string name;        // of the module: "mlp.up_proj"
   const char* field = "";  // "weight"
-  // With its field, the name that it has where the checkpoint has none of its own; empty: none.
+  // Name (with `field`) of the tensor to use if the checkpoint lacks this one's; empty: none.
   std::string shared_name = {};
   // Whose tensor it is; a slot has a matrix of its own for each expert, and for each head unless
   // they are joined.
@@ -92,7 +92,7 @@ struct TensorRow {
   int64_t FileSize() const { return file_size > 0 ? file_size : is_vector() ? cols : rows; }
   std::string Name() const;    // "model.layers.3.mlp.up_proj.weight"
   std::string Module() const;  // without the field
-  // As the checkpoint has it: [rows, cols]; [cols] for a vector; behind the experts, if they share
+  // As the checkpoint has it: [rows, cols]; [cols] for a vector; after the experts, if they share
   // it.
   std::vector<int64_t> Shape() const;
 };
@@ -166,12 +166,12 @@ class TensorTable {
   // A table of the vocabulary.
   void VocabParallel(int slot, const std::string& name, int64_t rows, int64_t cols,
                      const std::string& shared_name = "");
-  // Multiplies by offset + the values of the file; a bias lies behind it in the slot's vector.
+  // Multiplies by offset + the values of the file; a bias lies after it in the slot's vector.
   void Norm(int slot, const std::string& name, int64_t cols, float offset = 0, bool bias = false);
   void Optional(const std::string& name);  // with its field: "lm_head.weight"
   void Vector(int slot, const std::string& name, int64_t cols, Split split,
               float offset = 0);  // likewise
-  // Of the cache's keys and values, of a layer whose checkpoint has them; likewise split.
+  // Scales of a layer's cached keys and values, if the checkpoint has them; split the same way.
   void KvScales(int slot, const char* name, int64_t cols, Split split);
 
   int layer() const { return layer_; }
@@ -203,7 +203,7 @@ struct TensorSlice {
 };
 TensorSlice SliceOf(const TensorRow& row, const RankShard& shard);
 
-// Of a matrix alone.
+// The shape of a row that is a matrix.
 LinearShape LinearShapeOf(const TensorRow& row, const RankShard& shard,
                           const WeightFormats& held_as);
 

@@ -75,7 +75,7 @@ class Checkpoint {
   // Loads every target's part that `shard` owns. Not collective; returns when all threads have
   // ended. `bytes_done` (may be null) counts up to BytesToRead; `cancelled` (may be empty) is
   // polled on the calling thread, and true ends with CANCELLED. Other failures carry exit code 3
-  // and name file and tensor: a weight that is missing or has not the shape that shard.model
+  // and name file and tensor: a weight that is missing or lacks the shape that shard.model
   // demands, a failed read. `num_threads` counts the calling one; more than kMaxThreads do not help
   // and are not started.
   virtual absl::Status Load(absl::Span<const Target> targets, const RankShard& shard,

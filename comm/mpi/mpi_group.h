@@ -16,10 +16,10 @@ bool LaunchedAsGroup();
 
 // Collective: all ranks of the launch, each within `timeout`; call SetMpiEnvironment before. MPI is
 // initialised on the calling thread, and only that thread may use the group's exchange, bus,
-// Connect and Leave. Errors carry ExitCode::kGroupNotUp: UNIMPLEMENTED when ranks are on several
-// hosts, FAILED_PRECONDITION when each came up as a group of one or they cannot see each other,
-// DEADLINE_EXCEEDED when one is missing. After an error that is not IsAgreed the process must exit
-// with that code; the launcher then ends the other ranks.
+// Connect and Leave. Errors carry ExitCode::kGroupNotUp: UNIMPLEMENTED when more ranks share a host
+// than can (kMaxLocalRanks), FAILED_PRECONDITION when each came up as a group of one or they cannot
+// see each other, DEADLINE_EXCEEDED when one is missing. After an error that is not IsAgreed the
+// process must exit with that code; the launcher then ends the other ranks.
 absl::StatusOr<std::unique_ptr<Group>> NewMpiGroup(absl::Duration timeout);
 
 }  // namespace bulkhead

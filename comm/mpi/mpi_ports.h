@@ -37,7 +37,7 @@ class HandshakeWatch {
   void Look();
 
   const pid_t watched_;
-  // Of thread_, until it has ended.
+  // Owned by thread_ until it has ended.
   Wait last_;
   int looks_ = 0;
   int closed_ = 0;  // connections

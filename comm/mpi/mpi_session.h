@@ -50,8 +50,8 @@ class MpiSession final : public GroupExchange {
   std::unique_ptr<Pending> pending_;
 };
 
-// The MPI library in use.
-// Its version string, in one line. May be called at any time, even if MPI was never started.
+// The version string of the MPI library in use, in one line. May be called at any time, even if MPI
+// was never started.
 std::string MpiVersion();
 
 }  // namespace bulkhead

@@ -26,7 +26,7 @@ struct TcpSocket {
 // Null unless `fd` is a listening or connected TCP socket.
 std::optional<TcpSocket> TcpSocketOf(int fd);
 
-// Of this process.
+// The TCP sockets of this process.
 std::vector<TcpSocket> OwnTcpSockets();
 
 // The kernel drops packets to the listening socket `fd` from now on, so that nothing can connect;

@@ -30,7 +30,7 @@ class NcclRank {
     return answer == ncclSuccess ? AsyncError() : Failure(answer, call, comm_);
   }
   absl::Status AsyncError();
-  // Enqueued work timed out: anything that waits for it would hang, too.
+  // Enqueued work timed out: anything that waits for it would also hang.
   void SetBroken() { broken_ = true; }
 
   const NcclLibrary& nccl() const { return nccl_; }

@@ -45,7 +45,7 @@ struct OneShotOptions {
 
 // Collective, as Group::Connect; takes OneShotLayout::total_bytes from `ledger`. Where all ranks
 // are on one host, each on a GPU of its own with access to the others' and more than kPeerBlocks
-// multiprocessors, and all want it, sums known numbers behind kernels that write them late. If any
+// multiprocessors, and all want it, sums known numbers after kernels that write them late. If any
 // of this fails on a rank, all ranks log why and sum by `inner` alone. `driver`, `peers` and
 // `group` outlive the communicator. RESOURCE_EXHAUSTED when a rank lacks the memory; errors of the
 // exchange.

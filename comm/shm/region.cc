@@ -20,7 +20,7 @@ constexpr int64_t kHeadBytes = 4096;
 }  // namespace
 
 std::string RankName(const RankTopology& topology, Region& region, int rank) {
-  return topology.NameOf(rank, region.life(rank).pid.load());
+  return topology.NameOf(rank, region.liveness(rank).pid.load());
 }
 
 int64_t Region::Bytes(int size) {

@@ -1,7 +1,7 @@
 // Region: the memory shared by the ranks of a host besides tensors: counters to wait on, mailboxes,
 // the bus's ring, heartbeats and the abort word. One Region object per rank over the same memory.
 //
-// Layout: head | per rank: three signals and a life line | mailboxes [2][size] | bus ring.
+// Layout: head | per rank: three signals and a liveness record | mailboxes [2][size] | bus ring.
 #pragma once
 
 #include <array>
@@ -48,7 +48,7 @@ class Region {
   Signal& exchange(int rank) { return ranks_[rank].exchange; }  // arrivals in the exchange
   Signal& sums(int rank) { return ranks_[rank].sums; }          // arrivals in the communicator
   Signal& bus(int rank) { return ranks_[rank].bus; }            // chunks published or consumed
-  RankLiveness& life(int rank) { return ranks_[rank].life; }
+  RankLiveness& liveness(int rank) { return ranks_[rank].liveness; }
   std::byte* mailbox(int turn, int rank) {
     return mailboxes_ + (int64_t{turn} * size_ + rank) * kMailboxBytes;
   }
@@ -86,7 +86,7 @@ class Region {
     Signal exchange;
     Signal sums;
     Signal bus;
-    RankLiveness life;
+    RankLiveness liveness;
   };
 
   SharedMemory memory_;

@@ -49,7 +49,7 @@ struct GatherPlan {
   int RankOf(int64_t row) const { return rank_of_row.empty() ? 0 : rank_of_row[row]; }
   int64_t RowsOf(int rank, int64_t rows) const;
   int64_t width() const;
-  // Different for different plans, but for rare ones.
+  // Different for different plans, with rare exceptions.
   int64_t Note(int64_t rows) const;
 };
 

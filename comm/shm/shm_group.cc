@@ -163,7 +163,7 @@ absl::Status RefuseUnlessFew(const RankTopology& topology) {
 absl::Status WatchProcesses(GroupExchange& bootstrap, Region& region, ShmLiveness& liveness,
                             absl::Duration timeout) {
   constexpr char kPhase[] = "watching the ranks' processes";
-  region.life(region.rank()).pid.store(getpid());
+  region.liveness(region.rank()).pid.store(getpid());
   BH_RETURN_IF_ERROR(Agree(bootstrap, kPhase, absl::OkStatus(), timeout));
   return Agree(bootstrap, kPhase, liveness.WatchProcesses(getppid()), timeout);
 }

@@ -41,7 +41,7 @@ absl::Status ShmLiveness::WatchProcesses(int64_t parent_pid) {
   if (epoll_fd_ < 0) return absl::ResourceExhaustedError("epoll_create1 failed");
   for (int rank = 0; rank < region_->size(); ++rank) {
     if (rank == region_->rank()) continue;
-    const int64_t pid = region_->life(rank).pid.load();
+    const int64_t pid = region_->liveness(rank).pid.load();
     BH_RETURN_IF_ERROR(Watch(peers_[rank], pid));
     peers_[rank].oom_kills = ReadOomKills(pid);
   }
@@ -74,11 +74,11 @@ bool ShmLiveness::HasEnded(const Peer& peer) const {
   return peer.pid_fd >= 0 && poll(&watched, 1, 0) == 1;
 }
 
-void ShmLiveness::Beat() { region_->life(region_->rank()).beats.fetch_add(1); }
+void ShmLiveness::Beat() { region_->liveness(region_->rank()).beats.fetch_add(1); }
 
 void ShmLiveness::Ending() {
   ending_.store(true);
-  region_->life(region_->rank()).ending.store(1);
+  region_->liveness(region_->rank()).ending.store(1);
 }
 
 bool ShmLiveness::CoordinatorEnded() {
@@ -102,14 +102,14 @@ absl::Status ShmLiveness::Check(absl::Duration silence) {
 
 absl::Status ShmLiveness::CheckRank(int rank, int64_t now_ns, absl::Duration silence) {
   Peer& peer = peers_[rank];
-  RankLiveness& life = region_->life(rank);
+  RankLiveness& liveness = region_->liveness(rank);
   const bool ended = HasEnded(peer);
   // Read after its end was observed: a rank sets `ending` before it ends.
-  const bool in_order = ending_.load() || life.ending.load() != 0;
+  const bool in_order = ending_.load() || liveness.ending.load() != 0;
   if (ended && in_order) Forget(peer);
   if (in_order) return absl::OkStatus();
   if (ended) return Ended(rank);
-  const uint64_t beats = life.beats.load();
+  const uint64_t beats = liveness.beats.load();
   if (beats != peer.beats) {
     peer.beats = beats;
     peer.heard_ns = now_ns;
@@ -145,14 +145,14 @@ void ShmLiveness::Rearm() {
 }
 
 void ShmLiveness::ReportIdle(absl::Duration still) {
-  region_->life(region_->rank()).idle_ns.store(absl::ToInt64Nanoseconds(still));
+  region_->liveness(region_->rank()).idle_ns.store(absl::ToInt64Nanoseconds(still));
 }
 
 Stragglers ShmLiveness::StragglerOf(int local_rank) const {
   Stragglers one;
   one.names = NameOf(local_rank);
   one.lost = topology_.LostRankAt(local_rank);
-  one.still = absl::Nanoseconds(region_->life(local_rank).idle_ns.load());
+  one.still = absl::Nanoseconds(region_->liveness(local_rank).idle_ns.load());
   return one;
 }
 

@@ -1,7 +1,7 @@
 // ShmLiveness: heartbeats in the Region, and process descriptors (pidfd) of the other ranks and of
 // the launcher. A killed rank is detected in milliseconds, a stopped one by its silence.
 //
-// The launcher is watched, too. After mpirun dies, Open MPI ends its ranks about a second later,
+// The launcher is also watched. After mpirun dies, Open MPI ends its ranks about a second later,
 // srun at once, but only if the PMIx client's thread still works; PDEATHSIG would follow the
 // launcher's thread, not its process, and is lost when a wrapper calls exec. So the end of the
 // parent counts as a loss.

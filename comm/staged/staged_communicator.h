@@ -21,7 +21,7 @@ int64_t StagedPartialBytes(const CommLimits& limits);
 // Pinned host memory per rank, through which all copies go; in addition to the device's ledger and
 // to the host communicator's memory.
 int64_t StagedHostBytes(const CommLimits& limits, int rank, int size);
-// That of the host communicator per rank.
+// Shared memory of the host communicator per rank.
 int64_t StagedSharedBytes(const CommLimits& limits, int size);
 // Both, of a rank of any transport between devices.
 int64_t SumHostBytes(const CommLimits& limits, int rank, int size);

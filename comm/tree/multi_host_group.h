@@ -43,8 +43,7 @@ class TreeExchange final : public GroupExchange {
   absl::Status given_up_;
 };
 
-// Messages go down a binomial tree of
-// leaders, and on each node through the node's own bus.
+// Messages go down a binomial tree of leaders, and on each node through the node's own bus.
 class TreeBus final : public ControlBus {
  public:
   // `node`: this node's bus, on which the leader publishes. `link`: null except on the leader.

@@ -2,8 +2,8 @@
 // memory; between nodes, leaders use a LeaderLink.
 //
 // The sum uses the tree of communicator.h, independent of the placement of ranks: a node adds up
-// the largest subtrees whose ranks are all on it, and the leaders combine subtrees
-// in tree order. With equal numbers of consecutive ranks on a power of two of nodes, each node has
+// the largest subtrees whose ranks are all on it, and the leaders combine subtrees in tree order.
+// With equal numbers of consecutive ranks on a power of two of nodes, each node has
 // one subtree, and leaders use recursive doubling: at distance 1, 2, 4 ... they exchange their
 // subtotals, log2(nodes) messages each. Otherwise every node sends its subtrees to all others and
 // adds them all, which is more work and traffic.

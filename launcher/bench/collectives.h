@@ -28,7 +28,7 @@ class MessagePattern {
   std::vector<float> own_;
 };
 
-// One collective of one size. Called by the rank's main thread, on all ranks alike.
+// One collective of one size. Called by the main thread of every rank.
 class MeasuredCollective {
  public:
   virtual ~MeasuredCollective() = default;

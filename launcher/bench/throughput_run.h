@@ -17,7 +17,7 @@ struct SequenceTimes {
 struct ThroughputRun {
   double prefill_tokens_per_s = 0;  // prompt tokens over the time until all have their first token
   // Tokens over time while all sequences generate: from the last first token to the first last one.
-  // Where they never all did, of all tokens behind the first ones, over the time since the first of
+  // Where they never all did, of all tokens after the first ones, over the time since the first of
   // all. Absent where there are no such tokens.
   std::optional<double> decode_tokens_per_s;
   double total_tokens_per_s = 0;      // prompt and generated tokens over the whole time

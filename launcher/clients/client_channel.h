@@ -46,7 +46,7 @@ absl::Status Ask(const std::string& target, Stub* stub,
 }
 
 // After what time a refused call may be sent to the same server again: where a bound of the server
-// was reached. A server that starts, drains or is lost gives a delay, too, and is not waited for.
+// was reached. A server that starts, drains or is lost also gives a delay, and is not waited for.
 std::optional<absl::Duration> RetryDelayOf(const absl::Status& status);
 
 // The calls in flight, so that a signal can cancel all of them. Thread-safe.

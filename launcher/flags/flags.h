@@ -36,7 +36,7 @@ class Flags {
     std::vector<std::string> choices;
     std::string range;
     bool appends = false;  // repeated values are collected
-    // Whether `word`, behind a value that is a word of its own, is one more; null: none is.
+    // Whether `word`, after a value that is a word of its own, is one more; null: none is.
     bool (*takes_next)(absl::string_view word) = nullptr;
   };
 

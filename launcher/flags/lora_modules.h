@@ -13,7 +13,7 @@ namespace bulkhead {
 inline constexpr int kMaxLoraModules = 64;
 
 // "NAME=DIR,..." or vLLM's {"name": "NAME", "path": "DIR"}, which may have a base_model_name; more
-// values, also as the words behind the first, add theirs. Refused are a name twice and more than
+// values, also as the words after the first, add theirs. Refused are a name twice and more than
 // kMaxLoraModules.
 Flags::Apply LoraModulesValue(std::vector<LoraModule>* modules);
 

@@ -313,9 +313,9 @@ using Command =
 // and the limit; for an unknown flag or command the nearest existing name.
 absl::StatusOr<Command> ParseCommandLine(const std::vector<std::string>& args);
 
-// Of a command that loads or plans a model; else null.
+// The options of a command that loads or plans a model; else null.
 const EngineOptions* EngineOf(const Command& command);
-// Of a command that serves, or plans to; else null.
+// The options of a command that serves, or plans to; else null.
 const ServeOptions* ServerOf(const Command& command);
 
 }  // namespace bulkhead

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/sha256.h"
 #include "base/whole_file.h"
-#include "launcher/group/sha256.h"
 
 namespace bulkhead {
 

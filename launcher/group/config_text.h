@@ -10,7 +10,7 @@ struct ConfigText {
   std::string sha256;  // of it, in hexadecimal
 };
 
-// Of a model loaded from `dir`; both are empty if the file can no longer be read.
+// The config of a model loaded from `dir`; both are empty if the file can no longer be read.
 ConfigText ReadConfigText(const std::string& dir);
 
 }  // namespace bulkhead

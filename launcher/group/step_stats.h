@@ -125,7 +125,7 @@ class InstrumentedStepRunner final : public StepRunner {
   std::byte* const pinned_;
   const DeviceWatch* const watch_;
   std::vector<float> numbers_;  // [size, kStepFigures]
-  const CudaEvent summed_;      // on a GPU: behind their sum's copy to pinned_
+  const CudaEvent summed_;      // on a GPU: after their sum's copy to pinned_
   bool sum_comes_ = false;      // and was not taken yet
   std::deque<Begun> begun_;
   std::chrono::steady_clock::time_point last_end_;

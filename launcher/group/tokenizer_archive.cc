@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/sha256.h"
 #include "base/status.h"
 #include "base/whole_file.h"
-#include "launcher/group/sha256.h"
 #include "launcher/planning/host_budget.h"
 
 namespace bulkhead {

@@ -27,7 +27,7 @@ struct Clients {
   std::optional<HostRequest> request;
   HostAvailability available;
 };
-// Those of a changed command line, for a group of `size`.
+// The clients of a changed command line, for a group of `size`.
 using ClientsUnder = std::function<Clients(const Command& changed, int size)>;
 
 // `request` with the current server flags.

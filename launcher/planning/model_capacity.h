@@ -68,7 +68,7 @@ class ModelCapacity {
     std::vector<int64_t> shares = {};
     std::vector<WeightNeeds> weights = {};
   };
-  // Of each rank of the plan, which is split by `shares`.
+  // Weight needs of each rank of the plan, which is split by `shares`.
   const std::vector<WeightNeeds>& WeightsOf(const std::vector<int64_t>& shares,
                                             const ShardPlan& plan, const WeightFormats& held_as,
                                             Weighed& weighed) const;

@@ -32,7 +32,7 @@ enum class ToolFormat {
   kHarmony
 };
 
-// Of a letter of a function's name.
+// Whether `c` may be a character of a function's name.
 bool IsInFunctionName(char c);
 
 struct CallHeader {

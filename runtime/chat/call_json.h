@@ -10,7 +10,7 @@
 
 namespace bulkhead {
 
-// Of the JSON of one call.
+// Limits on the JSON of one call.
 inline constexpr JsonLimits kCallLimits{.max_depth = 64, .max_values = 200'000};
 
 // Ids of calls: equal for equal seeds and indices. `short_form`: the nine characters that Mistral's

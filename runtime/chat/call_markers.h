@@ -10,7 +10,7 @@
 
 namespace bulkhead {
 
-// Of calls whose arguments are in tags.
+// Tags of calls whose arguments are in tags.
 struct FunctionTags {
   absl::string_view open, close;  // around the name; open is empty where nothing is before it
   ArgumentTags arguments;
@@ -28,7 +28,7 @@ struct CallMarkers {
   // the end of one is the list's.
   std::vector<absl::string_view> markers = {};
   size_t num_opening = 1;
-  std::vector<absl::string_view> ends = {};  // what may stand behind a call
+  std::vector<absl::string_view> ends = {};  // what may stand after a call
   const FunctionTags* functions = nullptr;   // null: calls are JSON
   absl::string_view list_end = "";           // of a list of calls in Python's form, else empty
   BeforeCall before = BeforeCall::kNothing;

@@ -46,7 +46,7 @@ class TextWriter {
   // A call is here, or the begin of the text. Of the white space around it what comes next counts,
   // or, if there is none, what was held back.
   void BesideCall();
-  // The end: gives the white space held back, but for that behind a call.
+  // The end: gives the white space held back, except that after a call.
   void Flush(std::vector<ParsedDelta>* out);
   bool any() const { return any_; }
 

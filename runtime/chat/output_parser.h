@@ -73,7 +73,7 @@ class OutputParser {
   std::vector<ParsedDelta> Finish();
 
   int num_tool_calls() const;
-  // Of a call behind which something else was given, or after Finish: whether its arguments are
+  // Of a call after which something else was given, or after Finish: whether its arguments are
   // JSON. One that the model wrote wrong, or that was cut off, cannot be made.
   bool is_call_whole(int call) const;
 

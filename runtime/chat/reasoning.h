@@ -56,12 +56,12 @@ class ReasoningParser {
   const bool inside_;  // without the tag, the text is reasoning
   std::string buffer_;
   TextWriter reasoning_{ParsedDelta::Kind::kReasoning};
-  bool drops_space_ = false;  // of the content, behind the tag before it
+  bool drops_space_ = false;  // of the content, after the tag before it
   bool in_answer_ = false;    // whose end tag is none of the content
   bool may_close_ = false;    // a call ended the reasoning: its closing tag may still come
 };
 
-// Whether a prompt ends inside of the tags, behind them, or neither.
+// Whether a prompt ends inside of the tags, after them, or neither.
 ReasoningParser::Start StartAfterPrompt(ReasoningTags tags, absl::string_view prompt,
                                         bool inside_unless_told);
 

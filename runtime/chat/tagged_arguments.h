@@ -34,7 +34,7 @@ class ParameterTypes {
 
 struct ArgumentTags {
   absl::string_view open_key, close_key;
-  absl::string_view open_value;  // empty: the value begins behind the key
+  absl::string_view open_value;  // empty: the value begins after the key
   absl::string_view close_value;
   absl::string_view end;  // of the call
   bool has_line_breaks;   // around each value, which are none of it

@@ -2,11 +2,12 @@
 // templates and model cards:
 //   Hermes, Qwen:  <tool_call>{"name": ..., "arguments": {...}}</tool_call>
 //   Qwen3-Coder: <tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>
-//   Llama 3:       {"name": ..., "parameters": {...}}, at the beginning or behind <|python_tag|>;
-//                  more behind ;
+//   Llama 3:       {"name": ..., "parameters": {...}}, at the beginning or after <|python_tag|>;
+//                  more after ;
 //   Mistral:       [TOOL_CALLS][{"name": ..., "arguments": {...}}, ...] or
-//   [TOOL_CALLS]NAME[ARGS]{...} DeepSeek V3:
-//   <｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME\n```json\n{...}\n```<｜tool▁call▁end｜>
+//                  [TOOL_CALLS]NAME[ARGS]{...}
+//   DeepSeek V3:   <｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME\n```json\n{...}\n```
+//                  <｜tool▁call▁end｜>
 //   DeepSeek V3.1: <｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{...}<｜tool▁call▁end｜>
 //   GLM-4.5:  <tool_call>NAME\n<arg_key>KEY</arg_key>\n<arg_value>VALUE</arg_value>\n</tool_call>
 //   Hunyuan:  <tool_calls><tool_call>NAME\n```json\n{...}\n```</tool_call> ... </tool_calls>, A13B
@@ -25,7 +26,7 @@
 //   Kimi K2:  <|tool_call_begin|>functions.NAME:INDEX<|tool_call_argument_begin|>{...}
 //             <|tool_call_end|>, all of them in <|tool_calls_section_begin|>, _end|>
 //   Llama 3.2 and 4, Gemma 3 with templates of Python's form: [NAME(KEY=VALUE, ...), ...] at the
-//             beginning or behind <|python_start|>
+//             beginning or after <|python_start|>
 //   OLMo 3:   <function_calls>NAME(KEY=VALUE, ...)\n...</function_calls>
 //   LFM2:     <|tool_call_start|>[NAME(KEY=VALUE, ...), ...]<|tool_call_end|>
 #pragma once
@@ -69,13 +70,13 @@ class ToolCallParser {
   enum class State {
     kStart,    // of the text: calls without a marker begin here
     kContent,  // looks for a marker
-    kOpened,   // behind a marker: what follows decides
+    kOpened,   // after a marker: what follows decides
     kHeader,   // up to the JSON: the name (Mistral, DeepSeek, Kimi, Gemma, Hunyuan)
     kJson,     // inside the JSON of one call
     kList,     // between calls in a list
     kName,     // before arguments in tags
     kTagged,   // inside them
-    kAfter,    // behind a call: its end, and perhaps another call
+    kAfter,    // after a call: its end, and perhaps another call
   };
 
   // One step over buffer_; false if it needs more text.

@@ -148,7 +148,7 @@ class Coordinator final : public RequestInbox {
   absl::flat_hash_map<std::string, std::shared_ptr<Live>> live_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Live>> inbox_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Live>> cancels_ ABSL_GUARDED_BY(mutex_);
-  // Of the inbox, including requests taken from it since the last Publish.
+  // Counts of the inbox, including requests taken from it since the last Publish.
   int inbox_requests_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t inbox_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
   SchedulerLoad load_ ABSL_GUARDED_BY(mutex_);
@@ -164,11 +164,11 @@ class Coordinator final : public RequestInbox {
   KvBlockPool pool_;
   Scheduler scheduler_;
   absl::flat_hash_map<SequenceId, std::unique_ptr<Active>> active_;
-  // Of the active ones with a time limit, when it passes (now_ns).
+  // Active requests with a time limit, by when it passes (now_ns).
   absl::btree_set<std::pair<uint64_t, SequenceId>> time_limits_;
   LoadMeter meter_;
   uint64_t text_ns_ = 0;
-  uint64_t step_begun_ns_ = 0;  // when the last step was committed, or work came behind it
+  uint64_t step_begun_ns_ = 0;  // when the last step was committed, or work came after it
   uint64_t answers_ns_ = 0;     // since then, before steps of a draft model, which do not cause it
   uint64_t step_tokens_ = 0;    // of all steps so far, as the scheduler counts them
 };

@@ -22,7 +22,7 @@ inline constexpr int kMaxLookupTokens = 16;
 inline constexpr int64_t kPlacesOfSequence = 16384;
 inline constexpr int64_t kPlacesOfStep = 65536;
 
-// Of --speculative-config; the names are vLLM's.
+// Fields of --speculative-config, named as in vLLM.
 struct DraftOptions {
   int num_speculative_tokens = 0;  // of a draft, at most kMaxDraftTokens; 0: no drafts
   // Of prompt lookup: tokens that must be the same, at most kMaxLookupTokens, and at least, >= 1.
@@ -30,7 +30,7 @@ struct DraftOptions {
   int prompt_lookup_min = 0;
   int draft_model_len = 0;  // positions that the draft model has; 0: prompt lookup
   bool mtp = false;         // the draft model is the model's MTP layer
-  // Of a draft model with states: they move on behind multiples of this many positions; 0: it has
+  // Of a draft model with states: they move on after multiples of this many positions; 0: it has
   // none.
   int draft_state_tokens = 0;
 
@@ -40,18 +40,18 @@ struct DraftOptions {
 
 // While prompts are computed drafts have this part of a step.
 inline constexpr int kDraftsBesidePrompts = 8;
-// Of a step, what a draft model is given at most of the tokens that it has not seen yet.
+// Most tokens per step with which a draft model catches up on its sequences.
 inline int UnseenTokens(const Limits& limits) {
   return std::max(16, limits.max_num_batched_tokens / 8);
 }
-// Tokens of a step of the draft model at most: those, and two of each sequence.
+// Most tokens of a draft model's step: UnseenTokens and two of each sequence.
 inline int DraftStepTokens(const Limits& limits) {
   return std::min(limits.max_num_batched_tokens, UnseenTokens(limits) + 2 * limits.max_num_seqs);
 }
 
-// Up to `max_tokens` tokens that followed the latest of the earlier places with the most of the
-// last tokens, prompt_lookup_max at most; none with less than prompt_lookup_min. What followed may
-// reach into the draft itself. Places that were compared are taken from `places_left`.
+// Up to `max_tokens` tokens after the latest earlier occurrence of the longest matching suffix, of
+// at most prompt_lookup_max tokens; none if it has fewer than prompt_lookup_min. They may reach
+// into the draft itself. Places that were compared are subtracted from `places_left`.
 std::vector<TokenId> DraftByLookup(absl::Span<const TokenId> tokens, const DraftOptions& drafts,
                                    int max_tokens, int64_t& places_left);
 
@@ -111,11 +111,11 @@ class DecodeCost {
 };
 
 // What a draft model may take of the time: what accepted tokens have saved, and a part of all other
-// steps, so that little is lost where nothing is accepted. In steps that decode. More than some
-// steps is not owed: no one step may end its drafts for long.
+// steps, so that little is lost where nothing is accepted. In steps that decode. The debt is
+// capped, so that one slow step does not stop drafting for long.
 class DraftAllowance {
  public:
-  // Of a step that decodes or computes prompts.
+  // The part that may be spent of a step that decodes or computes prompts.
   static constexpr double kShare = 1.0 / 40;
 
   bool is_left() const { return steps_ > 0; }

@@ -1,6 +1,6 @@
 // EngineMetrics: what the coordinator counts of steps and requests for /metrics. A fixed size, no
 // allocation. Names and buckets of the histograms are vLLM's (vllm/v1/metrics/buckets.py, 0.33),
-// but for `first_token_by_lane`.
+// except `first_token_by_lane`.
 #pragma once
 
 #include <array>
@@ -48,7 +48,7 @@ struct EngineMetrics {
   void CountEnd(RequestFigures& request, EndKind kind);
 
   uint64_t steps = 0;
-  // Of requests whose prompt has been computed, each once.
+  // Tokens of requests whose prompt has been computed, each once.
   uint64_t prompt_tokens = 0;
   uint64_t cached_prompt_tokens = 0;  // of these
   std::array<uint64_t, kNumEndKinds> ends = {};

@@ -35,7 +35,7 @@ class LogitsProcessor {
   // of which up to `max_drafted` are drafted at once.
   static int64_t MaxBytes(const LogitsParams& params, int64_t max_total_tokens, int max_drafted);
 
-  // Once, before the first row: the prompt, and behind it what was generated already, which
+  // Once, before the first row: the prompt, and after it what was generated already, which
   // `params` have followed along the grammar. Later tokens are added one by one, up to
   // `max_total_tokens` in all. Not ok, from then on: the tokens are not of the grammar,
   // INVALID_ARGUMENT (STRUCTURED_OUTPUT), or it takes too much work.
@@ -74,7 +74,7 @@ class LogitsProcessor {
   static constexpr int64_t kFreeTokenWork = 16'000;
 
  private:
-  // The grammar behind some of the drafted tokens.
+  // The grammar after some of the drafted tokens.
   struct Ahead {
     TokenId token = 0;  // the last of them
     structured::Matcher matcher;
@@ -100,7 +100,7 @@ class LogitsProcessor {
   absl::Status status_;                           // of the matcher
   std::optional<TokenId> unfollowed_;             // the last token, by Add
   int64_t token_work_ = 0;       // of the last token, until a step has room for as much
-  std::vector<Ahead> ahead_;     // behind none, one ... of the drafted tokens
+  std::vector<Ahead> ahead_;     // after none, one ... of the drafted tokens
   size_t longest_bad_word_ = 0;  // in tokens
   std::vector<IdCount> counts_;  // ascending ids; empty without a penalty
   std::vector<TokenId> last_;    // generated ones, as many as bad words need

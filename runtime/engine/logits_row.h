@@ -36,7 +36,7 @@ int64_t SelectBest(absl::Span<const float> logits, int64_t count, TokenId* best)
 // kGroups-th id of the chunk from its g-th one on.
 inline constexpr int64_t kGroups = 64;
 constexpr int64_t NumChunks(int64_t vocab_size) { return CeilDiv(vocab_size, kChunkIds); }
-// Of the chunks [begin, end), into `maxima` [NumChunks, kGroups], -inf for a group without ids.
+// Maxima of chunks [begin, end), in `maxima` [NumChunks, kGroups], -inf for a group without ids.
 // False: a logit of theirs is NaN or +inf.
 bool FindMaxima(absl::Span<const float> logits, int64_t begin, int64_t end, float* maxima);
 

@@ -57,7 +57,7 @@ class RowWeights {
   int32_t* ids() const { return ids_; }
   double* bucket_sums() const { return bucket_sums_; }
 
-  // Rows so far that the sums in order had to decide.
+  // For tests: rows so far that the sums in order had to decide.
   int64_t decided_in_order() const { return decided_in_order_; }
   // For tests: how many times further apart sums are taken to be than they can be.
   void set_slack_factor(double factor) { slack_factor_ = factor; }

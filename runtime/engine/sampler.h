@@ -64,7 +64,7 @@ class Sampler {
   RowWeights weights_;
   float* maxima_;  // [num_chunks_, kGroups]
   TokenId* list_;  // [min(V, kHeapMax)]
-  float* raw_;     // [V] logits as they came, where they are needed behind a change
+  float* raw_;     // [V] logits as they came, where they are needed after a change
   int64_t scratch_bytes_;
 };
 

@@ -30,10 +30,10 @@
 //
 // Blocks of KV groups with a window (memory/limits.h) go back when a commit has moved the window
 // past them; where they are cached they are idle then, and can be evicted before the sequence ends.
-// A sequence starts behind a prefix where all that the windows show is still cached.
+// A sequence starts after a prefix where all that the windows show is still cached.
 //
 // With drafts (drafts.h) a decoding sequence computes its last token and up to
-// num_speculative_tokens draft tokens behind it, and a token is sampled after each of them, as
+// num_speculative_tokens draft tokens after it, and a token is sampled after each of them, as
 // plain decoding would if the draft tokens before were right. Those that are what was sampled are
 // accepted, and the first other sample is the next token: answers are those of plain decoding.
 // Draft tokens take what is left of a step when every decoding sequence has its token, an eighth of
@@ -50,15 +50,15 @@
 // draft.
 //
 // The model's MTP layer drafts likewise, but for position i it is given the model's hidden state of
-// i with the token behind it, and drafts the token after that. The ranks have these states until
-// the model's next step: behind every one of them a step of the layer computes all of its rows
+// i with the token after it, and drafts the token after that. The ranks have these states until
+// the model's next step: after every one of them a step of the layer computes all of its rows
 // whose next token is known, and drafts where that is wanted; steps for more drafts go on from the
-// layer's own states. A sequence for which that was not so at some position (it starts behind
+// layer's own states. A sequence for which that was not so at some position (it starts after
 // cached blocks which the layer has not computed) has no drafts. What the last position of a cached
 // block was computed with may be the token of another continuation; it is not computed again, as it
 // can make drafts worse at the most.
 //
-// Of a model with states a sequence starts behind a block with a snapshot of them. One is kept at
+// Of a model with states a sequence starts after a block with a snapshot of them. One is kept at
 // the last multiple of state_tokens in a prompt, at every one in generated tokens (the newest of a
 // sequence), and where the cache knows more of a prompt's tokens than it has a snapshot for: the
 // next one with that beginning starts there. Chunks of a prompt are cut at these.
@@ -172,7 +172,7 @@ class Scheduler {
   Step PlanStop();
   // Not a step: every rank collects the oldest step in flight.
   Step PlanCollect() const;
-  // Of the oldest uncommitted step; decides how long drafts and chunks of prompts are.
+  // Time of the oldest uncommitted step; decides how long drafts and chunks of prompts are.
   void RecordStepTime(double seconds);
   // Takes the result of the oldest uncommitted step. Emissions are in plan order, those of a
   // sequence with accepted drafts one after the other; none of a draft model's step.
@@ -180,7 +180,7 @@ class Scheduler {
   // After PlanStep: of tokens that commits have held, as their grammars need more work.
   std::vector<Emission> TakeFollowed() { return std::exchange(followed_, {}); }
 
-  // Of the emissions of the last commit, as many tokens had no receiver: not generated.
+  // Subtracts emitted tokens of the last commit that had no receiver.
   void DiscountEmissions(uint64_t tokens) { generation_tokens_total_ -= tokens; }
 
   bool commits_draft_step() const { return in_flight_.front().by_draft_model; }  // of a draft model
@@ -197,7 +197,7 @@ class Scheduler {
 
   // For tests: checks the invariants between calls with BH_CHECK; O(sequences + blocks).
   void CheckInvariants() const;
-  SequenceId IdInSlot(int slot) const;  // 0: none
+  SequenceId IdInSlot(int slot) const;  // for tests; 0: none
 
  private:
   struct PlannedRow {
@@ -215,7 +215,7 @@ class Scheduler {
     bool must_be_committed = false;  // before the next one is planned
     int64_t decode_tokens = 0;       // all of its tokens, where it computes no prompts; else 0
     bool by_draft_model = false;     // or its MTP layer
-    bool follows = false;            // the MTP layer's, behind the model's: not paid for
+    bool follows = false;            // the MTP layer's, after the model's: not paid for
     // Where it was to have as many prompt tokens as PrefillPace says: its time without them.
     std::optional<double> decode_s = std::nullopt;
     int64_t prompt_tokens = 0;
@@ -358,7 +358,7 @@ class Scheduler {
   double draft_trials_ = 1;                          // of its steps where they are not worth it
   bool drafts_round_ = false;  // the draft model's steps before the next one have begun
   absl::flat_hash_set<BlockId> draft_writes_;  // cached blocks that its step being planned writes
-  // Of the step being planned.
+  // Budgets of the step being planned.
   int draft_tokens_left_ = 0;
   int64_t lookup_places_left_ = 0;
   int num_decodes_ = 0;

@@ -78,8 +78,8 @@ struct Sequence {
   int64_t blocks_cached = 0;   // leading blocks that are full, computed, shared; never written
                                // again
   int restore_snapshot = -1;   // pinned until its first row
-  int64_t branch_tokens = 0;   // where the cache knows its tokens, and no state behind them
-  BlockId kept_block = 0;      // behind which its newest state in generated tokens is kept
+  int64_t branch_tokens = 0;   // where the cache knows its tokens, and no state after them
+  BlockId kept_block = 0;      // after which its newest state in generated tokens is kept
   int preemptions = 0;
 
   DraftAcceptance acceptance;
@@ -89,7 +89,7 @@ struct Sequence {
   int64_t draft_computed_tokens = 0;
   int drafts_wanted = 0;
   // Of an MTP layer: positions whose hidden states the model's last step has left, until the
-  // layer's step behind it.
+  // layer's step after it.
   int64_t hidden_begin = 0;
   int64_t hidden_end = 0;
 

@@ -35,14 +35,14 @@ class LogitsProcessor;
 struct SampleRow {
   int seq_index = 0;  // in the plan's sequences
   SamplingParams sampling;
-  // Absolute position of the sampled token, one behind the token whose row of logits it is sampled
+  // Absolute position of the sampled token, one after the token whose row of logits it is sampled
   // from; determines its randomness, with the seed.
   int64_t position = 0;
   std::vector<TokenId> banned;  // ids that must not be sampled (before min_tokens)
   std::optional<int> num_logprobs;
   // Null: logits are sampled as they are. There until the step is collected.
   const LogitsProcessor* logits = nullptr;
-  // Draft tokens that the row follows, behind what is committed; there until the step is collected.
+  // Draft tokens that the row follows, after what is committed; there until the step is collected.
   // Where the last one is not what was sampled in its place, this row's result is not looked at.
   absl::Span<const TokenId> drafted = {};
 };

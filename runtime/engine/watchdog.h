@@ -51,7 +51,7 @@ struct WatchdogLimits {
 //
 // A tick more than 2 s late means that this process itself was stopped, perhaps with all others:
 // missed heartbeats mean nothing. All ranks are then considered heard just now, once; if the next
-// tick is late too, they are judged as usual. A process that ended is always reported.
+// tick is also late, they are judged as usual. A process that ended is always reported.
 //
 // A step is late after 10 times its estimate, and at least one second: a warning then names the
 // stragglers, at most once a minute. If they have used no CPU time for 5 s they hang and the group
@@ -70,7 +70,7 @@ class WatchdogRules {
   void StepBegins(const internal::StepPlan& plan, int64_t now_ns);
   void StepEnds(int64_t now_ns);  // the oldest running step
   void PhaseBegins(const std::string& name, absl::Duration limit, int64_t now_ns);
-  // Of the running phase, from its begin.
+  // The limit of the running phase, from its beginning.
   void SetPhaseLimit(absl::Duration limit);
   void PhaseEnds();
   void SetStepLimits(const StepTimeLimits& limits);
@@ -104,7 +104,7 @@ class WatchdogRules {
   std::string phase_ ABSL_GUARDED_BY(mutex_);         // empty: in a step
   uint64_t step_seq_ ABSL_GUARDED_BY(mutex_) = 0;     // the step being timed
   uint64_t newest_step_ ABSL_GUARDED_BY(mutex_) = 0;  // the last one begun
-  // Of running steps, by number.
+  // Shapes of running steps, by number.
   std::array<StepShape, kMaxSteps> shapes_ ABSL_GUARDED_BY(mutex_);
   int64_t begin_ns_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Duration limit_ ABSL_GUARDED_BY(mutex_);

@@ -1,6 +1,6 @@
-// Decoder: the forward pass of a decoder on one rank's shard. Three seams: the backend's ops, the
-// communicator's sums, and the KV arena. Only the sums can fail. What happens in a layer is in its
-// family's file, written with the functions "for families": the residual stream alone goes from
+// Decoder: the forward pass of a decoder on one rank's shard. Three interfaces: the backend's ops,
+// the communicator's sums, and the KV arena. Only the sums can fail. What happens in a layer is in
+// its family's file, written with the functions "for families": the residual stream alone goes from
 // layer to layer.
 #pragma once
 
@@ -44,7 +44,7 @@ class Decoder {
   Decoder(const DecoderParts& parts, Backend& backend, Communicator& comm);
 
   // Runs T = index.num_tokens tokens (token ids in device memory; `given` as in Step) through this
-  // stage's layers; a stage behind the first takes Hidden(T) instead of the ids. Returns the last
+  // stage's layers; a stage after the first takes Hidden(T) instead of the ids. Returns the last
   // layer's output [T, D], not yet normed, valid until the next call. `adapters`: ascending, apart.
   absl::StatusOr<ConstMatrixView> Forward(const StepIndex& index, const int32_t* token_ids,
                                           absl::Span<const GivenRows> given = {},
@@ -90,7 +90,7 @@ class Decoder {
   AttentionOptions attention() const;
   Backend& ops() { return backend_; }
   int64_t first_head() const { return shard().heads.begin; }  // of the model's
-  // Of the layer whose keys and values this one reads.
+  // Weights of the layer whose keys and values this one reads.
   const LayerWeights& kv_weights() const {
     if (owns_kv()) return weights();
     return parts_.weights.layers[config_.kv_layer[model_layer()] - shard().layers.begin];
@@ -129,7 +129,8 @@ class Decoder {
   // The residual stream += the config's multiplier times the sum over ranks of x * weight^T, +
   // bias. Collective.
   absl::Status AddSum(ConstMatrixView x, const Weight& weight);
-  // The same of the sum's norm, where the layer has one: in `normed` [T, D] until the next Norm.
+  // As AddSum, but adds the norm of the sum, if the layer has one: in `normed` [T, D], which must
+  // stay until the next Norm.
   absl::Status AddNormedSum(ConstMatrixView x, const Weight& weight, const Weight& norm,
                             MatrixView normed);
 

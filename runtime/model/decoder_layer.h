@@ -1,5 +1,5 @@
-// The layer of most decoders: attention and an MLP or experts, each between norms that a family has
-// or has not. A family names its tensors and sets the config's fields; the rest follows from both.
+// The layer of most decoders: attention and an MLP or experts, each between norms that a family may
+// lack. A family names its tensors and sets the config's fields; the rest follows from both.
 #pragma once
 
 #include "runtime/model/decoder.h"
@@ -38,11 +38,16 @@ struct LayerNames {
   DeltaNames delta = {};  // instead of attention where config.UsesDelta
 };
 
+inline constexpr LayerNames kLlamaLayer = {};
 // With norms of what a half adds, and none before it (config.norms_sums).
 inline constexpr LayerNames kNormedSumsLayer = {.input_norm = nullptr,
                                                 .attention_norm = "post_attention_layernorm",
                                                 .mlp_norm = nullptr,
                                                 .mlp_out_norm = "post_feedforward_layernorm"};
+inline constexpr LayerNames kSharedExpertsLayer = {
+    .moe = {.shared_gate = "mlp.shared_experts.gate_proj",
+            .shared_up = "mlp.shared_experts.up_proj",
+            .shared_down = "mlp.shared_experts.down_proj"}};
 
 // Embedding, final norm and head.
 void ModelTensors(const ModelConfig& config, TensorTable& table);
@@ -55,6 +60,22 @@ std::vector<BufferRow> LayerBuffers(const RankShard& shard);
 absl::Status SequentialLayer(Decoder& decoder);
 // Both of the same norm of the residual stream (Cohere).
 absl::Status ParallelLayer(Decoder& decoder);
+
+// A family of such layers, whose tensors have the names kNames.
+template <const LayerNames& kNames = kLlamaLayer>
+Family DecoderFamily(const char* architecture, const char* model_type,
+                     void (*read_config)(ConfigFields& fields, ModelConfig& config),
+                     const RopeDefaults& rope = {}) {
+  return {.spec = {.architecture = architecture,
+                   .model_type = model_type,
+                   .read_config = read_config,
+                   .model_tensors = ModelTensors,
+                   .layer_tensors = [](const ModelConfig& c, int,
+                                       TensorTable& t) { LayerTensors(kNames, c, t); },
+                   .rope = rope},
+          .buffers = LayerBuffers,
+          .forward = SequentialLayer};
+}
 
 // How many of these layers there are; `num_layers` where the file is silent.
 void ReadMtpLayers(ConfigFields& fields, const char* name, int num_layers, ModelConfig& config);

@@ -28,10 +28,10 @@ class DeviceSampler {
   DeviceSampler(const SamplingBuffers& buffers, int64_t first_id, const ModelLimits& limits,
                 Device& device, Backend& backend, Communicator& comm);
 
-  // That memory.
+  // Bytes of that memory.
   static int64_t HostBytes(const ModelLimits& limits);
 
-  // Rank 0: how the step's rows are sampled, on its way to the device; of `rows`, those behind the
+  // Rank 0: how the step's rows are sampled, on its way to the device; of `rows`, those after the
   // step's are padding.
   absl::Status Upload(const Step& step, int64_t rows);
   // Puts ids that are on the device into the step's tokens where the plan did not know them.

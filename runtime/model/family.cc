@@ -6,6 +6,18 @@
 
 namespace bulkhead {
 
+Family TextPart(Family text, const char* architecture, const char* model_type, const char* prefix,
+                const char* model_prefix, const char* not_served) {
+  FamilySpec& spec = text.spec;
+  spec.text_model_types = spec.model_type;
+  spec.architecture = architecture;
+  spec.model_type = model_type;
+  spec.prefix = prefix;
+  spec.model_prefix = model_prefix;
+  spec.not_served = not_served;
+  return text;
+}
+
 FamilySpecs AllFamilySpecs() {
   static const auto* const specs = [] {
     auto* const list = new std::vector<const FamilySpec*>;

@@ -31,11 +31,16 @@ struct Family {
   absl::Status (*begin)(Decoder& decoder) = nullptr;
 };
 
+// `text`, served from a multimodal checkpoint: a config with a text_config of its model_type, and
+// FamilySpec's prefixes and not_served.
+Family TextPart(Family text, const char* architecture, const char* model_type, const char* prefix,
+                const char* model_prefix, const char* not_served);
+
 // All of runtime/model/families/, by file name; for the life of the process.
 const std::vector<Family>& Families();
 // What ReadModelConfig takes.
 FamilySpecs AllFamilySpecs();
-// Of a config whose family is one of them.
+// The family of a config, which must be one of Families().
 const Family& FamilyOf(const ModelConfig& config);
 
 }  // namespace bulkhead

@@ -28,7 +28,7 @@ struct ModelLimits : Limits {
   AttentionDType attention = AttentionDType::kF32;
   // Of a model with states: there are as many snapshots of them as max_num_seqs.
   bool caches_states = false;
-  // Of speculative decoding: tokens that a step computes of a sequence behind the one that it would
+  // Of speculative decoding: tokens that a step computes of a sequence after the one that it would
   // compute anyhow, at most. 0 of a draft model.
   int max_drafts = 0;
   // Tokens of drafts that are computed of a sequence and may be rejected, by a draft model, too.
@@ -84,26 +84,26 @@ inline constexpr int kSmallTableChange = 16;
 StepArrays LayOutStepArrays(const ModelConfig& config, const ModelLimits& limits,
                             BumpAllocator& allocator);
 
-// Rows that the device samples from in a step at most.
+// Most rows that the device samples from in a step.
 inline int64_t MaxSampledRows(const ModelLimits& limits) {
   const int64_t seqs = limits.max_num_seqs;
   return std::max<int64_t>(
       seqs, std::min<int64_t>(limits.max_num_batched_tokens, seqs * (1 + limits.max_drafts)));
 }
-// By one launch: max_num_seqs, or a tile of logits where more rows than those can be sampled.
+// In one launch: max_num_seqs, or a tile of logits where more rows than those can be sampled.
 inline int64_t SampledAtOnce(const ModelLimits& limits) {
   return std::max<int64_t>(limits.max_num_seqs,
                            std::min<int64_t>(kSampledTileRows, MaxSampledRows(limits)));
 }
-// Of those that it samples from whole.
+// Most full rows of logits that the device samples from at once.
 int64_t WholeRowsAtOnce(const ShardPlan& plan, const ModelLimits& limits);
 
 // Whether every rank samples some of a tile's rows.
 bool SharesSamples(const ShardPlan& plan, const BackendSizes& sizes);
-// Of those, what a rank but 0 samples at most.
+// Most rows of a tile sampled by a rank other than 0.
 int64_t SharedTileRows(const ShardPlan& plan, const ModelLimits& limits);
 
-// Of the last stage.
+// Buffers of the last stage.
 struct LogitBuffers {
   MatrixView selected;  // [R, D], R of the larger tiles
   MatrixView part;      // [R, v] this rank's columns
@@ -119,7 +119,7 @@ LogitBuffers LayOutLogits(const ShardPlan& plan, int rank, const ModelLimits& li
 // What sampling on the device takes (kernels/sample/op.h); nothing where the host samples. S =
 // max_num_seqs, R = MaxSampledRows, L = SampledAtOnce.
 struct SamplingBuffers {
-  // [S] by slot; behind them [R], which nothing reads, of the rows of sequences with several.
+  // [S] by slot; after them [R], which nothing reads, of the rows of sequences with several.
   int32_t* last_sampled = nullptr;
   MatrixView lists;  // [L, slices x kCandidateCols] this rank's candidates
   // Rank 0:
@@ -154,7 +154,7 @@ StateGeometry StateGeometryOf(const ShardPlan& plan, int rank, const ModelLimits
 // With limits.num_kv_blocks.
 KvArena KvArenaOf(const ShardPlan& plan, int rank, const ModelLimits& limits,
                   std::byte* base = nullptr);
-// Of the layers with full_heads, or of the others; points into `plan`.
+// Head layout of the layers with full_heads, or of the others; points into `plan`.
 HeadLayout HeadLayoutOf(const ShardPlan& plan, int rank, bool full = false);
 // Elements of a sum over ranks at most: of the residual stream, of the squares of q's and k's heads
 // and of one token's inputs of all layers.
@@ -170,7 +170,7 @@ RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits
 RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits,
                       const BackendSizes& sizes);
 
-// Of a rank's model and its draft model together, whose sums are of `comm` at most.
+// Needs of a rank's model and its draft model together, with sums within the limits `comm`.
 RankNeeds WithDraftModel(RankNeeds needs, const RankNeeds& draft, const CommLimits& comm, int rank,
                          int size);
 

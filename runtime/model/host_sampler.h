@@ -58,7 +58,7 @@ class HostSampler {
   using Samples = absl::Span<const SampleRow>;
   using Results = absl::Span<absl::StatusOr<GeneratedToken>>;
 
-  // Rows of a sequence behind draft tokens wait for the sample before theirs.
+  // Rows of a sequence after draft tokens wait for the sample before theirs.
   bool FollowsRow(Samples samples, size_t row) const;
   void SampleOne(Samples samples, Results results, const Row& row, Sampler& sampler,
                  const RowThreads& threads) const;

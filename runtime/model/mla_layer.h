@@ -1,6 +1,6 @@
-// Multi-head latent attention (MLA) in its absorbed form, for every position alike. A token's
+// Multi-head latent attention (MLA) in its absorbed form at every position. A token's
 // vector of kv_rank + rope_dim numbers is what is cached, and what all heads attend to: with W_k
-// and W_v of a head as kv_b_proj has them, its query is [W_k^T q, turned q], and what it adds is
+// and W_v of a head as kv_b_proj has them, its query is [W_k^T q, rotated q], and what it adds is
 // W_v times the sum of the vectors' first kv_rank columns.
 #pragma once
 

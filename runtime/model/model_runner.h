@@ -37,12 +37,12 @@ struct ModelArenas {
 
 // Claims every arena of this rank.
 void ClaimArenas(const RankNeeds& needs, int64_t num_kv_blocks, MemoryLedger& ledger);
-// Takes what ClaimArenas claimed but for communication, which the group takes, the KV pool last.
+// Takes what ClaimArenas claimed except communication, which the group takes, the KV pool last.
 // RESOURCE_EXHAUSTED names the term.
 absl::StatusOr<ModelArenas> TakeArenas(const RankNeeds& needs, int64_t num_kv_blocks,
                                        MemoryLedger& ledger);
 // The same of a model and its draft model, of which all but KV is in one category. The draft
-// model's KV pool lies behind the model's.
+// model's KV pool lies after the model's.
 struct ArenasOfBoth {
   ModelArenas model;
   ModelArenas draft;
@@ -58,7 +58,7 @@ class ModelRunner final : public StepRunner {
               Backend& backend, Communicator& comm);
 
   const ModelWeights& weights() const { return weights_; }
-  // The residual stream of a step's `rows` tokens, [T, D] in device memory: a stage behind the
+  // The residual stream of a step's `rows` tokens, [T, D] in device memory: a stage after the
   // first reads its input there when a step is submitted, and its output lies there until the next.
   MatrixView hidden(int64_t rows) { return decoder_->Hidden(rows); }
   // The cache as it lies in memory (memory/kv_block_copy.h): blocks that no step in flight writes
@@ -66,7 +66,7 @@ class ModelRunner final : public StepRunner {
   KvArena kv() const { return KvArenaOf(plan_, rank_, limits_, arenas_.kv.data() + kv_offset_); }
   // Makes the pool `num_kv_blocks` large, by claiming and taking from `ledger` what that is more.
   // What the cache holds is lost. Collective where decoding has been recorded. RESOURCE_EXHAUSTED
-  // when the device has no more. `draft`: the draft model's runner, whose pool lies behind this
+  // when the device has no more. `draft`: the draft model's runner, whose pool lies after this
   // one, moves to make room, and becomes as large.
   absl::Status GrowKv(int64_t num_kv_blocks, MemoryLedger& ledger, ModelRunner* draft = nullptr);
   // Once, when weights are loaded and before the first step: what products load at first use.
@@ -117,7 +117,7 @@ class ModelRunner final : public StepRunner {
   int CopyTables();
   void SendIndices(const int32_t* host, int32_t* device, int64_t count);
   StepIndex IndexOf(int num_seqs, int num_tokens) const;
-  // Lays `rows` sequences of one token behind the others; returns the index of all.
+  // Lays `rows` sequences of one token after the others; returns the index of all.
   StepIndex Pad(int num_seqs, int num_tokens, int rows);
   // The last layer's output [T, D].
   absl::StatusOr<ConstMatrixView> Forward(const StepIndex& index, const Step& step);
@@ -165,7 +165,7 @@ class ModelRunner final : public StepRunner {
   std::unique_ptr<Decoder> decoder_;
   std::vector<int64_t> vocab_cols_;  // [size]
   std::vector<int> logit_seq_;       // [logit rows of the step] which sequence
-  // Of the logit rows: the host's, which are the first, and those behind them from which as a whole
+  // Of the logit rows: the host's, which are the first, and those after them from which as a whole
   // the device samples.
   int64_t num_host_rows_ = 0;
   int64_t num_whole_rows_ = 0;
@@ -177,8 +177,8 @@ class ModelRunner final : public StepRunner {
   };
   std::deque<InFlight> in_flight_;  // the oldest first
   // Where two steps may be in flight: places in the queue.
-  std::optional<CudaEvent> copied_;   // behind the newest step's copies from the host
-  std::array<CudaEvent, 2> ended_{};  // behind steps, by number
+  std::optional<CudaEvent> copied_;   // after the newest step's copies from the host
+  std::array<CudaEvent, 2> ended_{};  // after steps, by number
   uint64_t submits_ = 0;
   uint64_t collects_ = 0;
   // Rank 0, where the CPU cannot read the device's memory.

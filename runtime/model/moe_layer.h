@@ -30,10 +30,6 @@ struct MoeNames {
   const char* shared_output_gate = "mlp.shared_expert_gate";
 };
 
-inline constexpr MoeNames kSharedExpertsMoe = {.shared_gate = "mlp.shared_experts.gate_proj",
-                                               .shared_up = "mlp.shared_experts.up_proj",
-                                               .shared_down = "mlp.shared_experts.down_proj"};
-
 void MoeTensors(const MoeNames& names, const ModelConfig& config, TensorTable& table);
 std::vector<BufferRow> MoeBuffers(const RankShard& shard);
 // Sends tokens to experts by x, the norm of the residual stream.

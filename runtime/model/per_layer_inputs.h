@@ -1,5 +1,5 @@
 // Inputs of each layer (Gemma 4): beside the embedding a token has a row of a table for all layers,
-// which is joined with a product of its embedding; behind the MLP each layer adds a gated product
+// which is joined with a product of its embedding; after the MLP each layer adds a gated product
 // of its part, and multiplies the stream by a number. Every rank has these products whole.
 #pragma once
 

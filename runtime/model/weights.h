@@ -108,7 +108,7 @@ int64_t StoredWeightBytes(const RankShard& shard, const WeightFormats& held_as);
 // Likewise of one of its model's adapters.
 int64_t StoredAdapterBytes(const RankShard& shard, const AdapterConfig& adapter);
 // What a step of one token reads of them: of a mixture of experts those that the token is sent to,
-// and of the embedding nothing unless it is the head, too. A batch reads the distinct experts that
+// and of the embedding nothing unless it is also the head. A batch reads the distinct experts that
 // its tokens are expected to be sent to, were they chosen at random. One number for each of
 // `batches`, which are numbers of tokens.
 std::vector<double> ReadWeightBytes(const RankShard& shard, const WeightFormats& held_as,

@@ -75,7 +75,7 @@ class EngineCall : public Call,
   std::string request_id_ ABSL_GUARDED_BY(mutex_);
   int prompt_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
   int max_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Of the answer, from admission to OnClosed.
+  // The answer's budget, from admission to OnClosed.
   AnswerBudget::Hold hold_ ABSL_GUARDED_BY(mutex_);
 
  private:

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "absl/time/time.h"
+
 namespace bulkhead {
 
 // Text bytes budgeted per token of a generation; longer text uses a reserved part of the budget.
@@ -80,5 +82,15 @@ inline constexpr int64_t kHeldPerMetricsByte = 6;
 inline constexpr int64_t kOpenCallBytes = int64_t{56} << 10;
 // The control port's own connections, calls and messages.
 inline constexpr int64_t kControlPortBytes = int64_t{12} << 20;
+
+// A request ends when no byte of its body arrives for kStalledBodyTime, or when the body is not
+// complete after kMaxBodyTime plus its size at kMinBodyRate; while others wait for memory, also
+// when it arrived more slowly than kMinBodyRate for kPressedBodyTime.
+inline constexpr absl::Duration kStalledBodyTime = absl::Seconds(10);
+inline constexpr absl::Duration kPressedBodyTime = absl::Seconds(2);
+inline constexpr absl::Duration kMaxBodyTime = absl::Seconds(60);
+inline constexpr int64_t kMinBodyRate = int64_t{64} << 10;  // bytes a second
+// How long a body waits for memory before it is refused.
+inline constexpr absl::Duration kMaxWaitTime = absl::Seconds(5);
 
 }  // namespace bulkhead

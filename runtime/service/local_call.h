@@ -57,7 +57,7 @@ LocalCall::Respond RespondWith(std::function<absl::Status(const Request&, Respon
     Response response;
     BH_RETURN_IF_ERROR(answer(message, &response));
     std::string bytes = response.SerializeAsString();
-    // Operators may use the last part of the budget, too.
+    // Operators may also use the last part of the budget.
     BH_ASSIGN_OR_RETURN(hold, core.answers.Admit(0));
     BH_RETURN_IF_ERROR(core.answers.Grow(hold, static_cast<int64_t>(bytes.size()),
                                          AnswerBudget::Use::kAcceptedWork));

@@ -37,10 +37,9 @@ inline constexpr uint32_t kTruncateToFit = std::numeric_limits<uint32_t>::max();
 absl::StatusOr<std::vector<TokenId>> BuildPrompt(const v1::GenerateRequest& request,
                                                  const RequestRules& rules, int reserved_tokens);
 
-// Detects prompts with two BOS tokens: text rendered with a chat template already starts with BOS,
-// and the tokenizer's post-processor adds another one, which the model was not trained on.
 // Whether `prompt`, a text's tokens including special tokens, starts with the tokenizer's prefix
-// twice.
+// twice: text rendered with a chat template already starts with BOS, and the tokenizer's
+// post-processor adds another one, which the model was not trained on.
 bool BeginsWithTwoBos(const Tokenizer& tokenizer, absl::Span<const TokenId> prompt);
 
 // Logs a warning, at most once a minute. `now_ns`: monotonic. Any thread.

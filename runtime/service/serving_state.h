@@ -89,7 +89,7 @@ class ServingState {
   absl::Status Explain(absl::Status status, absl::string_view request_id) const;
 
  private:
-  // The one way from phase to phase, with Announce behind it. False where there is none.
+  // The one way from phase to phase, with Announce after it. False where there is none.
   bool EnterLocked(ServingPhase phase) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Announce() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status WhyUnavailableLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

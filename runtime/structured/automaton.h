@@ -41,14 +41,16 @@ class Automaton {
   // Bytes for the places of several automata that need more: what is left.
   using Pool = std::atomic<int64_t>;
 
-  // `trie` must outlive it. What it keeps is dropped when it is more than `max_bytes`, and twice as
-  // much as the places in answers were the last time; in the midst of a token or mask when it is
-  // twice or three times that. Less memory is more work, but no other mask. RESOURCE_EXHAUSTED
-  // depends neither on it nor on what others have left, where it is for kMaxThreads; for the work a
-  // place has it only if its masks need more than kMaxMaskWork with nothing kept, and may be spared
-  // it by what is. Places, and where a mask in work is, are not dropped: three times their bytes
-  // are in own_bytes(), kPlaceBytes for each place and what is taken of `pool` (null: as
-  // much as needed). UNAVAILABLE, of a token or mask, where the pool has less.
+  // `trie` must outlive it. Limits on what it keeps, which is dropped beyond them:
+  // * between calls, the larger of `max_bytes` and twice what the places in answers took last;
+  // * within a call, the larger of twice `max_bytes` and three times those places.
+  // Never dropped: places, and how far a mask has come. Three times their bytes are in own_bytes(),
+  // kPlaceBytes for each place and what is taken of `pool` (null: as much as needed).
+  // Less memory means more work, but the same masks. Errors of a token or mask:
+  // * RESOURCE_EXHAUSTED beyond kMaxThreads, whatever the memory;
+  // * RESOURCE_EXHAUSTED beyond kMaxMaskWork, for a place whose masks need more with nothing kept;
+  //   what is kept may avoid it;
+  // * UNAVAILABLE where the pool has less than the places need.
   Automaton(std::shared_ptr<const Grammar> grammar, const TokenTrie* trie, size_t max_bytes,
             std::shared_ptr<Pool> pool = nullptr);
   ~Automaton();
@@ -70,7 +72,7 @@ class Automaton {
   int32_t CopyPlace(int32_t place);
   int32_t CopyPlace(const Automaton& another, int32_t place);
   void DropPlace(int32_t place);
-  // UNAVAILABLE as of a token: behind a copy of another automaton's place.
+  // UNAVAILABLE as of a token: after a copy of another automaton's place.
   absl::Status CheckPlaces();
 
   // Moves on by some of the token's bytes, at least one, and returns how many: all, unless that is
@@ -90,8 +92,8 @@ class Automaton {
   size_t bytes() const;  // of memory, without the grammar
   // The first `max_bytes`, and those that the begin of answers has, three times.
   size_t own_bytes() const { return own_bytes_; }
-  int64_t num_masks_made() const { return num_masks_made_; }
-  int64_t total_work() const { return total_work_; }  // so far
+  int64_t num_masks_made() const { return num_masks_made_; }  // for tests
+  int64_t total_work() const { return total_work_; }          // for tests
 
  private:
   // A stack: its top, with what lies below. 0 and 1 are the two ends of stacks.
@@ -139,7 +141,7 @@ class Automaton {
     std::vector<int32_t> groups;  // of threads with the same bottom; the last one is begun or next
     bool has_group = false;       // it is begun
     int32_t local = -1;  // configurations: of its rule; -1: its stacks are walked as a whole
-    int32_t after = -1;  // behind the rule; -1: nothing follows
+    int32_t after = -1;  // after the rule; -1: nothing follows
     std::shared_ptr<LocalMask> mask;  // of the rule
     bool has_mask = false;            // to its end
     uint32_t next_leaving = 0;        // a node

@@ -98,21 +98,6 @@ absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Of(const GrammarSpec& sp
                       absl::StrCat(FormName(spec.form), ": ", grammar.status().message()));
 }
 
-absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Choice(
-    absl::Span<const std::string> texts) {
-  return Of({.form = GrammarSpec::Form::kChoice, .texts = {texts.begin(), texts.end()}});
-}
-
-absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::Regex(absl::string_view pattern) {
-  return Of({.form = GrammarSpec::Form::kRegex, .texts = {std::string(pattern)}});
-}
-
-absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::JsonObject() { return Of({}); }
-
-absl::StatusOr<std::shared_ptr<const Grammar>> Grammar::JsonSchema(absl::string_view schema) {
-  return Of({.form = GrammarSpec::Form::kJsonSchema, .texts = {std::string(schema)}});
-}
-
 size_t Grammar::bytes() const {
   return sizeof(*this) + states_.capacity() * sizeof(State) + edges_.capacity() * sizeof(ByteEdge) +
          targets_.capacity() * sizeof(int32_t) + rules_.capacity() * sizeof(Rule);

@@ -19,7 +19,7 @@ struct GrammarSpec {
   enum class Form : uint8_t { kChoice, kRegex, kJsonObject, kJsonSchema };
   Form form = Form::kJsonObject;
   std::vector<std::string> texts = {};  // choices; else one: the pattern, the schema, or none
-  // Texts before the form and behind it, and one up to which, it included, the answer is free.
+  // Texts before the form and after it, and one up to which, it included, the answer is free.
   std::string prefix = {}, suffix = {}, free_until = {}, free_from = {};
 };
 
@@ -59,17 +59,9 @@ struct Rule {
 
 class Grammar {
  public:
-  // Each: INVALID_ARGUMENT for what is wrong, exceeds a limit or allows no answer at all;
+  // Choices: exactly one of the texts, which must not be empty; syntax in regex.h; keywords in
+  // json_schema.h. INVALID_ARGUMENT for what is wrong, exceeds a limit or allows no answer at all;
   // UNIMPLEMENTED names what is not supported, with its place.
-
-  // Exactly one of the texts, which must not be empty.
-  static absl::StatusOr<std::shared_ptr<const Grammar>> Choice(absl::Span<const std::string> texts);
-  // The whole answer matches; syntax in regex.h.
-  static absl::StatusOr<std::shared_ptr<const Grammar>> Regex(absl::string_view pattern);
-  // Any object.
-  static absl::StatusOr<std::shared_ptr<const Grammar>> JsonObject();
-  // Keywords in json_schema.h.
-  static absl::StatusOr<std::shared_ptr<const Grammar>> JsonSchema(absl::string_view schema);
   static absl::StatusOr<std::shared_ptr<const Grammar>> Of(const GrammarSpec& spec);
 
   const State& state(int32_t id) const { return states_[id]; }

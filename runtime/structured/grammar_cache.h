@@ -41,7 +41,7 @@ class GrammarCache {
   // The same where it is compiled already, else null. Waits for no compilation.
   std::shared_ptr<Automaton> Find(const GrammarSpec& spec);
 
-  // Of trie, the pool of places and grammars, with the least that each automaton may have.
+  // For tests: bytes of trie, pool and grammars, with the least that each automaton may have.
   size_t charged_bytes() const;
   int num_grammars() const;
 

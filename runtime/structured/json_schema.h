@@ -56,7 +56,7 @@ class JsonSchemaCompiler {
   absl::StatusOr<int32_t> StringRule(const Place& place);
   absl::StatusOr<int32_t> NumberRule(const Place& place, bool integer);
   absl::StatusOr<const Json*> Resolve(const Place& place, absl::string_view ref) const;
-  // Of the field `keyword`, which is a schema or absent; `absent` is the rule then.
+  // The rule of the field `keyword`, a schema; `absent` if there is none.
   absl::StatusOr<int32_t> FieldRule(const Place& place, const char* keyword, int32_t absent);
 
   const Json& root_;

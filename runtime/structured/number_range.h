@@ -30,7 +30,7 @@ struct NumberRange {
 };
 
 // No exponents. Up to kMaxIntegerDigits of an integer; else up to kMaxNumberDigits before and after
-// the point together, which a double tells apart, but for the zeros that numbers below the maximum
+// the point together, which a double tells apart, except the zeros that numbers below the maximum
 // begin with; of both as many before the point as a bound has. What is not between the bounds has
 // no end.
 int32_t EmitNumberRange(const NumberRange& range, GrammarBuilder& builder, int32_t next);

@@ -1,9 +1,9 @@
-// Regex: the part that regular expressions of Python, ECMAScript and Rust have in common: | ( ) (?:
-// )
-// (?P<name> ) * + ? {m} {m,} {m,n} (also lazy, which changes nothing here) . [ ] [^ ] \d \D \w \W
-// \s \S \n \r \t \f \v \0 \xHH \uHHHH, and ^ $ where a whole alternative begins and ends. Where
-// dialects differ about a character, it is left out: `.` has no line ends, \d \w \s and their
-// opposites only ASCII. UNIMPLEMENTED: look-around, back references, \b, \p, flags.
+// Regex: the part that regular expressions of Python, ECMAScript and Rust have in common:
+// | ( ) (?: ) (?P<name> ) * + ? {m} {m,} {m,n} (also lazy, which changes nothing here)
+// . [ ] [^ ] \d \D \w \W \s \S \n \r \t \f \v \0 \xHH \uHHHH, and ^ $ where a whole alternative
+// begins and ends. Where dialects differ about a character, it is left out: `.` has no line ends,
+// \d \w \s and their opposites only ASCII. UNIMPLEMENTED: look-around, back references, \b, \p,
+// flags.
 #pragma once
 
 #include <cstdint>

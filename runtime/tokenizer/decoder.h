@@ -87,7 +87,7 @@ class Decoder {
   std::vector<std::unique_ptr<DecoderStep>> steps_;
   double growth_ = 1;
   bool is_byte_level_ = false, has_byte_fallback_ = false;
-  std::string first_a_, next_a_;  // what an "a" adds at the begin, and behind that
+  std::string first_a_, next_a_;  // what an "a" adds at the begin, and after that
 };
 
 // Appends the step(s) in `part`, and multiplies `growth` by theirs.

@@ -1,4 +1,4 @@
-// What the requests of a benchmark say. Pure, but for reading files: the same seed gives the same
+// What the requests of a benchmark say. Pure, except reading files: the same seed gives the same
 // requests.
 #pragma once
 

@@ -13,7 +13,7 @@ namespace bulkhead::jinja {
 struct Expression;
 using ExpressionPtr = std::unique_ptr<Expression>;
 
-// Of a call, a filter or a test.
+// Arguments of a call, a filter or a test.
 struct CallArguments {
   std::vector<ExpressionPtr> positional;
   std::vector<std::pair<std::string, ExpressionPtr>> named;

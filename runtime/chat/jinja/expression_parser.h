@@ -38,7 +38,7 @@ class ExpressionParser {
   // An expression or, where there are commas, a tuple. `with_if` false: `if` ends it.
   absl::StatusOr<ExpressionPtr> ParseTuple(bool with_if, bool in_parentheses,
                                            absl::string_view end_name = "");
-  // The filters behind `node`, which is null in a filter block; `inline_start`: the first has no |.
+  // The filters after `node`, which is null in a filter block; `inline_start`: the first has no |.
   absl::StatusOr<ExpressionPtr> ParseFilters(ExpressionPtr node, bool inline_start);
 
   // Names of which macros must know whether they occur: caller, kwargs, varargs.

@@ -21,7 +21,7 @@ namespace bulkhead::jinja {
 // Bounds of one render. What reaches one ends with RESOURCE_EXHAUSTED that names it.
 struct Limits {
   int max_depth = 300;             // of nested calls, blocks and expressions
-  int64_t max_steps = 20'000'000;  // nodes evaluated; 256 bytes handled count as one, too
+  int64_t max_steps = 20'000'000;  // nodes evaluated; 256 bytes handled also count as one
   int64_t max_output_bytes = 64 << 20;
   // Values alive at one time, output included: this, and 16 bytes for each byte of the context.
   int64_t max_value_bytes = 64 << 20;

@@ -1,4 +1,4 @@
-// Values of templates, with the semantics of Python's. Immutable but for namespaces and the
+// Values of templates, with the semantics of Python's. Immutable except namespaces and the
 // position of generators; shared by reference. Each counts its bytes in the meter of its render;
 // constants of a template have no meter and may be shared by threads.
 #pragma once
@@ -135,7 +135,7 @@ class Value {
   const std::string& why_undefined() const {
     return std::get<std::shared_ptr<const Undefined>>(v_)->why;
   }
-  Int integer() const { return is_bool() ? Int(boolean()) : std::get<Int>(v_); }  // of bools, too
+  Int integer() const { return is_bool() ? Int(boolean()) : std::get<Int>(v_); }  // also of bools
   double as_double() const;                                                       // of any number
   // Whether both are the same object (`is sameas`).
   bool SameAs(const Value& other) const;

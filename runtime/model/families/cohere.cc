@@ -29,14 +29,9 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
 }  // namespace
 
 Family cohere() {
-  return {.spec = {.architecture = "CohereForCausalLM",
-                   .model_type = "cohere",
-                   .read_config = ReadConfig,
-                   .model_tensors = ModelTensors,
-                   .layer_tensors = [](const ModelConfig& c, int,
-                                       TensorTable& t) { LayerTensors(kCohereLayer, c, t); }},
-          .buffers = LayerBuffers,
-          .forward = ParallelLayer};
+  Family family = DecoderFamily<kCohereLayer>("CohereForCausalLM", "cohere", ReadConfig);
+  family.forward = ParallelLayer;
+  return family;
 }
 
 }  // namespace bulkhead::families

@@ -20,14 +20,9 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
 }  // namespace
 
 Family cohere2() {
-  return {.spec = {.architecture = "Cohere2ForCausalLM",
-                   .model_type = "cohere2",
-                   .read_config = ReadConfig,
-                   .model_tensors = ModelTensors,
-                   .layer_tensors = [](const ModelConfig& c, int,
-                                       TensorTable& t) { LayerTensors(kCohereLayer, c, t); }},
-          .buffers = LayerBuffers,
-          .forward = ParallelLayer};
+  Family family = DecoderFamily<kCohereLayer>("Cohere2ForCausalLM", "cohere2", ReadConfig);
+  family.forward = ParallelLayer;
+  return family;
 }
 
 }  // namespace bulkhead::families

@@ -16,7 +16,7 @@ struct DeepseekDefaults {
 // Sizes, experts and which layers have them; all but how the router chooses.
 void ReadDeepseekFields(ConfigFields& fields, const DeepseekDefaults& defaults,
                         ModelConfig& config);
-// V3's fields; Kimi K2 has them, too.
+// V3's fields, which Kimi K2 also has.
 void ReadDeepseekV3Fields(ConfigFields& fields, ModelConfig& config);
 
 Family DeepseekLike(const char* architecture, const char* model_type,

@@ -35,17 +35,10 @@ void ReadDeepseekFields(ConfigFields& fields, const DeepseekDefaults& defaults,
 
 Family DeepseekLike(const char* architecture, const char* model_type,
                     void (*read_config)(ConfigFields& fields, ModelConfig& config)) {
-  return {.spec = {.architecture = architecture,
-                   .model_type = model_type,
-                   .read_config = read_config,
-                   .model_tensors = ModelTensorsWithMtp,
-                   .layer_tensors =
-                       [](const ModelConfig& c, int, TensorTable& t) {
-                         LayerTensors({.moe = kSharedExpertsMoe}, c, t);
-                       },
-                   .rope = {.scales_scores = true}},
-          .buffers = LayerBuffers,
-          .forward = SequentialLayer};
+  Family family = DecoderFamily<kSharedExpertsLayer>(architecture, model_type, read_config,
+                                                     {.scales_scores = true});
+  family.spec.model_tensors = ModelTensorsWithMtp;
+  return family;
 }
 
 namespace {

@@ -19,14 +19,7 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
 }  // namespace
 
 Family exaone4() {
-  return {.spec = {.architecture = "Exaone4ForCausalLM",
-                   .model_type = "exaone4",
-                   .read_config = ReadConfig,
-                   .model_tensors = ModelTensors,
-                   .layer_tensors = [](const ModelConfig& c, int,
-                                       TensorTable& t) { LayerTensors(kNormedSumsLayer, c, t); }},
-          .buffers = LayerBuffers,
-          .forward = SequentialLayer};
+  return DecoderFamily<kNormedSumsLayer>("Exaone4ForCausalLM", "exaone4", ReadConfig);
 }
 
 }  // namespace bulkhead::families

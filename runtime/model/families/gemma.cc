@@ -52,15 +52,6 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
 
 }  // namespace
 
-Family gemma() {
-  return {.spec = {.architecture = "GemmaForCausalLM",
-                   .model_type = "gemma",
-                   .read_config = ReadConfig,
-                   .model_tensors = ModelTensors,
-                   .layer_tensors = [](const ModelConfig& c, int,
-                                       TensorTable& t) { LayerTensors({}, c, t); }},
-          .buffers = LayerBuffers,
-          .forward = SequentialLayer};
-}
+Family gemma() { return DecoderFamily("GemmaForCausalLM", "gemma", ReadConfig); }
 
 }  // namespace bulkhead::families

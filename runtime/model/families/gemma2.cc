@@ -4,23 +4,14 @@
 namespace bulkhead::families {
 
 Family gemma2() {
-  return {.spec = {.architecture = "Gemma2ForCausalLM",
-                   .model_type = "gemma2",
-                   .read_config =
-                       [](ConfigFields& fields, ModelConfig& config) {
-                         ReadGemma2Fields(fields,
-                                          {.num_key_value_heads = 4,
-                                           .head_dim = 256,
-                                           .max_position_embeddings = 8192},
-                                          {.scores = 50, .logits = 30}, config);
-                         fields.Ignore("sliding_window_size");
-                         ReadWindow(fields, {.window = 4096, .pattern = 2}, config);
-                       },
-                   .model_tensors = ModelTensors,
-                   .layer_tensors = [](const ModelConfig& c, int,
-                                       TensorTable& t) { LayerTensors(kGemma2Layer, c, t); }},
-          .buffers = LayerBuffers,
-          .forward = SequentialLayer};
+  return DecoderFamily<kGemma2Layer>(
+      "Gemma2ForCausalLM", "gemma2", [](ConfigFields& fields, ModelConfig& config) {
+        ReadGemma2Fields(
+            fields, {.num_key_value_heads = 4, .head_dim = 256, .max_position_embeddings = 8192},
+            {.scores = 50, .logits = 30}, config);
+        fields.Ignore("sliding_window_size");
+        ReadWindow(fields, {.window = 4096, .pattern = 2}, config);
+      });
 }
 
 }  // namespace bulkhead::families

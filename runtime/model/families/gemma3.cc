@@ -21,15 +21,8 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
 }  // namespace
 
 Family gemma3() {
-  return {.spec = {.architecture = "Gemma3ForCausalLM",
-                   .model_type = "gemma3_text",
-                   .read_config = ReadConfig,
-                   .model_tensors = ModelTensors,
-                   .layer_tensors = [](const ModelConfig& c, int,
-                                       TensorTable& t) { LayerTensors(kGemma2Layer, c, t); },
-                   .rope = {.theta = 1e6, .window_theta = 1e4}},
-          .buffers = LayerBuffers,
-          .forward = SequentialLayer};
+  return DecoderFamily<kGemma2Layer>("Gemma3ForCausalLM", "gemma3_text", ReadConfig,
+                                     {.theta = 1e6, .window_theta = 1e4});
 }
 
 }  // namespace bulkhead::families

@@ -4,13 +4,8 @@
 namespace bulkhead::families {
 
 Family gemma3_multimodal() {
-  Family family = gemma3();
-  family.spec.text_model_types = family.spec.model_type;
-  family.spec.architecture = "Gemma3ForConditionalGeneration";
-  family.spec.model_type = "gemma3";
-  family.spec.prefix = "language_model.";
-  family.spec.not_served = "vision_tower.*,multi_modal_projector.*";
-  return family;
+  return TextPart(gemma3(), "Gemma3ForConditionalGeneration", "gemma3", "language_model.", "model.",
+                  "vision_tower.*,multi_modal_projector.*");
 }
 
 }  // namespace bulkhead::families

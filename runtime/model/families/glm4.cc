@@ -19,23 +19,15 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
   ReadWindow(fields, {.has_window = false}, config);
 }
 
+constexpr LayerNames kLayer = {.attention_norm = "post_self_attn_layernorm",
+                               .gate_up = "mlp.gate_up_proj",
+                               .mlp_out_norm = "post_mlp_layernorm"};
+
 }  // namespace
 
 Family glm4() {
-  return {.spec = {.architecture = "Glm4ForCausalLM",
-                   .model_type = "glm4",
-                   .read_config = ReadConfig,
-                   .model_tensors = ModelTensors,
-                   .layer_tensors =
-                       [](const ModelConfig& c, int, TensorTable& t) {
-                         LayerTensors({.attention_norm = "post_self_attn_layernorm",
-                                       .gate_up = "mlp.gate_up_proj",
-                                       .mlp_out_norm = "post_mlp_layernorm"},
-                                      c, t);
-                       },
-                   .rope = {.is_partial = true, .partial_rotary_factor = 0.5}},
-          .buffers = LayerBuffers,
-          .forward = SequentialLayer};
+  return DecoderFamily<kLayer>("Glm4ForCausalLM", "glm4", ReadConfig,
+                               {.is_partial = true, .partial_rotary_factor = 0.5});
 }
 
 }  // namespace bulkhead::families

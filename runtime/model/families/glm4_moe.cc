@@ -29,17 +29,11 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
 }  // namespace
 
 Family glm4_moe() {
-  return {.spec = {.architecture = "Glm4MoeForCausalLM",
-                   .model_type = "glm4_moe",
-                   .read_config = ReadConfig,
-                   .model_tensors = ModelTensorsWithMtp,
-                   .layer_tensors =
-                       [](const ModelConfig& c, int, TensorTable& t) {
-                         LayerTensors({.moe = kSharedExpertsMoe}, c, t);
-                       },
-                   .rope = {.is_partial = true, .partial_rotary_factor = 0.5}},
-          .buffers = LayerBuffers,
-          .forward = SequentialLayer};
+  Family family =
+      DecoderFamily<kSharedExpertsLayer>("Glm4MoeForCausalLM", "glm4_moe", ReadConfig,
+                                         {.is_partial = true, .partial_rotary_factor = 0.5});
+  family.spec.model_tensors = ModelTensorsWithMtp;
+  return family;
 }
 
 }  // namespace bulkhead::families

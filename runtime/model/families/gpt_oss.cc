@@ -36,27 +36,17 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
   moe.swiglu_limit = ReadFactor(fields, "swiglu_limit", 7);
 }
 
+constexpr LayerNames kLayer = {.moe = {.router = "mlp.router",
+                                       .fused_gate_up = "mlp.experts.gate_up_proj",
+                                       .fused_down = "mlp.experts.down_proj",
+                                       .fused_is_transposed = true,
+                                       .fused_gate_up_bias = "mlp.experts.gate_up_proj_bias",
+                                       .fused_down_bias = "mlp.experts.down_proj_bias"}};
+
 }  // namespace
 
 Family gpt_oss() {
-  return {.spec = {.architecture = "GptOssForCausalLM",
-                   .model_type = "gpt_oss",
-                   .read_config = ReadConfig,
-                   .model_tensors = ModelTensors,
-                   .layer_tensors =
-                       [](const ModelConfig& c, int, TensorTable& t) {
-                         LayerTensors(
-                             {.moe = {.router = "mlp.router",
-                                      .fused_gate_up = "mlp.experts.gate_up_proj",
-                                      .fused_down = "mlp.experts.down_proj",
-                                      .fused_is_transposed = true,
-                                      .fused_gate_up_bias = "mlp.experts.gate_up_proj_bias",
-                                      .fused_down_bias = "mlp.experts.down_proj_bias"}},
-                             c, t);
-                       },
-                   .rope = {.theta = 150000}},
-          .buffers = LayerBuffers,
-          .forward = SequentialLayer};
+  return DecoderFamily<kLayer>("GptOssForCausalLM", "gpt_oss", ReadConfig, {.theta = 150000});
 }
 
 }  // namespace bulkhead::families

@@ -16,15 +16,6 @@ void ReadGraniteFields(ConfigFields& fields, ModelConfig& config) {
   config.logit_multiplier = 1 / ReadFactor(fields, "logits_scaling", 1);
 }
 
-Family granite() {
-  return {.spec = {.architecture = "GraniteForCausalLM",
-                   .model_type = "granite",
-                   .read_config = ReadGraniteFields,
-                   .model_tensors = ModelTensors,
-                   .layer_tensors = [](const ModelConfig& c, int,
-                                       TensorTable& t) { LayerTensors({}, c, t); }},
-          .buffers = LayerBuffers,
-          .forward = SequentialLayer};
-}
+Family granite() { return DecoderFamily("GraniteForCausalLM", "granite", ReadGraniteFields); }
 
 }  // namespace bulkhead::families

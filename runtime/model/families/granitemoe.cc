@@ -10,23 +10,14 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
   ReadMixtralMoe(fields, config);
 }
 
+constexpr LayerNames kLayer = {.moe = {.router = "block_sparse_moe.router.layer",
+                                       .fused_gate_up = "block_sparse_moe.input_linear.weight",
+                                       .fused_down = "block_sparse_moe.output_linear.weight"}};
+
 }  // namespace
 
 Family granitemoe() {
-  return {.spec = {.architecture = "GraniteMoeForCausalLM",
-                   .model_type = "granitemoe",
-                   .read_config = ReadConfig,
-                   .model_tensors = ModelTensors,
-                   .layer_tensors =
-                       [](const ModelConfig& c, int, TensorTable& t) {
-                         LayerTensors(
-                             {.moe = {.router = "block_sparse_moe.router.layer",
-                                      .fused_gate_up = "block_sparse_moe.input_linear.weight",
-                                      .fused_down = "block_sparse_moe.output_linear.weight"}},
-                             c, t);
-                       }},
-          .buffers = LayerBuffers,
-          .forward = SequentialLayer};
+  return DecoderFamily<kLayer>("GraniteMoeForCausalLM", "granitemoe", ReadConfig);
 }
 
 }  // namespace bulkhead::families

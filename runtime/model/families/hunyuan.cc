@@ -14,22 +14,14 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
   for (const char* name : {"eod_token_id", "use_qk_norm"}) fields.Ignore(name);
 }
 
+constexpr LayerNames kLayer = {.q_norm = "self_attn.query_layernorm",
+                               .k_norm = "self_attn.key_layernorm"};
+
 }  // namespace
 
 Family hunyuan() {
-  return {.spec = {.architecture = "HunYuanDenseV1ForCausalLM",
-                   .model_type = "hunyuan_v1_dense",
-                   .read_config = ReadConfig,
-                   .model_tensors = ModelTensors,
-                   .layer_tensors =
-                       [](const ModelConfig& c, int, TensorTable& t) {
-                         LayerTensors({.q_norm = "self_attn.query_layernorm",
-                                       .k_norm = "self_attn.key_layernorm"},
-                                      c, t);
-                       },
-                   .rope = {.reads_alpha = true}},
-          .buffers = LayerBuffers,
-          .forward = SequentialLayer};
+  return DecoderFamily<kLayer>("HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense", ReadConfig,
+                               {.reads_alpha = true});
 }
 
 }  // namespace bulkhead::families

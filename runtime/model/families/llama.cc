@@ -3,7 +3,6 @@
 #include "runtime/model/families/llama.h"
 
 #include "absl/strings/str_cat.h"
-#include "runtime/model/decoder_layer.h"
 
 namespace bulkhead::families {
 namespace {
@@ -41,18 +40,6 @@ void ReadLlamaFields(ConfigFields& fields, const LlamaFields& family, ModelConfi
   ReadWindow(fields, family.window, config);
 }
 
-Family LlamaLike(const char* architecture, const char* model_type,
-                 void (*read_config)(ConfigFields& fields, ModelConfig& config)) {
-  return {.spec = {.architecture = architecture,
-                   .model_type = model_type,
-                   .read_config = read_config,
-                   .model_tensors = ModelTensors,
-                   .layer_tensors = [](const ModelConfig& c, int,
-                                       TensorTable& t) { LayerTensors({}, c, t); }},
-          .buffers = LayerBuffers,
-          .forward = SequentialLayer};
-}
-
-Family llama() { return LlamaLike("LlamaForCausalLM", "llama", ReadConfig); }
+Family llama() { return DecoderFamily("LlamaForCausalLM", "llama", ReadConfig); }
 
 }  // namespace bulkhead::families

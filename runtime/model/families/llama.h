@@ -1,8 +1,7 @@
-// What families share that are Llama but for some switches and defaults.
+// What families share that are Llama except for some switches and defaults.
 #pragma once
 
-#include "runtime/model/family.h"
-#include "shard/decoder_fields.h"
+#include "runtime/model/decoder_layer.h"
 
 namespace bulkhead::families {
 
@@ -18,9 +17,5 @@ struct LlamaFields {
   bool qk_norm = false;
 };
 void ReadLlamaFields(ConfigFields& fields, const LlamaFields& family, ModelConfig& config);
-
-// Llama's tensors, buffers and forward pass, under other names and with other fields.
-Family LlamaLike(const char* architecture, const char* model_type,
-                 void (*read_config)(ConfigFields& fields, ModelConfig& config));
 
 }  // namespace bulkhead::families

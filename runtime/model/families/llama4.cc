@@ -75,31 +75,21 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
   fields.Ignore("for_llm_compressor");
 }
 
+constexpr LayerNames kLayer = {.gate = "feed_forward.gate_proj",
+                               .up = "feed_forward.up_proj",
+                               .down = "feed_forward.down_proj",
+                               .moe = {.router = "feed_forward.router",
+                                       .fused_gate_up = "feed_forward.experts.gate_up_proj",
+                                       .fused_down = "feed_forward.experts.down_proj",
+                                       .fused_is_transposed = true,
+                                       .shared_gate = "feed_forward.shared_expert.gate_proj",
+                                       .shared_up = "feed_forward.shared_expert.up_proj",
+                                       .shared_down = "feed_forward.shared_expert.down_proj"}};
+
 }  // namespace
 
 Family llama4() {
-  return {.spec = {.architecture = "Llama4ForCausalLM",
-                   .model_type = "llama4_text",
-                   .read_config = ReadConfig,
-                   .model_tensors = ModelTensors,
-                   .layer_tensors =
-                       [](const ModelConfig& c, int, TensorTable& t) {
-                         LayerTensors(
-                             {.gate = "feed_forward.gate_proj",
-                              .up = "feed_forward.up_proj",
-                              .down = "feed_forward.down_proj",
-                              .moe = {.router = "feed_forward.router",
-                                      .fused_gate_up = "feed_forward.experts.gate_up_proj",
-                                      .fused_down = "feed_forward.experts.down_proj",
-                                      .fused_is_transposed = true,
-                                      .shared_gate = "feed_forward.shared_expert.gate_proj",
-                                      .shared_up = "feed_forward.shared_expert.up_proj",
-                                      .shared_down = "feed_forward.shared_expert.down_proj"}},
-                             c, t);
-                       },
-                   .rope = {.theta = 500000}},
-          .buffers = LayerBuffers,
-          .forward = SequentialLayer};
+  return DecoderFamily<kLayer>("Llama4ForCausalLM", "llama4_text", ReadConfig, {.theta = 500000});
 }
 
 }  // namespace bulkhead::families

@@ -4,13 +4,8 @@
 namespace bulkhead::families {
 
 Family llama4_multimodal() {
-  Family family = llama4();
-  family.spec.text_model_types = family.spec.model_type;
-  family.spec.architecture = "Llama4ForConditionalGeneration";
-  family.spec.model_type = "llama4";
-  family.spec.prefix = "language_model.";
-  family.spec.not_served = "vision_model.*,multi_modal_projector.*";
-  return family;
+  return TextPart(llama4(), "Llama4ForConditionalGeneration", "llama4", "language_model.", "model.",
+                  "vision_model.*,multi_modal_projector.*");
 }
 
 }  // namespace bulkhead::families

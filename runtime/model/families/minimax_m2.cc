@@ -49,26 +49,18 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
   }
 }
 
+constexpr LayerNames kLayer = {
+    .moe = {.router = "block_sparse_moe.gate",
+            .correction_bias = "block_sparse_moe.e_score_correction_bias",
+            .gate = "block_sparse_moe.experts.$0.w1",
+            .up = "block_sparse_moe.experts.$0.w3",
+            .down = "block_sparse_moe.experts.$0.w2"}};
+
 }  // namespace
 
 Family minimax_m2() {
-  return {.spec = {.architecture = "MiniMaxM2ForCausalLM",
-                   .model_type = "minimax_m2",
-                   .read_config = ReadConfig,
-                   .model_tensors = ModelTensors,
-                   .layer_tensors =
-                       [](const ModelConfig& c, int, TensorTable& t) {
-                         LayerTensors(
-                             {.moe = {.router = "block_sparse_moe.gate",
-                                      .correction_bias = "block_sparse_moe.e_score_correction_bias",
-                                      .gate = "block_sparse_moe.experts.$0.w1",
-                                      .up = "block_sparse_moe.experts.$0.w3",
-                                      .down = "block_sparse_moe.experts.$0.w2"}},
-                             c, t);
-                       },
-                   .rope = {.theta = 5e6, .is_partial = true}},
-          .buffers = LayerBuffers,
-          .forward = SequentialLayer};
+  return DecoderFamily<kLayer>("MiniMaxM2ForCausalLM", "minimax_m2", ReadConfig,
+                               {.theta = 5e6, .is_partial = true});
 }
 
 }  // namespace bulkhead::families

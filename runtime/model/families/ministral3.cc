@@ -24,15 +24,7 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
 }  // namespace
 
 Family ministral3() {
-  return {.spec = {.architecture = "Ministral3ForCausalLM",
-                   .model_type = "ministral3",
-                   .read_config = ReadConfig,
-                   .model_tensors = ModelTensors,
-                   .layer_tensors = [](const ModelConfig& c, int,
-                                       TensorTable& t) { LayerTensors({}, c, t); },
-                   .rope = {.scales_q = true}},
-          .buffers = LayerBuffers,
-          .forward = SequentialLayer};
+  return DecoderFamily("Ministral3ForCausalLM", "ministral3", ReadConfig, {.scales_q = true});
 }
 
 }  // namespace bulkhead::families

@@ -1,5 +1,4 @@
 // Mixtral: Llama with experts as MLP, weighted by a softmax over the chosen ones.
-#include "runtime/model/decoder_layer.h"
 #include "runtime/model/families/llama.h"
 
 namespace bulkhead::families {
@@ -14,19 +13,15 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
   ReadMixtralMoe(fields, config);
 }
 
+constexpr LayerNames kLayer = {.moe = {.router = "block_sparse_moe.gate",
+                                       .gate = "block_sparse_moe.experts.$0.w1",
+                                       .up = "block_sparse_moe.experts.$0.w3",
+                                       .down = "block_sparse_moe.experts.$0.w2"}};
+
 }  // namespace
 
 Family mixtral() {
-  Family family = LlamaLike("MixtralForCausalLM", "mixtral", ReadConfig);
-  family.spec.rope.theta = 1e6;
-  family.spec.layer_tensors = [](const ModelConfig& c, int, TensorTable& t) {
-    LayerTensors({.moe = {.router = "block_sparse_moe.gate",
-                          .gate = "block_sparse_moe.experts.$0.w1",
-                          .up = "block_sparse_moe.experts.$0.w3",
-                          .down = "block_sparse_moe.experts.$0.w2"}},
-                 c, t);
-  };
-  return family;
+  return DecoderFamily<kLayer>("MixtralForCausalLM", "mixtral", ReadConfig, {.theta = 1e6});
 }
 
 }  // namespace bulkhead::families

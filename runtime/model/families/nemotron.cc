@@ -22,15 +22,8 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
 }  // namespace
 
 Family nemotron() {
-  return {.spec = {.architecture = "NemotronForCausalLM",
-                   .model_type = "nemotron",
-                   .read_config = ReadConfig,
-                   .model_tensors = ModelTensors,
-                   .layer_tensors = [](const ModelConfig& c, int,
-                                       TensorTable& t) { LayerTensors({}, c, t); },
-                   .rope = {.is_partial = true, .partial_rotary_factor = 0.5}},
-          .buffers = LayerBuffers,
-          .forward = SequentialLayer};
+  return DecoderFamily("NemotronForCausalLM", "nemotron", ReadConfig,
+                       {.is_partial = true, .partial_rotary_factor = 0.5});
 }
 
 }  // namespace bulkhead::families

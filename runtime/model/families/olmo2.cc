@@ -21,15 +21,6 @@ void ReadOlmo2Fields(ConfigFields& fields, ModelConfig& config) {
   ReadActivation(fields, {Activation::kSilu}, config);
 }
 
-Family olmo2() {
-  return {.spec = {.architecture = "Olmo2ForCausalLM",
-                   .model_type = "olmo2",
-                   .read_config = ReadConfig,
-                   .model_tensors = ModelTensors,
-                   .layer_tensors = [](const ModelConfig& c, int,
-                                       TensorTable& t) { LayerTensors(kNormedSumsLayer, c, t); }},
-          .buffers = LayerBuffers,
-          .forward = SequentialLayer};
-}
+Family olmo2() { return DecoderFamily<kNormedSumsLayer>("Olmo2ForCausalLM", "olmo2", ReadConfig); }
 
 }  // namespace bulkhead::families

@@ -4,7 +4,7 @@
 namespace bulkhead::families {
 
 Family olmoe() {
-  return LlamaLike("OlmoeForCausalLM", "olmoe", [](ConfigFields& fields, ModelConfig& config) {
+  return DecoderFamily("OlmoeForCausalLM", "olmoe", [](ConfigFields& fields, ModelConfig& config) {
     ReadLlamaFields(fields,
                     {.sizes = {.max_position_embeddings = 4096, .norm_epsilon = 1e-5},
                      .attention_bias = AttentionBias::kRead,

@@ -17,21 +17,12 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
   }
 }
 
+constexpr LayerNames kLayer = {.qkv = "self_attn.qkv_proj", .gate_up = "mlp.gate_up_proj"};
+
 }  // namespace
 
 Family phi3() {
-  return {.spec = {.architecture = "Phi3ForCausalLM",
-                   .model_type = "phi3",
-                   .read_config = ReadConfig,
-                   .model_tensors = ModelTensors,
-                   .layer_tensors =
-                       [](const ModelConfig& c, int, TensorTable& t) {
-                         LayerTensors({.qkv = "self_attn.qkv_proj", .gate_up = "mlp.gate_up_proj"},
-                                      c, t);
-                       },
-                   .rope = {.is_partial = true}},
-          .buffers = LayerBuffers,
-          .forward = SequentialLayer};
+  return DecoderFamily<kLayer>("Phi3ForCausalLM", "phi3", ReadConfig, {.is_partial = true});
 }
 
 }  // namespace bulkhead::families

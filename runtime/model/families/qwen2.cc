@@ -4,7 +4,7 @@
 namespace bulkhead::families {
 
 Family qwen2() {
-  return LlamaLike("Qwen2ForCausalLM", "qwen2", [](ConfigFields& fields, ModelConfig& config) {
+  return DecoderFamily("Qwen2ForCausalLM", "qwen2", [](ConfigFields& fields, ModelConfig& config) {
     ReadLlamaFields(fields,
                     {.sizes = {.num_key_value_heads = 32, .max_position_embeddings = 32768},
                      .window = {.window = 4096, .is_switched = true},

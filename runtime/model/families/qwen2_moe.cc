@@ -40,6 +40,6 @@ void ReadQwenMoe(ConfigFields& fields, ModelConfig& config) {
       config);
 }
 
-Family qwen2_moe() { return LlamaLike("Qwen2MoeForCausalLM", "qwen2_moe", ReadConfig); }
+Family qwen2_moe() { return DecoderFamily("Qwen2MoeForCausalLM", "qwen2_moe", ReadConfig); }
 
 }  // namespace bulkhead::families

@@ -4,7 +4,7 @@
 namespace bulkhead::families {
 
 Family qwen3() {
-  return LlamaLike("Qwen3ForCausalLM", "qwen3", [](ConfigFields& fields, ModelConfig& config) {
+  return DecoderFamily("Qwen3ForCausalLM", "qwen3", [](ConfigFields& fields, ModelConfig& config) {
     ReadLlamaFields(
         fields,
         {.sizes = {.num_key_value_heads = 32, .head_dim = 128, .max_position_embeddings = 32768},

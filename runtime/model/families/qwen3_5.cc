@@ -16,24 +16,10 @@ void ReadQwenHybrid(ConfigFields& fields, const SizeDefaults& sizes, ModelConfig
 
 Family QwenHybrid(const char* architecture, const char* model_type,
                   void (*read_config)(ConfigFields& fields, ModelConfig& config)) {
-  return {.spec = {.architecture = architecture,
-                   .model_type = model_type,
-                   .read_config = read_config,
-                   .model_tensors = ModelTensorsWithMtp,
-                   .layer_tensors = [](const ModelConfig& c, int,
-                                       TensorTable& t) { LayerTensors({}, c, t); },
-                   .mtp_prefix = "mtp.",
-                   .rope = {.is_partial = true, .partial_rotary_factor = 0.25}},
-          .buffers = LayerBuffers,
-          .forward = SequentialLayer};
-}
-
-Family QwenHybridText(Family family, const char* architecture, const char* model_type) {
-  family.spec.text_model_types = family.spec.model_type;
-  family.spec.architecture = architecture;
-  family.spec.model_type = model_type;
-  family.spec.model_prefix = "model.language_model.";
-  family.spec.not_served = "model.visual.*";
+  Family family = DecoderFamily(architecture, model_type, read_config,
+                                {.is_partial = true, .partial_rotary_factor = 0.25});
+  family.spec.model_tensors = ModelTensorsWithMtp;
+  family.spec.mtp_prefix = "mtp.";
   return family;
 }
 

@@ -4,8 +4,8 @@
 namespace bulkhead::families {
 
 Family qwen3_5_moe_multimodal() {
-  Family family =
-      QwenHybridText(qwen3_5_moe(), "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe");
+  Family family = TextPart(qwen3_5_moe(), "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe", "",
+                           "model.language_model.", "model.visual.*");
   family.spec.layer_tensors = [](const ModelConfig& c, int, TensorTable& t) {
     LayerNames names;
     if (c.quantization.method == QuantizationConfig::Method::kNone) {

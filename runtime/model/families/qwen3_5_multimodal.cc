@@ -4,7 +4,8 @@
 namespace bulkhead::families {
 
 Family qwen3_5_multimodal() {
-  return QwenHybridText(qwen3_5(), "Qwen3_5ForConditionalGeneration", "qwen3_5");
+  return TextPart(qwen3_5(), "Qwen3_5ForConditionalGeneration", "qwen3_5", "",
+                  "model.language_model.", "model.visual.*");
 }
 
 }  // namespace bulkhead::families

@@ -6,7 +6,7 @@
 namespace bulkhead::families {
 
 Family qwen3_moe() {
-  return LlamaLike(
+  return DecoderFamily(
       "Qwen3MoeForCausalLM", "qwen3_moe", [](ConfigFields& fields, ModelConfig& config) {
         ReadLlamaFields(fields,
                         {.sizes = {.num_key_value_heads = 4, .max_position_embeddings = 32768},

@@ -1,4 +1,4 @@
-// What Qwen's hybrids share: linear attention in three layers of four, a gate behind the attention
+// What Qwen's hybrids share: linear attention in three layers of four, a gate after the attention
 // of the others, norms of 1 + w.
 #pragma once
 
@@ -11,8 +11,6 @@ void ReadQwenHybrid(ConfigFields& fields, const SizeDefaults& sizes, ModelConfig
 void ReadQwenHybridMoe(ConfigFields& fields, ModelConfig& config);
 Family QwenHybrid(const char* architecture, const char* model_type,
                   void (*read_config)(ConfigFields& fields, ModelConfig& config));
-// The text part of a multimodal checkpoint of such a family.
-Family QwenHybridText(Family family, const char* architecture, const char* model_type);
 
 Family qwen3_5();
 Family qwen3_5_moe();

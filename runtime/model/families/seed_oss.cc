@@ -17,15 +17,6 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
 
 }  // namespace
 
-Family seed_oss() {
-  return {.spec = {.architecture = "SeedOssForCausalLM",
-                   .model_type = "seed_oss",
-                   .read_config = ReadConfig,
-                   .model_tensors = ModelTensors,
-                   .layer_tensors = [](const ModelConfig& c, int,
-                                       TensorTable& t) { LayerTensors({}, c, t); }},
-          .buffers = LayerBuffers,
-          .forward = SequentialLayer};
-}
+Family seed_oss() { return DecoderFamily("SeedOssForCausalLM", "seed_oss", ReadConfig); }
 
 }  // namespace bulkhead::families

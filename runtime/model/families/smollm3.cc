@@ -29,15 +29,7 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
 }  // namespace
 
 Family smollm3() {
-  return {.spec = {.architecture = "SmolLM3ForCausalLM",
-                   .model_type = "smollm3",
-                   .read_config = ReadConfig,
-                   .model_tensors = ModelTensors,
-                   .layer_tensors = [](const ModelConfig& c, int,
-                                       TensorTable& t) { LayerTensors({}, c, t); },
-                   .rope = {.theta = 2e6}},
-          .buffers = LayerBuffers,
-          .forward = SequentialLayer};
+  return DecoderFamily("SmolLM3ForCausalLM", "smollm3", ReadConfig, {.theta = 2e6});
 }
 
 }  // namespace bulkhead::families

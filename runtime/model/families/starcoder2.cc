@@ -23,19 +23,12 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
   }
 }
 
+constexpr LayerNames kLayer = {.up = "mlp.c_fc", .down = "mlp.c_proj"};
+
 }  // namespace
 
 Family starcoder2() {
-  return {.spec = {.architecture = "Starcoder2ForCausalLM",
-                   .model_type = "starcoder2",
-                   .read_config = ReadConfig,
-                   .model_tensors = ModelTensors,
-                   .layer_tensors =
-                       [](const ModelConfig& c, int, TensorTable& t) {
-                         LayerTensors({.up = "mlp.c_fc", .down = "mlp.c_proj"}, c, t);
-                       }},
-          .buffers = LayerBuffers,
-          .forward = SequentialLayer};
+  return DecoderFamily<kLayer>("Starcoder2ForCausalLM", "starcoder2", ReadConfig);
 }
 
 }  // namespace bulkhead::families

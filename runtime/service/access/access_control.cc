@@ -1,7 +1,6 @@
 #include "runtime/service/access/access_control.h"
 
 #include <openssl/crypto.h>
-#include <openssl/sha.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -123,19 +122,13 @@ std::string AccessControl::Text() const {
   return parts.empty() ? "open to all" : absl::StrJoin(parts, ", ");
 }
 
-AccessControl::Digest AccessControl::DigestOf(absl::string_view key) {
-  Digest digest;
-  SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), digest.data());
-  return digest;
-}
-
 absl::Status AccessControl::AddKey(absl::string_view key, RoleSet roles) {
   BH_RETURN_IF_ERROR(CheckKey(key));
   if (keys_.size() == kMaxApiKeys) {
     return absl::InvalidArgumentError(
         absl::StrCat("more than ", kMaxApiKeys, " API keys; remove those not in use"));
   }
-  keys_.push_back({DigestOf(key), roles});
+  keys_.push_back({Sha256(key), roles});
   return absl::OkStatus();
 }
 
@@ -174,7 +167,7 @@ RoleSet AccessControl::RolesOfCertificate(absl::Span<const std::string> names) c
 }
 
 RoleSet AccessControl::RolesOfKey(absl::string_view key) const {
-  const Digest digest = DigestOf(key);
+  const Sha256Digest digest = Sha256(key);
   RoleSet roles = kNoRole;
   // All of them, so that the time says nothing.
   for (const Key& known : keys_) {

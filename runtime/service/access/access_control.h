@@ -3,7 +3,6 @@
 // log line or error contains one.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -14,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "base/sha256.h"
 #include "runtime/service/access/roles.h"
 
 namespace bulkhead {
@@ -21,7 +21,7 @@ namespace bulkhead {
 inline constexpr size_t kMinApiKeyBytes = 16;
 inline constexpr size_t kMaxApiKeyBytes = 512;
 inline constexpr size_t kMaxApiKeys = 1024;
-// The environment's key, with all roles; of clients, too.
+// The environment's key, with all roles; also used by clients.
 inline constexpr char kApiKeyVariable[] = "BULKHEAD_API_KEY";
 
 struct AccessOptions {
@@ -47,7 +47,7 @@ class AccessControl {
   // "3 API keys, client certificates": for the log.
   std::string Text() const;
 
-  // Of a verified certificate with these names (CN, DNS and URI of its alternative names).
+  // Roles of a verified certificate with these names (CN, DNS and URI of its alternative names).
   RoleSet RolesOfCertificate(absl::Span<const std::string> names) const;
 
   // Whether a caller with this `authorization` ("Bearer KEY", or empty), on a connection whose
@@ -58,13 +58,11 @@ class AccessControl {
                      RoleSet of_connection = kNoRole) const;
 
  private:
-  using Digest = std::array<unsigned char, 32>;
   struct Key {
-    Digest digest;
+    Sha256Digest digest;
     RoleSet roles;
   };
 
-  static Digest DigestOf(absl::string_view key);
   absl::Status AddKey(absl::string_view key, RoleSet roles);
   absl::Status AddKeyFile(const std::string& path);
   absl::Status AddRolesFile(const std::string& path);

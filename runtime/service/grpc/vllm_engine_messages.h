@@ -39,8 +39,7 @@ std::string PackChunk(absl::string_view delta, VllmCounts& counts, PackedBytes& 
 
 // A packed GenerateResponse with a `complete`: of a stream, from the ids of its chunks, ...
 MessagePieces PackComplete(const v1::Finished& finished, uint32_t index, PackedBytes& ids);
-// ... and of a packed v1::GenerateResponse. At most kMaxCompleteGrowthBytes longer than that.
+// ... and of a packed v1::GenerateResponse, which is at most 512 bytes shorter.
 MessagePieces PackComplete(absl::string_view response, uint32_t index);
-inline constexpr int64_t kMaxCompleteGrowthBytes = 512;
 
 }  // namespace bulkhead

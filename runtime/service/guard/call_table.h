@@ -16,8 +16,8 @@
 namespace bulkhead {
 
 // gRPC's 12 KiB, with 160 bytes for each of at most 248 fields of metadata (kMaxMetadataBytes),
-// come to 52 KiB. A held call takes fewer bytes than these, as many spare ones in their string and
-// some 200 of books: in all less than 3 KiB of its kOpenCallBytes.
+// come to 52 KiB. A held call takes fewer bytes than these, as much spare capacity of their string
+// and about 200 bytes of bookkeeping: in all less than 3 KiB of its kOpenCallBytes.
 inline constexpr size_t kMinForwardedBytes = 1024;
 // On the server's side a stream without a call: not a client's, so that none is ever opened. gRPC
 // decodes its header blocks, counts its DATA in the connection's window, and ignores it otherwise.

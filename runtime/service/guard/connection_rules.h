@@ -32,14 +32,6 @@ inline constexpr int kMaxRefusedCallers = 64;
 // At most this many bytes of the guard's own frames for a client are queued, and one refusal. Then
 // the client's frames are not read, and calls that end meanwhile are reset without a reason.
 inline constexpr size_t kMaxFramesToClient = size_t{8} << 10;
-// A request whose body gets nowhere, and one that has not ended after kMaxBodyTime and its size at
-// kMinBodyRate, ends; under pressure one that came more slowly than that since kPressedBodyTime.
-inline constexpr absl::Duration kStalledBodyTime = absl::Seconds(10);
-inline constexpr absl::Duration kPressedBodyTime = absl::Seconds(2);
-inline constexpr absl::Duration kMaxBodyTime = absl::Seconds(60);
-inline constexpr int64_t kMinBodyRate = int64_t{64} << 10;  // bytes a second
-// The longest that a connection waits for free bytes; the body it waits with is refused then.
-inline constexpr absl::Duration kMaxWaitTime = absl::Seconds(5);
 
 // `rate` a second, at most `burst` at once.
 class TokenBucket {
@@ -62,17 +54,17 @@ class ConnectionRules {
   void End(absl::Time now);
 
   // Takes whole frames off the front of `input` and appends to `to_server` what goes on to it.
-  // Returns how many bytes were taken; the rest is to be given again, with more behind it, or later
+  // Returns how many bytes were taken; the rest is to be given again, with more after it, or later
   // where is_waiting().
   size_t FromClient(absl::string_view input, absl::Time now, std::string* to_server);
-  // What goes to the client once the server has sent `bytes`: those, but for heads that are not
+  // What goes to the client once the server has sent `bytes`: those, except heads that are not
   // whole and the ends of calls that have ended here, and frames of the guard's own between them.
   std::string FromServer(absl::string_view bytes, absl::Time now);
   // Now and then. `reading` is false when the client could not send because the server did not
   // read.
   void Tick(absl::Time now, bool reading, std::string* to_server);
 
-  // Whether a frame fits behind what went to the client: whole frames, the server's settings first,
+  // Whether a frame fits after what went to the client: whole frames, the server's settings first,
   // and no header block that goes on.
   bool at_server_border() const {
     return server_spoke_ && !in_server_block_ && server_frames_.payload_left() == 0;
@@ -89,7 +81,6 @@ class ConnectionRules {
   // What clients make the server hold without having been admitted.
   int64_t unaccounted_bytes() const;
   bool is_idle() const { return calls_.calls().empty(); }
-  absl::Time last_frame() const { return last_frame_; }
 
  private:
   using Call = CallTable::Iterator;

@@ -1,5 +1,5 @@
 // GuardTotals: what all connections of one server hold together, against the quotas of the host. Of
-// the guard's thread alone, but for the counters.
+// the guard's thread alone, except the counters.
 #pragma once
 
 #include <algorithm>

@@ -15,7 +15,7 @@
 
 namespace bulkhead {
 
-// From the client: a frame that is not whole, and what is read behind it.
+// From the client: a frame that is not whole, and what is read after it.
 inline constexpr size_t kMaxHeldFromClient = size_t{24} << 10;
 inline constexpr size_t kMaxHeldFromServer = size_t{16} << 10;
 // A client that does not take what was sent for so long is gone.

@@ -58,7 +58,7 @@ struct FrameHead {
   bool Has(uint8_t flag) const { return (flags & flag) != 0; }
 };
 
-// Of kFrameHeadBytes bytes.
+// `bytes`: kFrameHeadBytes of them.
 FrameHead ParseFrameHead(const char* bytes);
 
 // HEADERS whose block is whole; its payload may begin with a priority, as the flags say.
@@ -92,12 +92,12 @@ class FrameReader {
   // The next head that `bytes` completes, which is cut to what follows it; false when there is none
   // and `bytes` is used up.
   bool Next(absl::string_view* bytes, FrameHead* head);
-  // Whether what was read so far ends with a whole frame.
+  // For tests: whether what was read so far ends with a whole frame.
   bool at_border() const { return head_bytes_ == 0 && payload_left_ == 0; }
-  // Of the frame whose head was read last.
+  // The frame whose head was read last.
   size_t payload_left() const { return payload_left_; }
   absl::string_view head() const { return {head_, last_head_bytes_}; }
-  // Of a GOAWAY whose head was read last.
+  // The last stream of a GOAWAY whose head was read last.
   uint32_t last_stream() const;
 
  private:

@@ -24,7 +24,7 @@ absl::Status BodyTooSlow(int64_t received_bytes);
 // RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE).
 absl::Status BodyLongerThanItSays(int64_t received_bytes, int64_t claimed_bytes);
 
-// HEADERS with `status`, which is not ok, and RST_STREAM behind it unless the client has ended the
+// HEADERS with `status`, which is not ok, and RST_STREAM after it unless the client has ended the
 // stream.
 std::string RefusalFrames(uint32_t stream, const absl::Status& status, bool client_ended);
 

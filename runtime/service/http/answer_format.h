@@ -27,7 +27,7 @@ class AnswerFormat {
  public:
   virtual ~AnswerFormat() = default;
 
-  // Of a stream: before all else, behind all of it, and in its place once events were sent.
+  // Of a stream: before all else, after all of it, and in its place once events were sent.
   virtual BodyParts Opening() { return {}; }
   virtual BodyParts Closing();
   virtual BodyParts Failure(const absl::Status& status);
@@ -63,11 +63,11 @@ class AnswerFrame {
 
   // "data: {..., "choices":[`choice`]...}", the usage as the client wants it.
   std::string Event(absl::string_view choice, const UsageCounts& usage) const;
-  // The same in two parts: up to `choice`, and from the end of the list that is open behind it.
+  // The same in two parts: up to `choice`, and from the end of the list that is open after it.
   std::string EventBegin(absl::string_view choice) const;
   std::string EventEnd(const UsageCounts& usage) const;
   std::string UsageEvent(const UsageCounts& usage) const;
-  // Up to the list of choices, and behind it.
+  // Up to the list of choices, and after it.
   std::string Begin() const;
   static std::string End(const UsageCounts& usage);
 

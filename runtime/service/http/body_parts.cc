@@ -5,7 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "runtime/chat/call_json.h"
 
 namespace bulkhead {
 namespace {
@@ -30,32 +30,11 @@ const LineEnd* LineEndAt(absl::string_view text) {
 
 void AppendEscaped(absl::string_view text, std::string* out) {
   for (; !text.empty(); text.remove_prefix(1)) {
-    const char c = text.front();
-    switch (c) {
-      case '"':
-        out->append("\\\"");
-        break;
-      case '\\':
-        out->append("\\\\");
-        break;
-      case '\n':
-        out->append("\\n");
-        break;
-      case '\r':
-        out->append("\\r");
-        break;
-      case '\t':
-        out->append("\\t");
-        break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20) {
-          absl::StrAppendFormat(out, "\\u%04x", static_cast<unsigned int>(c));
-        } else if (const LineEnd* end = LineEndAt(text); end != nullptr) {
-          absl::StrAppend(out, end->escaped);
-          text.remove_prefix(end->bytes.size() - 1);
-        } else {
-          out->push_back(c);
-        }
+    if (const LineEnd* end = LineEndAt(text); end != nullptr) {
+      absl::StrAppend(out, end->escaped);
+      text.remove_prefix(end->bytes.size() - 1);
+    } else {
+      AppendJsonCharacters(text.substr(0, 1), out);
     }
   }
 }

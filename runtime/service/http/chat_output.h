@@ -16,7 +16,7 @@
 namespace bulkhead {
 
 struct ChatOutputOptions {
-  // How the text is taken apart, but for the choice in call_id_seed; none: it is all content.
+  // How the text is taken apart, except the choice in call_id_seed; none: it is all content.
   std::optional<OutputParserOptions> parser;
   bool several_tool_calls = true;
   bool includes_reasoning = true;
@@ -34,7 +34,7 @@ class ChatOutput {
   // `options` outlives it.
   ChatOutput(const ChatOutputOptions* options, int choice);
 
-  // What follows, but for what the client does not want. RESOURCE_EXHAUSTED (ANSWER_BUDGET).
+  // What follows, except what the client does not want. RESOURCE_EXHAUSTED (ANSWER_BUDGET).
   absl::StatusOr<std::deque<ParsedDelta>> Append(absl::string_view text);
   std::deque<ParsedDelta> Finish();
 

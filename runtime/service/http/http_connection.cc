@@ -168,14 +168,15 @@ void HttpConnection::Parse() {
     }
   }
   if (waits_for_room_) {
-    if (!waited) deadline_ = now + kHttpRoomTime;
+    if (!waited) deadline_ = now + absl::ToChronoSeconds(kMaxWaitTime);
     body_since_ = progress_ = now;
     return;
   }
   if (parser_->body_bytes() > body) progress_ = now;
   if (has_request_) {
-    const auto all = kHttpBodyTime + std::chrono::seconds(parser_->body_bytes() >> 16U);
-    deadline_ = std::min(since_ + all, progress_ + kHttpStalledBodyTime);
+    const absl::Duration all = kMaxBodyTime + absl::Seconds(parser_->body_bytes() / kMinBodyRate);
+    deadline_ = std::min(since_ + absl::ToChronoSeconds(all),
+                         progress_ + absl::ToChronoSeconds(kStalledBodyTime));
   }
 }
 

@@ -24,13 +24,6 @@ namespace bulkhead {
 inline constexpr std::chrono::seconds kHttpIdleTime{120};
 // A head that has begun.
 inline constexpr std::chrono::seconds kHttpHeadTime{10};
-// A body that gets nowhere, and all of one: besides a second for each 64 KiB.
-inline constexpr std::chrono::seconds kHttpStalledBodyTime{10};
-inline constexpr std::chrono::seconds kHttpBodyTime{60};
-// While bodies wait for room, one that came at less than 64 KiB a second for so long ends.
-inline constexpr std::chrono::seconds kHttpPressedBodyTime{2};
-// The longest that a body waits for room.
-inline constexpr std::chrono::seconds kHttpRoomTime{5};
 // A client that does not take what was sent.
 inline constexpr std::chrono::seconds kHttpStalledWriteTime{60};
 // After a refusal: what the client still sends is read so long, for it to see the answer.
@@ -76,7 +69,7 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
 
   // Between requests, with nothing of the next one but an empty line before it.
   bool is_idle() const { return phase_ == Phase::kReading && parser_ == nullptr; }
-  // Of a request that is not whole.
+  // Body bytes and begin of a request that is not complete.
   size_t body_bytes() const { return parser_ == nullptr ? 0 : parser_->body_bytes(); }
   Clock::time_point since() const { return since_; }
 
@@ -100,7 +93,7 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   void Dispatch();
   void Refuse(const absl::Status& why, int http_status);
   // The head of an answer; without a length it is sent in chunks, or up to the end. The connection
-  // stays behind it unless it says so.
+  // stays after it unless it says so.
   std::string Head(const HttpAnswer& answer, std::optional<size_t> length);
   void Answer(HttpAnswer answer, HttpExchange::Written written);
   void BeginEvents();
@@ -135,7 +128,7 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   bool closing_ = false;      // after this answer
   bool discarding_ = false;   // what the client still sends of a refused request
 
-  // Of the request being answered.
+  // The request being answered.
   uint64_t number_ = 0;
   bool keep_alive_ = true;
   bool takes_chunks_ = true;

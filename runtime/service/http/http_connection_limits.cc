@@ -4,11 +4,6 @@
 #include "runtime/service/refusal.h"
 
 namespace bulkhead {
-namespace {
-
-constexpr size_t kMinBodyRate = size_t{64} << 10;  // bytes a second, while others want them
-
-}  // namespace
 
 absl::Status HttpConnection::MayRead(const HttpRequest& request, size_t bytes) {
   if (request.method != "POST") {
@@ -51,9 +46,9 @@ bool HttpConnection::IsTooSlowForOthers(Clock::time_point now) const {
   // What has no byte of its body has claimed none.
   if (phase_ != Phase::kReading || waits_for_room_ || parser_ == nullptr) return false;
   if (parser_->body_bytes() == 0) return false;
-  const std::chrono::duration<double> sending = now - body_since_;
-  return sending > kHttpPressedBodyTime &&
-         static_cast<double>(parser_->body_bytes()) < kMinBodyRate * sending.count();
+  const absl::Duration sending = absl::FromChrono(now - body_since_);
+  return sending > kPressedBodyTime &&
+         static_cast<double>(parser_->body_bytes()) < kMinBodyRate * absl::ToDoubleSeconds(sending);
 }
 
 void HttpConnection::Tick(Clock::time_point now, bool bytes_are_wanted) {

@@ -19,7 +19,7 @@ class HttpExchange {
   // Closes the connection; any thread, any time.
   virtual std::function<bool()> Dropper() = 0;
 
-  // The rest is for the front end's thread. Once the client is gone, everything is ignored but for
+  // The rest is for the front end's thread. Once the client is gone, everything is ignored except
   // Written(false).
 
   // Called once if the client goes before the answer is complete; at once if it already has.

@@ -41,7 +41,7 @@ struct HttpRequest {
   std::string method;            // "GET"
   std::string path;              // without the query
   std::string content_type;      // lower case, without parameters
-  std::string request_id;        // X-Request-Id, which the answer has, too
+  std::string request_id;        // X-Request-Id, also of the answer
   std::string origin;            // of the page that sends it; "?" for several
   bool asks_for_method = false;  // Access-Control-Request-Method is there
   bool keep_alive = true;

@@ -33,7 +33,7 @@ class HttpRequestParser final : private boost::beast::http::basic_parser<true> {
   void AskGate(Gate gate) { gate_ = std::move(gate); }
 
   // Takes bytes off the front of `input`; returns how many. The rest is to be given again with more
-  // behind it.
+  // after it.
   size_t Feed(absl::string_view input);
 
   bool has_head() const { return Base::is_header_done(); }

@@ -17,7 +17,7 @@ using MetricLabels = std::vector<std::pair<std::string, std::string>>;
 
 class FamilyList {
  public:
-  // Of every metric of the families that follow.
+  // Labels of every metric of the families that follow.
   void SetCommonLabels(MetricLabels labels) { common_ = std::move(labels); }
 
   // The next family. Counters end in _total.

@@ -60,7 +60,7 @@ bool TlsConnection::WaitsFor(int result) {
 void TlsConnection::Move(absl::Time now) {
   if (is_closed()) return;
   wants_write_ = false;
-  if (!is_shaken_) return Shake();
+  if (!handshake_done_) return Shake();
   if (inner_fd_ < 0) return;  // not given to the front end yet
   if (!is_inner_closed()) MoveToInner();
   // Of an end that is closed epoll tells no more.
@@ -68,7 +68,7 @@ void TlsConnection::Move(absl::Time now) {
     if (!is_closed()) MoveToClient();
   } while (!is_closed() && is_inner_closed() && to_client_.empty() && !inner_ended_);
   if (is_closed()) return;
-  const bool has_ended = said_goodbye_ && to_client_.empty() && to_inner_.empty();
+  const bool has_ended = close_notify_sent_ && to_client_.empty() && to_inner_.empty();
   if (has_ended && (client_ended_ || is_inner_closed())) Close();
   if (now - inner_closed_ > kMaxLastBytesTime) Close();
 }
@@ -77,7 +77,7 @@ void TlsConnection::Shake() {
   ERR_clear_error();
   const int result = SSL_do_handshake(session_.get());
   if (result == 1) {
-    is_shaken_ = true;
+    handshake_done_ = true;
   } else if (!WaitsFor(result)) {
     close_reason_ = "TLS_HANDSHAKE";
     Close();  // OpenSSL has sent the alert
@@ -127,11 +127,11 @@ void TlsConnection::MoveToClient() {
     }
     EraseFront(sent, &to_client_);
   }
-  if (inner_ended_ && !std::exchange(said_goodbye_, true)) SayGoodbye();
+  if (inner_ended_ && !std::exchange(close_notify_sent_, true)) SendCloseNotify();
 }
 
 // The client sees that nothing is missing; what it still sends is read until it ends, too.
-void TlsConnection::SayGoodbye() {
+void TlsConnection::SendCloseNotify() {
   ERR_clear_error();
   SSL_shutdown(session_.get());
   ERR_clear_error();
@@ -146,7 +146,7 @@ void TlsConnection::InnerClosed(absl::Time now) {
 
 void TlsConnection::Tick(absl::Time now) {
   if (is_closed()) return;
-  if (!is_shaken_ && now - begun_ > kMaxHandshakeTime) {
+  if (!handshake_done_ && now - begun_ > kMaxHandshakeTime) {
     close_reason_ = "TLS_TIMEOUT";
     Close();
   } else if (now - inner_closed_ > kMaxLastBytesTime) {
@@ -155,7 +155,8 @@ void TlsConnection::Tick(absl::Time now) {
 }
 
 uint32_t TlsConnection::client_events() const {
-  const bool reads = !is_shaken_ || (!client_ended_ && !is_inner_closed() && to_inner_.empty());
+  const bool reads =
+      !handshake_done_ || (!client_ended_ && !is_inner_closed() && to_inner_.empty());
   return (reads ? EPOLLIN : 0U) | (wants_write_ || !to_client_.empty() ? EPOLLOUT : 0U);
 }
 

@@ -40,7 +40,7 @@ class TlsConnection {
   uint32_t inner_events() const;
   int client_fd() const { return client_fd_; }
   int inner_fd() const { return inner_fd_; }  // -1 before Open
-  bool is_shaken() const { return is_shaken_; }
+  bool handshake_done() const { return handshake_done_; }
   bool is_closed() const { return client_fd_ < 0; }
   // Nothing of the front end's waits here.
   bool is_flushed() const;
@@ -55,7 +55,7 @@ class TlsConnection {
   void Shake();
   void MoveToInner();
   void MoveToClient();
-  void SayGoodbye();
+  void SendCloseNotify();
   // What an operation of OpenSSL that returned `result` waits for; true if it may be tried again.
   bool WaitsFor(int result);
 
@@ -68,12 +68,12 @@ class TlsConnection {
   std::string to_client_;
   absl::Time inner_closed_ = absl::InfiniteFuture();
   std::string close_reason_;
-  bool is_shaken_ = false;
+  bool handshake_done_ = false;
   bool wants_write_ = false;  // OpenSSL does, for a record of its own
   bool client_ended_ = false;
   bool told_inner_ = false;   // of that
   bool inner_ended_ = false;  // it sends no more
-  bool said_goodbye_ = false;
+  bool close_notify_sent_ = false;
 };
 
 }  // namespace bulkhead

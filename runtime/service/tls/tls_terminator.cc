@@ -166,7 +166,7 @@ void TlsTerminator::Serve(uint64_t tag, uint32_t events, absl::Time now) {
 void TlsTerminator::Settle(Connections::iterator entry, absl::Time now) {
   const uint64_t id = entry->first;
   TlsConnection& connection = *entry->second.connection;
-  if (connection.is_shaken() && !connection.is_closed() && connection.inner_fd() < 0) {
+  if (connection.handshake_done() && !connection.is_closed() && connection.inner_fd() < 0) {
     Give(id, connection);
     connection.Move(now);
   }

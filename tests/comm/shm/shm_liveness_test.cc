@@ -57,14 +57,14 @@ class LivenessTest : public testing::Test {
     auto memory = NewThreadSharedMemory(Region::Bytes(3));
     for (int rank = 0; rank < 3; ++rank) {
       regions_[rank] = std::make_shared<Region>(*memory, rank, 3);
-      regions_[rank]->life(rank).pid = 100 + rank;
+      regions_[rank]->liveness(rank).pid = 100 + rank;
     }
     topology_.size = topology_.local_size = 3;
     topology_.hosts = {"a", "b", "c"};
     liveness_ = std::make_unique<ShmLiveness>(regions_[0], topology_, &FakeNow);
   }
   void BeatOthers() {
-    for (int rank = 1; rank < 3; ++rank) ++regions_[rank]->life(rank).beats;
+    for (int rank = 1; rank < 3; ++rank) ++regions_[rank]->liveness(rank).beats;
   }
   // Waits for fd() to become readable, which the kernel does when the process is gone.
   bool Notices() {
@@ -85,7 +85,7 @@ TEST_F(LivenessTest, ARankIsLostAfterItsSilence) {
   BeatOthers();
   EXPECT_TRUE(liveness_->Check(kSilence).ok());
   Pass(absl::Seconds(2.9));
-  ++regions_[1]->life(1).beats;
+  ++regions_[1]->liveness(1).beats;
   EXPECT_TRUE(liveness_->Check(kSilence).ok());
   Pass(absl::Seconds(0.2));
   const absl::Status lost = liveness_->Check(kSilence);
@@ -123,8 +123,8 @@ TEST_F(LivenessTest, WhatOneRankFoundAllRanksReport) {
 TEST_F(LivenessTest, AKilledProcessIsNoticedByItsDescriptorAndNamed) {
   const Child one;
   const Child two;
-  regions_[0]->life(1).pid = one.pid();
-  regions_[0]->life(2).pid = two.pid();
+  regions_[0]->liveness(1).pid = one.pid();
+  regions_[0]->liveness(2).pid = two.pid();
   ASSERT_TRUE(liveness_->WatchProcesses(0).ok());
   EXPECT_FALSE(Readable());
   EXPECT_TRUE(liveness_->Check(kSilence).ok());
@@ -138,11 +138,11 @@ TEST_F(LivenessTest, AKilledProcessIsNoticedByItsDescriptorAndNamed) {
 TEST_F(LivenessTest, ARankThatLeavesInGoodOrderIsNoLossAndDoesNotKeepTheDescriptorReadable) {
   const Child one;
   const Child two;
-  regions_[0]->life(1).pid = one.pid();
-  regions_[0]->life(2).pid = two.pid();
+  regions_[0]->liveness(1).pid = one.pid();
+  regions_[0]->liveness(2).pid = two.pid();
   ASSERT_TRUE(liveness_->WatchProcesses(0).ok());
   BeatOthers();
-  regions_[1]->life(1).ending = 1;
+  regions_[1]->liveness(1).ending = 1;
   one.Kill();
   ASSERT_TRUE(Notices());
   EXPECT_TRUE(liveness_->Check(kSilence).ok());
@@ -159,8 +159,8 @@ TEST_F(LivenessTest, ARankThatLeavesInGoodOrderIsNoLossAndDoesNotKeepTheDescript
 TEST_F(LivenessTest, OtherRanksSeeTheEndOfRank0EvenIfItIsNoLoss) {
   const Child first;
   const Child other;
-  regions_[0]->life(0).pid = first.pid();
-  regions_[0]->life(2).pid = other.pid();
+  regions_[0]->liveness(0).pid = first.pid();
+  regions_[0]->liveness(2).pid = other.pid();
   ShmLiveness second(regions_[1], topology_, &FakeNow);
   ASSERT_TRUE(second.WatchProcesses(0).ok());
   EXPECT_FALSE(liveness_->CoordinatorEnded());
@@ -176,8 +176,8 @@ TEST_F(LivenessTest, OtherRanksSeeTheEndOfRank0EvenIfItIsNoLoss) {
 
 TEST_F(LivenessTest, TheLaunchersEndIsALoss) {
   const Child launcher;
-  regions_[0]->life(1).pid = getpid();
-  regions_[0]->life(2).pid = getpid();
+  regions_[0]->liveness(1).pid = getpid();
+  regions_[0]->liveness(2).pid = getpid();
   ASSERT_TRUE(liveness_->WatchProcesses(launcher.pid()).ok());
   launcher.Kill();
   ASSERT_TRUE(Notices());
@@ -186,8 +186,8 @@ TEST_F(LivenessTest, TheLaunchersEndIsALoss) {
 }
 
 TEST_F(LivenessTest, AProcessThatIsGoneAlreadyCannotBeWatched) {
-  regions_[0]->life(1).pid = getpid();
-  regions_[0]->life(2).pid = 999'999'999;
+  regions_[0]->liveness(1).pid = getpid();
+  regions_[0]->liveness(2).pid = 999'999'999;
   EXPECT_EQ(liveness_->WatchProcesses(0).code(), absl::StatusCode::kUnavailable);
 }
 

@@ -7,9 +7,9 @@
 #include "runtime/engine/coordinator.h"
 #include "runtime/engine/refusal.h"
 #include "runtime/structured/automaton.h"
-#include "runtime/structured/grammar.h"
 #include "runtime/structured/token_trie.h"
 #include "tests/runtime/engine/coordinator_fixture.h"
+#include "tests/runtime/structured/grammars.h"
 
 namespace bulkhead {
 namespace {
@@ -99,7 +99,7 @@ TEST_F(CoordinatorTest, AResumedAnswerGoesOnInItsGrammar) {
   const structured::TokenTrie trie(texts);
   Request whole = ToyRequest(5, 20);
   whole.logits.grammar = std::make_shared<structured::Automaton>(
-      *structured::Grammar::Regex("([ab]{2}c)*"), &trie, size_t{1} << 20);
+      *structured::RegexGrammar("([ab]{2}c)*"), &trie, size_t{1} << 20);
   const auto all = Submit(whole);
   EXPECT_TRUE(all->WaitForEnd().status.ok());
   const std::vector<TokenId> tokens = all->tokens();
@@ -129,7 +129,7 @@ TEST_F(CoordinatorTest, AResumedAnswerOfACompleteGrammarEndsWithoutAnotherToken)
     Request resumed = ToyRequest(5, max_tokens);
     resumed.stopping.min_tokens = max_tokens - 1;
     resumed.logits.grammar = std::make_shared<structured::Automaton>(
-        *structured::Grammar::Regex("ab"), &trie, size_t{1} << 20);
+        *structured::RegexGrammar("ab"), &trie, size_t{1} << 20);
     resumed.emitted = {1, 2};
     FollowGrammar(resumed.emitted, resumed.logits);
     const auto sink = Submit(resumed);

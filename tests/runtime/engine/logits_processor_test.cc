@@ -16,9 +16,9 @@
 #include "runtime/engine/refusal.h"
 #include "runtime/engine/step_runner.h"
 #include "runtime/structured/automaton.h"
-#include "runtime/structured/grammar.h"
 #include "runtime/structured/matcher.h"
 #include "runtime/structured/token_trie.h"
+#include "tests/runtime/structured/grammars.h"
 
 namespace bulkhead {
 namespace {
@@ -197,8 +197,8 @@ LogitsParams GrammarOf(const std::string& pattern, size_t max_bytes = size_t{1} 
     return new structured::TokenTrie(tokens);
   }();
   LogitsParams params;
-  params.grammar = std::make_shared<structured::Automaton>(*structured::Grammar::Regex(pattern),
-                                                           trie, max_bytes, std::move(pool));
+  params.grammar = std::make_shared<structured::Automaton>(*structured::RegexGrammar(pattern), trie,
+                                                           max_bytes, std::move(pool));
   return params;
 }
 
@@ -208,7 +208,7 @@ int64_t work_left = 1'000'000;
 TEST(LogitsProcessorTest, BytesAreOfAMaskBehindEachDraft) {
   static const structured::TokenTrie trie(std::vector<std::string>(4000, "a"));
   LogitsParams params;
-  params.grammar = std::make_shared<structured::Automaton>(*structured::Grammar::Regex("a+"), &trie,
+  params.grammar = std::make_shared<structured::Automaton>(*structured::RegexGrammar("a+"), &trie,
                                                            size_t{1} << 20);
   const int64_t without = LogitsProcessor::MaxBytes(params, 1000, 0);
   EXPECT_GE(without, 1000);

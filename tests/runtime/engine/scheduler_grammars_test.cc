@@ -13,6 +13,7 @@
 #include "runtime/structured/matcher.h"
 #include "tests/runtime/engine/coordinator_fixture.h"
 #include "tests/runtime/engine/toy_model.h"
+#include "tests/runtime/structured/grammars.h"
 
 namespace bulkhead {
 namespace {
@@ -30,7 +31,7 @@ std::shared_ptr<Automaton> NewGrammar(const std::string& pattern) {
     }
     return new structured::TokenTrie(tokens);
   }();
-  return std::make_shared<Automaton>(*structured::Grammar::Regex(pattern), trie, size_t{4} << 20);
+  return std::make_shared<Automaton>(*structured::RegexGrammar(pattern), trie, size_t{4} << 20);
 }
 
 class SchedulerGrammarsTest : public testing::Test {
@@ -203,7 +204,7 @@ std::shared_ptr<Automaton> NewCostlyGrammar() {
   }();
   std::string pattern = "[ab]*a[ab]{44}x";
   for (int i = 0; i < 30; ++i) absl::StrAppend(&pattern, "|[ab]*a[ab]{44}", i);
-  return std::make_shared<Automaton>(*structured::Grammar::Regex(pattern), trie, size_t{64} << 20);
+  return std::make_shared<Automaton>(*structured::RegexGrammar(pattern), trie, size_t{64} << 20);
 }
 
 TEST(CostlyMaskTest, AMaskOfMoreThanAStepsWorkIsMadeInSeveralStepsAndOthersGoOn) {

@@ -7,8 +7,8 @@
 #include "gtest/gtest.h"
 #include "runtime/engine/candidates.h"
 #include "runtime/structured/automaton.h"
-#include "runtime/structured/grammar.h"
 #include "runtime/structured/token_trie.h"
+#include "tests/runtime/structured/grammars.h"
 
 namespace bulkhead {
 
@@ -74,7 +74,7 @@ std::shared_ptr<structured::Automaton> ToyGrammar() {
   }();
   static const auto* const grammar =
       new std::shared_ptr<structured::Automaton>(std::make_shared<structured::Automaton>(
-          *structured::Grammar::Regex("((aa?a?)(bb?b?))*!"), trie, size_t{1} << 16));
+          *structured::RegexGrammar("((aa?a?)(bb?b?))*!"), trie, size_t{1} << 16));
   return *grammar;
 }
 

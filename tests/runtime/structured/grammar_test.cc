@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/runtime/structured/grammars.h"
 #include "tests/runtime/structured/whole_answer.h"
 
 namespace bulkhead::structured {
@@ -12,8 +13,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-absl::Status Schema(const std::string& text) { return Grammar::JsonSchema(text).status(); }
-absl::Status Regex(const std::string& text) { return Grammar::Regex(text).status(); }
+absl::Status Schema(const std::string& text) { return JsonSchemaGrammar(text).status(); }
+absl::Status Regex(const std::string& text) { return RegexGrammar(text).status(); }
 
 TEST(GrammarTest, NamesTheKeywordThatIsNotSupportedAndItsPath) {
   const absl::Status status =
@@ -121,7 +122,7 @@ TEST(GrammarTest, OneSchemaIsCompiledOnceHoweverItIsReferredTo) {
       refs += "\"}";
     }
     for (int i = 0; i < 500; ++i) absl::StrAppend(&values, i > 0 ? "," : "", "\"value", i, "\"");
-    const auto grammar = Grammar::JsonSchema(
+    const auto grammar = JsonSchemaGrammar(
         absl::StrCat(R"({"$defs":{"      ":{"enum":[)", values, R"(]}},"anyOf":[)", refs, "]}"));
     EXPECT_TRUE(grammar.ok()) << grammar.status();
     return (*grammar)->bytes();
@@ -178,11 +179,11 @@ TEST(GrammarTest, AnAnswerIsFreeWhereItBeginsWithTheTextForThat) {
 }
 
 TEST(GrammarTest, RefusesChoicesThatAreNone) {
-  EXPECT_EQ(Grammar::Choice({}).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(Grammar::Choice({"a", ""}).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(Grammar::Choice(std::vector<std::string>(kMaxChoices + 1, "a")).status().code(),
+  EXPECT_EQ(ChoiceGrammar({}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ChoiceGrammar({"a", ""}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ChoiceGrammar(std::vector<std::string>(kMaxChoices + 1, "a")).status().code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(Grammar::Choice({std::string(kMaxGrammarBytes + 1, 'a')}).status().code(),
+  EXPECT_EQ(ChoiceGrammar({std::string(kMaxGrammarBytes + 1, 'a')}).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "nlohmann/json.hpp"
-#include "runtime/structured/grammar.h"
 #include "runtime/structured/matcher.h"
+#include "tests/runtime/structured/grammars.h"
 
 namespace bulkhead::structured {
 namespace {
@@ -143,16 +143,16 @@ int main(int argc, char** argv) {
   const TokenTrie trie(tokens);
   std::printf("%d tokens, trie of %.1f MiB made in %.0f ms\n", trie.vocab_size(),
               static_cast<double>(trie.bytes()) / (1 << 20), Microseconds(since) / 1000);
-  Run("json_object", Grammar::JsonObject(), trie);
-  Run("schema", Grammar::JsonSchema(R"({"type":"object","properties":{"name":{"type":"string"},
+  Run("json_object", Grammar::Of({}), trie);
+  Run("schema", JsonSchemaGrammar(R"({"type":"object","properties":{"name":{"type":"string"},
       "age":{"type":"integer","minimum":0,"maximum":150},"tags":{"type":"array","items":
       {"enum":["red","green","blue"]}},"children":{"type":"array","items":{"$ref":"#"}},
       "note":{"type":["string","null"]}},"required":["name","age","tags"]})"),
       trie);
-  Run("max_length", Grammar::JsonSchema(R"({"type":"object","properties":{"a":{"type":"string",
+  Run("max_length", JsonSchemaGrammar(R"({"type":"object","properties":{"a":{"type":"string",
       "maxLength":100},"b":{"type":"string","minLength":5,"maxLength":1000}},
       "required":["a","b"]})"),
       trie);
-  Run("regex", Grammar::Regex(R"((\w+ ){3,50}[A-Z][a-z]*\d{4}-\d{2}-\d{2}( .{10,200})?)"), trie);
-  Run("choice", Grammar::Choice(std::vector<std::string>{"positive", "negative", "neutral"}), trie);
+  Run("regex", RegexGrammar(R"((\w+ ){3,50}[A-Z][a-z]*\d{4}-\d{2}-\d{2}( .{10,200})?)"), trie);
+  Run("choice", ChoiceGrammar(std::vector<std::string>{"positive", "negative", "neutral"}), trie);
 }

@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "runtime/structured/grammar_cache.h"
 #include "runtime/structured/matcher.h"
+#include "tests/runtime/structured/grammars.h"
 
 namespace bulkhead::structured {
 namespace {
@@ -45,7 +46,7 @@ std::string Alternatives(int count, const std::string& end) {
 }
 
 std::shared_ptr<Automaton> NewAutomaton(const std::string& pattern, size_t max_bytes) {
-  const auto grammar = Grammar::Regex(pattern);
+  const auto grammar = RegexGrammar(pattern);
   EXPECT_TRUE(grammar.ok()) << grammar.status();
   return std::make_shared<Automaton>(*grammar, &Trie(), max_bytes);
 }
@@ -173,7 +174,7 @@ TEST(MaskWorkTest, ARefusalForWorkIsKeptAndOneForLackOfMemoryIsNoFaultOfTheGramm
   const TokenTrie trie(tokens);
   std::string pattern = "[ab]*a[ab]{18}x";  // each way has its own set of counts
   for (int i = 0; i < 90; ++i) absl::StrAppend(&pattern, "|[ab]*a[ab]{18}", i);
-  const auto grammar = Grammar::Regex(pattern);
+  const auto grammar = RegexGrammar(pattern);
   ASSERT_TRUE(grammar.ok()) << grammar.status();
   for (const bool has_memory : {true, false}) {
     const auto automaton = std::make_shared<Automaton>(
@@ -233,7 +234,7 @@ std::string NestedAlternatives(int levels) {
 }
 
 TEST(MaskWorkTest, PlacesOfManyStatesEndWhereThePoolDoes) {
-  const auto grammar = Grammar::JsonSchema(NestedAlternatives(10));
+  const auto grammar = JsonSchemaGrammar(NestedAlternatives(10));
   ASSERT_TRUE(grammar.ok()) << grammar.status();
   constexpr int64_t kPoolBytes = int64_t{64} << 20;
   constexpr size_t kMost = size_t{1} << 20;
@@ -254,7 +255,7 @@ TEST(MaskWorkTest, PlacesOfManyStatesEndWhereThePoolDoes) {
   EXPECT_THAT(refused.message(), HasSubstr("try again when there are fewer"));
   EXPECT_GE(accepted, 1);
   // A place of few states needs nothing of it.
-  Matcher plain(std::make_shared<Automaton>(*Grammar::JsonObject(), &Trie(), kMost, pool), {});
+  Matcher plain(std::make_shared<Automaton>(*Grammar::Of({}), &Trie(), kMost, pool), {});
   int calls = 0;
   EXPECT_TRUE(MaskOf(plain, &calls).ok());
   EXPECT_TRUE(plain.Accept('{' - ' ').ok());

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/ordered_json.h"
-#include "runtime/structured/grammar.h"
 #include "runtime/structured/matcher.h"
+#include "tests/runtime/structured/grammars.h"
 
 namespace bulkhead::structured {
 namespace {
@@ -107,10 +107,10 @@ class Answers {
 
 absl::StatusOr<std::shared_ptr<const Grammar>> Answers::Compile(const Json& request) const {
   const std::string kind = request["kind"].get<std::string>();
-  if (kind == "choice") return Grammar::Choice(request["grammar"].get<std::vector<std::string>>());
-  if (kind == "regex") return Grammar::Regex(request["grammar"].get<std::string>());
-  if (kind == "json_object") return Grammar::JsonObject();
-  return Grammar::JsonSchema(request["grammar"].dump());
+  if (kind == "choice") return ChoiceGrammar(request["grammar"].get<std::vector<std::string>>());
+  if (kind == "regex") return RegexGrammar(request["grammar"].get<std::string>());
+  if (kind == "json_object") return Grammar::Of({});
+  return JsonSchemaGrammar(request["grammar"].dump());
 }
 
 bool IsSet(const std::vector<uint32_t>& mask, int32_t id) {

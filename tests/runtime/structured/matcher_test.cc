@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/runtime/structured/grammars.h"
 
 namespace bulkhead::structured {
 namespace {
@@ -69,7 +70,7 @@ class Vocabulary {
 
 TEST(MatcherTest, AllowsTheTokensOfAChoiceAndThenOnlyTheEnd) {
   const Vocabulary words({"y", "ye", "yes", "es", "s", "no", "n", "yess"});
-  Matcher matcher = words.NewMatcher(words.NewAutomaton(Grammar::Choice({"yes", "no"})));
+  Matcher matcher = words.NewMatcher(words.NewAutomaton(ChoiceGrammar({"yes", "no"})));
   EXPECT_THAT(words.Allowed(matcher), ElementsAre("y", "ye", "yes", "no", "n"));
   ASSERT_TRUE(words.Accept(matcher, "y"));
   EXPECT_THAT(words.Allowed(matcher), ElementsAre("es"));
@@ -85,7 +86,7 @@ TEST(MatcherTest, AllowsTheTokensOfAChoiceAndThenOnlyTheEnd) {
 
 TEST(MatcherTest, TheEndIsAllowedWhereTheGrammarMayEndAndMayGoOn) {
   const Vocabulary words({"a", "b"});
-  Matcher matcher = words.NewMatcher(words.NewAutomaton(Grammar::Regex("a+b?")));
+  Matcher matcher = words.NewMatcher(words.NewAutomaton(RegexGrammar("a+b?")));
   EXPECT_THAT(words.Allowed(matcher), ElementsAre("a"));
   ASSERT_TRUE(words.Accept(matcher, "a"));
   EXPECT_FALSE(matcher.is_finished());
@@ -95,7 +96,7 @@ TEST(MatcherTest, TheEndIsAllowedWhereTheGrammarMayEndAndMayGoOn) {
 TEST(MatcherTest, TokensMayCrossTheEndsOfRules) {
   const Vocabulary words(
       {"{\"", "a", "\":", "\": \"", "x\"", "x\"}", "x\"},", "\"}", "\"}]", "}", "]", "1"});
-  Matcher matcher = words.NewMatcher(words.NewAutomaton(Grammar::JsonSchema(
+  Matcher matcher = words.NewMatcher(words.NewAutomaton(JsonSchemaGrammar(
       R"({"type":"object","properties":{"a":{"type":"string"}},"required":["a"]})")));
   for (const char* token : {"{\"", "a", "\": \""})
     ASSERT_TRUE(words.Accept(matcher, token)) << token;
@@ -107,8 +108,8 @@ TEST(MatcherTest, TokensMayCrossTheEndsOfRules) {
 
 TEST(MatcherTest, CharactersOfSeveralTokensAreWhole) {
   const Vocabulary bytes = Vocabulary::OfBytes();
-  Matcher matcher = bytes.NewMatcher(
-      bytes.NewAutomaton(Grammar::JsonSchema(R"({"type":"string","maxLength":1})")));
+  Matcher matcher =
+      bytes.NewMatcher(bytes.NewAutomaton(JsonSchemaGrammar(R"({"type":"string","maxLength":1})")));
   ASSERT_TRUE(bytes.Accept(matcher, "\""));
   ASSERT_TRUE(bytes.Accept(matcher, "\xe0"));
   EXPECT_EQ(bytes.Allowed(matcher).size(), 32u);  // 0xa0 to 0xbf: no overlong form
@@ -121,7 +122,7 @@ TEST(MatcherTest, CharactersOfSeveralTokensAreWhole) {
 TEST(MatcherTest, ATypeBesideAlternativesIsThatOfThoseWithoutOne) {
   const Vocabulary bytes = Vocabulary::OfBytes();
   Matcher matcher = bytes.NewMatcher(bytes.NewAutomaton(
-      Grammar::JsonSchema(R"({"type":"object","anyOf":[{},{"enum":[null,{"a":1}]}]})")));
+      JsonSchemaGrammar(R"({"type":"object","anyOf":[{},{"enum":[null,{"a":1}]}]})")));
   EXPECT_THAT(bytes.Allowed(matcher), ElementsAre("{"));
 }
 
@@ -134,7 +135,7 @@ TEST(MatcherTest, ALargeClassOfCharactersIsExact) {
   };
   for (int i = 0; i < 2000; i += 2) pattern += utf8(0x4e00 + i);
   const Vocabulary bytes = Vocabulary::OfBytes();
-  const std::shared_ptr<Automaton> automaton = bytes.NewAutomaton(Grammar::Regex(pattern + "]"));
+  const std::shared_ptr<Automaton> automaton = bytes.NewAutomaton(RegexGrammar(pattern + "]"));
   for (int i = 0; i < 2000; ++i) {
     const int32_t place = automaton->AddPlace();
     EXPECT_EQ(automaton->Advance(place, utf8(0x4e00 + i)).ok(), i % 2 == 0) << i;
@@ -145,13 +146,13 @@ TEST(MatcherTest, ALargeClassOfCharactersIsExact) {
 TEST(MatcherTest, CountsSeeTokensOfManyItems) {
   const Vocabulary words({"[", "]", "1", ",1", ",1,1", ",1,1,1,1", "aaaa", "\"", "a"});
   Matcher items = words.NewMatcher(words.NewAutomaton(
-      Grammar::JsonSchema(R"({"type":"array","items":{"const":1},"minItems":3,"maxItems":4})")));
+      JsonSchemaGrammar(R"({"type":"array","items":{"const":1},"minItems":3,"maxItems":4})")));
   ASSERT_TRUE(words.Accept(items, "[") && words.Accept(items, "1"));
   EXPECT_THAT(words.Allowed(items), ElementsAre(",1", ",1,1"));
   ASSERT_TRUE(words.Accept(items, ",1,1"));
   EXPECT_THAT(words.Allowed(items), ElementsAre("]", ",1"));
-  Matcher text = words.NewMatcher(words.NewAutomaton(
-      Grammar::JsonSchema(R"({"type":"string","minLength":5,"maxLength":1000})")));
+  Matcher text = words.NewMatcher(
+      words.NewAutomaton(JsonSchemaGrammar(R"({"type":"string","minLength":5,"maxLength":1000})")));
   ASSERT_TRUE(words.Accept(text, "\""));
   for (int i = 0; i < 249; ++i) ASSERT_TRUE(words.Accept(text, "aaaa"));
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(words.Accept(text, "a"));
@@ -160,7 +161,7 @@ TEST(MatcherTest, CountsSeeTokensOfManyItems) {
 
 TEST(MatcherTest, WhiteSpaceEnds) {
   const Vocabulary words({"{", "}", "\"", "a", ":", " ", "  ", "\n", "1"});
-  Matcher matcher = words.NewMatcher(words.NewAutomaton(Grammar::JsonObject()));
+  Matcher matcher = words.NewMatcher(words.NewAutomaton(Grammar::Of({})));
   for (const char* token : {"{", "\"", "a", "\"", ":", " "})
     ASSERT_TRUE(words.Accept(matcher, token));
   EXPECT_THAT(words.Allowed(matcher), UnorderedElementsAre("{", "\"", "1"));
@@ -168,7 +169,7 @@ TEST(MatcherTest, WhiteSpaceEnds) {
 
 TEST(MatcherTest, TheDeepestLevelCanStillEnd) {
   const Vocabulary bytes = Vocabulary::OfBytes();
-  Matcher matcher = bytes.NewMatcher(bytes.NewAutomaton(Grammar::JsonSchema(
+  Matcher matcher = bytes.NewMatcher(bytes.NewAutomaton(JsonSchemaGrammar(
       R"({"type":"array","minItems":1,"items":{"anyOf":[{"$ref":"#"},{"type":"array","maxItems":0}]}})")));
   int depth = 0;
   while (bytes.Accept(matcher, "[")) ++depth;
@@ -180,7 +181,7 @@ TEST(MatcherTest, TheDeepestLevelCanStillEnd) {
 
 TEST(MatcherTest, ACopyGoesItsOwnWay) {
   const Vocabulary words({"a", "b"});
-  const std::shared_ptr<Automaton> automaton = words.NewAutomaton(Grammar::Choice({"ab", "ba"}));
+  const std::shared_ptr<Automaton> automaton = words.NewAutomaton(ChoiceGrammar({"ab", "ba"}));
   Matcher matcher = words.NewMatcher(automaton);
   ASSERT_TRUE(words.Accept(matcher, "a"));
   Matcher copy(matcher);
@@ -192,7 +193,7 @@ TEST(MatcherTest, ACopyGoesItsOwnWay) {
 
 TEST(MatcherTest, ACopyGoesOnInAnotherAutomaton) {
   const Vocabulary bytes = Vocabulary::OfBytes();
-  const auto shared = bytes.NewAutomaton(Grammar::JsonObject());
+  const auto shared = bytes.NewAutomaton(Grammar::Of({}));
   auto first = std::make_unique<Matcher>(shared->Another(size_t{1} << 20),
                                          absl::Span<const int32_t>({bytes.end()}));
   for (const char* text : {"{", "\"", "a", "\"", ":", "[", "{"})
@@ -209,7 +210,7 @@ TEST(MatcherTest, ACopyGoesOnInAnotherAutomaton) {
 
 TEST(MatcherTest, NoTokenForAByteIsAnErrorOfThisAnswer) {
   const Vocabulary words({"a"});
-  Matcher matcher = words.NewMatcher(words.NewAutomaton(Grammar::Choice({"ab"})));
+  Matcher matcher = words.NewMatcher(words.NewAutomaton(ChoiceGrammar({"ab"})));
   ASSERT_TRUE(words.Accept(matcher, "a"));
   std::vector<uint32_t> mask(1);
   EXPECT_EQ(matcher.FillMask(absl::MakeSpan(mask)).code(), absl::StatusCode::kFailedPrecondition);
@@ -218,7 +219,7 @@ TEST(MatcherTest, NoTokenForAByteIsAnErrorOfThisAnswer) {
 TEST(MatcherTest, AnAmbiguousGrammarFailsItsOwnAnswer) {
   const Vocabulary words({"a", "b"});
   Matcher matcher =
-      words.NewMatcher(words.NewAutomaton(Grammar::Regex("((a{0,90}b?){1,16}a{0,90}){1,16}c")));
+      words.NewMatcher(words.NewAutomaton(RegexGrammar("((a{0,90}b?){1,16}a{0,90}){1,16}c")));
   absl::Status status;
   std::vector<uint32_t> mask(1);
   for (int i = 0; i < 100 && status.ok(); ++i) {
@@ -231,7 +232,7 @@ TEST(MatcherTest, AnAmbiguousGrammarFailsItsOwnAnswer) {
 TEST(MatcherTest, MemoryIsBoundedAndPlacesSurviveItsReuse) {
   const Vocabulary bytes = Vocabulary::OfBytes();
   constexpr size_t kMost = 200'000;
-  const std::shared_ptr<Automaton> automaton = bytes.NewAutomaton(Grammar::JsonObject(), kMost);
+  const std::shared_ptr<Automaton> automaton = bytes.NewAutomaton(Grammar::Of({}), kMost);
   Matcher first = bytes.NewMatcher(automaton);
   for (const char* token : {"{", "\"", "a", "\"", ":", "["})
     ASSERT_TRUE(bytes.Accept(first, token));
@@ -255,11 +256,11 @@ TEST(MatcherTest, MasksAndTokensAreTheSameWithHardlyAnyMemory) {
   const Vocabulary vocabulary(std::move(tokens));
   const std::pair<absl::StatusOr<std::shared_ptr<const Grammar>>, std::vector<const char*>>
       answers[] = {
-          {Grammar::JsonObject(), {"{\"", "b", "\":", "[[", "1", "]", ",", "12]", "}"}},
-          {Grammar::JsonSchema(
+          {Grammar::Of({}), {"{\"", "b", "\":", "[[", "1", "]", ",", "12]", "}"}},
+          {JsonSchemaGrammar(
                R"({"type":"array","maxItems":9,"items":{"type":"string","maxLength":3}})"),
            {"[", "\"", "a12", "\",\"", "a", "\"", "]"}},
-          {Grammar::Regex("(a?[0-9]{0,5}){1,16}"), {"a12", "a12", "1", "a12"}},
+          {RegexGrammar("(a?[0-9]{0,5}){1,16}"), {"a12", "a12", "1", "a12"}},
       };
   for (const auto& [grammar, texts] : answers) {
     const auto little = vocabulary.NewAutomaton(grammar, 1);
@@ -282,7 +283,7 @@ TEST(MatcherTest, MasksAndTokensAreTheSameWithHardlyAnyMemory) {
 TEST(MatcherTest, PlacesOfMoreThanMayBeKeptAreCopiedNowAndThenAndThatIsWork) {
   const Vocabulary bytes = Vocabulary::OfBytes();
   const auto follow = [&](size_t max_bytes) {
-    const auto automaton = bytes.NewAutomaton(Grammar::Regex("[ab]*a[ab]{0,200}c"), max_bytes);
+    const auto automaton = bytes.NewAutomaton(RegexGrammar("[ab]*a[ab]{0,200}c"), max_bytes);
     std::vector<std::unique_ptr<Matcher>> matchers;
     for (int i = 0; i < 64; ++i) {
       matchers.push_back(std::make_unique<Matcher>(automaton, absl::Span<const int32_t>()));
@@ -305,7 +306,7 @@ TEST(MatcherTest, PlacesOfMoreThanMayBeKeptAreCopiedNowAndThenAndThatIsWork) {
 TEST(MatcherTest, MatchersInSeveralThreadsShareAnAutomaton) {
   const Vocabulary bytes = Vocabulary::OfBytes();
   // So little memory that what is kept is dropped now and then.
-  const std::shared_ptr<Automaton> automaton = bytes.NewAutomaton(Grammar::JsonObject(), 100'000);
+  const std::shared_ptr<Automaton> automaton = bytes.NewAutomaton(Grammar::Of({}), 100'000);
   const auto walk = [&] {
     std::vector<std::vector<std::string>> allowed;
     Matcher matcher = bytes.NewMatcher(automaton);
@@ -380,7 +381,7 @@ TEST(MatcherTest, AnAnswerIsFreeUpToTheTextThatBeginsItsForm) {
 TEST(TokenTrieTest, SpecialAndLongTokensAreNeverAllowed) {
   const std::string longest(TokenTrie::kMaxTokenBytes, 'a');
   const Vocabulary words({"a", "", longest, longest + "a", "a"});
-  Matcher matcher = words.NewMatcher(words.NewAutomaton(Grammar::Regex("a*")));
+  Matcher matcher = words.NewMatcher(words.NewAutomaton(RegexGrammar("a*")));
   EXPECT_THAT(words.Allowed(matcher), ElementsAre("a", longest, "a", "END"));
   EXPECT_EQ(matcher.Accept(3).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(matcher.Accept(1).code(), absl::StatusCode::kInvalidArgument);

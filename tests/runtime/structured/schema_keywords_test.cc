@@ -4,14 +4,14 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "runtime/structured/grammar.h"
+#include "tests/runtime/structured/grammars.h"
 #include "tests/runtime/structured/whole_answer.h"
 
 namespace bulkhead::structured {
 namespace {
 
 bool Holds(const std::string& schema, const std::string& text) {
-  return IsWholeAnswer(Grammar::JsonSchema(schema), text);
+  return IsWholeAnswer(JsonSchemaGrammar(schema), text);
 }
 
 TEST(SchemaKeywordsTest, KeywordsThatForbidNothingHaveNoEffect) {
@@ -71,7 +71,7 @@ TEST(SchemaKeywordsTest, AConstBesideAnEnumIsThatOneOfThem) {
   const std::string schema = R"({"const":"b","enum":["a","b"],"type":"string"})";
   EXPECT_TRUE(Holds(schema, R"("b")"));
   EXPECT_FALSE(Holds(schema, R"("a")"));
-  EXPECT_FALSE(Grammar::JsonSchema(R"({"const":"c","enum":["a","b"]})").ok());
+  EXPECT_FALSE(JsonSchemaGrammar(R"({"const":"c","enum":["a","b"]})").ok());
 }
 
 TEST(SchemaKeywordsTest, ATypeBesideAReferenceToItSaysNothing) {

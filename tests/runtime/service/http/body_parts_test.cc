@@ -15,9 +15,8 @@ TEST(BodyParts, NoTextEndsALineOfAStream) {
       "b\xE2\x80\xA8"
       "c\xE2\x80\xA9"
       "d\v\f\x1C\x1D\x1E\xC3\xA9\xE2\x80\xA6\xC2";
-  EXPECT_EQ(
-      JsonString(text),
-      "\"a\\u0085b\\u2028c\\u2029d\\u000b\\u000c\\u001c\\u001d\\u001e\xC3\xA9\xE2\x80\xA6\xC2\"");
+  EXPECT_EQ(JsonString(text),
+            "\"a\\u0085b\\u2028c\\u2029d\\u000b\\f\\u001c\\u001d\\u001e\xC3\xA9\xE2\x80\xA6\xC2\"");
   const nlohmann::json value = {{"k\xE2\x80\xA8", "\xC2\x85\xC3\xA9"}};
   const std::string json = WithLineEndsEscaped(value.dump());
   EXPECT_EQ(json, "{\"k\\u2028\":\"\\u0085\xC3\xA9\"}");
