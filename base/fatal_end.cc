@@ -1,5 +1,6 @@
 #include "base/fatal_end.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -225,6 +226,12 @@ void FindCgroup() {
   }
 }
 
+bool IsOfUcx(const struct sigaction& action) {
+  Dl_info info = {};
+  return dladdr(reinterpret_cast<void*>(action.sa_handler), &info) != 0 &&
+         info.dli_fname != nullptr && std::strstr(info.dli_fname, "/libucs.so") != nullptr;
+}
+
 }  // namespace
 
 void InstallFatalEnds() {
@@ -238,7 +245,8 @@ void InstallFatalEnds() {
   sigaltstack(&stack, nullptr);
   for (const int signal : kCrashSignals) {
     struct sigaction action = {};
-    if (sigaction(signal, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) continue;
+    if (sigaction(signal, nullptr, &action) != 0) continue;
+    if (action.sa_handler != SIG_DFL && !IsOfUcx(action)) continue;
     action.sa_sigaction = OnCrash;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
     sigaction(signal, &action, nullptr);

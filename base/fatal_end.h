@@ -14,10 +14,12 @@ namespace bulkhead {
 //   signals sent by other processes kill it as usual;
 // * a thread that cannot be started ends it with ExitCode::kGroupNotUp, an uncaught exception with
 //   ExitCode::kBug.
-// * an order of locks in which threads could wait for one another does not: Abseil, where it is
-//   built to look for one, as Debian's is, ends the process although nothing waits, and takes a
-//   destroyed mutex of a release build for one that lives (from 2024 on).
-// Signals that already have a handler are left alone. Call before the process has threads.
+// * a potential deadlock does not end it: Abseil's detector, which Debian's build has, aborts for a
+//   lock-order inversion although no thread waits, and from 2024 on, in release builds, for a mutex
+//   at the address of a destroyed one.
+// Signals that already have a handler are left alone, except UCX's, which it installs where it is
+// loaded (Open MPI 5 links it) and which prints a stack instead. Call before the process has
+// threads.
 void InstallFatalEnds();
 
 // The prefix of such a line: "rank 0 (host a, pid 4711)". Call once.

@@ -1,4 +1,4 @@
-# Every dependency is a Debian 12 package; scripts/install_packages.sh installs them.
+# Every dependency is a package of Debian; scripts/install_packages.sh installs them.
 find_package(Threads REQUIRED)
 find_package(absl REQUIRED)
 find_package(Protobuf REQUIRED)  # module mode: Debian ships no Protobuf CMake config; must come before gRPC

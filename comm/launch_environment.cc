@@ -1,13 +1,20 @@
 #include "comm/launch_environment.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/exit_code.h"
+#include "base/whole_file.h"
+#include "comm/mpi/tcp_ports.h"
 
 namespace bulkhead {
 namespace {
@@ -35,8 +42,47 @@ int SlurmLocalSize(const Environment& environment) {
   return absl::SimpleAtoi(each, &value) && value > 0 ? value : 0;
 }
 
-// mpirun hands its options down as variables. A mapping says nothing of binding, except by PE=.
-bool BoundByDefault(const Environment& environment) {
+// A mapping says nothing of binding, except by these.
+bool MapsToCores(absl::string_view mapping) {
+  const std::string upper = absl::AsciiStrToUpper(mapping);
+  return absl::StrContains(upper, "PE=") || absl::StrContains(upper, "PE-LIST=") ||
+         absl::StrContains(upper, "RANKFILE");
+}
+
+// Of Open MPI 5's mpirun: whether its options, or its variables ask for a
+// binding. An option's value is behind "=", or the next argument.
+bool AsksForBinding(const std::vector<std::string>& arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    absl::string_view name = arguments[i];
+    const bool is_option = absl::ConsumePrefix(&name, "-");
+    absl::ConsumePrefix(&name, "-");
+    const size_t equals = name.find('=');
+    absl::string_view value;
+    if (i + 1 < arguments.size()) value = arguments[i + 1];
+    if (equals != absl::string_view::npos) {
+      value = name.substr(equals + 1);
+      name = name.substr(0, equals);
+    }
+    if (!is_option) {
+      if (absl::StartsWith(name, "PRTE_MCA_hwloc_")) return true;
+      if (name == "PRTE_MCA_rmaps_default_mapping_policy" && MapsToCores(value)) return true;
+      continue;
+    }
+    if (name == "bind-to" || name == "cpu-set" || name == "cpu-list" || name == "rankfile" ||
+        name == "rf" || (name == "map-by" && MapsToCores(value)) ||
+        ((name == "mca" || name == "prtemca") && absl::StrContains(value, "hwloc_"))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Open MPI 4's mpirun hands its options down as variables; those of 5 are `launcher_arguments`.
+bool BoundByDefault(const Environment& environment,
+                    const std::vector<std::string>& launcher_arguments) {
+  if (environment("PRTE_LAUNCHED") != nullptr) {
+    return !launcher_arguments.empty() && !AsksForBinding(launcher_arguments);
+  }
   if (environment("OMPI_MCA_orte_bound_at_launch") == nullptr) return false;
   for (const char* const asked :
        {"OMPI_MCA_hwloc_base_binding_policy", "OMPI_MCA_hwloc_base_cpu_set",
@@ -44,7 +90,7 @@ bool BoundByDefault(const Environment& environment) {
     if (environment(asked) != nullptr) return false;
   }
   const char* const mapping = environment("OMPI_MCA_rmaps_base_mapping_policy");
-  return mapping == nullptr || !absl::StrContains(absl::AsciiStrToUpper(mapping), "PE=");
+  return mapping == nullptr || !MapsToCores(mapping);
 }
 
 absl::Status Refusal(const LaunchEnvironment& launch, absl::string_view why) {
@@ -57,7 +103,8 @@ absl::Status Refusal(const LaunchEnvironment& launch, absl::string_view why) {
 
 }  // namespace
 
-LaunchEnvironment ReadLaunchEnvironment(const Environment& environment) {
+LaunchEnvironment ReadLaunchEnvironment(const Environment& environment,
+                                        const std::vector<std::string>& launcher_arguments) {
   LaunchEnvironment launch;
   launch.has_pmix = environment("PMIX_NAMESPACE") != nullptr && environment("PMIX_RANK") != nullptr;
   if (environment("OMPI_COMM_WORLD_SIZE") != nullptr) {
@@ -66,7 +113,7 @@ LaunchEnvironment ReadLaunchEnvironment(const Environment& environment) {
     launch.local_size = Number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE");
     launch.local_rank = Index(environment, "OMPI_COMM_WORLD_LOCAL_RANK");
     launch.one_host = launch.expected_size == launch.local_size;
-    launch.bound_by_default = BoundByDefault(environment);
+    launch.bound_by_default = BoundByDefault(environment, launcher_arguments);
     return launch;
   }
   // A batch script has SLURM_PROCID without a step; an interactive shell is a one-task step
@@ -92,6 +139,15 @@ LaunchEnvironment ReadLaunchEnvironment(const Environment& environment) {
     launch.expected_size = Number(environment, "PMI_SIZE");
   }
   return launch;
+}
+
+std::vector<std::string> LauncherArguments() {
+  const Launcher launcher = FindLauncher(getpid());
+  if (launcher.name != kOpenMpi5Launcher) return {};
+  const std::string folder = absl::StrCat("/proc/", launcher.pid, "/");
+  const std::string all = absl::StrCat(ReadWholeFile(folder + "cmdline").value_or(""),
+                                       ReadWholeFile(folder + "environ").value_or(""));
+  return absl::StrSplit(all, '\0', absl::SkipEmpty());
 }
 
 void SetMpiEnvironment(const LaunchEnvironment& launch) {

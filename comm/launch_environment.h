@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -26,8 +27,14 @@ struct LaunchEnvironment {
 };
 
 // Recognises Open MPI's mpirun; PMIx launchers; srun, distinguished from a shell in an allocation
-// by a step of more than one task; PMI-1 and PMI-2 launchers.
-LaunchEnvironment ReadLaunchEnvironment(const Environment& environment);
+// by a step of more than one task; PMI-1 and PMI-2 launchers. launcher_arguments:
+// LauncherArguments, for bound_by_default alone.
+LaunchEnvironment ReadLaunchEnvironment(const Environment& environment,
+                                        const std::vector<std::string>& launcher_arguments = {});
+
+// Command line and environment of Open MPI 5's mpirun ("prterun"), which hands no option down,
+// where it is an ancestor of this process; on other hosts than mpirun's it is not: empty.
+std::vector<std::string> LauncherArguments();
 
 // Overrides unsuitable MPI defaults by environment variables: listening on every interface even on
 // a single host, and copying by ptrace, which containers forbid. Variables set by the user are

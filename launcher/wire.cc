@@ -44,7 +44,8 @@ namespace bulkhead {
 absl::StatusOr<std::unique_ptr<Group>> JoinGroup(const EngineOptions& options) {
   if (LaunchedAsGroup()) {
     // What mpirun does unasked: a core for each rank. Before MPI starts threads.
-    if (!options.numa.off && ReadLaunchEnvironment(std::getenv).bound_by_default) {
+    if (!options.numa.off &&
+        ReadLaunchEnvironment(std::getenv, LauncherArguments()).bound_by_default) {
       UseCores(AllowedCores(getppid()));
     }
     return NewMpiGroup(options.startup_timeout);
@@ -188,9 +189,9 @@ absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(const ModelLimits& fo
       if (!known.ok()) return WithExitCode(known, ExitCode::kUsage);
     }
   }
-  if (config.latent.kv_rank == 0) {
-    const int widest = std::max(config.CachedDim(), config.full_heads.head_dim);
-    const absl::Status fits = CheckCudaShared(formats.kv_format, widest, max_shared_bytes);
+  for (const int head_dim : {config.full_heads.head_dim, config.CachedDim()}) {
+    if (config.latent.kv_rank > 0) break;
+    const absl::Status fits = CheckCudaShared(formats.kv_format, head_dim, max_shared_bytes);
     if (!fits.ok()) return WithExitCode(fits, ExitCode::kUsage);
   }
   if (config.keeps_states()) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs the Debian 12 packages for building, testing and running; only missing ones. With
-# --tests, as root, also those for the tests of several hosts, of Slurm
-# (only root can run these) and of the package, and for scripts/lint.py.
+# Installs the packages of Debian 12 or 13, or Ubuntu 24.04, for building, testing and running; only
+# missing ones. With --tests, as root, also those for the tests of several hosts, of Slurm (only root
+# can run these) and of the package, and for scripts/lint.py.
 set -euo pipefail
 
 packages=(

@@ -43,7 +43,7 @@ absl::Status NotUp(absl::Status status) {
   return WithExitCode(std::move(status), ExitCode::kGroupNotUp);
 }
 
-// "key address,port address,port", the key in hexadecimal.
+// "key address,port address,port", the key in base64.
 std::string TicketText(const std::string& key, const std::vector<ListeningSocket>& listeners) {
   std::string text = absl::Base64Escape(key);
   for (const ListeningSocket& listener : listeners) {

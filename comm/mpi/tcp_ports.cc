@@ -113,8 +113,8 @@ namespace {
 constexpr int kMaxAncestors = 32;
 
 bool IsMpirun(const std::string& name) {
-  static const std::set<std::string> kNames = {"mpirun", "mpiexec", "orterun", "mpirun.openmpi",
-                                               "mpiexec.openmpi"};
+  static const std::set<std::string> kNames = {
+      "mpirun", "mpiexec", "orterun", "mpirun.openmpi", "mpiexec.openmpi", kOpenMpi5Launcher};
   return kNames.count(name) > 0;
 }
 
@@ -202,7 +202,9 @@ Launcher FindLauncher(pid_t from) {
   return {};
 }
 
-bool IsDaemon(const Launcher& launcher) { return launcher.name == "orted"; }
+bool IsDaemon(const Launcher& launcher) {
+  return launcher.name == "orted" || launcher.name == "prted";
+}
 
 LauncherPorts CloseLauncherPorts(const Launcher& launcher) {
   LauncherPorts ports;

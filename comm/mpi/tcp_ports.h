@@ -38,8 +38,9 @@ void CloseWaitingConnections(int fd);
 
 struct Launcher {
   pid_t pid = 0;     // 0: not found
-  std::string name;  // "mpirun", "orted"
+  std::string name;  // "mpirun", "orted"; of Open MPI 5 kOpenMpi5Launcher, "prted"
 };
+inline constexpr char kOpenMpi5Launcher[] = "prterun";  // what its mpirun becomes
 
 // The nearest ancestor of process `from` that is an Open MPI launcher.
 Launcher FindLauncher(pid_t from);

@@ -125,7 +125,7 @@ inline constexpr int kMaxNarrowHeadDim = 256;
 inline constexpr int kMaxHeadDim = 512;
 constexpr int PrefillColumnTiles(KvFormat format) { return KvElementBits(format) <= 8 ? 2 : 4; }
 // The most shared memory of a block with keys and values in 16 bits of 136 to 256 dims, and with
-// two tiles of columns in any format of more.
+// two tiles of columns in any format of more (eight are used where a block has 200 KiB).
 inline constexpr int64_t k16BitSharedBytes = 158336;
 inline constexpr int64_t kWideHeadSharedBytes = 149696;
 AttendLaunch AttendBF16Kernel(int head_dim, int column_tiles, AttendWork work);

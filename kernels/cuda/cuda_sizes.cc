@@ -142,7 +142,8 @@ absl::Status CheckCudaFormats(WeightFormat weights, KvFormat cache, int head_dim
                               int latent_value_dim) {
   if (weights == WeightFormat::kF32) {
     return absl::InvalidArgumentError(
-        "CUDA computes with weights in bfloat16, float16, int8, int4, fp8 or fp4, not in float32: "
+        "CUDA computes with weights in bfloat16, float16, int8, int4, fp8, mxfp4 or nvfp4, "
+        "not in float32: "
         "add --dtype bfloat16, or --device cpu");
   }
   if (cache == KvFormat::kF32) {

@@ -110,8 +110,8 @@ static constexpr int Fp4ScaleWordOfLane(WeightFormat format, int lane) {
   return lane / (4 / Fp4Groups(format));
 }
 
-// A scale of nvfp4 is multiplied with codes whose bits, as bf16, are 2^126 less: it is 2^118 more,
-// the most that bf16 has, and the factor has the rest. The products are exact: of 6 bits.
+// The bits of nvfp4's codes, as bf16, are 2^126 less: a scale is multiplied by 2^118, which bf16
+// has for each of them, and the factor by the rest. The products are exact: of 6 bits.
 static constexpr float kNvfp4Factor = 256.0F;
 
 // The scale of mxfp4 in byte `at` of such a word, as the bits of an f32; 2^-127 is subnormal. It is

@@ -154,12 +154,16 @@ class CodeSink final : public WeightSink {
 
   void PutScaling(int64_t row, int64_t cell, const WeightScaling& scaling) {
     uint32_t& word = scaling_[cell * layout_.padded_rows() + row];
-    if (IsFp4(linear_.shape.format)) {
+    const WeightFormat format = linear_.shape.format;
+    if (IsFp4(format)) {
+      const bool is_nvfp4 = format == WeightFormat::kNvfp4;
+      BH_CHECK(scaling.format == (is_nvfp4 ? ScaleFormat::kE4M3 : ScaleFormat::kE8M0));
       word = scaling.scale;
       return;
     }
     word = std::bit_cast<uint32_t>(scaling.Scale());
-    if (linear_.shape.format != WeightFormat::kInt4) return;
+    if (format == WeightFormat::kInt8) BH_CHECK(scaling.zero == 128);
+    if (format != WeightFormat::kInt4) return;
     BH_CHECK((word & cuda::kInt4ZeroBits) == 0 && scaling.zero <= cuda::kInt4ZeroBits);
     word = cuda::ScalingOfInt4(word, scaling.zero);
   }
@@ -259,7 +263,7 @@ class CodeSink final : public WeightSink {
     if (IsFp4(shape.format)) {
       put(layout_.group_scales_at(), Fp4Scales());
       for (float& factor : factors_) factor *= cuda::kNvfp4Factor;
-      put(layout_.scaling_at(), factors_);
+      if (!factors_.empty()) put(layout_.scaling_at(), factors_);
     } else {
       put(layout_.scaling_at(), scaling_);
     }

@@ -110,6 +110,7 @@ TEST(FatalEndTest, AThreadThatCannotBeStartedNamesTheLimits) {
 TEST(FatalEndTest, MutexesLockedInBothOrdersAreNoEnd) {
   EXPECT_EXIT(
       {
+        absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kAbort);
         InstallFatalEnds();
         absl::Mutex first;
         absl::Mutex second;

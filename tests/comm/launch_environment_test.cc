@@ -7,6 +7,7 @@
 
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "base/exit_code.h"
 #include "comm/topology.h"
@@ -16,11 +17,13 @@ namespace {
 
 using testing::HasSubstr;
 
-LaunchEnvironment Read(const std::map<std::string, std::string>& variables) {
-  return ReadLaunchEnvironment([&](const char* name) -> const char* {
+LaunchEnvironment Read(const std::map<std::string, std::string>& variables,
+                       const std::vector<std::string>& launcher_arguments = {}) {
+  const auto environment = [&](const char* name) -> const char* {
     const auto found = variables.find(name);
     return found == variables.end() ? nullptr : found->second.c_str();
-  });
+  };
+  return ReadLaunchEnvironment(environment, launcher_arguments);
 }
 
 TEST(LaunchEnvironment, NothingSetIsAGroupOfOne) { EXPECT_FALSE(Read({}).by_launcher()); }
@@ -69,6 +72,32 @@ TEST(LaunchEnvironment, MpirunsBindingIsItsDefaultUnlessItWasAskedFor) {
   EXPECT_FALSE(by_default("OMPI_MCA_hwloc_base_binding_policy", "core"));
   EXPECT_FALSE(by_default("OMPI_MCA_hwloc_base_cpu_set", "0-3"));
   EXPECT_FALSE(Read({{"OMPI_COMM_WORLD_SIZE", "2"}}).bound_by_default);
+}
+
+// Which hands none of its options down.
+TEST(LaunchEnvironment, TheBindingOfOpenMpi5IsItsDefaultUnlessItsCommandLineAsksForOne) {
+  const auto by_default = [](const std::vector<std::string>& options) {
+    std::vector<std::string> arguments = {"prterun", "-n", "2"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    return Read({{"OMPI_COMM_WORLD_SIZE", "2"}, {"PRTE_LAUNCHED", "1"}}, arguments)
+        .bound_by_default;
+  };
+  EXPECT_FALSE(Read({{"OMPI_COMM_WORLD_SIZE", "2"}, {"PRTE_LAUNCHED", "1"}}).bound_by_default)
+      << "on a host without mpirun";
+  EXPECT_TRUE(by_default({}));
+  EXPECT_TRUE(by_default({"--map-by", "ppr:2:node"}));
+  EXPECT_FALSE(by_default({"--map-by", "ppr:2:node:pe=4"}));
+  EXPECT_FALSE(by_default({"--map-by", "pe-list=0,1"}));
+  EXPECT_FALSE(by_default({"--bind-to", "core"}));
+  EXPECT_FALSE(by_default({"-bind-to", "none"}));
+  EXPECT_FALSE(by_default({"--cpu-set", "0-3"}));
+  EXPECT_FALSE(by_default({"--rankfile", "file"}));
+  EXPECT_FALSE(by_default({"--bind-to=core"}));
+  EXPECT_FALSE(by_default({"--map-by", "rankfile:file=F"}));
+  EXPECT_FALSE(by_default({"--prtemca", "hwloc_default_binding_policy", "core"}));
+  EXPECT_FALSE(by_default({"PRTE_MCA_hwloc_default_binding_policy=core"}));
+  EXPECT_TRUE(by_default({"--mca", "btl", "self,sm"}));
+  EXPECT_TRUE(by_default({"bulkhead", "serve", "--kv-cache-dtype=int8", "PE=1"}));
 }
 
 TEST(LaunchEnvironment, AShellInAnAllocationIsNoRank) {

@@ -1,5 +1,5 @@
-// Debian 13's Abseil is built to check the order of locks, but its header, in a release build, does
-// not tell it when a mutex is gone: a new one at the same address then seems to be part of a cycle.
+// A later Abseil than Debian 12's, with its deadlock detector built in, is not told in release
+// builds when a mutex is gone: a new one at the same address then seems to be part of a cycle.
 #include "absl/synchronization/mutex.h"
 
 namespace bulkhead {
