@@ -60,7 +60,7 @@ SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
-LINE_BUDGETS = {"base": 2506, "memory": 5190, "comm": 7205, "kernels": 30145, "shard": 6600, "runtime": 51511, "launcher": 21909,
+LINE_BUDGETS = {"base": 2506, "memory": 5190, "comm": 7206, "kernels": 30143, "shard": 6600, "runtime": 51511, "launcher": 21909,
                 "proto": 977, "tools": 2469}
 
 LONGEST_FILE = 400

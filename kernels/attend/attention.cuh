@@ -19,6 +19,24 @@ template <KvFormat kFormat>
 BH_DEVICE uint32_t PairOf(float low, float high) {
   return kFormat == KvFormat::kF16 ? F16Pair(low, high) : Bf16Pair(low, high);
 }
+// The block's queries, rounded: [kColumns][2 pairs], rows kRowBytes apart, 0 where there is none.
+template <KvFormat kFormat, int kColumns, int kRowBytes, int kThreads>
+BH_DEVICE void StoreRounded(const AttendParameters& p, const Columns& columns, int pairs,
+                            unsigned char* queries) {
+  const int d = p.cache.head_dim;
+  for (int i = int(threadIdx.x); i < kColumns * pairs; i += kThreads) {
+    const int column = i / pairs;
+    const int dim = i % pairs * 2;
+    uint32_t pair = 0;
+    if (column < columns.size() && dim < d) {
+      const float* const q = p.qkv.data + columns.Token(column) * p.qkv.stride +
+                             static_cast<int64_t>(columns.Head(column)) * d + dim;
+      pair = PairOf<kFormat>(q[0], q[1]);
+    }
+    StoreWord(queries + column * kRowBytes + dim * 2, pair);
+  }
+}
+
 template <KvFormat kFormat>
 BH_DEVICE void MultiplyTiles(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   if constexpr (kFormat == KvFormat::kF16) {
@@ -52,17 +70,8 @@ class AttendLane {
   BH_DEVICE void LoadQueries() {
     const int d = p_.cache.head_dim;
     const int pairs = (d + 15) / 16 * 8;
-    for (int i = int(threadIdx.x); i < Shape::kColumns * pairs; i += kAttendThreads) {
-      const int column = i / pairs;
-      const int dim = i % pairs * 2;
-      uint32_t pair = 0;
-      if (column < columns_.size() && dim < d) {
-        const float* const q = p_.qkv.data + columns_.Token(column) * p_.qkv.stride +
-                               static_cast<int64_t>(columns_.Head(column)) * d + dim;
-        pair = PairOf<kFormat>(q[0], q[1]);
-      }
-      StoreWord(shared_ + column * Shape::kQueryRowBytes + dim * 2, pair);
-    }
+    StoreRounded<kFormat, Shape::kColumns, Shape::kQueryRowBytes, kAttendThreads>(p_, columns_,
+                                                                                  pairs, shared_);
     __syncthreads();
     if constexpr (Shape::kQuantized) SumQueries(pairs);
     if constexpr (!Shape::kQueriesStay) {

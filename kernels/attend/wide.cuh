@@ -66,19 +66,8 @@ class WideLane {
 
   // Queries into shared memory, rounded; there for all after the next __syncthreads.
   BH_DEVICE void StoreQueries() {
-    const int d = p_.cache.head_dim;
-    const int pairs = KeyDims(p_.cache) / 2;
-    for (int i = int(threadIdx.x); i < Shape::kColumns * pairs; i += kWideThreads) {
-      const int column = i / pairs;
-      const int dim = i % pairs * 2;
-      uint32_t pair = 0;
-      if (column < columns_.size() && dim < d) {
-        const float* const q = p_.qkv.data + columns_.Token(column) * p_.qkv.stride +
-                               static_cast<int64_t>(columns_.Head(column)) * d + dim;
-        pair = PairOf<kNumbers>(q[0], q[1]);
-      }
-      StoreWord(Queries() + column * Shape::kQueryRowBytes + dim * 2, pair);
-    }
+    StoreRounded<kNumbers, Shape::kColumns, Shape::kQueryRowBytes, kWideThreads>(
+        p_, columns_, KeyDims(p_.cache) / 2, Queries());
   }
 
   // One tile of the cache, tokens token0 .. token0 + 31.
