@@ -9,7 +9,7 @@ tidy     clang-tidy with .clang-tidy: 15 to 40 s of a core for each .cc, hours f
 
 What has passed is not checked again while the file, the project's headers that it includes, its command and the
 tool stay the same (~/.cache/bulkhead/lint). Compile commands come from build/release. Exits with 77 if a tool or the
-build is missing."""
+build is missing, or the tools are not Debian 12's: others format and warn differently."""
 import argparse
 import concurrent.futures
 import hashlib
@@ -24,6 +24,7 @@ import time
 
 CHECKS = ("format", "headers", "locks", "tidy")
 TOOLS = ("clang-format", "clang++", "clang-tidy")
+CLANG = 14
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
 FIRST_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+["<]([^">]+)[">]', re.MULTILINE)
 LOCK = re.compile(r"absl::(Mutex|CondVar)|ABSL_GUARDED_BY")
@@ -169,6 +170,17 @@ def lint(root, checks, files, cache):
     return run.failed
 
 
+def missing_tools():
+    """Those that are not there, or of another version."""
+    missing = []
+    for tool in (*TOOLS, "git"):
+        if shutil.which(tool) is None:
+            missing.append(tool)
+        elif tool != "git" and f"version {CLANG}." not in subprocess.run([tool, "--version"], capture_output=True, text=True).stdout:
+            missing.append(f"{tool} {CLANG}")
+    return missing
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checks", default=",".join(CHECKS))
@@ -177,7 +189,7 @@ def main():
     parser.add_argument("--since")
     parser.add_argument("files", nargs="*")
     options = parser.parse_args()
-    missing = [tool for tool in (*TOOLS, "git") if shutil.which(tool) is None]
+    missing = missing_tools()
     if not os.path.exists(os.path.join(options.root, "build", "release", "compile_commands.json")):
         missing.append("build/release/compile_commands.json")
     if shutil.which("git") and subprocess.run(["git", "-C", options.root, "rev-parse"], capture_output=True).returncode != 0:

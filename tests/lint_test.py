@@ -10,6 +10,9 @@ import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LINT = os.path.join(ROOT, "scripts", "lint.py")
+sys.path.insert(0, os.path.dirname(LINT))
+import lint  # noqa: E402
+
 HEADER = """// A counter.
 #pragma once
 
@@ -34,8 +37,7 @@ int Counter::Add() {
 """
 
 
-@unittest.skipIf(any(shutil.which(tool) is None for tool in ("clang-format", "clang++", "clang-tidy")),
-                 "clang-format, clang or clang-tidy is not installed")
+@unittest.skipIf(lint.missing_tools(), f"not there, or of another version: {lint.missing_tools()}")
 class LintTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
