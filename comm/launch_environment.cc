@@ -49,8 +49,9 @@ bool MapsToCores(absl::string_view mapping) {
          absl::StrContains(upper, "RANKFILE");
 }
 
-// Of Open MPI 5's mpirun: whether its options, or its variables ask for a
-// binding. An option's value is behind "=", or the next argument.
+// Whether options or variables of Open MPI 5's mpirun ask for a binding. An option's value is
+// behind
+// "=", or the next argument.
 bool AsksForBinding(const std::vector<std::string>& arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     absl::string_view name = arguments[i];

@@ -45,8 +45,8 @@ class ExplainerFactory final : public grpc::experimental::ServerInterceptorFacto
  public:
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* info) override {
-    // UNIMPLEMENTED is correct for a method that does not exist. gRPC's placeholder for those is
-    // bidirectional streaming, unlike all our methods.
+    // UNIMPLEMENTED is correct for a method that does not exist. gRPC treats those as
+    // bidirectional streaming, which none of our methods is.
     const bool exists = info->type() != grpc::experimental::ServerRpcInfo::Type::BIDI_STREAMING;
     return exists ? new Explainer : nullptr;  // owned by gRPC
   }

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,7 +14,9 @@
 #include <algorithm>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "base/socket.h"
+#include "comm/launch_environment.h"
 #include "comm/mpi/mpi_ports.h"
 #include "comm/mpi/tcp_ports.h"
 #include "comm/wait.h"
@@ -96,6 +99,27 @@ TEST(LauncherPorts, ALaunchersPortsAreClosedThroughCopiesOfItsDescriptors) {
   EXPECT_GE(ports.closed, 1);
   EXPECT_TRUE(ports.open.empty());
   EXPECT_FALSE(Connect(listener, kSecond / 2).ok());
+}
+
+// Of Open MPI 5, which is the nearest ancestor of its name.
+TEST(LauncherArguments, AreThoseOfTheAncestorThatOpenMpi5sMpirunIs) {
+  EXPECT_TRUE(LauncherArguments().empty());
+  EXPECT_EXIT(
+      {
+        prctl(PR_SET_NAME, "prterun");
+        if (fork() == 0) {  // a wrapper
+          prctl(PR_SET_NAME, "sh");
+          if (fork() == 0) _exit(absl::StrContains(LauncherArguments().at(0), "comm_") ? 7 : 1);
+          int of_wrapped = 0;
+          wait(&of_wrapped);
+          _exit(WEXITSTATUS(of_wrapped));
+        }
+        int status = 0;
+        wait(&status);
+        _exit(WEXITSTATUS(status));
+      },
+      testing::ExitedWithCode(7), "");
+  EXPECT_TRUE(IsDaemon({0, "prted"}));
 }
 
 TEST(LauncherPorts, OpenOnesAreNamedInTheFirewallLineAlone) {
