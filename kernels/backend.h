@@ -232,8 +232,14 @@ class Backend : public BackendSizes {
     return absl::OkStatus();
   }
 
-  // MatMul of gates and ups [T, 2f] into `gate_up`, then their GatedActivation into `out`; on CPUs
-  // in chunks, after which gate_up is undefined.
+  // The same for a weight that MatMulGated, too, will get.
+  virtual absl::Status WarmUpMatMulGated(ConstMatrixView x, const Linear& weight,
+                                         MatrixView gate_up) {
+    return WarmUpMatMul(x, weight, gate_up);
+  }
+
+  // MatMul of gates and ups [T, 2f] into `gate_up`, then their GatedActivation into `out`; gate_up
+  // is undefined afterwards: CPUs compute in chunks, GPUs may round it.
   virtual void MatMulGated(Activation activation, ConstMatrixView x, const Linear& weight,
                            MatrixView gate_up, MatrixView out) {
     MatMul(x, weight, gate_up);

@@ -17,7 +17,17 @@ struct ActivationParameters {
   OutRows out;
 };
 
-// grid as above; gates and ups in turn.
+// Gates and ups in bf16; grid {T, f / kBf16ActivationCols}, a thread has eight columns.
+inline constexpr int kBf16ActivationCols = 8 * kRowThreads;
+struct Bf16ActivationParameters {
+  Activation activation = Activation::kSilu;
+  const uint16_t* gate_up = nullptr;  // [T, 2f], f and stride multiples of 8, 16-byte aligned
+  int64_t stride = 0;
+  int width = 0;  // f
+  OutRows out;    // of aligned rows
+};
+
+// grid {T, f / kActivationCols}; gates and ups in turn.
 struct ClampedSwigluParameters {
   float alpha = 1;
   float limit = 0;
@@ -74,6 +84,39 @@ Activate(ActivationParameters p) {
   }
 }
 
+BH_DEVICE float F32OfPair(const Words4& pairs, int i) {
+  const uint32_t pair = pairs.w[i / 2];
+  return __uint_as_float(i % 2 == 0 ? pair << 16 : pair & 0xFFFF0000U);
+}
+
+BH_KERNEL(kRowThreads) ActivateBf16(Bf16ActivationParameters p) {
+  GridDependencySynchronize();
+  const int col = int(blockIdx.y) * kBf16ActivationCols + int(threadIdx.x) * 8;
+  if (col >= p.width) return;
+  const uint16_t* const at = p.gate_up + int(blockIdx.x) * p.stride + col;
+  const auto gates = LoadVector<Words4>(at);
+  const auto ups = LoadVector<Words4>(at + p.width);
+  float out[8];
+  BH_UNROLL
+  for (int i = 0; i < 8; ++i) {
+    out[i] = Activated(p.activation, F32OfPair(gates, i)) * F32OfPair(ups, i);
+  }
+  const int64_t to = int(blockIdx.x) * p.out.stride + col;
+  if (p.out.numbers == Numbers::kBF16) {
+    Words4 pairs;
+    BH_UNROLL
+    for (int i = 0; i < 4; ++i) pairs.w[i] = Bf16Pair(out[2 * i], out[2 * i + 1]);
+    StoreVector(static_cast<uint16_t*>(p.out.data) + to, pairs);
+  } else {
+    StoreFourOut(p.out, to, {out[0], out[1], out[2], out[3]});
+    StoreFourOut(p.out, to + 4, {out[4], out[5], out[6], out[7]});
+  }
+}
+
+CudaKernelOf<Bf16ActivationParameters> Bf16ActivationKernel() {
+  return KernelOf<kRowThreads>("gated activation of bf16", ActivateBf16);
+}
+
 CudaKernelOf<ActivationParameters> ActivationKernel(bool vec4, bool gated) {
   if (gated) {
     return vec4 ? KernelOf<kRowThreads>("gated activation, vec4", Activate<true, true>)
@@ -84,7 +127,8 @@ CudaKernelOf<ActivationParameters> ActivationKernel(bool vec4, bool gated) {
 }
 
 const KernelRegistration kRegistered(ActivationKernel(false, false), ActivationKernel(false, true),
-                                     ActivationKernel(true, false), ActivationKernel(true, true));
+                                     ActivationKernel(true, false), ActivationKernel(true, true),
+                                     Bf16ActivationKernel());
 
 BH_KERNEL(kRowThreads) ClampedSwiglu(ClampedSwigluParameters p) {
   GridDependencySynchronize();
@@ -120,10 +164,26 @@ void EnqueueActivation(CudaDriver& driver, Activation activation, ConstMatrixVie
           {activation, RowsOf(x), gated ? width : 0, width, OutRowsOf(out)});
 }
 
+void EnqueueBf16Activation(CudaDriver& driver, Activation activation, ConstMatrixView gate_up,
+                           MatrixView out) {
+  if (out.empty()) return;
+  const int64_t width = out.cols();
+  BH_CHECK(gate_up.cols() == 2 * width && IsVec8(gate_up.Cols(0, width)) && IsVec4(out) &&
+           (out.dtype() != DType::kBF16 || IsVec8(out)));
+  LaunchShape shape = OneBlockPerRow(out);
+  shape.grid[1] = NumBlocks(width, kBf16ActivationCols);
+  Enqueue(driver, Bf16ActivationKernel(), shape,
+          {activation, reinterpret_cast<const uint16_t*>(gate_up.data()), gate_up.row_stride(),
+           static_cast<int>(width), OutRowsOf(out)});
+}
+
 }  // namespace
 }  // namespace cuda
 
 void CudaBackend::GatedActivation(Activation activation, ConstMatrixView gate_up, MatrixView out) {
+  if (gate_up.dtype() == DType::kBF16) {
+    return cuda::EnqueueBf16Activation(driver_, activation, gate_up, out);
+  }
   cuda::EnqueueActivation(driver_, activation, gate_up, true, out);
 }
 

@@ -181,8 +181,8 @@ absl::Status GpuBench::Products(const Shape& shape, WeightFormat format, int gro
     if (!library->Prepare(problem).ok()) continue;
     BH_RETURN_IF_ERROR(Report(result, bytes, operations, [&](int64_t call) {
       library->Multiply(problem, reinterpret_cast<const uint16_t*>(x.data()),
-                        reinterpret_cast<const uint16_t*>(copy_of(call).packed),
-                        reinterpret_cast<float*>(out.data()), machine_.library_workspace());
+                        reinterpret_cast<const uint16_t*>(copy_of(call).packed), out.data(),
+                        machine_.library_workspace());
     }));
   }
   return absl::OkStatus();

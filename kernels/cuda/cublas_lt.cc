@@ -79,7 +79,7 @@ class CublasLt final : public GemmLibrary {
 
   bool IsPrepared(const GemmProblem& problem) const override { return plans_.contains(problem); }
 
-  void Multiply(const GemmProblem& problem, const uint16_t* x, const uint16_t* weight, float* out,
+  void Multiply(const GemmProblem& problem, const uint16_t* x, const uint16_t* weight, void* out,
                 std::byte* workspace) override {
     const auto plan = plans_.find(problem);
     BH_CHECK(plan != plans_.end());
@@ -121,8 +121,8 @@ class CublasLt final : public GemmLibrary {
     BH_RETURN_IF_ERROR(
         layout(operands, problem.depth, problem.outputs, problem.depth, plan.weight));
     BH_RETURN_IF_ERROR(layout(operands, problem.depth, problem.tokens, problem.depth, plan.x));
-    BH_RETURN_IF_ERROR(
-        layout(CUDA_R_32F, problem.outputs, problem.tokens, problem.out_stride, plan.out));
+    BH_RETURN_IF_ERROR(layout(problem.out_bf16 ? CUDA_R_16BF : CUDA_R_32F, problem.outputs,
+                              problem.tokens, problem.out_stride, plan.out));
     return plan;
   }
 

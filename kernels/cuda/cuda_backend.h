@@ -36,6 +36,11 @@ class CudaBackend : public Backend {
   DType product_input_dtype(WeightFormat weights) const override;
   void BeginStep(const StepIndex& host_index) override;
   absl::Status WarmUpMatMul(ConstMatrixView x, const Linear& weight, MatrixView out) override;
+  absl::Status WarmUpMatMulGated(ConstMatrixView x, const Linear& weight,
+                                 MatrixView gate_up) override;
+  // By a library that has warmed it up, gates and ups are in bf16.
+  void MatMulGated(Activation activation, ConstMatrixView x, const Linear& weight,
+                   MatrixView gate_up, MatrixView out) override;
 
 #define BH_OP(name, ...) void name(__VA_ARGS__) override;
 #define BH_OPTIONAL_OP(name, ...) void name(__VA_ARGS__) override;

@@ -15,9 +15,10 @@
 namespace bulkhead {
 
 // out [tokens][outputs] = x [tokens][depth] weight [outputs][depth]^T; operands in bf16 or f16,
-// row-major without gaps, 16-byte aligned; sums and out in f32.
+// row-major without gaps, 16-byte aligned; sums in f32, out in f32 or rounded to bf16.
 struct GemmProblem {
   bool f16 = false;
+  bool out_bf16 = false;
   int64_t tokens = 0;
   int64_t outputs = 0;
   int64_t depth = 0;
@@ -40,7 +41,7 @@ class GemmLibrary {
   // Enqueues a problem that was prepared; pointers are device memory. What goes wrong surfaces at
   // the driver's next Synchronize.
   virtual void Multiply(const GemmProblem& problem, const uint16_t* x, const uint16_t* weight,
-                        float* out, std::byte* workspace) = 0;
+                        void* out, std::byte* workspace) = 0;
 };
 
 // "cuBLASLt 13.1.0" where it is found: $BULKHEAD_CUBLASLT alone when that is set, else by the

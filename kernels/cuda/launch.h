@@ -32,6 +32,11 @@ inline bool IsVec4(ConstMatrixView x) {
   return x.empty() || (x.cols() % 4 == 0 && x.row_stride() % 4 == 0 &&
                        reinterpret_cast<uintptr_t>(x.data()) % (4 * DTypeBytes(x.dtype())) == 0);
 }
+// The same of rows of 16-bit numbers, eight at a time.
+inline bool IsVec8(ConstMatrixView x) {
+  return x.empty() || (x.cols() % 8 == 0 && x.row_stride() % 8 == 0 &&
+                       reinterpret_cast<uintptr_t>(x.data()) % 16 == 0);
+}
 inline const float* VectorOf(ConstMatrixView x) { return x.empty() ? nullptr : x.F32(); }
 
 inline LaunchShape OneBlockPerRow(ConstMatrixView x) {

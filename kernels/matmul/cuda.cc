@@ -66,22 +66,29 @@ void CudaProducts::MatMul(ConstMatrixView x, const Linear& weight, MatrixView ou
   const PackedLayout layout(weight.shape);
   const cuda::PackedWeight packed = layout.Parameters(weight.shape, weight.packed);
   const int64_t rows_at_once = RowsAtOnce(layout);
-  const auto known = warmed_up_rows_.find(weight.packed);
-  const int64_t warmed_up = known == warmed_up_rows_.end() ? 0 : known->second;
   for (int64_t row = 0; row < x.rows(); row += rows_at_once) {
     const int64_t rows = std::min(rows_at_once, x.rows() - row);
     const MatrixView out_rows = out.Rows(row, rows);
     const uint16_t* const inputs = Inputs(x.Rows(row, rows), format, packed);
-    if (rows <= warmed_up && rows >= MinLibraryTokens(format)) {
-      const int64_t bucket = BucketOf(rows, std::min(warmed_up, rows_at_once));
-      const Cut cut = CutOf(weight.shape, layout.depth(), bucket, out_rows);
-      if (row + bucket <= warmed_up && IsPrepared(cut)) {
-        MultiplyByLibrary(cut, format, inputs, packed, out_rows);
-        continue;
-      }
+    if (const std::optional<Cut> cut = LibraryCut(weight, layout, row, out_rows)) {
+      MultiplyByLibrary(*cut, format, inputs, packed, out_rows);
+    } else {
+      MultiplyByKernel(static_cast<int>(rows), format, inputs, packed, out_rows);
     }
-    MultiplyByKernel(static_cast<int>(rows), format, inputs, packed, out_rows);
   }
+}
+
+bool CudaProducts::MatMulInBf16(ConstMatrixView x, const Linear& weight, MatrixView out) {
+  BH_CHECK(out.dtype() == DType::kBF16);
+  if (x.empty() || out.empty()) return true;
+  const PackedLayout layout(weight.shape);
+  if (x.rows() > RowsAtOnce(layout)) return false;
+  const std::optional<Cut> cut = LibraryCut(weight, layout, /*first=*/0, out);
+  if (!cut.has_value()) return false;
+  const cuda::PackedWeight packed = layout.Parameters(weight.shape, weight.packed);
+  const WeightFormat format = weight.shape.format;
+  MultiplyByLibrary(*cut, format, Inputs(x, format, packed), packed, out);
+  return true;
 }
 
 absl::Status CudaProducts::WarmUp(ConstMatrixView x, const Linear& weight, MatrixView out) {
@@ -90,15 +97,17 @@ absl::Status CudaProducts::WarmUp(ConstMatrixView x, const Linear& weight, Matri
   }
   BH_CHECK(x.rows() <= scratch_.max_tokens && out.rows() == x.rows());
   const PackedLayout layout(weight.shape);
-  BH_RETURN_IF_ERROR(CheckWarpgroups(weight, layout, out));
+  if (out.dtype() == DType::kF32) BH_RETURN_IF_ERROR(CheckWarpgroups(weight, layout, out));
   if (library_ == nullptr) return absl::OkStatus();
-  warmed_up_rows_[weight.packed] = x.rows();
+  warmed_up_rows_[{weight.packed, out.dtype()}] = x.rows();
+  const cuda::PackedWeight packed = layout.Parameters(weight.shape, weight.packed);
   const int64_t max_tokens = std::min(x.rows(), RowsAtOnce(layout));
   for (int64_t tokens = MinLibraryTokens(weight.shape.format); tokens <= max_tokens; ++tokens) {
     tokens = BucketOf(tokens, max_tokens);
     const Cut cut = CutOf(weight.shape, layout.depth(), tokens, out);
     if (IsPrepared(cut) || !Prepare(cut)) continue;
-    MatMul(x.Rows(0, tokens), weight, out.Rows(0, tokens));
+    const uint16_t* const inputs = Inputs(x.Rows(0, tokens), weight.shape.format, packed);
+    MultiplyByLibrary(cut, weight.shape.format, inputs, packed, out.Rows(0, tokens));
     for (const GemmProblem& problem : {cut.piece, cut.last}) {
       const auto* const numbers = IsQuantized(weight.shape.format)
                                       ? scratch_.unpacked
@@ -145,22 +154,20 @@ absl::Status CudaProducts::CheckThatItWaits(const GemmProblem& problem, const ui
                                             MatrixView out) {
   constexpr int kPeriod = 97;  // their bits are finite operands, in pairs
   auto* const inputs = reinterpret_cast<std::byte*>(scratch_.inputs);
-  std::vector<float> in_time(problem.outputs);
-  std::vector<float> at_once(problem.outputs);
-  const int64_t bytes = problem.outputs * int64_t{sizeof(float)};
-  for (std::vector<float>* const product : {&in_time, &at_once}) {
+  const int64_t bytes = problem.outputs * DTypeBytes(out.dtype());
+  std::vector<std::byte> in_time(bytes);
+  std::vector<std::byte> at_once(bytes);
+  for (std::vector<std::byte>* const product : {&in_time, &at_once}) {
     driver_.Fill(inputs, std::byte{0}, problem.depth * 2);
     BH_RETURN_IF_ERROR(driver_.Synchronize());
     WriteLate(driver_, reinterpret_cast<float*>(inputs), problem.depth / 2, /*first=*/0, kPeriod,
               /*offset=*/1);
     if (product == &in_time) BH_RETURN_IF_ERROR(driver_.Synchronize());
-    library_->Multiply(problem, scratch_.inputs, numbers, out.F32(), scratch_.library);
+    library_->Multiply(problem, scratch_.inputs, numbers, out.data(), scratch_.library);
     driver_.CopyToHost(out.data(), product->data(), bytes);
     BH_RETURN_IF_ERROR(driver_.Synchronize());
   }
-  if (std::memcmp(in_time.data(), at_once.data(), static_cast<size_t>(bytes)) == 0) {
-    return absl::OkStatus();
-  }
+  if (in_time == at_once) return absl::OkStatus();
   BH_LOG(kWarning) << "cuBLASLt multiplies " << problem.tokens << " tokens of " << problem.depth
                    << " inputs with " << problem.outputs
                    << " outputs before the kernel ahead has written them; using our own kernel "
@@ -174,6 +181,7 @@ CudaProducts::Cut CudaProducts::CutOf(const LinearShape& shape, int64_t depth, i
   const auto address = reinterpret_cast<uint64_t>(out.data()) | 16;
   Cut cut;
   cut.piece = {.f16 = shape.format == WeightFormat::kF16,
+               .out_bf16 = out.dtype() == DType::kBF16,
                .tokens = tokens,
                .outputs = shape.rows,
                .depth = depth,
@@ -190,6 +198,21 @@ CudaProducts::Cut CudaProducts::CutOf(const LinearShape& shape, int64_t depth, i
   cut.last.outputs = shape.rows - (cut.pieces - 1) * cut.piece.outputs;
   if (cut.pieces == 1) cut.piece = cut.last;
   return cut;
+}
+
+std::optional<CudaProducts::Cut> CudaProducts::LibraryCut(const Linear& weight,
+                                                          const PackedLayout& layout, int64_t first,
+                                                          MatrixView out) const {
+  const auto warmed_up = warmed_up_rows_.find({weight.packed, out.dtype()});
+  if (warmed_up == warmed_up_rows_.end()) return std::nullopt;
+  const auto [key, max_rows] = *warmed_up;
+  if (out.rows() > max_rows || out.rows() < MinLibraryTokens(weight.shape.format)) {
+    return std::nullopt;
+  }
+  const int64_t bucket = BucketOf(out.rows(), std::min(max_rows, RowsAtOnce(layout)));
+  if (first + bucket > max_rows) return std::nullopt;
+  const Cut cut = CutOf(weight.shape, layout.depth(), bucket, out);
+  return IsPrepared(cut) ? std::optional(cut) : std::nullopt;
 }
 
 bool CudaProducts::IsPrepared(const Cut& cut) const {
@@ -254,7 +277,8 @@ void CudaProducts::MultiplyByLibrary(const Cut& cut, WeightFormat format, const 
                .block = {cuda::kUnpackWarps * 32, 1, 1}},
               {weight, static_cast<int>(first_row), scratch_.unpacked});
     }
-    library_->Multiply(problem, inputs, numbers, out.F32() + first_row, scratch_.library);
+    library_->Multiply(problem, inputs, numbers, out.data() + first_row * DTypeBytes(out.dtype()),
+                       scratch_.library);
   }
 }
 

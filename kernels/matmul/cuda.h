@@ -6,10 +6,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -41,9 +42,12 @@ class CudaProducts {
   }
   void SetScratch(const CudaProductScratch& scratch) { scratch_ = scratch; }
 
-  // Backend::MatMul, WarmUpMatMul.
+  // Backend::MatMul, WarmUpMatMul. WarmUp is also for MatMulInBf16, with `out` in bf16.
   void MatMul(ConstMatrixView x, const Linear& weight, MatrixView out);
   absl::Status WarmUp(ConstMatrixView x, const Linear& weight, MatrixView out);
+  // MatMul's sums rounded to bf16, if the library multiplies all rows; else returns false and does
+  // nothing.
+  bool MatMulInBf16(ConstMatrixView x, const Linear& weight, MatrixView out);
 
   // Whether rows lie as products with the weight take them.
   static bool AreInputs(ConstMatrixView x, const cuda::PackedWeight& weight);
@@ -70,6 +74,10 @@ class CudaProducts {
   };
 
   Cut CutOf(const LinearShape& shape, int64_t depth, int64_t tokens, MatrixView out) const;
+  // How the library multiplies the rows of `out`, which begin at row `first` of the matrix that was
+  // warmed up; none if our kernels do.
+  std::optional<Cut> LibraryCut(const Linear& weight, const PackedLayout& layout, int64_t first,
+                                MatrixView out) const;
   bool IsPrepared(const Cut& cut) const;
   bool Prepare(const Cut& cut);
   // Does without warpgroups where they do not multiply as LinearKernel does. Overwrites `out`.
@@ -99,9 +107,9 @@ class CudaProducts {
   std::set<std::tuple<WeightFormat, int64_t, int64_t>> checked_;  // with rows and cols
   CudaProductScratch scratch_;
   std::set<GemmProblem> refused_;  // by the library, or for what it did
-  // Of each weight that the library may multiply, by its numbers: the rows that its output has room
-  // for.
-  std::unordered_map<const std::byte*, int64_t> warmed_up_rows_;
+  // Of each weight that the library may multiply, by its numbers and the output's type: the rows
+  // that its output has room for.
+  std::map<std::pair<const std::byte*, DType>, int64_t> warmed_up_rows_;
 };
 
 }  // namespace bulkhead

@@ -237,8 +237,15 @@ absl::Status Decoder::AddLowRankSum(ConstMatrixView x, const Weight& weight, flo
 
 void Decoder::MatMulGated(ConstMatrixView x, const Weight& weight, MatrixView gate_up,
                           MatrixView out) {
-  if (!warming_up_ && weight.parts.size() == 1 && weight.vector.empty() && !IsAdapted(weight)) {
-    return backend_.MatMulGated(config_.activation, x, weight.parts[0], gate_up, out);
+  if (weight.parts.size() == 1 && weight.vector.empty()) {
+    const Linear& part = weight.parts[0];
+    // Not with adapters: a row's bits must not depend on whether other rows of its step have one.
+    if (warming_up_ && weight.low_rank.empty()) {
+      return warm_up_status_.Update(backend_.WarmUpMatMulGated(WholeOf(x), part, WholeOf(gate_up)));
+    }
+    if (!warming_up_ && !IsAdapted(weight)) {
+      return backend_.MatMulGated(config_.activation, x, part, gate_up, out);
+    }
   }
   MatMul(x, weight, gate_up);
   backend_.GatedActivation(config_.activation, gate_up, out);
@@ -331,17 +338,12 @@ void Decoder::TakeNormedSum(const Weight& norm, MatrixView out) {
 }
 
 void Decoder::Multiply(ConstMatrixView x, const std::vector<Linear>& parts, MatrixView out) {
-  // All rows of the buffer that `view` is the first rows of.
-  const auto whole = [&](auto view) {
-    return decltype(view)(view.data(), view.dtype(), parts_.activations.hidden.rows(), view.cols(),
-                          view.row_stride());
-  };
   int64_t column = 0;
   for (const Linear& part : parts) {
     const MatrixView columns = out.Cols(column, part.shape.rows);
     column += part.shape.rows;
     if (warming_up_) {
-      warm_up_status_.Update(backend_.WarmUpMatMul(whole(x), part, whole(columns)));
+      warm_up_status_.Update(backend_.WarmUpMatMul(WholeOf(x), part, WholeOf(columns)));
     } else {
       backend_.MatMul(x, part, columns);
     }

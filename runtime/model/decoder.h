@@ -148,6 +148,12 @@ class Decoder {
     const int64_t rows_per_token = buffer.rows() / parts_.activations.hidden.rows();
     return buffer.Rows(0, index_.num_tokens * rows_per_token);
   }
+  // All rows of the buffer that `view` is the first rows of.
+  template <typename View>
+  View WholeOf(View view) const {
+    return {view.data(), view.dtype(), parts_.activations.hidden.rows(), view.cols(),
+            view.row_stride()};
+  }
   const RankShard& shard() const { return parts_.plan.rank(parts_.rank); }
   // The residual stream of the tokens before the first layer.
   absl::Status Embed(const int32_t* token_ids, absl::Span<const GivenRows> given);

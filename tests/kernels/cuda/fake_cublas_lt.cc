@@ -62,12 +62,15 @@ cublasStatus_t Destroy(Handle handle) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// Numbers of 16 bits, transposed times plain, to f32: all that Bulkhead asks for.
+// Numbers of 16 bits, transposed times plain, to f32, or of bf16 to bf16: all that Bulkhead asks
+// for.
 bool Fits(const Operation& op, const Layout& a, const Layout& b, const Layout& d) {
   return op.compute == CUBLAS_COMPUTE_32F && op.scale == CUDA_R_32F &&
          op.transpose_a == CUBLAS_OP_T && (a.type == CUDA_R_16BF || a.type == CUDA_R_16F) &&
-         b.type == a.type && d.type == CUDA_R_32F && a.rows == b.rows && a.cols == d.rows &&
-         b.cols == d.cols && a.stride >= a.rows && b.stride >= b.rows && d.stride >= d.rows;
+         b.type == a.type &&
+         (d.type == CUDA_R_32F || (d.type == CUDA_R_16BF && a.type == d.type)) &&
+         a.rows == b.rows && a.cols == d.rows && b.cols == d.cols && a.stride >= a.rows &&
+         b.stride >= b.rows && d.stride >= d.rows;
 }
 
 bool Aligned(const void* at, uint64_t bytes) {
@@ -80,7 +83,7 @@ float Widened(uint16_t bits, bool f16) {
 
 // Two chains over the depth, cut at a place that differs from problem to problem, as algorithms do.
 void Multiply(const Layout& a, const Layout& b, const Layout& d, const uint16_t* weight,
-              const uint16_t* x, float* out) {
+              const uint16_t* x, void* out) {
   const bool f16 = a.type == CUDA_R_16F;
   const int64_t cut = b.cols % 3 * a.rows / 4;
   for (int64_t t = 0; t < b.cols; ++t) {
@@ -89,7 +92,12 @@ void Multiply(const Layout& a, const Layout& b, const Layout& d, const uint16_t*
       for (int64_t k = 0; k < a.rows; ++k) {
         sums[k < cut] += Widened(weight[n * a.stride + k], f16) * Widened(x[t * b.stride + k], f16);
       }
-      out[t * d.stride + n] = sums[0] + sums[1];
+      const float sum = sums[0] + sums[1];
+      if (d.type == CUDA_R_32F) {
+        static_cast<float*>(out)[t * d.stride + n] = sum;
+      } else {
+        static_cast<uint16_t*>(out)[t * d.stride + n] = bulkhead::Bf16OfF32(sum);
+      }
     }
   }
 }
@@ -225,7 +233,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
   if (controls.fault == FakeCublasLtFault::kFailsToEnqueue) return CUBLAS_STATUS_EXECUTION_FAILED;
   ++controls.products;
   controls.last_tokens = b.cols;
-  const int64_t out_bytes = ((d.cols - 1) * d.stride + d.rows) * 4;
+  controls.last_out_bf16 = d.type == CUDA_R_16BF;
+  const int64_t out_bytes = ((d.cols - 1) * d.stride + d.rows) * (d.type == CUDA_R_32F ? 4 : 2);
   controls.enqueue(
       stream,
       {{weight, a.cols * a.stride * 2, false},
@@ -235,7 +244,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
       [=] {
         std::memset(workspace, 0xFF, kWorkspaceOfAlgorithm);
         Multiply(a, b, d, static_cast<const uint16_t*>(weight), static_cast<const uint16_t*>(x),
-                 static_cast<float*>(out));
+                 out);
       },
       controls.fault == FakeCublasLtFault::kDoesNotWait);
   return CUBLAS_STATUS_SUCCESS;

@@ -32,6 +32,7 @@ struct FakeCublasLtControls {
   std::atomic<int> descriptors{0};  // likewise
   std::atomic<int> products{0};     // enqueued so far
   std::atomic<int64_t> last_tokens{0};
+  std::atomic<bool> last_out_bf16{false};
   // Puts work that uses device memory into the queue of a stream; `early`: it does not wait for the
   // kernel before it.
   void (*enqueue)(void* stream, const std::vector<FakeCublasLtRange>& uses,

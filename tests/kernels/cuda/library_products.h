@@ -2,6 +2,7 @@
 // library.
 #pragma once
 
+#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/gemm_library.h"
+#include "memory/bf16.h"
 #include "memory/cuda_device.h"
 #include "tests/kernels/cuda/packed_weight.h"
 
@@ -38,8 +40,10 @@ class LibraryProducts {
         shape_(c.shape),
         workspace_(Allocate(backend_->WorkspaceBytes(LimitsFor(shape_), kHeads))),
         packed_(Allocate(backend_->PackedBytes(shape_))),
+        other_packed_(Allocate(backend_->PackedBytes(shape_))),
         x_(Allocate(kMaxTokens * shape_.cols * 4)),
-        out_(Allocate(kMaxTokens * (shape_.rows + 1) * 4)) {
+        out_(Allocate(kMaxTokens * (shape_.rows + 1) * 4)),
+        gated_(Allocate(kMaxTokens * shape_.rows / 2 * 4)) {
     backend_->SetWorkspace(workspace_.data(), LimitsFor(shape_), kHeads);
     device_->CopyFromHost(Values().data(), x_.data(), kMaxTokens * shape_.cols * 4);
     Fill(c, *backend_->Pack(linear()));
@@ -47,6 +51,8 @@ class LibraryProducts {
   }
 
   Linear linear() const { return {shape_, packed_.data()}; }
+  // Another weight of the same shape, not filled.
+  Linear other() const { return {shape_, other_packed_.data()}; }
   MatrixView X(int64_t rows) { return {x_.data(), DType::kF32, rows, shape_.cols}; }
   MatrixView Out(int64_t rows) {
     return {out_.data(), DType::kF32, rows, shape_.rows, shape_.rows + 1};
@@ -57,6 +63,27 @@ class LibraryProducts {
   std::vector<float> Multiply(int64_t rows) {
     backend_->MatMul(X(rows), linear(), Out(rows));
     return Product(rows);
+  }
+  absl::Status WarmUpGated() {
+    return backend_->WarmUpMatMulGated(X(kMaxTokens), linear(), GateUp(kMaxTokens));
+  }
+  // MatMulGated's output in f32, of the product's outputs as gates and ups.
+  std::vector<float> MultiplyGated(int64_t rows, DType out_dtype) {
+    return MultiplyGated(rows, out_dtype, linear());
+  }
+  std::vector<float> MultiplyGated(int64_t rows, DType out_dtype, const Linear& weight) {
+    const int64_t count = rows * shape_.rows / 2;
+    const MatrixView out(gated_.data(), out_dtype, rows, shape_.rows / 2);
+    backend_->MatMulGated(Activation::kSilu, X(rows), weight, GateUp(rows), out);
+    std::vector<float> values(count);
+    device_->CopyToHost(gated_.data(), values.data(), count * DTypeBytes(out_dtype));
+    const absl::Status done = device_->Synchronize();
+    EXPECT_TRUE(done.ok()) << done;
+    if (out_dtype == DType::kF32) return values;
+    std::vector<uint16_t> bits(count);
+    std::memcpy(bits.data(), values.data(), count * 2);
+    for (int64_t i = 0; i < count; ++i) values[i] = F32OfBf16(bits[i]);
+    return values;
   }
   // What lies in the first rows of the output.
   std::vector<float> Product(int64_t rows) {
@@ -79,6 +106,7 @@ class LibraryProducts {
   CudaDevice& device() { return *device_; }
 
  private:
+  MatrixView GateUp(int64_t rows) { return {out_.data(), DType::kF32, rows, shape_.rows}; }
   Buffer Allocate(int64_t bytes) { return std::move(device_->Allocate(bytes)).value(); }
 
   const std::unique_ptr<CudaDriver> driver_;
@@ -88,8 +116,10 @@ class LibraryProducts {
   std::vector<float> values_;
   Buffer workspace_;
   Buffer packed_;
+  Buffer other_packed_;
   Buffer x_;
   Buffer out_;
+  Buffer gated_;
 };
 
 }  // namespace bulkhead

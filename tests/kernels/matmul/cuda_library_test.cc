@@ -43,6 +43,19 @@ class Multiplier : public LibraryProducts {
   }
 };
 
+std::vector<float> GatedByReference(const ProductCase& c, std::vector<float> x, int64_t rows) {
+  const std::unique_ptr<Device> host = NewHostDevice(0);
+  const std::unique_ptr<Backend> backend = NewReferenceBackend(*host);
+  Packed packed(*backend, c, kMaxTokens);
+  const int64_t width = c.shape.rows / 2;
+  std::vector<float> gate_up(rows * c.shape.rows);
+  std::vector<float> out(rows * width);
+  backend->MatMulGated(Activation::kSilu, ViewOf(x, rows, c.shape.cols, c.shape.cols),
+                       packed.linear, ViewOf(gate_up, rows, c.shape.rows, c.shape.rows),
+                       ViewOf(out, rows, width, width));
+  return out;
+}
+
 std::vector<float> ByReference(const ProductCase& c, std::vector<float> x, int64_t rows) {
   const std::unique_ptr<Device> host = NewHostDevice(0);
   const std::unique_ptr<Backend> backend = NewReferenceBackend(*host);
@@ -91,6 +104,56 @@ TEST_F(GemmLibraryTest, MultipliesAsTheReferenceDoes) {
       }
     }
   }
+}
+
+TEST_F(GemmLibraryTest, WritesGatesAndUpsInBf16) {
+  struct Case {
+    ProductCase product;
+    bool in_bf16;
+  };
+  const std::vector<Case> cases = {
+      {{LinearShape::Whole(64, 70, DType::kBF16)}, true},
+      {kInt4, true},
+      {{LinearShape::Whole(64, 70, DType::kF16)}, false},
+      // Rows of 20 gates are not read eight at a time.
+      {kPlain, false},
+  };
+  for (const auto& [c, in_bf16] : cases) {
+    SCOPED_TRACE(testing::Message() << c);
+    for (const bool late : {false, true}) {
+      Multiplier multiplier(c, late);
+      ASSERT_TRUE(multiplier.WarmUpGated().ok());
+      for (const int64_t rows : {1, 3, 64, 65, 300}) {
+        const int before = FakeCublasLt().products;
+        const DType out = in_bf16 && rows % 2 == 0 ? DType::kBF16 : DType::kF32;
+        const std::vector<float> gated = multiplier.MultiplyGated(rows, out);
+        const bool by_library = FakeCublasLt().products > before;
+        EXPECT_EQ(by_library, rows >= (IsQuantized(c.shape.format) ? 65 : 2)) << rows;
+        EXPECT_EQ(by_library && FakeCublasLt().last_out_bf16, by_library && in_bf16) << rows;
+        EXPECT_LT(RelativeError(gated, GatedByReference(c, multiplier.Values(), rows)), 1e-2)
+            << rows;
+      }
+    }
+  }
+}
+
+TEST_F(GemmLibraryTest, GatesAndUpsAreInF32WhereTheLibraryWasNotWarmedUpForOthers) {
+  const ProductCase c{LinearShape::Whole(64, 70, DType::kBF16)};
+  Multiplier multiplier(c);
+  ASSERT_TRUE(multiplier.WarmUp().ok());
+  multiplier.MultiplyGated(200, DType::kF32);
+  EXPECT_FALSE(FakeCublasLt().last_out_bf16) << "a weight with adapters has no other";
+  ASSERT_TRUE(multiplier.WarmUpGated().ok());
+  const std::vector<float> whole = multiplier.MultiplyGated(256, DType::kF32);
+  EXPECT_TRUE(FakeCublasLt().last_out_bf16);
+  const std::vector<float> fewer = multiplier.MultiplyGated(200, DType::kF32);
+  EXPECT_EQ(fewer, std::vector<float>(whole.begin(), whole.begin() + 200 * 32));
+  multiplier.Multiply(200);
+  EXPECT_FALSE(FakeCublasLt().last_out_bf16) << "MatMul's own output";
+  multiplier.MultiplyGated(200, DType::kF32);
+  const int before = FakeCublasLt().products;
+  multiplier.MultiplyGated(200, DType::kF32, multiplier.other());
+  EXPECT_EQ(FakeCublasLt().products, before) << "another weight of the shape";
 }
 
 TEST_F(GemmLibraryTest, ARowsBitsDependOnTheBucketAlone) {
@@ -155,6 +218,20 @@ TEST_F(GemmLibraryTest, UnpacksAWeightInPieces) {
     ASSERT_TRUE(multiplier.device().Synchronize().ok());
     EXPECT_EQ(FakeCublasLt().products - before, 3) << "pieces of 16 outputs";
     EXPECT_EQ(multiplier.Product(600), whole);
+
+    const auto out = [&](int64_t rows) {
+      return MatrixView(multiplier.Out(rows).data(), DType::kBF16, rows, outputs, outputs + 1);
+    };
+    ASSERT_TRUE(
+        products.WarmUp(multiplier.X(kMaxTokens), multiplier.linear(), out(kMaxTokens)).ok());
+    ASSERT_TRUE(products.MatMulInBf16(multiplier.X(600), multiplier.linear(), out(600)));
+    std::vector<uint16_t> bits(600 * (outputs + 1));
+    multiplier.device().CopyToHost(out(600).data(), bits.data(),
+                                   static_cast<int64_t>(bits.size()) * 2);
+    ASSERT_TRUE(multiplier.device().Synchronize().ok());
+    for (int64_t i = 0; i < 600 * outputs; ++i) {
+      ASSERT_EQ(bits[i / outputs * (outputs + 1) + i % outputs], Bf16OfF32(whole[i])) << i;
+    }
   }
 }
 
@@ -209,6 +286,12 @@ TEST_F(GemmLibraryTest, ALibraryThatDoesNotWaitForTheKernelBeforeItIsNotUsed) {
                 HasSubstr("before the kernel ahead has written them; using our own kernel"));
     const auto [product, by_library] = multiplier.Multiply(600);
     EXPECT_FALSE(by_library);
+    const int before = FakeCublasLt().products;
+    ASSERT_TRUE(multiplier.WarmUpGated().ok());
+    const int tried = FakeCublasLt().products;
+    multiplier.MultiplyGated(600, DType::kF32);
+    EXPECT_EQ(FakeCublasLt().products, tried);
+    EXPECT_GT(tried, before);
     EXPECT_LT(RelativeError(product, ByReference(c, multiplier.Values(), 600)), kTolerance);
   }
 }

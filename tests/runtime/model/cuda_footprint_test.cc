@@ -39,8 +39,7 @@ class IdleLibrary final : public GemmLibrary {
  public:
   absl::Status Prepare(const GemmProblem&) override { return absl::NotFoundError("idle"); }
   bool IsPrepared(const GemmProblem&) const override { return false; }
-  void Multiply(const GemmProblem&, const uint16_t*, const uint16_t*, float*, std::byte*) override {
-  }
+  void Multiply(const GemmProblem&, const uint16_t*, const uint16_t*, void*, std::byte*) override {}
 };
 std::ostream& operator<<(std::ostream& out, const PlannedCase& c) {
   return out << c.model << ", tp " << c.size;

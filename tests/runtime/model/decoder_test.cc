@@ -34,6 +34,16 @@ class RecordingBackend final : public ReferenceBackend {
     warmed_up.insert(ProductOf(x, weight, out));
     return warm_up_status;
   }
+  absl::Status WarmUpMatMulGated(ConstMatrixView x, const Linear& weight,
+                                 MatrixView gate_up) override {
+    if (!gate_up.empty()) warmed_up_gated.insert(weight.packed);
+    return WarmUpMatMul(x, weight, gate_up);
+  }
+  void MatMulGated(Activation activation, ConstMatrixView x, const Linear& weight,
+                   MatrixView gate_up, MatrixView out) override {
+    if (!gate_up.empty()) multiplied_gated.insert(weight.packed);
+    Backend::MatMulGated(activation, x, weight, gate_up, out);
+  }
   void RmsNorm(ConstMatrixView x, ConstMatrixView, float, MatrixView) override {
     num_other_rows += x.rows();
   }
@@ -50,6 +60,7 @@ class RecordingBackend final : public ReferenceBackend {
   }
 
   std::set<Product> multiplied, warmed_up;
+  std::set<const std::byte*> multiplied_gated, warmed_up_gated;
   absl::Status warm_up_status;
   int64_t num_other_rows = 0;
 };
@@ -87,7 +98,8 @@ class OneRank final : public Communicator {
 // A rank of 8, over memory of zeroes.
 class DecoderTest : public testing::TestWithParam<int> {
  protected:
-  DecoderTest() {
+  explicit DecoderTest(const ModelConfig& config = Config())
+      : plan_(*ShardPlan::Create(config, 8)) {
     limits_ = {{.max_num_seqs = 1,
                 .max_model_len = 64,
                 .max_num_batched_tokens = kMaxTokens,
@@ -134,7 +146,7 @@ class DecoderTest : public testing::TestWithParam<int> {
   }
 
   const int rank_ = GetParam();
-  const ShardPlan plan_ = *ShardPlan::Create(Config(), 8);
+  const ShardPlan plan_;
   std::vector<std::byte> memory_ = std::vector<std::byte>(1 << 20);
   const std::unique_ptr<Device> device_ = NewHostDevice(0);
   RecordingBackend backend_{*device_};
@@ -180,6 +192,25 @@ TEST_P(DecoderTest, AWarmUpThatFailsSaysSo) {
   backend_.warm_up_status = absl::InternalError("no library");
   EXPECT_EQ(decoder_->WarmUpProducts(logits_.selected, logits_.part).message(), "no library");
 }
+
+class GatedDecoderTest : public DecoderTest {
+ protected:
+  GatedDecoderTest() : DecoderTest(SmallConfig()) {}
+};
+
+TEST_P(GatedDecoderTest, TheWarmUpMeetsGatesAndUpsOfWeightsWithoutAdapters) {
+  Forward();
+  std::set<const std::byte*> gated = backend_.multiplied_gated;
+  ASSERT_EQ(gated.size(), 2U) << "one in each layer";
+  for (Weight& weight : weights_.layers[0].slots()) {
+    if (weight.parts.size() != 1 || gated.erase(weight.parts[0].packed) == 0) continue;
+    weight.low_rank.emplace_back();
+  }
+  ASSERT_TRUE(decoder_->WarmUpProducts(logits_.selected, logits_.part).ok());
+  EXPECT_EQ(gated.size(), 1U);
+  EXPECT_EQ(backend_.warmed_up_gated, gated);
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, GatedDecoderTest, testing::Values(0, 5));
 
 // Of six heads in groups of two, rank 0 of 8 has one and rank 5 none.
 INSTANTIATE_TEST_SUITE_P(Ranks, DecoderTest, testing::Values(0, 5));
