@@ -42,7 +42,7 @@ TensorRow PartOf(const TensorRow& module, const char* field) {
   row.prefix = row.model_prefix = "";
   row.field = field;
   row.shared_name.clear();
-  row.held_as = HeldAs::kF32Matrix;
+  row.held_as = HeldAs::kAdapterMatrix;
   return row;
 }
 

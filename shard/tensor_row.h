@@ -42,7 +42,16 @@ enum class Split {
 // In WeightFormats' layers, its tables, and in f32. kKeptMatrix: a layer's matrix that a
 // quantised checkpoint does not quantise, in the format of the tables. kDequantized: one that it
 // quantises, also in that format: of a head, at whose borders groups and blocks do not end.
-enum class HeldAs { kLayerMatrix, kKeptMatrix, kDequantized, kTable, kF32Matrix, kVector };
+// kAdapterMatrix: in the format of the tables, or bf16 if they are quantised.
+enum class HeldAs {
+  kLayerMatrix,
+  kKeptMatrix,
+  kDequantized,
+  kTable,
+  kAdapterMatrix,
+  kF32Matrix,
+  kVector
+};
 
 struct TensorRow {
   const char* prefix = "";  // FamilySpec's

@@ -92,6 +92,19 @@ TEST(AdapterTest, RankStabilizedOnesAreDividedByTheRoot) {
   EXPECT_THAT(adapter->unknown_fields, ElementsAre("some_day"));
 }
 
+TEST(AdapterTest, IsHeldInTheFormatOfTheEmbeddingOrBf16) {
+  const auto adapter = AdapterFolder().Read();
+  ASSERT_TRUE(adapter.ok()) << adapter.status();
+  const auto plan = ShardPlan::Create(SmallConfig(), 1);
+  const auto held = [&](const WeightFormats& formats) {
+    return LinearShapeOf(AdapterTensors(*adapter, 1)[0], plan->rank(0), formats).format;
+  };
+  EXPECT_EQ(held(WeightFormats::Of(DType::kF32)), WeightFormat::kF32);
+  EXPECT_EQ(held(WeightFormats::Of(DType::kF16)), WeightFormat::kF16);
+  EXPECT_EQ(held(WeightFormats::Of(DType::kBF16)), WeightFormat::kBF16);
+  EXPECT_EQ(held(WeightFormats::AtLoad(WeightFormat::kInt8)), WeightFormat::kBF16);
+}
+
 TEST(AdapterTest, IsSplitAsItsModulesAre) {
   ModelConfig model = SmallConfig();
   const auto adapter = AdapterFolder().Read();

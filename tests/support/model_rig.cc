@@ -311,10 +311,12 @@ Rig MakeRig(const std::string& model_dir, const RigOptions& options) {
   for (const std::string& adapter : options.adapters)
     config.model.adapters.push_back(
         OrDie(ReadAdapter(adapter, adapter, config.model, AdaptableRows(config.model))));
+  const std::optional<WeightFormat> format = options.weight_dtype;
   const WeightFormats weights =
-      options.weight_dtype.has_value()
-          ? WeightFormats::AtLoad(*options.weight_dtype)
-          : WeightFormats::StoredBy(config.model, config.model.dtype.value());
+      format.has_value() && IsQuantized(*format)
+          ? WeightFormats::AtLoad(*format)
+          : WeightFormats::StoredBy(
+                config.model, format.has_value() ? DTypeOf(*format) : config.model.dtype.value());
   const ShardPlan plan =
       OrDie(ShardPlan::Create(config.model, options.size, std::max(weights.group_size, 1)));
   const int model_len = config.model.max_position_embeddings;

@@ -34,7 +34,8 @@ struct RigOptions {
   int block_tokens = 16;
   bool together = true;  // all prompts in one batch; else one after the other
   KvFormat kv_format = KvFormat::kF32;
-  std::optional<WeightFormat> weight_dtype = std::nullopt;  // quantised at load
+  // Quantised at load; or, of a float format, what is not quantised in the checkpoint.
+  std::optional<WeightFormat> weight_dtype = std::nullopt;
   ActivationDType activation = ActivationDType::kF32;
   AttentionDType attention = AttentionDType::kF32;
   // > 0: the pool has this many blocks when the runner is made, and grows to its size afterwards.
