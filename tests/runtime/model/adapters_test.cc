@@ -229,6 +229,33 @@ TEST(AdaptersOfRequests, ArePlannedToTheByteAndShareNoCache) {
   EXPECT_GT(preemptions, 0);
 }
 
+TEST(AdaptersOfRequests, HaveTheSameBitsAtAnySizeWithRoundedActivations) {
+  const Golden golden = ReadGolden(kModel);
+  const MergedAdapter narrow(kModel, 5, {{"r", 5}, {"lora_alpha", 6}}, 1.2);
+  const MergedAdapter wide(kModel, 16, {{"r", 16}, {"lora_alpha", 16}}, 1);
+  const std::vector<std::vector<int32_t>> prompts = {golden.prompts[0], golden.prompts[1],
+                                                     golden.prompts[2]};
+  RigOptions options;
+  options.decode_tokens = 8;
+  options.adapters = {narrow.adapter(), wide.adapter()};
+  options.adapter_of_prompt = {1, 2, 1};
+  const RigResult exact = RunRig(kModel, prompts, options);
+  for (const auto& [activation, backend] :
+       {std::pair{ActivationDType::kBf16, "plain"}, {ActivationDType::kBf16Amx, "plain_amx"}}) {
+    SCOPED_TRACE(backend);
+    options.activation = activation;
+    options.backend = backend;
+    const RigResult got = RunRig(kModel, prompts, options);
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      EXPECT_LE(RelativeError(got.logits[i], exact.logits[i]), 0.05) << i;
+    }
+    RigOptions split = options;
+    split.size = 2;
+    split.chunk_tokens = 3;
+    ExpectSameBits(RunRig(kModel, prompts, split), got);
+  }
+}
+
 TEST(AdaptersOfRequests, AreAddedToQuantisedWeightsToo) {
   const Golden golden = ReadGolden(kModel);
   const MergedAdapter adapter(kModel, 8, {{"r", 8}, {"lora_alpha", 8}}, 1);
