@@ -10,6 +10,7 @@ namespace bulkhead {
 namespace {
 
 constexpr double kTolerance = 1e-3;  // norm(got - want) / norm(want): both sum products of 16 bits
+constexpr double kGatedTolerance = 1e-2;  // theirs are rounded to bf16
 
 class ProductsOnGpu : public testing::TestWithParam<ProductCase> {};
 INSTANTIATE_TEST_SUITE_P(
@@ -33,6 +34,22 @@ TEST_P(ProductsOnGpu, OfTheLibraryAreThoseOfOurKernels) {
     const std::vector<float> product = theirs.Multiply(rows);
     EXPECT_LT(RelativeError(product, ours.Multiply(rows)), kTolerance) << rows << " rows";
     EXPECT_EQ(theirs.Multiply(rows), product) << rows << " rows";
+  }
+  EXPECT_EQ(theirs.driver().Memory()->free_bytes, free_bytes);
+}
+
+TEST_P(ProductsOnGpu, GatesAndUpsOfTheLibraryAreNearThoseOfOurKernels) {
+  if (!CublasLtName().ok()) GTEST_SKIP() << CublasLtName().status();
+  LibraryProducts theirs(std::move(DevicesUnderTest().front()), true, GetParam());
+  LibraryProducts ours(std::move(DevicesUnderTest().front()), false, GetParam());
+  ASSERT_TRUE(theirs.WarmUpGated().ok());
+  ours.MultiplyGated(kMaxTokens, DType::kF32);
+  theirs.MultiplyGated(kMaxTokens, DType::kF32);
+  const int64_t free_bytes = theirs.driver().Memory()->free_bytes;
+  for (const int64_t rows : {16, 65, 640}) {
+    const std::vector<float> gated = theirs.MultiplyGated(rows, DType::kF32);
+    EXPECT_LT(RelativeError(gated, ours.MultiplyGated(rows, DType::kF32)), kGatedTolerance) << rows;
+    EXPECT_EQ(theirs.MultiplyGated(rows, DType::kF32), gated) << rows << " rows";
   }
   EXPECT_EQ(theirs.driver().Memory()->free_bytes, free_bytes);
 }
