@@ -106,7 +106,7 @@ struct MatrixFormat {
 MatrixFormat FormatOf(const TensorRow& row, const WeightFormats& held_as) {
   if (row.held_as == HeldAs::kF32Matrix) return {WeightFormat::kF32, 0, false, {}};
   if (row.held_as == HeldAs::kAdapterMatrix) {
-    return {IsQuantized(held_as.tables) ? WeightFormat::kBF16 : held_as.tables, 0, false, {}};
+    return {IsQuantized(held_as.layers) ? WeightFormat::kBF16 : held_as.layers, 0, false, {}};
   }
   if (row.held_as == HeldAs::kTable || row.held_as == HeldAs::kKeptMatrix ||
       row.held_as == HeldAs::kDequantized) {

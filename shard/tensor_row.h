@@ -42,7 +42,7 @@ enum class Split {
 // In WeightFormats' layers, its tables, and in f32. kKeptMatrix: a layer's matrix that a
 // quantised checkpoint does not quantise, in the format of the tables. kDequantized: one that it
 // quantises, also in that format: of a head, at whose borders groups and blocks do not end.
-// kAdapterMatrix: in the format of the tables, or bf16 if they are quantised.
+// kAdapterMatrix: in the format of the layers, or bf16 if they are quantised, as GPUs have inputs.
 enum class HeldAs {
   kLayerMatrix,
   kKeptMatrix,

@@ -92,7 +92,7 @@ TEST(AdapterTest, RankStabilizedOnesAreDividedByTheRoot) {
   EXPECT_THAT(adapter->unknown_fields, ElementsAre("some_day"));
 }
 
-TEST(AdapterTest, IsHeldInTheFormatOfTheEmbeddingOrBf16) {
+TEST(AdapterTest, IsHeldInTheFormatOfTheLayersOrBf16) {
   const auto adapter = AdapterFolder().Read();
   ASSERT_TRUE(adapter.ok()) << adapter.status();
   const auto plan = ShardPlan::Create(SmallConfig(), 1);
@@ -103,6 +103,9 @@ TEST(AdapterTest, IsHeldInTheFormatOfTheEmbeddingOrBf16) {
   EXPECT_EQ(held(WeightFormats::Of(DType::kF16)), WeightFormat::kF16);
   EXPECT_EQ(held(WeightFormats::Of(DType::kBF16)), WeightFormat::kBF16);
   EXPECT_EQ(held(WeightFormats::AtLoad(WeightFormat::kInt8)), WeightFormat::kBF16);
+  WeightFormats awq = WeightFormats::Of(DType::kF16);
+  awq.layers = WeightFormat::kInt4;
+  EXPECT_EQ(held(awq), WeightFormat::kBF16);
 }
 
 TEST(AdapterTest, IsSplitAsItsModulesAre) {
