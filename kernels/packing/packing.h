@@ -10,8 +10,6 @@
 
 namespace bulkhead {
 
-PanelFormat PanelFormatOf(WeightFormat format);
-
 // Bytes of a packed weight: N padded to whole panels.
 int64_t PanelBytes(const LinearShape& shape);
 

@@ -13,10 +13,13 @@
 
 namespace bulkhead {
 
+enum class WeightFormat : uint8_t;  // memory/weight_format.h
+
 inline constexpr int kPanelColumns = 32;
 
 enum class PanelFormat { kF32, kBf16, kF16, kInt8, kInt4, kFp4, kFp8 };
 inline constexpr int kNumFloatPanelFormats = 3;  // the first ones
+PanelFormat PanelFormatOf(WeightFormat format);
 
 // Of a panel in bf16: the pairs of the slices in front of `slice`, or of all.
 static constexpr int64_t PairsBefore(const int64_t* k_borders, int slice) {

@@ -9,7 +9,7 @@
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "kernels/matmul/op.h"
-#include "kernels/packing/packing.h"
+#include "kernels/packing/panel_format.h"
 #include "kernels/packing/weight_quantizer.h"
 
 namespace bulkhead {
