@@ -159,9 +159,15 @@ absl::Status ReadAdapters(const EngineOptions& options, ModelSource& source) {
   if (options.lora_modules.empty()) return absl::OkStatus();
   const std::vector<std::vector<TensorRow>> layers = AdaptableRows(source.config.model);
   for (const LoraModule& module : options.lora_modules) {
-    BH_ASSIGN_OR_RETURN(const std::string dir, ResolveModelPath(module.dir));
+    const absl::StatusOr<std::string> dir = ResolveModelPath(module.dir);
+    if (!dir.ok()) {
+      return WithExitCode(
+          absl::Status(dir.status().code(), absl::StrCat("--lora-modules: adapter '", module.name,
+                                                         "': ", dir.status().message())),
+          ExitCodeOf(dir.status()));
+    }
     BH_ASSIGN_OR_RETURN(AdapterConfig adapter,
-                        ReadAdapter(module.name, dir, source.config.model, layers));
+                        ReadAdapter(module.name, *dir, source.config.model, layers));
     for (const std::string& field : adapter.unknown_fields) {
       const std::string what =
           absl::StrCat("adapter '", adapter.name, "': adapter_config.json: unknown field ", field);
@@ -170,7 +176,7 @@ absl::Status ReadAdapters(const EngineOptions& options, ModelSource& source) {
       }
       source.config.warnings.push_back(what);
     }
-    BH_ASSIGN_OR_RETURN(source.adapters.emplace_back(), Checkpoint::OpenAdapter(dir));
+    BH_ASSIGN_OR_RETURN(source.adapters.emplace_back(), Checkpoint::OpenAdapter(*dir));
     source.config.model.adapters.push_back(std::move(adapter));
   }
   return absl::OkStatus();

@@ -227,5 +227,14 @@ TEST(ModelSource, ADraftModelThatCannotBeIsRefusedByName) {
               HasSubstr("the draft model " + models + "none: no such model folder"));
 }
 
+TEST(ModelSource, AnAdapterWithoutAFolderIsNamed) {
+  EngineOptions options;
+  options.model = BH_SOURCE_DIR "/tests/data/models/qwen2_bf16";
+  options.lora_modules = {{.name = "sql", .dir = "/no/such"}};
+  const absl::Status status = ReadModelSource(options, Weights::kRequired).status();
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kModelRefused);
+  EXPECT_EQ(status.message(), "--lora-modules: adapter 'sql': no such model folder: /no/such");
+}
+
 }  // namespace
 }  // namespace bulkhead
