@@ -217,13 +217,22 @@ class ThisProject(unittest.TestCase):
             self.assertTrue(os.path.isdir(os.path.join(ROOT, folder)), folder)
 
 
-    def test_has_a_picture_that_is_as_drawn_and_names_every_folder(self):
+    def picture(self, name):
+        """docs/NAME.svg, which is as docs/draw_NAME.py draws it."""
+        program = os.path.join(ROOT, "docs", f"draw_{name}.py")
         with tempfile.TemporaryDirectory() as folder:
             drawn = os.path.join(folder, "drawn.svg")
-            subprocess.run([sys.executable, os.path.join(ROOT, "docs", "draw_architecture.py"), drawn], check=True)
-            with open(drawn, encoding="utf-8") as f, open(os.path.join(ROOT, "docs", "architecture.svg"), encoding="utf-8") as g:
+            subprocess.run([sys.executable, "-B", program, drawn], check=True)
+            with open(drawn, encoding="utf-8") as f, open(os.path.join(ROOT, "docs", f"{name}.svg"), encoding="utf-8") as g:
                 text = f.read()
-                self.assertEqual(text, g.read(), "run docs/draw_architecture.py")
+                self.assertEqual(text, g.read(), f"run {program}")
+        return text
+
+    def test_has_a_picture_of_what_was_measured_that_is_as_drawn(self):
+        self.assertIn("prefill of 512 tokens", self.picture("performance"))
+
+    def test_has_a_picture_that_is_as_drawn_and_names_every_folder(self):
+        text = self.picture("architecture")
         for folder in list(ALLOWED) + ["proto", "cpu", "cuda"]:
             self.assertIn(folder + "/", text)
 
