@@ -3,6 +3,7 @@ import glob
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -165,6 +166,18 @@ class ReadmeTest(unittest.TestCase):
         self.assertLessEqual({"hf", "bulkhead serve", "bulkhead plan", "bulkhead generate", "bulkhead drain"}, names)
         for name in ("results.jsonl", "scores.jsonl", "logits.safetensors", "plan.svg", "handover/summary.txt"):
             self.assertGreater(os.path.getsize(os.path.join(self.folder, name)), 0, name)
+
+    def test_the_plan_that_is_shown_is_the_one_that_is_printed(self):
+        command, *shown = re.search(r"(?ms)^```text\n\$ (bulkhead plan .*?)^```$", page("README.md")).group(1).splitlines()
+        name = re.search(r"--model (\S+)", command).group(1)
+        os.mkdir(os.path.join(self.folder, name))
+        shutil.copy(os.path.join(SOURCE, "tests", "data", "configs", name + ".json"),
+                    os.path.join(self.folder, name, "config.json"))
+        done = self.run_line(command)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        printed = [line.rstrip() for line in done.stdout.splitlines()]
+        self.assertGreater(len(shown), 5)
+        self.assertEqual([line for line in shown if line not in printed], [])
 
     def test_the_python_client_prints_what_the_model_writes(self):
         self.serve(f"bulkhead serve --model {MODEL} --default-max-tokens 8")
