@@ -194,11 +194,11 @@ void WarnOfDType(const EngineOptions& options, ModelSource& source) {
 
 }  // namespace
 
-std::string AdaptersText(const RankShard& shard) {
+std::string AdaptersText(const RankShard& shard, const WeightFormats& held_as) {
   std::vector<std::string> adapters;
   for (const AdapterConfig& adapter : shard.model->adapters) {
     adapters.push_back(
-        absl::StrCat(adapter.name, " ", FormatBytes(StoredAdapterBytes(shard, adapter))));
+        absl::StrCat(adapter.name, " ", FormatBytes(StoredAdapterBytes(shard, held_as, adapter))));
   }
   if (adapters.empty()) return "";
   return absl::StrCat("LoRA adapters: ", absl::StrJoin(adapters, ", "));

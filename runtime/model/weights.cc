@@ -175,11 +175,12 @@ int64_t StoredWeightBytes(const RankShard& shard, const WeightFormats& held_as) 
   return bytes;
 }
 
-int64_t StoredAdapterBytes(const RankShard& shard, const AdapterConfig& adapter) {
+int64_t StoredAdapterBytes(const RankShard& shard, const WeightFormats& held_as,
+                           const AdapterConfig& adapter) {
   int64_t bytes = 0;
   for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer) {
     for (const TensorRow& row : AdapterTensors(adapter, static_cast<int>(layer)))
-      bytes += StoredBytes(row, shard, {});
+      bytes += StoredBytes(row, shard, held_as);
   }
   return bytes;
 }
