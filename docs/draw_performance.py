@@ -39,9 +39,9 @@ def groups(rows):
 
 
 def bar(picture, x, y, cell, colours):
-    number = CELL.match(cell)
-    if not number:
+    if not cell:
         return
+    number = CELL.match(cell)
     of, least, most = number.groups()
     ratio = (float(least) + float(most or least)) / 2
     picture.parts.append(f'<rect x="{x}" y="{y}" width="{ratio * RATIO_WIDTH:.0f}" height="{ROW_HEIGHT - 6}" rx="2" '
@@ -72,8 +72,8 @@ def main():
         picture.text(LEFT, y, machine, 12, True, "start")
         y += 6
         for shape, weights, engines, cells in rows:
-            picture.text(LEFT + 8, y + 10, f"{shape}, {weights.split(',')[0]}", 11, anchor="start")
-            picture.text(BAR_LEFT - 12, y + 10, engines.split(" (")[0], 9.5, anchor="end", colour=GREY)
+            picture.text(LEFT + 8, y + 10, f"{shape}, {weights}", 11, anchor="start")
+            picture.text(BAR_LEFT - 12, y + 10, engines, 9.5, anchor="end", colour=GREY)
             for i, (_, column) in enumerate(COLUMNS):
                 bar(picture, BAR_LEFT + COLUMN_WIDTH * i, y, cells[column], COLOURS[weights[:4]])
             y += ROW_HEIGHT

@@ -72,7 +72,8 @@ absl::Status LoadAllWeights(Group& group, absl::Duration timeout, RankEngine& en
     BH_RETURN_IF_ERROR(
         LoadModel(engine.source, *engine.plan, *engine.runner, "weights loaded", group, engine));
     if (engine.topology.coordinator() && !engine.source.adapters.empty())
-      BH_LOG(kInfo) << AdaptersText(engine.plan->rank(0), engine.source.formats.weights);
+      BH_LOG(kInfo) << AdaptersText(engine.plan->rank(0), engine.source.formats.weights,
+                                    *engine.backend);
     if (engine.draft != nullptr) {
       BH_RETURN_IF_ERROR(LoadModel(*engine.source.draft, engine.draft->plan, *engine.draft->runner,
                                    "weights of the draft model loaded", group, engine));

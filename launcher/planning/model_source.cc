@@ -194,11 +194,12 @@ void WarnOfDType(const EngineOptions& options, ModelSource& source) {
 
 }  // namespace
 
-std::string AdaptersText(const RankShard& shard, const WeightFormats& held_as) {
+std::string AdaptersText(const RankShard& shard, const WeightFormats& held_as,
+                         const BackendSizes& sizes) {
   std::vector<std::string> adapters;
   for (const AdapterConfig& adapter : shard.model->adapters) {
     adapters.push_back(
-        absl::StrCat(adapter.name, " ", FormatBytes(StoredAdapterBytes(shard, held_as, adapter))));
+        absl::StrCat(adapter.name, " ", FormatBytes(AdapterBytes(shard, held_as, sizes, adapter))));
   }
   if (adapters.empty()) return "";
   return absl::StrCat("LoRA adapters: ", absl::StrJoin(adapters, ", "));

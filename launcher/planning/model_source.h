@@ -34,7 +34,8 @@ enum class Weights { kRequired, kOptional };
 
 // "LoRA adapters: sql 84 MiB": what the rank has of them, a part of its weights. "": there are
 // none.
-std::string AdaptersText(const RankShard& shard, const WeightFormats& held_as);
+std::string AdaptersText(const RankShard& shard, const WeightFormats& held_as,
+                         const BackendSizes& sizes);
 
 // As given, else int8 where it makes a difference.
 ActivationDType ActivationOf(const EngineOptions& options, const WeightFormats& weights);

@@ -202,7 +202,7 @@ void PrintTables(const Planned& plan, const Remedies& remedies) {
   std::cout << CapacityTable(plan.capacity) << WeightsText(plan) << "\n";
   const absl::StatusOr<ShardPlan> split = plan.model->Split(plan.budgets);
   if (split.ok() && !plan.source.adapters.empty()) {
-    std::cout << AdaptersText(split->rank(0), plan.source.formats.weights)
+    std::cout << AdaptersText(split->rank(0), plan.source.formats.weights, *plan.sizes)
               << ", a part of the weights of rank 0\n";
   }
   if (plan.kind == DeviceKind::kGpu) {

@@ -175,14 +175,14 @@ int64_t StoredWeightBytes(const RankShard& shard, const WeightFormats& held_as) 
   return bytes;
 }
 
-int64_t StoredAdapterBytes(const RankShard& shard, const WeightFormats& held_as,
-                           const AdapterConfig& adapter) {
-  int64_t bytes = 0;
+int64_t AdapterBytes(const RankShard& shard, const WeightFormats& held_as,
+                     const BackendSizes& sizes, const AdapterConfig& adapter) {
+  BumpAllocator counted;
   for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer) {
-    for (const TensorRow& row : AdapterTensors(adapter, static_cast<int>(layer)))
-      bytes += StoredBytes(row, shard, held_as);
+    const auto& rows = AdapterTensors(adapter, static_cast<int>(layer));
+    LayOutSlots(rows, shard, held_as, sizes, counted);
   }
-  return bytes;
+  return counted.used_bytes();
 }
 
 std::vector<double> ReadWeightBytes(const RankShard& shard, const WeightFormats& held_as,

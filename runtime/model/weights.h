@@ -105,9 +105,9 @@ WeightNeeds WeightNeedsOf(const RankShard& shard, const WeightFormats& held_as,
                           const BackendSizes& sizes);
 // The sum of StoredBytes (shard/tensor_row.h) of the rank's slices.
 int64_t StoredWeightBytes(const RankShard& shard, const WeightFormats& held_as);
-// Likewise of one of its model's adapters.
-int64_t StoredAdapterBytes(const RankShard& shard, const WeightFormats& held_as,
-                           const AdapterConfig& adapter);
+// What one of its model's adapters takes of the weights' arena.
+int64_t AdapterBytes(const RankShard& shard, const WeightFormats& held_as,
+                     const BackendSizes& sizes, const AdapterConfig& adapter);
 // What a step of one token reads of them: of a mixture of experts those that the token is sent to,
 // and of the embedding nothing unless it is also the head. A batch reads the distinct experts that
 // its tokens are expected to be sent to, were they chosen at random. One number for each of
