@@ -146,7 +146,11 @@ class Hosts:
             "OMPI_MCA_plm_rsh_agent": HERE + "/host_shell.sh", "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
             "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
             "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,tcp,vader", "OMPI_MCA_btl_tcp_if_include": NETWORK,
-            "OMPI_MCA_oob_tcp_if_include": NETWORK})
+            "OMPI_MCA_oob_tcp_if_include": NETWORK,
+            # The same for Open MPI 5.
+            "PRTE_MCA_prte_default_hostfile": STATE + "/hostfile", "PRTE_MCA_plm_ssh_agent": HERE + "/host_shell.sh",
+            "PRTE_MCA_plm_ssh_no_tree_spawn": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+            "PRTE_MCA_hwloc_default_binding_policy": "none", "PRTE_MCA_prte_if_include": NETWORK})
         return self
 
     def _begin(self, host):
