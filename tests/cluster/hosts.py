@@ -19,6 +19,8 @@ NIC = "eth0"
 STATE = "/run/bulkhead"  # in the test's own tmpfs
 SKIPPED = 77
 INSIDE = "BULKHEAD_INSIDE_CLUSTER"
+# What Open MPI starts the ranks with: mpirun, or what that of Open MPI 5 becomes, and its daemon on another host.
+LAUNCHERS = ("prterun", "prted") if shutil.which("prterun") else ("mpirun", "orted")
 LIMIT_S = 200  # for anything that should take a second or two; a loaded machine may need more
 
 

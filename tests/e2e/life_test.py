@@ -6,7 +6,6 @@ import glob
 import json
 import os
 import resource
-import shlex
 import shutil
 import signal
 import struct
@@ -26,10 +25,9 @@ DRAIN_FLAGS = ("--drain-timeout", 2 * group.LIMIT_S)
 
 
 def run_two(first, second):
-    """The end of a group of rank 0's command and rank 1's; mpirun of Open MPI 5.0 crashes where `:` separates them."""
-    script = f'[ "$OMPI_COMM_WORLD_RANK" = 0 ] || exec {shlex.join(second)}; exec {shlex.join(first)}'
-    return subprocess.run(["mpirun", "--oversubscribe", "-n", "2", "sh", "-c", script], capture_output=True, encoding="utf-8",
-                          timeout=group.LIMIT_S, env=group.ENVIRONMENT, check=False)
+    """The end of a group of rank 0's command and rank 1's."""
+    return subprocess.run(["mpirun", "--oversubscribe", "-n", "2", *group.by_rank(first, second)], capture_output=True,
+                          encoding="utf-8", timeout=group.LIMIT_S, env=group.ENVIRONMENT, check=False)
 
 
 class LifeTest(unittest.TestCase):
