@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,6 +29,9 @@ constexpr absl::Duration kFirstRankDelay = absl::Milliseconds(500);
 // mpirun kills a second after SIGTERM.
 constexpr absl::Duration kReportDelay = absl::Milliseconds(500);
 constexpr absl::Duration kLongestEnd = absl::Seconds(5);
+// Reading takes a launcher less than a millisecond, on a busy machine tens of them.
+constexpr absl::Duration kReadCheckInterval = absl::Microseconds(100);
+constexpr int kReadChecks = 8000;
 
 std::string LaunchedRank() {
   for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
@@ -53,6 +57,17 @@ absl::Status FlushStandardOutput() {
   }
   return WithExitCode(absl::DataLossError("cannot write standard output; results are lost"),
                       ExitCode::kClientError);
+}
+
+absl::Status PrintLine(const std::string& line) {
+  int unread = 0;
+  for (int i = 0; std::getenv("PRTE_LAUNCHED") != nullptr && i < kReadChecks &&
+                  ioctl(STDERR_FILENO, FIONREAD, &unread) == 0 && unread > 0;
+       ++i) {
+    absl::SleepFor(kReadCheckInterval);
+  }
+  std::cout << line << "\n";
+  return FlushStandardOutput();
 }
 
 void LimitEnd(std::function<int()> report) {

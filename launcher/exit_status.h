@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <functional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "base/exit_code.h"
@@ -33,6 +34,12 @@ void LimitEnd(std::function<int()> report);
 // Whether all output to standard output was written; otherwise CANCELLED with kReaderGone, or
 // DATA_LOSS with exit code 1.
 absl::Status FlushStandardOutput();
+
+// Prints a line, of at most 4 KiB, that others wait for; the result is FlushStandardOutput's.
+// mpirun of Open MPI 5 (PMIx up to 5.0.10) prints the part that it has read of a line before
+// whatever it reads next from either output of the same rank: the line is written once all of the
+// log is read.
+absl::Status PrintLine(const std::string& line);
 
 // Whether this process is the launcher's rank 0, or was not launched.
 bool IsFirstRank();

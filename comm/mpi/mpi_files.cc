@@ -30,7 +30,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kSegment[] = "vader_segment.";
+// Of Open MPI 4 and 5.
+constexpr absl::string_view kSegments[] = {"vader_segment.", "sm_segment."};
 
 // Each rank checks that its full segment would fit, although it touches little of it.
 constexpr int64_t kFreeForOneBytes = 4'194'312;
@@ -50,8 +51,9 @@ std::set<std::string> MappedSegments(const std::string& pid) {
   std::ifstream maps(absl::StrCat("/proc/", pid, "/maps"));
   for (std::string line; std::getline(maps, line);) {
     const size_t path = line.find('/');
-    if (path != std::string::npos && absl::StrContains(line, kSegment)) {
-      found.insert(line.substr(path));
+    if (path == std::string::npos) continue;
+    for (const absl::string_view kind : kSegments) {
+      if (absl::StrContains(line, kind)) found.insert(line.substr(path));
     }
   }
   return found;
@@ -87,7 +89,8 @@ std::string SegmentFolder(const LaunchEnvironment& launch, const Environment& en
   const char* const transports = environment("OMPI_MCA_btl");
   if (transports != nullptr) {
     const absl::string_view list = transports;
-    if (absl::StrContains(list, "vader") == absl::StartsWith(list, "^")) return "";
+    const bool named = absl::StrContains(list, "vader") || absl::StrContains(list, "sm");
+    if (named == absl::StartsWith(list, "^")) return "";
   }
   const char* const folder = environment("OMPI_MCA_btl_vader_backing_directory");
   return folder != nullptr ? folder : "/dev/shm";
@@ -125,12 +128,14 @@ void MpiSegment::PutNameBack() const {
 }
 
 int RemoveLeftovers(const Leftovers& where) {
-  const std::string ours = absl::StrCat(kSegment, where.host, ".", geteuid(), ".");
   int removed = 0;
   std::vector<fs::path> old;
   ForEachEntry(where.segments, [&](const fs::path& path) {
-    if (absl::StartsWith(path.filename().string(), ours) && IsStale(path, S_IFREG, where.age)) {
-      old.push_back(path);
+    for (const absl::string_view kind : kSegments) {
+      const std::string ours = absl::StrCat(kind, where.host, ".", geteuid(), ".");
+      if (absl::StartsWith(path.filename().string(), ours) && IsStale(path, S_IFREG, where.age)) {
+        old.push_back(path);
+      }
     }
   });
   for (const fs::path& path : old) {
@@ -141,9 +146,9 @@ int RemoveLeftovers(const Leftovers& where) {
   ForEachEntry(where.launches, [&](const fs::path& path) {
     const std::string name = path.filename().string();
     absl::string_view pid = name;
-    if (absl::ConsumePrefix(&pid, "pid.") && IsGone(pid) && IsStale(path, S_IFDIR, where.age)) {
-      old.push_back(path);
-    }
+    if (!absl::ConsumePrefix(&pid, where.launch_prefix)) return;
+    absl::ConsumeSuffix(&pid, absl::StrCat(".", geteuid()));
+    if (IsGone(pid) && IsStale(path, S_IFDIR, where.age)) old.push_back(path);
   });
   for (const fs::path& path : old) {
     std::error_code error;

@@ -41,10 +41,11 @@ class MpiSegment {
 
 // Files left behind by this user's launches, and where to look.
 struct Leftovers {
-  std::string segments;  // folder of "vader_segment.HOST.UID.JOB.RANK"
+  std::string segments;  // folder of "vader_segment.HOST.UID.JOB.RANK", of Open MPI 5 "sm_segment"
   std::string host;
-  std::string launches;  // folder of mpirun's "pid.PID", or ""
-  absl::Duration age;    // younger ones are kept
+  std::string launches;       // folder of mpirun's "pid.PID", of 5 "prterun.HOST.PID.UID", or ""
+  std::string launch_prefix;  // of their names, before PID
+  absl::Duration age;         // younger ones are kept
 };
 
 // Removes segments that no process maps and folders whose process is gone; returns how many.

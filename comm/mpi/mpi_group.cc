@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/exit_code.h"
 #include "base/log.h"
@@ -35,10 +36,18 @@ void RemoveKilledLaunchesFiles(const LaunchEnvironment& launch) {
   if (launch.local_rank != 0) return;
   char host[256] = {};
   gethostname(host, sizeof(host) - 1);
-  Leftovers where{.segments = "/dev/shm", .host = host, .launches = "", .age = kAge};
+  Leftovers where{
+      .segments = "/dev/shm", .host = host, .launches = "", .launch_prefix = "", .age = kAge};
   if (const char* const own = std::getenv("PMIX_SERVER_TMPDIR"); own != nullptr) {
-    const std::filesystem::path folder = std::filesystem::path(own).parent_path();
-    if (absl::StartsWith(folder.filename().string(), "ompi.")) where.launches = folder.string();
+    const std::filesystem::path launch = own, folder = launch.parent_path();
+    const std::string name = launch.filename().string(), of_host = absl::StrCat(".", host, ".");
+    if (absl::StartsWith(folder.filename().string(), "ompi.")) {
+      where.launch_prefix = "pid.";
+    } else if (const size_t at = name.find(of_host);
+               absl::StartsWith(name, "prte") && at != name.npos) {
+      where.launch_prefix = name.substr(0, at + of_host.size());
+    }
+    if (!where.launch_prefix.empty()) where.launches = folder.string();
   }
   const int removed = RemoveLeftovers(where);
   if (removed == 0) return;

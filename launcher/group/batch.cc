@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <mutex>
@@ -178,7 +179,13 @@ absl::Status CheckApart(const std::string& out_flag, const std::string& out,
 absl::Status ResultLines::Open(const std::string& path, EndRank end) {
   path_ = path;
   end_ = std::move(end);
-  if (path_ == "-") return absl::OkStatus();
+  if (path_ == "-") {
+    // See PrintLine; nothing says how much of the results it has read, as they pass a terminal.
+    if (std::getenv("PRTE_LAUNCHED") != nullptr)
+      BH_LOG(kWarning) << "mpirun of Open MPI 5 can print parts of the results among the log; use "
+                          "--out FILE";
+    return absl::OkStatus();
+  }
   file_.open(path_, std::ios::trunc);
   if (file_.is_open()) return absl::OkStatus();
   return CannotWrite("--out", path_);

@@ -2,7 +2,6 @@
 
 #include <sys/resource.h>
 
-#include <cstdio>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -322,12 +321,11 @@ void ServeRequests(const ServeOptions& options, RankProcess& process, RankEngine
   report.Write("serving");
   process.SetDrain(
       [&] { control.BeginDrain(std::nullopt, {}); });  // a reader of READY may drain at once
-  std::printf("READY grpc=%s tp=%d max_num_seqs=%d max_model_len=%d host=%s control=%s%s\n",
-              server.target().c_str(), engine.topology.size, engine.limits.max_num_seqs,
-              engine.limits.max_model_len, engine.topology.hosts[0].c_str(),
-              server.control_target().c_str(), https.Text().c_str());
-  if (const absl::Status said = FlushStandardOutput(); !said.ok())
-    BH_LOG(kWarning) << "writing READY failed: " << said.message();
+  const absl::Status said = PrintLine(absl::StrCat(
+      "READY grpc=", server.target(), " tp=", engine.topology.size,
+      " max_num_seqs=", engine.limits.max_num_seqs, " max_model_len=", engine.limits.max_model_len,
+      " host=", engine.topology.hosts[0], " control=", server.control_target(), https.Text()));
+  if (!said.ok()) BH_LOG(kWarning) << "writing READY failed: " << said.message();
   process.RunSteps(runner, &coordinator);
   process.SetDrain(nullptr);
   server.Shutdown(kFlush);

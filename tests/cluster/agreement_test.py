@@ -29,8 +29,7 @@ class AgreementTest(unittest.TestCase):
 
     def test_other_flags_on_one_host(self):
         with hosts.Hosts():
-            done = run("mpirun", "-n", "1", *self.serve("--block-size", "16"), ":", "-n", "1",
-                       *self.serve("--block-size", "32"))
+            done = run("mpirun", "-n", "2", *group.by_rank(self.serve("--block-size", "16"), self.serve("--block-size", "32")))
             self.check(done, "rank 1 (host hostb): --block-size is 32 where rank 0 has 16")
 
     def test_a_stale_copy_of_the_weights_on_one_host(self):
@@ -64,7 +63,7 @@ class AgreementTest(unittest.TestCase):
             f.write(program.replace(b"(" + commit + b")", b"(" + b"0" * len(commit) + b")"))
         os.chmod(other, 0o755)
         with hosts.Hosts():
-            done = run("mpirun", "-n", "1", *self.serve(), ":", "-n", "1", other, *self.serve()[1:])
+            done = run("mpirun", "-n", "2", *group.by_rank(self.serve(), [other, *self.serve()[1:]]))
             self.check(done, "rank 1 (host hostb) has build=", "(0000000)")
 
     def test_srun_without_pmix_is_refused_with_the_right_command(self):

@@ -64,7 +64,7 @@ class ExternalConnectionsTest(unittest.TestCase):
 
     def test_of_all_ports_of_a_group_under_mpirun_only_those_of_ready_take_connections(self):
         with hosts.Hosts(slots=2) as two, Served(FRONT) as served:
-            found, took = self.attack(two, served, ["bulkhead", "mpirun", "orted"])
+            found, took = self.attack(two, served, ["bulkhead", *hosts.LAUNCHERS])
             self.assertEqual(set(took), external_connections.ready_ports(served.lines))
             self.assertTrue(all(found.values()), found)  # each rank and launcher does listen
             self.assertEqual([line for line in served.lines if "WARNING" in line], [])
@@ -99,7 +99,7 @@ class ExternalConnectionsTest(unittest.TestCase):
         if subprocess.run([*WITHOUT_COPIES, "true"], check=False).returncode != 0:
             self.skipTest("this machine lets no process restrict itself (seccomp)")
         with hosts.Hosts(slots=2) as two, Served(front) as served:
-            for name in ("mpirun", "orted"):
+            for name in hosts.LAUNCHERS:
                 (pid,) = hosts.processes(name)
                 def lines(name=name):
                     return [line for line in served.lines if f" {name} (host host" in line]
@@ -109,7 +109,7 @@ class ExternalConnectionsTest(unittest.TestCase):
                 self.assertIn("iptables -I INPUT", said[0])
                 for port in external_connections.listening_ports(pid):
                     self.assertRegex(said[0], rf"\b{port}\b")
-            self.attack(two, served, ["bulkhead", "mpirun", "orted"])
+            self.attack(two, served, ["bulkhead", *hosts.LAUNCHERS])
             self.drain(served)
 
 

@@ -19,6 +19,8 @@ NIC = "eth0"
 STATE = "/run/bulkhead"  # in the test's own tmpfs
 SKIPPED = 77
 INSIDE = "BULKHEAD_INSIDE_CLUSTER"
+OPEN_MPI_5 = shutil.which("prterun") is not None
+LAUNCHERS = ("prterun", "prted") if OPEN_MPI_5 else ("mpirun", "orted")  # what mpirun becomes, and its daemon on another host
 LIMIT_S = 200  # for anything that should take a second or two; a loaded machine may need more
 
 
@@ -142,11 +144,14 @@ class Hosts:
             "BULKHEAD_HOLDERS": " ".join(f"{name}={pid}" for host, pid in self.holders.items()
                                          for name in (host, ADDRESS[host])),
             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-            "OMPI_MCA_orte_default_hostfile": STATE + "/hostfile",
-            "OMPI_MCA_plm_rsh_agent": HERE + "/host_shell.sh", "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
-            "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
-            "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,tcp,vader", "OMPI_MCA_btl_tcp_if_include": NETWORK,
-            "OMPI_MCA_oob_tcp_if_include": NETWORK})
+            "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,tcp,vader", "OMPI_MCA_btl_tcp_if_include": NETWORK})
+        os.environ.update({
+            "PRTE_MCA_prte_default_hostfile": STATE + "/hostfile", "PRTE_MCA_plm_ssh_agent": HERE + "/host_shell.sh",
+            "PRTE_MCA_plm_ssh_no_tree_spawn": "1", "PRTE_MCA_hwloc_default_binding_policy": "none",
+            "PRTE_MCA_prte_if_include": NIC} if OPEN_MPI_5 else {
+            "OMPI_MCA_orte_default_hostfile": STATE + "/hostfile", "OMPI_MCA_plm_rsh_agent": HERE + "/host_shell.sh",
+            "OMPI_MCA_plm_rsh_no_tree_spawn": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+            "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_oob_tcp_if_include": NETWORK})
         return self
 
     def _begin(self, host):

@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import queue
+import shlex
 import signal
 import subprocess
 import sys
@@ -46,6 +47,11 @@ def front():
         name = f"host$((OMPI_COMM_WORLD_RANK * {HOSTS} / {RANKS}))"
         words += ["sh", "-c", f'BULKHEAD_NODE_NAME={name} exec "$@"', "sh"]
     return words
+
+
+def by_rank(first, second):
+    """A command that is `first` for rank 0 and `second` for the others; mpirun of Open MPI 5.0 crashes where `:` separates them."""
+    return ["sh", "-c", f'[ "$OMPI_COMM_WORLD_RANK" = 0 ] || exec {shlex.join(second)}; exec {shlex.join(first)}']
 
 
 def serve_command(*flags):

@@ -24,6 +24,12 @@ OPEN_TOKENS = 1900  # more than a fast machine does in a second: the drain must 
 DRAIN_FLAGS = ("--drain-timeout", 2 * group.LIMIT_S)
 
 
+def run_two(first, second):
+    """The end of a group of rank 0's command and rank 1's."""
+    return subprocess.run(["mpirun", "--oversubscribe", "-n", "2", *group.by_rank(first, second)], capture_output=True,
+                          encoding="utf-8", timeout=group.LIMIT_S, env=group.ENVIRONMENT, check=False)
+
+
 class LifeTest(unittest.TestCase):
     def drain(self, g, begin_drain):
         """A stream open when the drain starts is completed; the process exits with 0."""
@@ -166,27 +172,22 @@ class LifeTest(unittest.TestCase):
     @unittest.skipIf(group.RANKS == 1, "a group of one waits for no other rank")
     def test_without_rank_0_another_rank_says_why_there_is_no_group(self):
         meets = "import ctypes, time; ctypes.CDLL('libmpi.so.40', 2 | ctypes.RTLD_GLOBAL).MPI_Init(0, 0); time.sleep(60)"
-        done = subprocess.run(["mpirun", "-n", "1", sys.executable, "-c", meets, ":", "-n", "1", group.BINARY, "serve",
-                               "--model", group.MODEL, "--port", "0", "--startup-timeout", "10s"],
-                              capture_output=True, encoding="utf-8", timeout=group.LIMIT_S, env=group.ENVIRONMENT,
-                              check=False)
+        done = run_two([sys.executable, "-c", meets],
+                       [group.BINARY, "serve", "--model", group.MODEL, "--port", "0", "--startup-timeout", "10s"])
         self.assertEqual(done.returncode, 5, done.stderr[-500:])
         self.assertIn("a rank did not arrive within 10s (this is rank 1 of 2)", done.stderr)
 
     @unittest.skipIf(group.RANKS == 1, "a group of one has one command line")
     def test_a_wrong_flag_of_another_rank_is_told_with_its_rank(self):
         serve = [group.BINARY, "serve", "--model", group.MODEL, "--port", "0"]
-        done = subprocess.run(["mpirun", "-n", "1", *serve, ":", "-n", "1", *serve, "--foo"], capture_output=True,
-                              encoding="utf-8", timeout=group.LIMIT_S, env=group.ENVIRONMENT, check=False)
+        done = run_two(serve, [*serve, "--foo"])
         self.assertEqual(done.returncode, 2, done.stderr[-500:])
         self.assertIn("bulkhead: rank 1: unknown flag --foo of 'bulkhead serve'", done.stderr)
 
     @unittest.skipIf(group.RANKS == 1, "a group of one has one limit")
     def test_too_few_open_files_of_another_rank_are_told_with_its_rank(self):
         serve = [group.BINARY, "serve", "--model", group.MODEL, "--port", "0"]
-        few = ["sh", "-c", 'ulimit -n 40; exec "$@"', "sh"]
-        done = subprocess.run(["mpirun", "-n", "1", *serve, ":", "-n", "1", *few, *serve], capture_output=True,
-                              encoding="utf-8", timeout=group.LIMIT_S, env=group.ENVIRONMENT, check=False)
+        done = run_two(serve, ["sh", "-c", 'ulimit -n 40; exec "$@"', "sh", *serve])
         self.assertEqual(done.returncode, 5, done.stderr[-500:])
         self.assertIn("bulkhead: rank 1: the limit of open files is 40, and a server needs 64", done.stderr)
 

@@ -36,6 +36,7 @@ TEST(MpiFiles, SegmentsAreWhereSeveralRanksOfAHostSpeakThroughThem) {
   EXPECT_EQ(FolderFor({}, 1), "");
   EXPECT_EQ(FolderFor({}, 0), "");  // unknown
   EXPECT_EQ(FolderFor({{"OMPI_MCA_btl", "self,vader"}}, 2), "/dev/shm");
+  EXPECT_EQ(FolderFor({{"OMPI_MCA_btl", "self,sm"}}, 2), "/dev/shm");
   EXPECT_EQ(FolderFor({{"OMPI_MCA_btl", "self,tcp"}}, 2), "");
   EXPECT_EQ(FolderFor({{"OMPI_MCA_btl", "^vader"}}, 2), "");
   EXPECT_EQ(FolderFor({{"OMPI_MCA_btl", "^openib"}}, 2), "/dev/shm");
@@ -79,14 +80,15 @@ class LeftoversTest : public testing::Test {
     MakeOld(path);
     return path;
   }
-  int Remove() {
+  int Remove(const std::string& launch_prefix = "pid.") {
     return RemoveLeftovers({.segments = root_ / "shm",
                             .host = "a",
                             .launches = root_ / "tmp",
+                            .launch_prefix = launch_prefix,
                             .age = absl::Minutes(10)});
   }
-  static std::string Ours(const std::string& host) {
-    return absl::StrCat("vader_segment.", host, ".", geteuid(), ".1dd10001.0");
+  static std::string Ours(const std::string& host, const std::string& kind = "vader") {
+    return absl::StrCat(kind, "_segment.", host, ".", geteuid(), ".1dd10001.0");
   }
   // A process that is gone.
   static pid_t GonePid() {
@@ -102,6 +104,17 @@ TEST_F(LeftoversTest, WhatADeadLaunchOfThisUserLeftIsRemoved) {
   const fs::path segment = Segment(Ours("a"));
   const fs::path launch = Launch(absl::StrCat("pid.", GonePid()));
   EXPECT_EQ(Remove(), 2);
+  EXPECT_FALSE(fs::exists(segment));
+  EXPECT_FALSE(fs::exists(launch));
+}
+
+TEST_F(LeftoversTest, WhatADeadLaunchOfOpenMpi5LeftIsRemoved) {
+  const fs::path segment = Segment(Ours("a", "sm"));
+  const fs::path launch = Launch(absl::StrCat("prterun.a.", GonePid(), ".", geteuid()));
+  Launch(absl::StrCat("prterun.a.", GonePid(), ".", geteuid() + 1));
+  Launch(absl::StrCat("prterun.a.", getpid(), ".", geteuid()));
+  Launch(absl::StrCat("pid.", GonePid()));
+  EXPECT_EQ(Remove("prterun.a."), 2);
   EXPECT_FALSE(fs::exists(segment));
   EXPECT_FALSE(fs::exists(launch));
 }

@@ -1,7 +1,9 @@
 #include "launcher/group/batch.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -28,6 +30,18 @@ TEST(BatchTest, OutputsAreNotTheInput) {
   EXPECT_TRUE(check("-").ok());
   EXPECT_TRUE(CheckApart("--out", "-", "--prompts", "-").ok());
   std::filesystem::remove_all(folder);
+}
+
+TEST(BatchTest, ResultsOnStandardOutputUnderOpenMpi5AreWarnedOf) {
+  const auto opened = [] {
+    testing::internal::CaptureStderr();
+    EXPECT_TRUE(ResultLines().Open("-", nullptr).ok());
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(opened(), "");
+  setenv("PRTE_LAUNCHED", "1", 1);
+  EXPECT_THAT(opened(), testing::HasSubstr("use --out FILE"));
+  unsetenv("PRTE_LAUNCHED");
 }
 
 }  // namespace
