@@ -6,8 +6,8 @@
 
 namespace bulkhead {
 
-// How many letters must be put in, taken out or replaced, or neighbours exchanged. Takes time and
-// memory in proportion to the product of the lengths, and to b's.
+// Insertions, deletions, substitutions and swaps of adjacent bytes that turn a into b. Takes
+// O(|a| |b|) time and O(|b|) memory.
 size_t EditDistance(absl::string_view a, absl::string_view b);
 
 }  // namespace bulkhead

@@ -23,15 +23,15 @@ std::vector<int> ReadKernelList(const std::string& path);
 // In the kernel's core list format: "0-3,8".
 std::string CoreListText(const std::vector<int>& cores);
 
-// Those of `cores` that are the first of their physical core: SMT siblings share its units. `root`
-// is a prefix of /sys.
+// The first core of each physical core among `cores`: SMT siblings share its units. `root` is a
+// prefix of /sys.
 std::vector<int> OnePerPhysicalCore(const std::vector<int>& cores, const std::string& root = "");
 
 // The NUMA nodes of `cores`, ascending; empty if the kernel does not report them.
 std::vector<int> NumaNodesOf(const std::vector<int>& cores, const std::string& root = "");
 
-// The allowed cores on the NUMA node of a PCI device ("0000:65:00.0"). All allowed cores if the
-// node is unknown or has none of them. `root` as in cgroup.h.
+// The allowed cores on the NUMA node of a PCI device ("0000:65:00.0"); all allowed cores if the
+// node is unknown or has no allowed core. `root` as in cgroup.h.
 std::vector<int> AllowedCoresNear(const std::string& pci_bus_id, const std::string& root = "");
 // Restricts this thread, and threads it creates later, to these cores.
 void UseCores(const std::vector<int>& cores);

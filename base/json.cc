@@ -93,7 +93,7 @@ class BoundedTreeBuilder : public nlohmann::json_sax<Json> {
       return &parent.back();
     }
     if constexpr (std::is_same_v<Json, ordered_json>) {
-      // Behind the others: operator[] would search them all.
+      // Appended directly: operator[] would search all fields.
       auto& fields = parent.template get_ref<typename Json::object_t&>();
       return &fields
                   .std::template vector<typename Json::object_t::value_type>::emplace_back(
@@ -116,7 +116,7 @@ class BoundedTreeBuilder : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  // Where keys are in order, those that are there twice are, too.
+  // Removes earlier duplicates of a key; only ordered_json can hold any.
   static void KeepLast(typename Json::object_t* fields) {
     if constexpr (std::is_same_v<Json, ordered_json>) {
       absl::flat_hash_set<std::string> seen;
@@ -144,10 +144,10 @@ class BoundedTreeBuilder : public nlohmann::json_sax<Json> {
   const bool last_key_counts_;
   Json root_;
   std::vector<Json*> open_;
-  std::vector<absl::flat_hash_set<std::string>> keys_;  // of each of open_
+  std::vector<absl::flat_hash_set<std::string>> keys_;  // keys seen, by open_
   std::string key_;                                     // the last key read
   int64_t num_values_ = 0;
-  bool has_twice_ = false;  // any object so far
+  bool has_twice_ = false;  // some object so far has a duplicate key
   std::string failure_;
 };
 

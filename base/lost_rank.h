@@ -18,7 +18,7 @@ struct LostRank {
 // `status` with `lost` attached. An ok status is returned unchanged.
 absl::Status WithLostRank(absl::Status status, const LostRank& lost);
 
-// The payload of `status`; no rank if it has none.
+// The LostRank attached to `status`; its `rank` is absent if there is none.
 LostRank LostRankOf(const absl::Status& status);
 
 }  // namespace bulkhead

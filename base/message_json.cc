@@ -28,7 +28,7 @@ bool IsEntry(const Descriptor& type) {
            type.field(1)->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE));
 }
 
-// Of a single field, or element `i` of a repeated one.
+// The value of a singular field, or of element `i` of a repeated one.
 ordered_json ValueOf(const Message& message, const FieldDescriptor& field, int i) {
   const Reflection& r = *message.GetReflection();
   const FieldDescriptor* f = &field;
@@ -94,7 +94,7 @@ bool Fits(const FieldDescriptor& field, const ordered_json& value) {
   return false;
 }
 
-// Sets a single field, or adds to a repeated one; the path of what is wrong with it, or "".
+// Sets a singular field, or appends to a repeated one. Returns the path of a wrong value, or "".
 std::string Put(const ordered_json& value, const FieldDescriptor& field, Message* message) {
   const Reflection& r = *message->GetReflection();
   const FieldDescriptor* f = &field;

@@ -15,15 +15,14 @@ nlohmann::ordered_json MessageToJson(const google::protobuf::Message& message);
 // Indented by two, with a newline at the end.
 std::string MessageToJsonText(const google::protobuf::Message& message);
 
-// Sets one field; a list and a map are added to. Returns the path of what is not of the field's
-// kind ("stop[1]"), empty when all is.
+// Sets one field; appends to a list or a map. Returns the path of the first value of the wrong kind
+// ("stop[1]"), or "".
 std::string SetField(const nlohmann::ordered_json& value,
                      const google::protobuf::FieldDescriptor& field,
                      google::protobuf::Message* message);
 
-// Fills `message` from `object`; keys that it does not have are passed over. Returns the path of
-// the first field that is missing or of another kind ("ranks[1].total_bytes"), empty when there is
-// none.
+// Fills `message` from `object`; unknown keys are ignored. Returns the path of the first field that
+// is missing or of the wrong kind ("ranks[1].total_bytes"), or "".
 std::string JsonToMessage(const nlohmann::ordered_json& object, google::protobuf::Message* message);
 
 }  // namespace bulkhead

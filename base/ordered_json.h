@@ -10,8 +10,8 @@
 namespace bulkhead {
 
 // As ParseJsonObject, but keys keep the order of the text. Looking up a key in the result is linear
-// in the object's size. `last_key_counts`: of those that are there twice, as in Python; else they
-// are refused.
+// in the object's size. `last_key_counts`: the last of duplicate keys is kept, as in Python;
+// otherwise they are an error.
 absl::StatusOr<nlohmann::ordered_json> ParseOrderedJsonObject(absl::string_view text,
                                                               absl::string_view source,
                                                               const JsonLimits& limits = {},

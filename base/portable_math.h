@@ -1,4 +1,4 @@
-// log, what is made of it, and random numbers that are bit-identical on every x86-64, like exp
+// log, functions of it, and random numbers that are bit-identical on every x86-64, like exp
 // (base/token_sampling.h): products and sums in double as written (the build forbids fused
 // multiply-add and reordering), no calls into a libm that dispatches by CPU.
 // GPU kernels also use it.

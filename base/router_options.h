@@ -9,7 +9,7 @@ struct RouterOptions {
   RouterScoring scoring = RouterScoring::kSoftmax;  // over all experts
   bool normalizes = false;  // weights are scores divided by their sum over the chosen, else scores
   float scale = 1;          // weights are multiplied by it
-  // Experts are chosen from the best groups alone; a group's score is its best experts' sum.
+  // Experts are chosen only from the best groups; a group's score is its best experts' sum.
   int num_groups = 1;
   int num_chosen_groups = 1;
   int experts_per_group_score = 1;

@@ -19,12 +19,12 @@ struct TokenSampling {
   double per_temperature = 1;
   double min_p = 0;
   double top_p = 1;
-  int32_t top_k = 1;  // to kCandidates, minus the banned tokens; 1: greedy; 0: from its whole row
-  int32_t slot = -1;  // of the sequence; -1: unused row, nothing is sampled
+  int32_t top_k = 1;  // at most kCandidates - banned tokens; 1: greedy; 0: samples the whole row
+  int32_t slot = -1;  // the sequence's slot; -1: unused row, nothing is sampled
   int32_t banned_begin = 0;
   int32_t banned_count = 0;
 
-  // Whether the likeliest is all that is needed.
+  // Whether only the most likely token is needed.
   constexpr bool greedy() const { return top_k == 1 && banned_count == 0; }
 };
 // Returned instead of a token: a logit is NaN or +inf; or all tokens are banned.
@@ -78,7 +78,7 @@ constexpr int BucketOf(double weight) {
   const int64_t bucket = 0x3FF0 - top;
   return static_cast<int>(bucket < kNumBuckets - 1 ? bucket : kNumBuckets - 1);
 }
-// The least weight of a bucket; 0 of the last one.
+// The least weight of a bucket; 0 for the last one.
 constexpr double LeastOfBucket(int bucket) {
   return bucket < kNumBuckets - 1 ? std::bit_cast<double>((uint64_t{0x3FF0} - bucket) << 48) : 0;
 }

@@ -59,7 +59,7 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path, size_t most_b
 absl::StatusOr<std::ifstream> OpenToRead(absl::string_view flag, const std::string& path) {
   errno = 0;
   std::ifstream file(path);
-  // A folder can be opened, and fails at the first read.
+  // A directory can be opened; its first read fails.
   if (!file.is_open() || (file.peek(), file.bad())) {
     return Unreadable(absl::StrCat(flag, " ", path));
   }
@@ -84,7 +84,7 @@ absl::Status WriteWholeFile(absl::string_view flag, const std::string& path,
       type == std::filesystem::file_type::regular || type == std::filesystem::file_type::not_found;
   const std::string beside = absl::StrCat(path, ".", getpid(), ".tmp");
   std::ofstream file(replaces ? beside : path, std::ios::trunc);
-  // A folder that takes no new file may hold a file that can be written.
+  // In a folder where no file can be created an existing one may still be writable.
   const bool is_beside = replaces && file.is_open();
   if (replaces && !is_beside) file.open(path, std::ios::trunc);
   file << text << std::flush;

@@ -26,13 +26,13 @@ absl::StatusOr<std::string> ReadStandardInput();
 // error (for example, a directory).
 absl::Status CheckStandardInput();
 
-// Writes `text` to `path`, of --`flag`, so that a reader finds the old file or the new one, whole:
-// through a file beside it where `path` is a regular file or none (not a pipe or a device).
-// CannotWrite.
+// Writes `text` to `path`, given by --`flag`, so that a reader finds the whole old file or the
+// whole new one: through a temporary file beside it, unless `path` is something other than a
+// regular file (a pipe, a device). Errors: CannotWrite.
 absl::Status WriteWholeFile(absl::string_view flag, const std::string& path,
                             absl::string_view text);
 
-// CannotWrite unless WriteWholeFile could. Leaves no file where there was none.
+// CannotWrite if WriteWholeFile would fail. Leaves no file where there was none.
 absl::Status CheckCanWrite(absl::string_view flag, const std::string& path);
 
 // Call right after a stream failed to open or write: INVALID_ARGUMENT with exit code 2, "cannot

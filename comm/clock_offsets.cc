@@ -38,7 +38,7 @@ ClockOffset OffsetBetween(const Rounds& rank0, const Rounds& other) {
     least = std::max(least, other[i].comes_ns - rank0[i].leaves_ns);
     most = std::min(most, other[i].leaves_ns - rank0[i].comes_ns);
   }
-  // If a clock was set meanwhile, the bounds are swapped; the offset lies between them either way.
+  // If a clock was set meanwhile, the bounds are swapped; the offset is between them either way.
   const double half = static_cast<double>(most - least) / 2;
   return {(static_cast<double>(least) + half) / kNanosPerMicro, std::abs(half) / kNanosPerMicro};
 }

@@ -30,7 +30,7 @@ class Communicator {
   virtual MatrixView PartialSum(int64_t rows, int64_t cols) = 0;
 
   // The sum of all ranks' partial sums of that shape, valid until the next call of PartialSum. In
-  // f32, or rounded on the way as CommLimits::sum_dtype says.
+  // f32, or rounded between ranks as CommLimits::sum_dtype says.
   virtual absl::StatusOr<ConstMatrixView> AllReduceSum() = 0;
 
   // The same in f32 in any case, for numbers that must not be rounded: counts, bits, statistics.
@@ -41,7 +41,7 @@ class Communicator {
   // then cannot fail. Equal on every rank.
   virtual bool NormsSum(int64_t /*rows*/, int64_t /*cols*/) const { return false; }
 
-  // Adds the sum to a residual stream and norms that in one pass. Every rank must call it, or none.
+  // Adds the sum to a residual stream and norms the result in one pass. All ranks call it, or none.
   virtual void AllReduceSumNorm(const ResidualNorm& norm);
 
   // Concatenates the ranks' parts along the columns into `out` on rank 0: [rows, sum of the ranks'
@@ -51,8 +51,8 @@ class Communicator {
                                   MatrixView out) = 0;
 
   // The same, but row i goes to rank rank_of_row[i]: a rank's `out` has only its own rows, in
-  // ascending order. `rank_of_row` [rows] is equal on every rank. All rows of a rank other than 0
-  // are at most max_gather_elements. UNIMPLEMENTED unless ranks communicate through host memory.
+  // ascending order. `rank_of_row` [rows] is equal on every rank. Rows of a rank other than 0 total
+  // at most max_gather_elements. UNIMPLEMENTED unless ranks communicate through host memory.
   virtual absl::Status GatherRows(ConstMatrixView part, absl::Span<const int64_t> cols_of_rank,
                                   absl::Span<const int> rank_of_row, MatrixView out);
 
@@ -68,20 +68,20 @@ enum class Transport { kShared, kStaged, kNccl };
 // Maximum sizes that a communicator must support; determines its share of the ledger.
 struct CommLimits {
   int64_t max_sum_elements = 0;  // rows x cols of the largest AllReduceSum
-  // rows x the largest rank's cols of the largest GatherCols or GatherRows, and of the latter rows
-  // of a rank but 0 x all columns
+  // rows x the largest rank's cols of the largest GatherCols or GatherRows; for GatherRows also the
+  // rows of a rank other than 0 x all columns
   int64_t max_gather_elements = 0;
   Transport transport = Transport::kShared;
-  // kBF16: sums by NCCL, and what hosts send one another for sums, are rounded to bf16. Then bits
-  // depend on the number of ranks and on their hosts, and are still equal on all ranks and in every
-  // run. Sums in memory that ranks share, and one-shot ones, remain f32.
+  // kBF16: NCCL's sums, and what hosts send one another for sums, are rounded to bf16. Then bits
+  // depend on the number of ranks and on their hosts, but are still equal on all ranks and in every
+  // run. Sums in memory that ranks share, and one-shot sums, remain f32.
   DType sum_dtype = DType::kF32;
 };
 
 // Device memory per rank for these limits in a group of `size` ranks. kShared: its slots, its
 // private result and its share of the shared one; kStaged: one partial sum, reduced in place;
-// kNccl: a partial sum (also in bf16, where sums are), all ranks' parts, and what one_shot/ takes.
-// Equal on every rank and host.
+// kNccl: a partial sum (also one in bf16 if sums are), all ranks' parts, and OneShotLayout. Equal
+// on every rank and host.
 int64_t CommunicationBytes(const CommLimits& limits, int size);
 
 }  // namespace bulkhead

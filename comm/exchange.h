@@ -1,6 +1,6 @@
 // GroupExchange: small host messages between all ranks during start-up and shutdown, and Agree(),
-// which ends every start-up phase. Called by the rank's main thread only. Also a status as text, to
-// be sent between ranks.
+// which ends every start-up phase. Called by the rank's main thread only. Also encodes a status as
+// text, to send it between ranks.
 #pragma once
 
 #include <memory>
@@ -29,9 +29,8 @@ class GroupExchange {
 inline constexpr int64_t kMaxExchangeBytes = int64_t{64} << 20;
 
 // Ends the start-up phase `phase`: ok if every rank is ok; otherwise every rank returns the same
-// status, that of the lowest failed rank, with its exit code (base/exit_code.h) and, if the group
-// has more than one rank, its rank and host. A rank that is late is an error with
-// ExitCode::kGroupNotUp.
+// status: the lowest failed rank's, with its exit code (base/exit_code.h) and, if the group has
+// more than one rank, its rank and host. A late rank is an error with ExitCode::kGroupNotUp.
 absl::Status Agree(GroupExchange& exchange, absl::string_view phase, const absl::Status& mine,
                    absl::Duration timeout);
 

@@ -11,7 +11,7 @@ absl::Status AgreeOrAbort(Group& group, absl::string_view phase, const absl::Sta
   GroupLiveness& liveness = group.liveness();
   const absl::Status named = Prefixed(absl::StrCat(topology.NameOf(topology.rank), ": "), mine);
   liveness.Abort(named);
-  // What the first rank that failed said; nothing if a signal ends the group.
+  // The status of the first rank that failed; ok if a signal ends the group.
   const absl::Status said = liveness.Check(absl::InfiniteDuration());
   return said.ok() ? named : said;
 }

@@ -21,10 +21,10 @@ namespace bulkhead {
 
 struct Stragglers {
   std::string names = {};  // "rank 1 (host a, pid 4711)", or "" if there are none
-  // On another host: only its own ranks can tell which one it is. Without names: no rank of this
-  // host waits for another one, and another host may know more.
+  // The ranks are on another host, where only its own ranks can tell which one it is. Without
+  // names: no rank of this host waits for another one, and another host may know more.
   bool elsewhere = false;
-  LostRank lost = {};  // if it is a single one
+  LostRank lost = {};  // if it is a single rank
   // Minimum of their idle times (ReportIdle).
   absl::Duration still = absl::ZeroDuration();
 };
@@ -37,12 +37,12 @@ class GroupLiveness {
   // sent one is not checked for silence.
   virtual void Beat() = 0;
   // Ok, or UNAVAILABLE with the rank, its host and the cause (it ended, or was silent for
-  // `silence`), or the status the group was aborted with. Once not ok, always not ok.
+  // `silence`), or the status the group was aborted with. Once not ok, it stays not ok.
   virtual absl::Status Check(absl::Duration silence) = 0;
   // Resets the time since every rank's last heartbeat: for a watchdog that was itself stalled.
   virtual void Rearm() = 0;
-  // Reports how long this rank's threads have used no CPU time to the other ranks of this host; 0
-  // unless it is in a step.
+  // Reports to the other ranks of this host how long this rank's threads have used no CPU time; 0
+  // outside a step.
   virtual void ReportIdle(absl::Duration still) = 0;
   // The ranks that others wait for in a collective, on the bus or in the exchange.
   virtual Stragglers FindStragglers() = 0;
@@ -51,7 +51,7 @@ class GroupLiveness {
   virtual int fd() const = 0;
   // Ends every wait of every rank in this group (sums, gathers, bus) with `why`. Idempotent.
   virtual void Abort(const absl::Status& why) = 0;
-  // Announces that this rank has left in order: its end is no loss to the others, nor theirs to it.
+  // Announces that this rank leaves in order: its end is no loss to the others, nor theirs to it.
   virtual void Ending() = 0;
   // Whether rank 0's process has ended, or its connection to this host; false on rank 0.
   virtual bool CoordinatorEnded() = 0;

@@ -26,8 +26,8 @@ struct KnownNumbers {
   }
 };
 
-// f32 has all integers up to 2^24, which no supported group size reaches, bf16 up to 2^8: there
-// numbers repeat the sooner the more ranks there are, and more than 512 ranks add up zeroes.
+// f32 has all integers up to 2^24, which no supported group size reaches; bf16 only up to 2^8: with
+// more ranks numbers repeat after fewer elements, and above 512 ranks all are 0.
 constexpr KnownNumbers KnownNumbersIn(DType dtype, int size) {
   if (dtype == DType::kF32) return {};
   // Odd, so that parts of a power of two elements begin differently.

@@ -42,16 +42,15 @@ int SlurmLocalSize(const Environment& environment) {
   return absl::SimpleAtoi(each, &value) && value > 0 ? value : 0;
 }
 
-// A mapping says nothing of binding, except by these.
+// Only these make a mapping imply a binding.
 bool MapsToCores(absl::string_view mapping) {
   const std::string upper = absl::AsciiStrToUpper(mapping);
   return absl::StrContains(upper, "PE=") || absl::StrContains(upper, "PE-LIST=") ||
          absl::StrContains(upper, "RANKFILE");
 }
 
-// Whether options or variables of Open MPI 5's mpirun ask for a binding. An option's value is
-// behind
-// "=", or the next argument.
+// Whether options or variables of Open MPI 5's mpirun ask for a binding. An option's value follows
+// "=", or is the next argument.
 bool AsksForBinding(const std::vector<std::string>& arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     absl::string_view name = arguments[i];
@@ -78,7 +77,7 @@ bool AsksForBinding(const std::vector<std::string>& arguments) {
   return false;
 }
 
-// Open MPI 4's mpirun hands its options down as variables; those of 5 are `launcher_arguments`.
+// Open MPI 4's mpirun passes its options on in variables; for Open MPI 5 see `launcher_arguments`.
 bool BoundByDefault(const Environment& environment,
                     const std::vector<std::string>& launcher_arguments) {
   if (environment("PRTE_LAUNCHED") != nullptr) {

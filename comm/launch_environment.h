@@ -27,13 +27,13 @@ struct LaunchEnvironment {
 };
 
 // Recognises Open MPI's mpirun; PMIx launchers; srun, distinguished from a shell in an allocation
-// by a step of more than one task; PMI-1 and PMI-2 launchers. launcher_arguments:
-// LauncherArguments, for bound_by_default alone.
+// by a step of more than one task; PMI-1 and PMI-2 launchers. launcher_arguments: from
+// LauncherArguments, used only for bound_by_default.
 LaunchEnvironment ReadLaunchEnvironment(const Environment& environment,
                                         const std::vector<std::string>& launcher_arguments = {});
 
-// Command line and environment of Open MPI 5's mpirun ("prterun"), which hands no option down,
-// where it is an ancestor of this process; on other hosts than mpirun's it is not: empty.
+// Command line and environment of Open MPI 5's mpirun ("prterun"), which does not pass options on.
+// Empty unless it is an ancestor of this process, which it is only on mpirun's own host.
 std::vector<std::string> LauncherArguments();
 
 // Overrides unsuitable MPI defaults by environment variables: listening on every interface even on

@@ -12,7 +12,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-// The fields of a digest, one after the other.
+// The concatenated fields of a digest.
 class Fields {
  public:
   explicit Fields(absl::string_view tag) { String(tag); }

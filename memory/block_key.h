@@ -13,8 +13,8 @@
 //   identity  tag "bulkhead.kv.block.1", the parent's identity (zeros for none), context, the
 //             number of tokens (u32), tokens (i32 each); of a group above 0 that group (u32)
 //
-// A block of KV group 0 stands for its tokens. What other groups hold of these tokens is in blocks
-// whose parent is that one.
+// A block of KV group 0 stands for its tokens. The other groups' blocks for the same tokens have it
+// as their parent.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ namespace bulkhead {
 using KvDigest = std::array<uint8_t, 32>;
 
 struct BlockKey {
-  BlockId parent = 0;                // previous block, 0: first block; or group 0's of its tokens
+  BlockId parent = 0;                // previous block, 0: first block; other groups: group 0's
   absl::Span<const int32_t> tokens;  // block_tokens of them
   KvDigest context = {};             // what else K and V depend on; zeros: nothing
   int group = 0;
@@ -49,9 +49,9 @@ struct ContentSpan {
 struct SequenceKey {
   KvDigest sequence = {};  // SequenceDigest
   absl::Span<const int32_t> tokens;
-  absl::Span<const ContentSpan> spans = {};  // ascending, apart
+  absl::Span<const ContentSpan> spans = {};  // ascending, disjoint
 
-  // The key of block i, whose tokens are all there.
+  // The key of block i, which must be full.
   BlockKey Block(int64_t i, int block_tokens, BlockId parent) const;
 };
 
@@ -59,7 +59,7 @@ struct SequenceKey {
 // the model's; empty: none.
 KvDigest SequenceDigest(absl::string_view salt, absl::string_view adapter = "");
 
-// `key.parent` does not count: `parent` is its identity, zeros for none.
+// Ignores `key.parent`: `parent` is its identity, zeros for none.
 KvDigest BlockIdentity(const KvDigest& parent, const BlockKey& key);
 
 }  // namespace bulkhead

@@ -33,12 +33,12 @@ struct DeviceBudget {
   int64_t driver_bytes = 0;      // GPU only: used by its libraries for this process; 0 under a
                                  // given cap
   int64_t reserve_bytes = 0;     // never claimed
-  int64_t transient_bytes = 0;   // the readers' on the host, only while loading weights
+  int64_t transient_bytes = 0;   // host memory of the readers, only while loading weights
   bool probed = false;           // true: measured; false: a given cap
 
   int64_t free_bytes() const { return total_bytes - others_bytes - driver_bytes; }
   bool on_cpu() const { return device == "cpu"; }
-  // The host's memory was measured, and what is not the arenas' is within the reserve.
+  // The host's memory was measured, and use outside the arenas is within the reserve.
   bool host_in_reserve() const { return probed && on_cpu(); }
 };
 
@@ -46,13 +46,13 @@ struct DeviceBudget {
 struct RankNeeds {
   CategoryBytes category_bytes{};   // the kv entry is 0
   int64_t kv_block_bytes = 0;       // 0 on a rank without KV heads: it sets no limit
-  int64_t kv_layers_bytes = 0;      // of a block's tokens in the layers of all KV groups
+  int64_t kv_layers_bytes = 0;      // bytes of a block's tokens in the layers of all KV groups
   int64_t stored_weight_bytes = 0;  // part of the weights category: the tensors without rounding
-  CategoryBytes draft_bytes{};      // what the draft model category is made of; kv: of a block
-  // Of the host beside the device, where that has memory of its own: pinned, shared between the
-  // host's ranks, and what weights take until they are complete.
+  CategoryBytes draft_bytes{};      // parts of the draft model category; kv: of one block
+  // GPU ranks only: host memory that is pinned, shared between the host's ranks, or used by weights
+  // until they are complete.
   int64_t host_bytes = 0;
-  int64_t sum_host_bytes = 0;  // of these, what sums take
+  int64_t sum_host_bytes = 0;  // the part of host_bytes for sums
   int64_t open_weight_bytes = 0;
 };
 using NeedsOf = std::function<RankNeeds(int rank, const Limits& limits)>;
@@ -76,7 +76,7 @@ struct KvRule {
 
 struct CapacityRequest {
   GivenLimits given;  // never changed; the others are fitted
-  Limits start;       // of the fitting, and the block size
+  Limits start;       // where fitting starts, and the block size
   KvRule rule;
   bool cap_at_max_num_seqs = true;  // KvRule::kNone takes no more than they can use
   // Sets the KV groups for a max_model_len; absent: all layers are one group.
@@ -94,12 +94,12 @@ struct Shortage {
 struct RankCapacity {
   DeviceBudget budget;
   CategoryBytes arena_bytes{};  // with the actual KV; 0 if nothing fits
-  CategoryBytes draft_bytes{};  // of the draft model, parts of its category and of KV
+  CategoryBytes draft_bytes{};  // as in RankNeeds
   int64_t kv_block_bytes = 0;
   int64_t kv_layers_bytes = 0;      // as in RankNeeds
   int64_t stored_weight_bytes = 0;  // as in RankNeeds
-  int64_t host_bytes = 0;           // likewise
-  int64_t loading_bytes = 0;  // of the host, until the weights are loaded: theirs and the readers'
+  int64_t host_bytes = 0;           // as in RankNeeds
+  int64_t loading_bytes = 0;        // host memory until weights are loaded: theirs and the readers'
   int64_t own_blocks = 0;  // blocks this rank alone could hold under the rule; 0 without KV heads
   // The smallest total that fits with these limits, others and reserve, if every rank had the same;
   // 0: no amount is enough, as the rule grants less than one sequence.

@@ -93,7 +93,7 @@ bool ComputeThread::AnyIsBusy() {
 }
 
 int64_t IdleClock::IdleNanos(int64_t now_ns) {
-  // First: what a thread did that sleeps by now has been counted by its clock.
+  // Read first: then the clocks include the work of a thread that now sleeps.
   const bool busy = ComputeThread::AnyIsBusy();
   const int64_t cpu_ns = ComputeThread::AllCpuNanos();
   const bool blind = now_ns - std::exchange(polled_ns_, now_ns) > kMaxPollGap;

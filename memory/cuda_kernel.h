@@ -15,8 +15,8 @@ struct CudaKernel {
   const void* function = nullptr;
   void (*run_thread)(const void* function, const void* parameters) = nullptr;
   int64_t parameter_bytes = 0;
-  int max_threads = 0;  // of a block: its launch bounds
-  // Ten times the major one and the minor one of the devices that it is for; 0: of all.
+  int max_threads = 0;  // largest block: its launch bounds
+  // Compute capability (10 x major + minor) of the only devices that it runs on; 0: all.
   int only_capability = 0;
 };
 
@@ -32,7 +32,7 @@ struct LaunchShape {
   int grid[3] = {1, 1, 1};   // blocks; launching 0 blocks does nothing
   int block[3] = {1, 1, 1};  // threads
   int64_t shared_bytes = 0;  // dynamic shared memory per block; may exceed 48 KiB
-  // Blocks wait for what those of lower numbers do on other devices (kernels/cuda/peer_sum.cuh).
+  // Blocks wait for lower-numbered blocks of other devices (kernels/cuda/peer_sum.cuh).
   bool in_order = false;
 
   bool empty() const { return grid[0] == 0 || grid[1] == 0 || grid[2] == 0; }

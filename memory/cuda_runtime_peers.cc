@@ -17,7 +17,7 @@ absl::Status Failure(cudaError_t error, const char* call) {
   return absl::Status(code, absl::StrCat(call, ": ", cudaGetErrorString(error)));
 }
 
-// An error of Free or Close changes nothing: the process ends, or goes on without.
+// Errors of Free and Close are ignored: the process ends, or continues without peer sums.
 class CudaPeerDriver final : public PeerDriver {
  public:
   absl::StatusOr<std::byte*> AllocateShared(int64_t bytes) override {
@@ -26,8 +26,8 @@ class CudaPeerDriver final : public PeerDriver {
     if (error != cudaSuccess) return Failure(error, "cudaMalloc");
     return static_cast<std::byte*>(memory);
   }
-  // Left to the end of the process: others may not have closed it yet, and CUDA does not say what
-  // freeing it does then.
+  // Freed at the end of the process: others may not have closed it yet, and CUDA does not define
+  // freeing it before.
   void FreeShared(std::byte*) override {}
 
   absl::StatusOr<std::string> HandleOf(std::byte* memory) override {
@@ -43,7 +43,7 @@ class CudaPeerDriver final : public PeerDriver {
     void* memory = nullptr;
     const cudaError_t error = cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess);
     if (error == cudaSuccess) return static_cast<std::byte*>(memory);
-    cudaGetLastError();  // not the next call's
+    cudaGetLastError();  // do not leave the error for the next call
     return Failure(error, "cudaIpcOpenMemHandle");
   }
   void CloseShared(std::byte* memory) override { cudaIpcCloseMemHandle(memory); }

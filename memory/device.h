@@ -69,7 +69,7 @@ class Device {
   virtual void CopyToHost(const std::byte* device, void* host, int64_t bytes) = 0;    // enqueued
   // Within the device's memory, without overlap; enqueued.
   virtual void Copy(const std::byte* from, std::byte* to, int64_t bytes) = 0;
-  // `rows` pieces of `bytes`, with a stride on each side: one copy where the device has such.
+  // `rows` pieces of `bytes`, with a stride on each side: one copy where the device supports it.
   virtual void CopyRows(const std::byte* from, int64_t from_stride_bytes, std::byte* to,
                         int64_t to_stride_bytes, int64_t bytes, int64_t rows) {
     for (int64_t row = 0; row < rows; ++row) {

@@ -15,11 +15,11 @@
 
 namespace bulkhead {
 
-// The first folder in which every user may have a file that no other one can delete (sticky); else
-// the last one. The same for all users that see these folders.
+// The first sticky folder that every user can write to (users cannot delete each other's files);
+// else the last one. The same for all users that see these folders.
 std::string FirstSharedFolder(absl::Span<const char* const> folders);
-// Of lock files. /tmp is private to many services and jobs; /run/lock is missing or root's alone on
-// some systems, and in containers it may be read-only.
+// The folder of lock files. /tmp is private to many services and jobs; /run/lock is missing or
+// writable by root only on some systems, and in containers it may be read-only.
 inline std::string LockFolder() { return FirstSharedFolder({"/run/lock", "/tmp"}); }
 
 class DeviceLock {
@@ -35,8 +35,8 @@ class DeviceLock {
   DeviceLock& operator=(const DeviceLock&) = delete;
   ~DeviceLock();
 
-  // Equal for two processes of one machine exactly if they contend for the same lock. Of the ranks
-  // of a group with equal ids only one takes it.
+  // Equal for two processes of one machine exactly if they contend for the same lock. Among the
+  // ranks of a group with equal ids only one takes it.
   std::string FileId() const;
   // Waits for the lock and logs what it waits for. DEADLINE_EXCEEDED (exit code 5) names the
   // holder's pid and the remedy. CANCELLED once `cancelled` (may be empty) is true.

@@ -39,8 +39,8 @@ class DeviceWatch {
 
   // Any thread.
   DeviceWatchReading reading() const;
-  // Checks now, as the thread does every `period`: "" if unchanged since the last check, else the
-  // line to log. One thread.
+  // Checks now, as the thread does every `period`: returns "" if unchanged since the last check,
+  // else the line to log. One thread.
   std::string Look();
 
  private:

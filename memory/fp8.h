@@ -1,5 +1,5 @@
-// The numbers of E4M3 (fp8) as OCP has them: a sign, 4 bits of exponent, 3 of fraction; 448 is the
-// greatest, there are no infinities, and 0x7f and 0xff are NaN. Plain: kernel sources include this,
+// E4M3 (fp8) values as defined by OCP: a sign, 4 bits of exponent, 3 of fraction; the largest is
+// 448, there are no infinities, and 0x7f and 0xff are NaN. Plain C++: kernel sources include this,
 // `static` because they are compiled for their own instruction set.
 #pragma once
 
@@ -17,7 +17,7 @@ inline constexpr uint8_t kE4m3Nan = 0x7F;
   return small * 0x1p120f;  // exact
 }
 
-// The code of x / scale, to nearest even: kE4m3Nan where x is not finite, at most 448 otherwise.
+// The code of x / scale, to nearest even: kE4m3Nan if x is not finite, else at most 448.
 [[maybe_unused]] static inline uint8_t E4m3OfF32(float x, float scale) {
   if (!__builtin_isfinite(x)) return kE4m3Nan;
   const float quotient = x / scale;

@@ -21,13 +21,13 @@ namespace bulkhead {
 namespace {
 
 constexpr int64_t kHugePageBytes = int64_t{2} << 20;
-// The kernel clears a few GB/s of new pages for each thread that asks for them.
+// The kernel zeroes new pages at a few GB/s per thread.
 constexpr int64_t kCommitBytesPerThread = int64_t{64} << 20;
 constexpr int64_t kMaxCommitThreads = 16;
 constexpr int64_t kCommitStepBytes = 16 * kHugePageBytes;
 constexpr absl::Duration kCommitReportInterval = absl::Seconds(2);
 
-// A buffer on its way to be backed with memory. One thread reports.
+// Progress of backing a buffer with memory. One thread reports.
 struct CommitProgress {
   const int64_t total_bytes;
   std::atomic<int64_t> done_bytes = 0;

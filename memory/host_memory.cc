@@ -41,17 +41,17 @@ std::optional<int64_t> ReadField(const std::string& path, const std::string& key
 struct CgroupFiles {
   const char* limit;
   const char* usage;
-  const char* stat_prefix;  // of the sums with all descendants, as the limit has them
+  const char* stat_prefix;  // of memory.stat fields that include all descendants, as the limit does
 };
 constexpr CgroupFiles kV1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_"};
 constexpr CgroupFiles kV2 = {"memory.max", "memory.current", ""};
 
-// None for a cgroup without a limit. The id is the inode of its folder, the same by any path.
+// None for a cgroup without a limit. The id is the inode of its folder, equal by every path.
 std::optional<HostLimit> LimitOf(const CgroupDir& dir, const std::string& boot_id) {
   const CgroupFiles& files = dir.v2 ? kV2 : kV1;
   auto limit = ReadNumber(dir.path + files.limit);
   const char* binding = files.limit;
-  // Above it the kernel does not kill, but reclaims and delays until nothing moves on.
+  // Above memory.high the kernel does not kill, but throttles until nothing makes progress.
   const auto high = dir.v2 ? ReadNumber(dir.path + "memory.high") : std::nullopt;
   if (high.has_value() && *high < limit.value_or(std::numeric_limits<int64_t>::max())) {
     limit = high;
@@ -62,7 +62,7 @@ std::optional<HostLimit> LimitOf(const CgroupDir& dir, const std::string& boot_i
   if (!limit.has_value() || !usage.has_value() || stat(dir.path.c_str(), &folder) != 0) {
     return std::nullopt;
   }
-  // Reclaimed before the limit is reached. Pages that were read twice become active.
+  // The kernel reclaims page cache before the limit is reached. Pages read twice become active.
   int64_t cache = 0;
   for (const char* pages : {"inactive_file", "active_file"}) {
     cache += ReadField(dir.path + "memory.stat", pages, files.stat_prefix).value_or(0);
@@ -94,8 +94,8 @@ int64_t WatermarkBytes(int node, const std::string& key, const std::string& root
   return pages * sysconf(_SC_PAGESIZE);
 }
 
-// What MemAvailable is for a host: free pages above the high watermark, and file pages but for the
-// low watermark or half of them. Reclaimable slab, the third part, is left out.
+// As MemAvailable for a host: free pages above the high watermark, plus file pages less the low
+// watermark or half of them. Reclaimable slab, which it also counts, is left out.
 int64_t AvailableBytesOfNode(int node, const std::string& root) {
   const std::string path = absl::StrCat(root, "/sys/devices/system/node/node", node, "/meminfo");
   // Lines such as "Node 0 MemFree:  123 kB".
@@ -108,7 +108,7 @@ int64_t AvailableBytesOfNode(int node, const std::string& root) {
 }
 
 // The limit of these NUMA nodes, if they are a proper subset of those with memory. `nodes` empty:
-// those that the process's memory comes from.
+// the nodes that the process's memory comes from.
 std::optional<HostLimit> LimitOfNodes(std::vector<int> nodes, const std::string& root,
                                       const std::string& boot_id) {
   const std::string sys = root + "/sys/devices/system/node";

@@ -27,11 +27,10 @@ struct HostLimit {
 };
 
 // The host first, then its NUMA nodes if bound to a subset, then the cgroups with a limit,
-// innermost first. `numa_nodes`: those that the process places its memory on; empty: those of its
-// cpuset and memory policy (MemoryNodes). `root` is a prefix of /proc and /sys (for tests; empty
-// otherwise). Page cache counts as available in all of them, whether it is active or not, dirty or
-// not: a file that was read before does not change what a start may take. NOT_FOUND without a
-// readable /proc/meminfo.
+// innermost first. `numa_nodes`: the nodes that the process places its memory on; empty: the nodes
+// of its cpuset and memory policy (MemoryNodes). `root` is a prefix of /proc and /sys (for tests;
+// empty otherwise). All page cache counts as available, active or not, dirty or not: files that
+// were read before do not change what a start may take. NOT_FOUND without a readable /proc/meminfo.
 absl::StatusOr<std::vector<HostLimit>> ProbeHostLimits(const std::string& root = "",
                                                        const std::vector<int>& numa_nodes = {});
 

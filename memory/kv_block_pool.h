@@ -22,8 +22,8 @@ namespace bulkhead {
 // Cached blocks of a sequence's prefix; valid until the pool changes.
 struct CachedPrefix {
   std::vector<BlockId> blocks;
-  int64_t num_idle = 0;  // idle ones among them, which may be evicted until taken
-  // [groups with a window] the last ones, which the windows after `blocks` show.
+  int64_t num_idle = 0;  // the idle ones among them, which may be evicted until taken
+  // [groups with a window] the last blocks, those that the windows after `blocks` cover.
   std::vector<std::vector<BlockId>> windows = {};
   uint64_t num_evictions = 0;  // the pool's counter when this was found
 };
@@ -32,7 +32,7 @@ class KvBlockPool {
  public:
   // Blocks 1..num_blocks; block 0 is for padding and never allocated. `cache` must cover as many
   // blocks; null disables prefix caching.
-  // `snapshots`: of a model with states, whose prefixes can be taken up to one of them.
+  // `snapshots`: for a model with states, whose prefixes end at a block with a snapshot.
   explicit KvBlockPool(int64_t num_blocks, std::unique_ptr<PrefixCache> cache = nullptr,
                        std::unique_ptr<SnapshotPool> snapshots = nullptr);
   // All lists must have been returned: a block still held is a leak, and a bug.
@@ -46,7 +46,7 @@ class KvBlockPool {
   // The longest cached run of full blocks at the start of the sequence. `prefix`: what an earlier
   // call found, or none. If nothing was evicted since, only the blocks after it are looked up.
   void UpdatePrefix(const SequenceKey& key, CachedPrefix& prefix) const;
-  // Its first `count` blocks.
+  // The first `count` blocks of `prefix`.
   CachedPrefix FirstBlocks(const CachedPrefix& prefix, int64_t count) const;
   // Appends the blocks of the prefix, which may be shared: they are never written again.
   void TakePrefix(const CachedPrefix& prefix, std::vector<BlockId>& blocks);
@@ -60,15 +60,15 @@ class KvBlockPool {
   // Groups with a window. Reserves all or none.
   [[nodiscard]] bool Reserve(int64_t count);
   void Unreserve(int64_t count);
-  // One that was reserved.
+  // Takes a reserved block.
   BlockId TakeReserved();
   // Cached blocks of `group` for blocks [first, count) of the prefix: the longest suffix of these
   // that is cached.
   std::vector<BlockId> FindWindow(const SequenceKey& key, const CachedPrefix& prefix, int group,
                                   int64_t first, int64_t count) const;
-  // Takes one of CachedPrefix::windows, for which one is reserved.
+  // Takes one of CachedPrefix::windows, using up a reserved block.
   void TakeCached(BlockId block);
-  // Releases a taken one; it stays reserved.
+  // Releases a taken block; its reservation stays.
   void ReturnReserved(BlockId block);
 
   SnapshotPool* snapshots() const { return snapshots_.get(); }

@@ -81,7 +81,7 @@ std::optional<KvEventBatch> KvEventLog::Read(uint64_t next) const {
   const absl::MutexLock lock(&mutex_);
   if (next == next_batch_) return std::nullopt;
   const uint64_t kept_from = num_events_ - std::min<uint64_t>(num_events_, kMaxEvents);
-  // The oldest batch all of whose events are there.
+  // The oldest batch that still has all its events.
   uint64_t first = kept_from;
   while (kept_from > 0 && first < batch_begin_ &&
          entries_[SlotOf(first)].batch == entries_[SlotOf(kept_from)].batch) {

@@ -1,10 +1,10 @@
 // KvEventLog: which blocks entered and left the prefix cache, for routers that send a prompt where
-// its prefix is cached. One thread writes, a batch for each step; any thread reads. All memory is
+// its prefix is cached. One thread writes, one batch per step; any thread reads. All memory is
 // allocated by the constructor: the oldest events are overwritten, and a reader that is too late is
 // told so.
 //
-// A block's hash is of this process alone; 0 stands for no block. Blocks of salted or adapted
-// sequences (memory/block_key.h) are left out, and so are KV groups with a window.
+// A block's hash is valid in this process only; 0 stands for no block. Blocks of sequences with a
+// salt or an adapter (memory/block_key.h) are left out, and so are KV groups with a window.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace bulkhead {
 
 struct KvEvent {
   uint64_t hash = 0;
-  bool stored = false;       // else removed
+  bool stored = false;       // false: removed
   uint64_t parent_hash = 0;  // of a stored block
   std::vector<int32_t> tokens = {};
 };
@@ -49,18 +49,18 @@ class KvEventLog {
   void Removed(uint64_t hash);
   // Ends the batch and wakes the readers, if there were events.
   void EndBatch();
-  // Nothing follows: readers are woken to find `closed`. Any thread.
+  // No more events: readers are woken to find `closed`. Any thread.
   void Close();
 
   // Any thread. `wake` is called by the threads above, without a lock, whenever there may be more;
-  // also once after Unsubscribe. Nothing: kMaxReaders are there.
+  // also once after Unsubscribe. Empty if there are already kMaxReaders.
   std::optional<int> Subscribe(std::function<void()> wake);
   void Unsubscribe(int reader);
-  // Batch `next`, or an empty one with `cleared` and the number before the oldest batch that is
-  // still there; nothing if it does not exist yet. A `next` from a server's earlier life is
-  // cleared, too.
+  // Batch `next`, or an empty one with `cleared` and the number before the oldest batch kept; none
+  // if it does not exist yet. A `next` from before a restart of the server also gives a cleared
+  // one.
   std::optional<KvEventBatch> Read(uint64_t next) const;
-  // The number of the next batch that ends.
+  // The number of the batch being written.
   uint64_t next_batch() const;
   bool closed() const;
 

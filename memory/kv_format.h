@@ -24,7 +24,7 @@ static constexpr int KvElementBits(KvFormat format) {
   return 0;
 }
 
-// Codes, with a scale and a zero per token and head. kFP8 has none of a token.
+// Codes, with a scale and a zero per token and head. kFP8 has scales per head only.
 static constexpr bool IsQuantized(KvFormat format) {
   return format == KvFormat::kInt8 || format == KvFormat::kInt4;
 }

@@ -42,8 +42,8 @@ absl::Status MemoryLedger::CountTaken(MemoryCategory category, int64_t bytes) {
 absl::StatusOr<Buffer> MemoryLedger::Allocate(MemoryCategory category, int64_t bytes) {
   absl::StatusOr<Buffer> buffer = device_.Allocate(bytes);
   absl::Status status = buffer.status();
-  // Weights are committed by the threads that write them, so that each page lies on its reader's
-  // NUMA node.
+  // Weights are committed by the threads that write them, so that each page is placed on its
+  // reader's NUMA node.
   if (buffer.ok() && category != MemoryCategory::kWeights) status = device_.Commit(*buffer);
   if (status.ok()) return buffer;
   return absl::Status(status.code(),

@@ -24,7 +24,7 @@ enum class MemoryCategory : int {
   kLogits,
   kState,
   kWorkspace,
-  kDraftModel,  // all of a draft model but its keys and values, which are in kKv
+  kDraftModel,  // a whole draft model except its KV cache, which is in kKv
   kKv
 };
 inline constexpr int kNumMemoryCategories = 9;
@@ -84,7 +84,7 @@ class BumpAllocator {
  public:
   static constexpr int64_t kAlignBytes = 64;
   explicit BumpAllocator(std::byte* base = nullptr) : base_(base) {}
-  // The next `bytes`, aligned; null if the allocator has no memory behind it.
+  // The next `bytes`, aligned; null if the allocator only plans.
   std::byte* Next(int64_t bytes) {
     const int64_t at = used_;
     used_ += RoundUp(bytes, kAlignBytes);

@@ -10,7 +10,7 @@
 
 namespace bulkhead {
 
-// Layers whose keys and values lie in the same blocks: they share a block table.
+// Layers whose keys and values are in the same blocks: they share a block table.
 struct KvGroup {
   int num_layers = 0;
   int window = 0;  // last tokens that a token attends to, itself included; 0: all
@@ -65,8 +65,8 @@ struct Limits {
   bool operator==(const Limits&) const = default;
 
  private:
-  // Of a sequence that grows by a token: a window reaches into one block more than it fills, and
-  // the next token may open another.
+  // For a sequence that grows by a token: a window touches one block more than it fills, and the
+  // next token may open another.
   int64_t WindowBlocks(int64_t window) const {
     return CeilDiv(window - 1, int64_t{block_tokens}) + 2;
   }
@@ -79,12 +79,12 @@ struct GivenLimits {
   std::optional<int> max_num_batched_tokens = std::nullopt;
 
   GivenLimits() = default;
-  // All of them.
+  // Gives all of them.
   explicit GivenLimits(const Limits& limits)
       : max_num_seqs(limits.max_num_seqs),
         max_model_len(limits.max_model_len),
         max_num_batched_tokens(limits.max_num_batched_tokens) {}
-  // `limits` with these in place of its own.
+  // `limits` with the given ones replaced.
   Limits Over(Limits limits) const {
     limits.max_num_seqs = max_num_seqs.value_or(limits.max_num_seqs);
     limits.max_model_len = max_model_len.value_or(limits.max_model_len);

@@ -15,10 +15,10 @@ namespace bulkhead {
 
 // Quantisation groups along the inputs of a weight: the weights of one output and group share a
 // scale s and a zero z; code q means (q - z) * s, exact in f32. int4: codes in [0, 15], zeros in
-// [0, 16]; int8: codes in [0, 255], zero 128. mxfp4 and nvfp4: code q
-// means (kFp4Steps[q] - kFp4Zero) * s / 2 (memory/fp4.h); with scales in E4M3 s is rounded to f32
-// when it is multiplied by the output's factor, and so is the weight. fp8
-// (E4M3): the number of code q times s, below kEndOfFp8Scales, rounded to f32.
+// [0, 16]; int8: codes in [0, 255], zero 128. mxfp4 and nvfp4: code q means
+// (kFp4Steps[q] - kFp4Zero) * s / 2 (memory/fp4.h); E4M3 scales are rounded to f32 when multiplied
+// by the output's factor, and so is the weight. fp8 (E4M3): the value of code q times s, below
+// kEndOfFp8Scales, rounded to f32.
 struct WeightGroups {
   int size = 0;     // group size in inputs, of the whole weight; 0: not quantised
   int phase = 0;    // position of this share's first input in its group
@@ -50,8 +50,8 @@ struct LinearShape {
 };
 
 // A run of inputs of a quantised weight between adjacent group and slice borders: one scale and one
-// zero per output. A group cut by a slice border has them on both sides. With an index, runs of at
-// most kIndexedCellInputs inputs.
+// zero per output. A group cut by a slice border has the same ones on both sides. With an index,
+// runs of at most kIndexedCellInputs inputs.
 struct WeightCell {
   int64_t begin = 0;
   int64_t end = 0;
@@ -61,13 +61,13 @@ struct WeightCell {
   int64_t size() const { return end - begin; }
 };
 inline constexpr int kIndexedCellInputs = 128;
-std::vector<WeightCell> CellsOf(const LinearShape& shape);  // ascending; empty slices have none
-// The groups the share touches; with an index, those of the whole weight.
+std::vector<WeightCell> CellsOf(const LinearShape& shape);  // ascending; none for empty slices
+// Number of groups the share touches; with an index, of the whole weight.
 int64_t NumGroups(const LinearShape& shape);
 
 struct Linear {
   LinearShape shape;
-  std::byte* packed = nullptr;  // in the layout of its backend; not owned
+  std::byte* packed = nullptr;  // in its backend's layout; not owned
 };
 
 // Rows of a quantised weight as in the checkpoint; not owned.
@@ -76,8 +76,8 @@ struct QuantizedRows {
   const uint8_t* codes = nullptr;     // [rows, cols]
   const uint16_t* scales = nullptr;   // [rows, NumGroups], in the format of WeightGroups
   const uint8_t* zeros = nullptr;     // [rows, NumGroups]; int8 and int4
-  const float* f32_scales = nullptr;  // instead of `scales`, of fp8
-  const float* factors = nullptr;     // [rows], of scales in E4M3
+  const float* f32_scales = nullptr;  // fp8: instead of `scales`
+  const float* factors = nullptr;     // [rows], with scales in E4M3
 };
 
 // Takes rows of one Linear and stores them in its format. Different rows may be put by several
@@ -93,7 +93,7 @@ class WeightSink {
   virtual void PutQuantizedRows(int64_t row_begin, const QuantizedRows& rows) = 0;
   // The group of each input; once, before or after the rows, for a Linear with an index.
   virtual void PutGroupIndex(absl::Span<const int32_t> group_of_input) = 0;
-  // Host memory that it takes from its first row until it has the last, at most.
+  // Maximum host memory in use from its first row until its last.
   virtual int64_t HostBytes() const { return 0; }
 };
 

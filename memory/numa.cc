@@ -49,7 +49,7 @@ Cores IdsOf(absl::Span<const NumaNode> nodes) {
   return ids;
 }
 
-// Those that have some of `cores`, with these alone.
+// The nodes that have some of `cores`, with only these cores.
 std::vector<NumaNode> NodesWith(absl::Span<const NumaNode> nodes, const Cores& cores) {
   std::vector<NumaNode> some;
   for (const NumaNode& node : nodes) {
@@ -95,7 +95,7 @@ std::string WhyNotDivided(absl::Span<const NumaNode> nodes, int size) {
   return "";
 }
 
-// Of ranks with equal cores: those of `nodes`.
+// Places ranks with equal cores on `nodes`.
 NumaPlan Divide(absl::Span<const NumaNode> nodes, int size) {
   NumaPlan plan;
   const auto count = static_cast<int>(nodes.size());

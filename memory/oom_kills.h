@@ -8,7 +8,7 @@
 namespace bulkhead {
 
 struct OomKills {
-  std::string dir;            // of the cgroup; "" if unreadable
+  std::string dir;            // folder of the cgroup; "" if unreadable
   std::string file;           // holds the counter
   int64_t count = 0;          // counter when read
   bool all_together = false;  // v2: memory.oom.group is set on it or an ancestor: all its processes

@@ -1,4 +1,4 @@
-// PeerSums: sums between the devices of one host that their own kernels make. Every device has
+// PeerSums: sums between the devices of one host, computed by their own kernels. Every device has
 // memory that the others write their partial sums to (kernels/cuda/peer_sum.cuh says how).
 // comm/one_shot/ connects the devices; kernels get this struct. Plain C++: .cu files include it.
 #pragma once
@@ -13,9 +13,9 @@ inline constexpr int kPeerBlocks = 32;
 inline constexpr int kPeerStates = 2 * kPeerBlocks;  // each keeps its own count of sums
 inline constexpr int kPeerThreads = 512;
 inline constexpr int64_t kMaxPeerSumElements = int64_t{kPeerBlocks} * kPeerThreads * 4;
-// The widest row that is normed by the kernel that sums it.
+// The widest row that the kernel of a sum can also norm.
 inline constexpr int64_t kMaxPeerNormCols = 8192;
-// In turn: one that is written, one that is read, one that is cleared.
+// Used in rotation: one is written, one is read, one is cleared.
 inline constexpr int kPeerBuffers = 3;
 
 // Value of a receive word that no peer has written yet: a NaN that no arithmetic produces.
@@ -26,8 +26,8 @@ struct PeerSums {
   int size = 0;
   // Elements of the largest sum: a multiple of 4, at most kMaxPeerSumElements.
   int64_t max_elements = 0;
-  // By rank: its memory, at this device's address of it: [kPeerBuffers][size - 1][max_elements].
-  // Senders are in ascending order of their ranks, the owner left out.
+  // By rank: its receive memory, mapped on this device: [kPeerBuffers][size - 1][max_elements].
+  // Senders are in ascending order of rank, without the owner.
   uint32_t* received[kMaxPeers] = {};
   uint32_t* own = nullptr;  // received[rank]
   // On this device: [kPeerStates] of 4 words, zero at first.
@@ -36,7 +36,7 @@ struct PeerSums {
   // is possible.
   int64_t limit_ns = 0;
 
-  // Whether a kernel may also norm the rows of such a sum: the same on every device.
+  // Whether the kernel of a sum also norms its rows: the same on every device.
   bool NormsRows(int64_t rows, int64_t cols) const {
     return rows > 0 && rows <= kPeerBlocks && cols > 0 && cols <= kMaxPeerNormCols &&
            cols % 4 == 0 && rows * cols <= max_elements;

@@ -74,7 +74,7 @@ void PrefixCache::Insert(const BlockKey& key, BlockId block) {
   BlockId& bucket = buckets_[entry.hash & (buckets_.size() - 1)];
   entry.next_in_bucket = bucket;
   bucket = block;
-  // The context of a sequence is that of its first block alone.
+  // Only a sequence's first block has its context.
   entry.is_public = entry.group == 0 && entry.context == KvDigest{} &&
                     (key.parent == 0 || At(key.parent).is_public);
   if (events_ != nullptr && entry.is_public) {
@@ -124,7 +124,7 @@ BlockId PrefixCache::EvictOldest() {
 }
 
 KvDigest PrefixCache::Identity(BlockId block) const {
-  std::vector<BlockId> blocks;  // from this one to the first
+  std::vector<BlockId> blocks;  // from this block to the first
   for (; block != 0; block = At(block).parent) {
     BH_CHECK(Contains(block));
     blocks.push_back(block);

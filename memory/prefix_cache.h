@@ -26,14 +26,14 @@ namespace bulkhead {
 
 class PrefixCache {
  public:
-  // `before`: of the parent's hash and the context.
+  // `before`: hash of the parent's hash and the context.
   using Hash = uint64_t (*)(uint64_t before, absl::Span<const int32_t> tokens);
   static uint64_t GoodHash(uint64_t before, absl::Span<const int32_t> tokens);
 
   // For blocks 1..num_blocks. `events`, which may be null, is told of each insertion and eviction.
   PrefixCache(int64_t num_blocks, int block_tokens, Hash hash = GoodHash,
               std::shared_ptr<KvEventLog> events = nullptr);
-  // Host memory for such a cache.
+  // Host memory of such a cache.
   static int64_t HostBytes(int64_t num_blocks, int block_tokens);
 
   int block_tokens() const { return block_tokens_; }

@@ -2,21 +2,21 @@
 // however long the sequence is. Pure arithmetic, and views of the arena.
 //
 // The arena is [layer][slot]. A slot holds what the layer's ops (kernels/causal_conv,
-// kernels/gated_delta) need of the positions before: of a step's tokens at position p
+// kernels/gated_delta) need of earlier positions; for a step that begins at position p:
 //   inputs     [input rows, channels] f32: the convolution's input at position q in row q mod
 //              (input rows): of the taps - 1 positions before p, and of drafts after them
 //   matrices   [value head][key_dim, padded value_dim] f32: the state after the last position of
 //              the block of kStateBlock positions before p's
-//   keys       [key head][key_dim, kStateBlock] f32: those of p's block so far, normed; on GPUs
+//   keys       [key head][key_dim, kStateBlock] f32: the normed keys of p's block so far; on GPUs
 //              [kStateBlock, key_dim]
-//   corrected  [value head][kStateBlock, padded value_dim] f32: its corrected values
-//   decays     [value head][kStateBlock] f64: the sums of its logarithms of decay
+//   corrected  [value head][kStateBlock, padded value_dim] f32: corrected values of p's block
+//   decays     [value head][kStateBlock] f64: sums of the logarithms of decay in p's block
 // After the slots come snapshots, of all layers: a slot's matrices and inputs at a multiple of
-// kStateBlock, which is all that is read of it there.
+// kStateBlock; nothing else of it is read there.
 // Nothing of a slot is read at position 0, and no matrix before position kStateBlock, so that a
 // slot is not cleared for the next sequence.
-// Rejected drafts are overwritten: all but matrices is kept by position. Matrices are updated after
-// the last position of a block, which therefore is never a draft's.
+// Rejected drafts are overwritten: everything except matrices is indexed by position. Matrices are
+// updated after the last position of a block, which therefore is never a draft's.
 #pragma once
 
 #include <cstddef>
@@ -50,7 +50,7 @@ struct StateGeometry {
   int num_slots = 0;
   int num_snapshots = 0;
   int conv_taps = 0;
-  int max_drafts = 0;  // after a sequence's next token, in a step
+  int max_drafts = 0;  // drafts after a sequence's next token, in a step
   DeltaHeads heads;
 
   int64_t padded_value_dim() const { return RoundUp(heads.value_dim, 16); }
@@ -109,8 +109,8 @@ struct StateArena {
   StateGeometry geometry;
   std::byte* base = nullptr;
 
-  // A slot's states as they are at a multiple of kStateBlock positions, in all layers. Enqueued on
-  // the device that the arena lies on.
+  // Copies a slot's states at a multiple of kStateBlock positions, all layers. Enqueued on the
+  // arena's device.
   void Save(Device& device, int slot, int snapshot) const {
     CopySnapshot(device, slot, snapshot, true);
   }
@@ -129,7 +129,7 @@ struct StateArena {
     constexpr int64_t kF32 = 4;
     const int64_t matrices = geometry.heads.num_value_heads * geometry.MatrixFloats() * kF32;
     const int64_t inputs = geometry.InputFloats() * kF32;
-    // A part of all layers at once.
+    // Copies one part, for all layers at once.
     const auto copy = [&](std::byte* snapshot_part, float* state, int64_t bytes) {
       if (bytes == 0) return;  // a rank without heads
       auto* const state_part = reinterpret_cast<std::byte*>(state);

@@ -1,4 +1,4 @@
-// ResidualNorm: what comes of a sum over ranks, beside the sum: kernels/ops.inc, AddResidualNorm.
+// ResidualNorm: what is computed from a sum over ranks (kernels/ops.inc, AddResidualNorm).
 #pragma once
 
 #include "memory/matrix.h"

@@ -9,7 +9,7 @@ int SnapshotPool::Take() {
   for (int i = 0; i < static_cast<int>(entries_.size()); ++i) {
     const Entry& entry = entries_[i];
     if (entry.taken || entry.pins > 0) continue;
-    // Free ones have not been used.
+    // Free ones have last_use 0.
     if (best < 0 || entry.last_use < entries_[best].last_use) best = i;
   }
   if (best < 0) return -1;

@@ -1,6 +1,6 @@
 // SnapshotPool: which snapshots of sequences' states (memory/recurrent_state.h) the ranks have, and
-// after which block of the prefix cache each is. Accounting only; not thread-safe: owned by the
-// block pool. A prefix of a model with states can be taken up to a block that has one.
+// after which block of the prefix cache each was taken. Accounting only; not thread-safe: owned by
+// the block pool. A prefix of a model with states can be reused up to a block with a snapshot.
 #pragma once
 
 #include <cstdint>
@@ -15,26 +15,25 @@ class SnapshotPool {
  public:
   explicit SnapshotPool(int num_snapshots) : entries_(num_snapshots) {}
 
-  // One to be written: a free one, else the least recently used that is not pinned; -1 if there is
-  // none.
+  // Takes one to write: a free one, else the least recently used unpinned one; -1 if there is none.
   int Take();
-  // What was taken is written, and after `block` unless that has one already.
+  // `snapshot` is written: the state after `block`. Freed if `block` already has one.
   void Attach(int snapshot, BlockId block);
-  // What was taken is free again.
+  // Frees a taken snapshot.
   void Return(int snapshot);
 
-  // Behind `block`; -1 if there is none.
+  // The snapshot after `block`; -1 if there is none.
   int Of(BlockId block) const;
-  // It is about to be read, and kept until then.
+  // Keeps it until Unpin, while it waits to be read.
   void Pin(int snapshot);
   void Unpin(int snapshot);
-  // `block` needs none any more, unless it is pinned.
+  // Frees the snapshot of `block` unless it is pinned.
   void Drop(BlockId block);
 
  private:
   struct Entry {
     BlockId block = 0;
-    bool taken = false;  // and not attached yet
+    bool taken = false;  // not attached yet
     int pins = 0;
     uint64_t last_use = 0;
   };

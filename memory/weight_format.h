@@ -11,7 +11,7 @@ namespace bulkhead {
 
 enum class WeightFormat : uint8_t { kF32, kBF16, kF16, kInt8, kInt4, kMxfp4, kNvfp4, kFp8 };
 
-// Codes that are numbers of E2M1 (memory/fp4.h), with a scale per output and group.
+// Codes are E2M1 (memory/fp4.h), with a scale per output and group.
 constexpr bool IsFp4(WeightFormat format) {
   return format == WeightFormat::kMxfp4 || format == WeightFormat::kNvfp4;
 }
@@ -26,15 +26,14 @@ inline constexpr WeightFormat kQuantizedFormats[] = {WeightFormat::kInt8, Weight
                                                      WeightFormat::kMxfp4, WeightFormat::kNvfp4,
                                                      WeightFormat::kFp8};
 
-// Their products with inputs may be in whole numbers (ActivationDType::kInt8).
+// Products can be computed in integers (ActivationDType::kInt8).
 constexpr bool HasIntegerCodes(WeightFormat format) {
   return IsQuantized(format) && format != WeightFormat::kFp8;
 }
 
-// The number format of a quantised weight's scales, each in the low bits of 32. kF16, kBF16: of
-// kInt8 and kInt4. kE8M0 (of kMxfp4): 8 bits e, the scale 2^(e - 127); 255 is NaN. kE4M3 (of
-// kNvfp4): the scale is that number times a factor in f32 that an output has for all its groups.
-// kF32: of kFp8.
+// The number format of a quantised weight's scales, each in the low bits of 32. kF16, kBF16: for
+// kInt8 and kInt4. kE8M0 (kMxfp4): 8 bits e, the scale 2^(e - 127); 255 is NaN. kE4M3 (kNvfp4): the
+// scale is that number times an f32 factor that an output has for all its groups. kF32: for kFp8.
 enum class ScaleFormat : uint8_t { kF16, kBF16, kE8M0, kE4M3, kF32 };
 
 constexpr int WeightBits(WeightFormat format) {

@@ -29,10 +29,10 @@ constexpr char kA[] = ".lora_A.weight";
 constexpr char kB[] = ".lora_B.weight";
 constexpr char kConfigFile[] = "/adapter_config.json";
 
-// A slot and a module, which has one row there or several: parts of a fused one, or heads.
+// A slot and a module, which has one row there or several: parts of a fused module, or heads.
 using OutputsOfModule = std::pair<int, std::string>;
 
-// Of an adapter's module: "layers.3.self_attn.q_proj".
+// The name of an adapter's module: "layers.3.self_attn.q_proj".
 std::string NameOf(const TensorRow& row) {
   return absl::StrCat("layers.", row.layer, ".", row.name);
 }
@@ -61,7 +61,7 @@ TensorRow OuterOf(const TensorRow& module, int rank) {
   return row;
 }
 
-// `rank_of_all`: 0 where modules have ranks of their own.
+// `rank_of_all`: 0 if modules have different ranks.
 absl::Status ReadFields(const std::string& path, AdapterConfig& adapter, int& rank_of_all) {
   BH_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, kMaxAdapterConfigBytes));
   BH_ASSIGN_OR_RETURN(nlohmann::json json, ParseJsonObject(text, path));
@@ -76,7 +76,7 @@ absl::Status ReadFields(const std::string& path, AdapterConfig& adapter, int& ra
     fields.Unsupported("bias", "none alone is");
   }
   if (fields.ValueUnlessOff("rank_pattern").has_value()) rank_of_all = 0;
-  // Others take a part of the model's weight away, which is then another one.
+  // Other values subtract a part from the model's weight, which then differs from the checkpoint.
   const std::string init = fields.ValueUnlessOff("init_lora_weights").value_or("true");
   if (init != "true" && init != "\"gaussian\"" && init != "\"orthogonal\"" && init != "\"eva\"") {
     fields.Unsupported("init_lora_weights",
@@ -115,7 +115,7 @@ absl::Status ReadFields(const std::string& path, AdapterConfig& adapter, int& ra
   return fields.status();
 }
 
-// The rank that the file's A has for a module; 0 where it has neither A nor B.
+// The rank of the module's A in the file; 0 if it has neither A nor B.
 absl::StatusOr<int> RankOf(const TensorIndex& index, const TensorRow& row, int least, int most) {
   const std::string module = NameOf(row);
   const LocatedTensor* const found = index.FindAny(module + kA);
@@ -131,7 +131,7 @@ absl::StatusOr<int> RankOf(const TensorIndex& index, const TensorRow& row, int l
       least == most ? absl::StrCat("r = ", least) : absl::StrCat("from 1 to ", most), " rows"));
 }
 
-// Whether it is of what is not computed: of images, which text does not meet.
+// Whether the tensor belongs to a part that is not served (image towers, for example).
 bool IsNotServed(const std::string& name, const ModelConfig& model) {
   for (const absl::string_view text :
        absl::StrSplit(model.family->not_served, ',', absl::SkipEmpty())) {
@@ -227,7 +227,7 @@ absl::StatusOr<AdapterConfig> ReadAdapter(const std::string& name, const std::st
   adapter.name = name;
   adapter.dir = dir;
   const auto read = [&]() -> absl::Status {
-    // Halves of such a layer are normed apart from each other before they are added.
+    // The two halves of such a layer are normed separately before they are added.
     if (model.moe.beside_mlp) {
       return absl::UnimplementedError(
           "adapters of models with experts beside an MLP are not "

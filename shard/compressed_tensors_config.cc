@@ -13,8 +13,8 @@ using Method = QuantizationConfig::Method;
 
 constexpr size_t kMaxNameBytes = 100;
 
-// `names` of the field: "re:" and a pattern, a module's name, or a class; of classes the layers'
-// products are "Linear".
+// The `names` of the field: "re:" and a pattern, a module's name, or a class; the layers' products
+// have the class "Linear".
 ModuleList ModulesOf(ConfigFields& fields, const char* field) {
   ModuleList modules;
   for (const std::string& name : fields.Strings(field).value_or(std::vector<std::string>())) {
@@ -30,7 +30,7 @@ ModuleList ModulesOf(ConfigFields& fields, const char* field) {
   return modules;
 }
 
-// A JSON object of `outer`, read by `read`; what it does not know is refused.
+// Reads a JSON object in `outer` with `read`, and refuses its unknown fields.
 template <typename Read>
 void ReadNested(ConfigFields& outer, const char* name, const std::string& prefix,
                 const Read& read) {
@@ -49,7 +49,7 @@ void Expect(ConfigFields& fields, const char* name, absl::string_view value,
   }
 }
 
-// Of codes in whole numbers: 4 bits, or 8.
+// Integer codes: 4 or 8 bits.
 void ReadIntegers(ConfigFields& fields, QuantizationConfig& config) {
   Expect(fields, "type", "int", "int");
   config.bits = fields.RequiredInt("num_bits", 1, 64);
@@ -95,7 +95,7 @@ void ReadMxfp4(ConfigFields& fields, QuantizationConfig& config) {
   fields.RefuseUnlessOff("actorder");
 }
 
-// Scales in E4M3, times a factor that a tensor has.
+// E4M3 scales, with one factor per tensor.
 void ReadNvfp4(ConfigFields& fields, QuantizationConfig& config) {
   Expect(fields, "type", "float", "float");
   Expect(fields, "strategy", "tensor_group", "tensor_group");
@@ -145,8 +145,8 @@ void ReadWeights(ConfigFields& fields, QuantizationConfig& config) {
   }
 }
 
-// Inputs quantised to int8 as they come: --activation-dtype int8 does so in finer groups. Those of
-// FP8 and NVFP4 are not quantised so, and what their scales are computed from is not read.
+// Inputs quantised to int8 at run time: --activation-dtype int8 does so, in finer groups. For FP8
+// and NVFP4 inputs are not quantised, and their scales are not read.
 void ReadInputs(ConfigFields& fields, const QuantizationConfig& config) {
   const bool nvfp4 = config.method == Method::kNvfp4PackQuantized;
   const bool floats = config.method == Method::kFloatQuantized || nvfp4;

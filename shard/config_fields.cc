@@ -14,7 +14,7 @@ using nlohmann::json;
 constexpr size_t kMaxListLength = 65536;
 constexpr size_t kMaxNameBytes = 80;  // of an unknown field, in a message
 
-// A JSON integer within [min, max]; unsigned ones above 2^63 are told apart from negative ones.
+// A JSON integer within [min, max]; unsigned ones above 2^63 are not taken for negative ones.
 bool IsIntWithin(const json& value, int min, int max) {
   if (value.is_number_unsigned()) {
     const uint64_t number = value.get<uint64_t>();
@@ -205,7 +205,7 @@ std::vector<std::string> ConfigFields::Values() const {
 std::vector<std::string> ConfigFields::UnknownNames() const {
   std::vector<std::string> names;
   for (const auto& item : object_.items()) {
-    // A field of null says nothing.
+    // A null field counts as absent.
     if (!known_.contains(item.key()) && !item.value().is_null())
       names.push_back(prefix_ + item.key().substr(0, kMaxNameBytes));
   }

@@ -1,5 +1,5 @@
 // ConfigFields: reads one JSON object field by field. Every number is checked against limits before
-// anybody sees it, and every field that was read is remembered, so that the rest is unknown.
+// it is used, and every field that was read is remembered, so that the rest is unknown.
 //
 // The first error sticks: a failed read returns a harmless value, and status() returns the error.
 #pragma once
@@ -19,21 +19,21 @@ namespace bulkhead {
 
 class ConfigFields {
  public:
-  // `source` is the file's name, `prefix` that of an enclosing field ("rope_scaling.").
+  // `source`: the file's name; `prefix`: path of the enclosing field ("rope_scaling.").
   ConfigFields(nlohmann::json object, std::string source, std::string prefix = "");
 
   bool Has(absl::string_view name) const;  // present, null or not
   bool WasAskedFor(absl::string_view name) const { return known_.contains(name); }
   bool IsNullOrMissing(absl::string_view name) const;
 
-  // nullopt where the field is missing or null. Whole numbers are JSON integers in [min, max].
+  // nullopt if the field is missing or null. Whole numbers are JSON integers in [min, max].
   std::optional<int> Int(absl::string_view name, int min, int max);
   std::optional<double> Number(absl::string_view name, double min, double max);
   std::optional<bool> Bool(absl::string_view name);
   std::optional<std::string> String(absl::string_view name);
   std::optional<std::vector<std::string>> Strings(absl::string_view name);
-  std::vector<int> IntOrList(absl::string_view name, int min, int max);  // also of length 0
-  const nlohmann::json* Object(absl::string_view name);                  // null where there is none
+  std::vector<int> IntOrList(absl::string_view name, int min, int max);  // may have length 0
+  const nlohmann::json* Object(absl::string_view name);                  // null if there is none
 
   int RequiredInt(absl::string_view name, int min, int max);
   double RequiredNumber(absl::string_view name, double min, double max);
@@ -43,12 +43,12 @@ class ConfigFields {
   void SetDefault(absl::string_view name, nlohmann::json value);
   // Marks a field as known whatever it holds.
   void Ignore(absl::string_view name);
-  // Marks it as known, and UNIMPLEMENTED unless it is missing or switched off: null, false, 0, "",
-  // [], {}.
+  // Marks it as known; UNIMPLEMENTED unless it is missing or switched off: null, false, 0, "", [],
+  // {}.
   void RefuseUnlessOff(absl::string_view name);
-  // Marks it as known. Its value, for a message, unless it is missing or switched off.
+  // Marks it as known. Returns its value, for a message, unless it is missing or switched off.
   std::optional<std::string> ValueUnlessOff(absl::string_view name);
-  // As RefuseUnlessOff, unless it is missing, null or 1.
+  // As RefuseUnlessOff, but a value of 1 is also accepted.
   void RefuseUnlessOne(absl::string_view name);
   // UNIMPLEMENTED with the field and its value; `supported` says what would be accepted.
   void Unsupported(absl::string_view name, absl::string_view supported);
@@ -58,14 +58,14 @@ class ConfigFields {
 
   // Names, with prefix, of fields that were not read and are not null.
   std::vector<std::string> UnknownNames() const;
-  // "NAME=VALUE" of every field that was read and is there, by name. Refused or ignored ones are
-  // not read.
+  // "NAME=VALUE" of every present field that was read, by name. Refused or ignored fields do not
+  // count as read.
   std::vector<std::string> Values() const;
   const absl::Status& status() const { return status_; }
   const std::string& source() const { return source_; }
 
  private:
-  // Null where missing or null. Mark it as known, and Read as read.
+  // The field, or null if missing or null. Find marks it as known, and Read also as read.
   const nlohmann::json* Find(absl::string_view name);
   const nlohmann::json* Read(absl::string_view name);
   std::string Describe(absl::string_view name) const;  // "config.json: hidden_size is -3"

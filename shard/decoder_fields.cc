@@ -19,7 +19,7 @@ namespace {
 // The limits keep every product of two of these numbers and a number format's size within 2^45.
 constexpr int kMaxHiddenSize = 1 << 17;
 constexpr int kMaxConvTaps = 16;
-// Over all layers: each has tensors of its own, which plans and loads are walked by.
+// Over all layers: each has its own tensors, which plans and loads iterate over.
 constexpr int64_t kMaxExpertsOfModel = 1 << 16;
 constexpr int64_t kMaxDeltaHeadsOfModel = 1 << 16;
 
@@ -40,7 +40,7 @@ void ReadSizes(ConfigFields& fields, const SizeDefaults& defaults, ModelConfig& 
   config.vocab_size = required("vocab_size", kMaxVocabSize, defaults.vocab_size);
   config.max_position_embeddings = fields.Int("max_position_embeddings", 1, kMaxPositionEmbeddings)
                                        .value_or(defaults.max_position_embeddings);
-  fields.Ignore("rms_norm_eps");  // of families whose norms have another name for it
+  fields.Ignore("rms_norm_eps");  // families whose norms name it differently
   config.rms_norm_eps = static_cast<float>(
       fields.Number(defaults.norm_epsilon_name, 1e-12, 0.1).value_or(defaults.norm_epsilon));
 
@@ -85,7 +85,7 @@ void ReadWindow(ConfigFields& fields, const WindowDefaults& defaults, ModelConfi
   int pattern = defaults.pattern;
   for (const char* name : {"sliding_window_pattern", "_sliding_window_pattern"}) {
     if (defaults.pattern == 0) continue;
-    if (!fields.IsNullOrMissing("layer_types")) {  // which says more, and is what counts
+    if (!fields.IsNullOrMissing("layer_types")) {  // more specific, so it takes precedence
       fields.Ignore(name);
     } else {
       pattern = fields.Int(name, 1, 1 << 20).value_or(pattern);
@@ -99,8 +99,8 @@ void ReadWindow(ConfigFields& fields, const WindowDefaults& defaults, ModelConfi
                                  .value_or(fields.Has(kChunk) ? 0 : defaults.chunk);
   }
 
-  // Qwen's upper layers use the window, Mistral's all do, Gemma's all but every sixth; layer_types
-  // says it layer by layer.
+  // Qwen's upper layers use the window, Mistral's all do, Gemma's all except every sixth;
+  // layer_types gives it layer by layer.
   const int first_layer = defaults.is_switched ? max_window_layers : 0;
   config.layer_uses_window.resize(config.num_hidden_layers);
   for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
@@ -176,7 +176,7 @@ void ReadMoe(ConfigFields& fields, const MoeFields& names, ModelConfig& config) 
                    absl::StrCat("it must be at most ", stated, ", ", moe.num_experts));
   }
   moe.intermediate_size = fields.RequiredInt(names.intermediate_size, 1, kMaxIntermediateSize);
-  // Of training alone.
+  // Only used in training.
   for (const char* name : {"router_aux_loss_coef", "output_router_logits", "router_jitter_noise"}) {
     fields.Ignore(name);
   }
@@ -255,7 +255,7 @@ void ReadGatedDelta(ConfigFields& fields, ModelConfig& config) {
   for (const auto& [name, heads, dim] :
        {std::tuple{"linear_num_key_heads", delta.num_key_heads, delta.key_dim},
         std::tuple{"linear_num_value_heads", delta.num_value_heads, delta.value_dim}}) {
-    const int of_head = dim * delta.conv_taps;  // numbers of the convolution, a vector
+    const int of_head = dim * delta.conv_taps;  // convolution weights, one vector
     if (heads <= kMaxIntermediateSize / of_head) continue;
     fields.Invalid(
         name, absl::StrCat("it must be at most ", kMaxIntermediateSize / of_head, " for heads of ",

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kAlign = 64;
 
-// By code; of whole numbers, before the zero is subtracted.
+// The value of each code; for integers before the zero is subtracted.
 using Numbers = std::array<float, 256>;
 
 Numbers E4m3Numbers() {
@@ -80,11 +80,11 @@ absl::Status Dequantize(const QuantizedTensors& tensors, const QuantizedRows& ro
   return absl::OkStatus();
 }
 
-// What is read for `rows` and `cols` of the row's matrix.
+// The part of the file to read for `rows` and `cols` of the row's matrix.
 struct FilePart {
   Range rows;
   Range cols;
-  int64_t staging_bytes;  // of the codes, then twice the numbers
+  int64_t staging_bytes;  // for the codes; the numbers, twice, follow
   int64_t float_bytes;
 };
 

@@ -1,4 +1,4 @@
-// Rows of a matrix that the checkpoint holds in codes, as numbers (HeldAs::kDequantized).
+// Rows of a matrix that the checkpoint holds in codes, as f32 (HeldAs::kDequantized).
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,13 @@
 
 namespace bulkhead {
 
-// What ReadDequantized needs to stage.
+// Staging bytes that ReadDequantized needs.
 int64_t DequantizedStagingBytes(const QuantizedTensors& tensors, const TensorRow& row, Range rows,
                                 Range cols);
 
-// Outputs `rows` of inputs `cols` of the row's matrix, in f32: what memory/linear.h says that codes
-// mean, to the bit. As QuantizedTensors::ReadRows counts outputs; of a matrix that is transposed in
-// the file its own. Points into `staging`. DATA_LOSS as there.
+// Outputs `rows` and inputs `cols` of the row's matrix, in f32: the exact values of the codes in
+// memory/linear.h. Outputs count as in QuantizedTensors::ReadRows, or are the row's own if the file
+// has the matrix transposed. Points into `staging`. DATA_LOSS as there.
 absl::StatusOr<ConstMatrixView> ReadDequantized(const QuantizedTensors& tensors,
                                                 const TensorRow& row, Range rows, Range cols,
                                                 std::byte* staging);

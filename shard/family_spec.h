@@ -10,16 +10,16 @@
 
 namespace bulkhead {
 
-// What a family's rotary embedding is where the file is silent, and what of it may vary.
+// Defaults of a family's rotary embedding, and which of its settings may vary.
 struct RopeDefaults {
   double theta = 10000.0;
-  // Of layers with a window, by rope_parameters {full_attention, sliding_attention} or
+  // Theta of layers with a window, from rope_parameters {full_attention, sliding_attention} or
   // rope_local_base_freq; 0: the family has one table for all layers.
   double window_theta = 0;
-  bool window_has_theta = false;  // also rope_theta is theirs
+  bool window_has_theta = false;  // rope_theta is also their default
   bool is_partial = false;        // whether partial_rotary_factor may be less than 1
   double partial_rotary_factor = 1.0;
-  // Layers without a window have proportional where the file is silent, and may say so.
+  // Layers without a window default to proportional, and may say so.
   bool is_proportional = false;
   bool scales_q = false;       // by llama_4_scaling_beta
   bool scales_scores = false;  // by the square of yarn's mscale_all_dim
@@ -29,22 +29,22 @@ struct RopeDefaults {
 struct FamilySpec {
   const char* architecture;  // "LlamaForCausalLM"
   const char* model_type;    // "llama"
-  // Reads the fields that are the family's business, or refuses their values. Fields that it does
-  // not read are refused where they would change the arithmetic (field_policy.h).
+  // Reads the fields that are specific to the family, or refuses their values. Fields that it does
+  // not read are refused if they would change the arithmetic (field_policy.h).
   void (*read_config)(ConfigFields& fields, ModelConfig& config);
   void (*model_tensors)(const ModelConfig& config, TensorTable& table);
   void (*layer_tensors)(const ModelConfig& config, int layer, TensorTable& table);
-  const char* prefix = "";              // of all names of tensors
-  const char* model_prefix = "model.";  // after it, of all but the head's
-  // Names (fnmatch, by commas) of tensors of the checkpoint that belong to what is not served.
+  const char* prefix = "";              // of all tensor names
+  const char* model_prefix = "model.";  // after it, except for the head
+  // Tensors of parts that are not served: fnmatch patterns, separated by commas.
   const char* not_served = "";
-  // Of the names of its MTP layer, which reads its own state after the norm as it does the model's
-  // (Qwen3-Next); null: the layer is numbered on after the model's, and reads its own state before
-  // the norm (DeepSeek V3).
+  // Prefix of its MTP layer's tensors; such a layer reads its own state after the norm, as it does
+  // the model's (Qwen3-Next); null: the layer is numbered after the model's layers, and reads its
+  // own state before the norm (DeepSeek V3).
   const char* mtp_prefix = nullptr;
   RopeDefaults rope = {};
-  // Of a multimodal checkpoint whose text part is served, whose config is the field text_config:
-  // what model_type may be in there (by commas). Empty: of others.
+  // For a multimodal checkpoint whose text part is served, with its config in the field
+  // text_config: the model_types allowed there (separated by commas). Empty: not multimodal.
   absl::string_view text_model_types = "";
   bool has_text_config() const { return !text_model_types.empty(); }
 };

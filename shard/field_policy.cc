@@ -6,7 +6,7 @@
 namespace bulkhead {
 namespace {
 
-// They name things, speak of training, or choose how another program runs.
+// Names, training settings, or settings of other programs.
 constexpr const char* kHarmless[] = {
     "_attn_implementation", "_attn_implementation_autoset", "_commit_hash", "_from_model_config",
     "_name_or_path", "attention_dropout", "attn_implementation", "begin_suppress_tokens",
@@ -20,17 +20,17 @@ constexpr const char* kHarmless[] = {
     "unsloth_fixed", "unsloth_version", "use_bfloat16", "use_cache",
     // Splits products into parts that are added again: the same product.
     "pretraining_tp",
-    // Defaults for sampling that old configs carry; generation_config.json is where they count.
+    // Sampling defaults in old configs; only generation_config.json's are applied.
     "bad_words_ids", "diversity_penalty", "do_sample", "early_stopping",
     "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "length_penalty",
     "max_length", "min_length", "no_repeat_ngram_size", "num_beam_groups", "num_beams",
     "num_return_sequences", "remove_invalid_values", "repetition_penalty", "temperature", "top_k",
     "top_p", "typical_p"};
 
-// Of a multimodal checkpoint beside text_config.
+// Fields beside text_config in a multimodal config.
 constexpr const char* kHarmlessOutsideText[] = {
     "audio_config", "audio_token_id", "boa_token_id", "eoa_token_id", "eoa_token_index",
-    // Of images and videos.
+    // Images and videos.
     "boi_token_id", "boi_token_index", "eoi_token_id", "eoi_token_index", "image_seq_length",
     "image_token_id", "image_token_index", "language_model_only", "mm_tokens_per_image",
     "multimodal_projector_bias", "projector_hidden_act", "spatial_merge_size", "video_token_id",
@@ -75,7 +75,7 @@ constexpr const char* kHarmlessInGeneration[] = {
     "output_scores",      "pad_token_id",      "return_dict_in_generate", "transformers_version",
     "trust_remote_code",  "use_cache"};
 
-// They change answers, and have no counterpart here where they are not off.
+// These change answers; not implemented, so they must be off.
 constexpr const char* kNotAppliedUnlessOff[] = {
     "bad_words_ids",         "begin_suppress_tokens", "constraints",
     "force_words_ids",       "forced_bos_token_id",   "forced_decoder_ids",
@@ -84,10 +84,10 @@ constexpr const char* kNotAppliedUnlessOff[] = {
     "stop_strings",          "suppress_tokens",       "top_h",
     "watermarking_config"};
 
-// Lengths, which a request or a flag gives here.
+// Lengths, set by a request or a flag instead.
 constexpr const char* kLengths[] = {"max_length", "max_new_tokens"};
 
-// Fields of the reference's generation that have no counterpart here, and their neutral values.
+// Generation fields of transformers that are not implemented here, and their neutral values.
 struct NeutralValue {
   const char* name;
   double neutral;
@@ -116,7 +116,7 @@ void ApplyConfigFieldPolicy(ConfigFields& fields) {
   for (const char* name : kMustBeOne) {
     if (!fields.WasAskedFor(name)) fields.RefuseUnlessOne(name);
   }
-  // Models of embeddings that were trained to attend in both directions.
+  // Embedding models may be trained to attend in both directions.
   if (!fields.Bool("is_causal").value_or(true)) {
     fields.Unsupported("is_causal", "it must be absent or true");
   }

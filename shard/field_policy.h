@@ -1,5 +1,5 @@
-// What is known about config fields that no number of ours comes from: harmless ones are ignored,
-// those that change the arithmetic are refused at every value but the neutral one.
+// Policy for config fields that no number is read from: harmless ones are ignored; those that
+// change the arithmetic are refused at every value except the neutral one.
 #pragma once
 
 #include <string>
@@ -9,15 +9,15 @@
 
 namespace bulkhead {
 
-// config.json: marks the harmless fields as known and fails on what we do not compute: the fields
-// that the family has read are left to it.
+// config.json: marks the harmless fields as known and fails on unsupported ones; fields that the
+// family has read are left to it.
 void ApplyConfigFieldPolicy(ConfigFields& fields);
 
-// What a multimodal checkpoint's config has beside text_config: marks the harmless fields as known.
+// Fields beside text_config in a multimodal config: marks the harmless ones as known.
 void ApplyOuterFieldPolicy(ConfigFields& fields);
 
-// generation_config.json: likewise. Returns a warning for each known field that is not applied at
-// its value.
+// The same for generation_config.json. Returns a warning for each known field whose value is not
+// applied.
 std::vector<std::string> ApplyGenerationFieldPolicy(ConfigFields& fields);
 
 }  // namespace bulkhead

@@ -12,7 +12,7 @@
 namespace bulkhead {
 namespace {
 
-// Null where there is none.
+// Null if there is none.
 const LocatedTensor* Find(const TensorIndex& index, const TensorRow& row) {
   for (const std::string& name : KvScaleNames(row)) {
     if (const LocatedTensor* found = index.FindAny(name); found != nullptr) return found;
@@ -40,7 +40,7 @@ std::vector<std::string> KvScaleNames(const TensorRow& row) {
 std::vector<std::string> NamesBesideKvScales(const TensorRow& row) {
   const std::string module = row.Module();
   const std::string attention = module.substr(0, module.rfind('.'));
-  // Of quantised queries, which ours are not.
+  // Scales of quantised queries, which are not used here.
   return {absl::StrCat(attention, ".q_scale"), absl::StrCat(attention, ".attn.q_scale"),
           absl::StrCat(attention, ".q_proj.q_scale"),
           absl::StrCat(attention, ".q_proj.output_scale")};

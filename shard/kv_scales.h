@@ -1,5 +1,5 @@
-// The scales of an fp8 cache as checkpoints have them (TensorRow::is_kv_scale): of keys and of
-// values a number for all of a layer's KV heads, or one for each, in f32, bf16 or f16.
+// The scales of an fp8 cache as stored in checkpoints (TensorRow::is_kv_scale): for keys and for
+// values one number for all of a layer's KV heads, or one per head, in f32, bf16 or f16.
 #pragma once
 
 #include <string>
@@ -14,16 +14,16 @@
 
 namespace bulkhead {
 
-// The names that a row of scales may have, the first one that is there counting; further ones that
-// may be there, and are not read, are NamesBesideKvScales.
+// The names that a row of scales may have; the first one present is read. NamesBesideKvScales:
+// other names that may be present and are not read.
 std::vector<std::string> KvScaleNames(const TensorRow& row);
 std::vector<std::string> NamesBesideKvScales(const TensorRow& row);
 
-// A tensor that is there has one number, or one for each KV head.
+// An existing tensor must have one number, or one for each KV head.
 absl::Status CheckKvScales(const TensorIndex& index, const TensorRow& row);
 
-// Fills the vectors of those targets that are scales, 1 where the checkpoint has none. DATA_LOSS
-// where one is not above 0 and finite.
+// Fills the vectors of those targets that are scales, with 1 if the checkpoint lacks them.
+// DATA_LOSS if one is not finite and above 0.
 absl::Status ReadKvScales(const TensorIndex& index, absl::Span<const Checkpoint::Target> targets,
                           const RankShard& shard);
 

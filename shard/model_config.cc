@@ -37,7 +37,7 @@ std::string NamesOf(FamilySpecs families) {
   });
 }
 
-// " (nearest is Qwen2ForCausalLM)", by what the names of architectures begin with.
+// " (nearest is Qwen2ForCausalLM)", by the common prefix of architecture names.
 std::string NearestText(const std::vector<std::string>& architectures, FamilySpecs families) {
   constexpr int64_t kMinAlike = 5;
   if (architectures.empty()) return "";
@@ -54,7 +54,7 @@ std::string NearestText(const std::vector<std::string>& architectures, FamilySpe
   return absl::StrCat(" (nearest is ", (*nearest)->architecture, ")");
 }
 
-// Null with fields.status() set where the model is of none of `families`.
+// Null with fields.status() set if none of `families` matches.
 const FamilySpec* FindFamily(ConfigFields& fields, FamilySpecs families) {
   const std::vector<std::string> architectures =
       fields.Strings("architectures").value_or(std::vector<std::string>());
@@ -66,7 +66,7 @@ const FamilySpec* FindFamily(ConfigFields& fields, FamilySpecs families) {
     return nullptr;
   }
   for (const FamilySpec* family : families) {
-    // One of the two may be missing, but they may not contradict each other.
+    // One of the two may be missing, but they must not contradict each other.
     if (!architectures.empty() && architectures.front() != family->architecture) continue;
     if (!model_type.empty() && model_type != family->model_type) continue;
     return family;
@@ -80,7 +80,7 @@ const FamilySpec* FindFamily(ConfigFields& fields, FamilySpecs families) {
   return nullptr;
 }
 
-// Both spellings of the number format; the newer one wins where a file has both.
+// Both spellings of the number format; the newer one wins if both are present.
 void ReadDType(ConfigFields& fields, ModelConfig& config) {
   for (const char* name : {"torch_dtype", "dtype"}) {
     const std::optional<std::string> text = fields.String(name);
@@ -100,8 +100,8 @@ void AddEosTokenIds(ConfigFields& fields, ModelConfig& config) {
   }
 }
 
-// Whose field counts, the nested or the outer one, differs between transformers' versions: either
-// may say so, and an lm_head of the checkpoint's own overrules both.
+// transformers' versions differ in whether the nested or the outer field counts: either may set it,
+// and an lm_head in the checkpoint overrules both.
 void ReadTies(ConfigFields& outer, ConfigFields& fields, ModelConfig& config) {
   const std::optional<bool> of_whole = outer.Bool("tie_word_embeddings");
   const std::optional<bool> of_text = fields.Bool("tie_word_embeddings");
@@ -109,7 +109,7 @@ void ReadTies(ConfigFields& outer, ConfigFields& fields, ModelConfig& config) {
   config.tie_word_embeddings = of_whole.value_or(false) || of_text.value_or(false);
 }
 
-// A warning per unknown field, or the refusal of the first.
+// A warning per unknown field, or an error for the first.
 absl::Status TakeUnknownNames(absl::string_view source, const std::vector<std::string>& names,
                               UnknownFields unknown_fields, std::vector<std::string>& warnings) {
   if (names.empty()) return absl::OkStatus();
@@ -130,7 +130,7 @@ absl::Status TakeUnknownNames(absl::string_view source, const std::vector<std::s
   return absl::OkStatus();
 }
 
-// What a quantised checkpoint says of keys and values, where it is served without that.
+// Warns of a KV cache format in a quantised checkpoint that is served without it.
 void WarnOfKvCacheScheme(const nlohmann::json& object, absl::string_view source,
                          std::vector<std::string>& warnings) {
   const auto quantization = object.find("quantization_config");
@@ -144,7 +144,7 @@ void WarnOfKvCacheScheme(const nlohmann::json& object, absl::string_view source,
   }
 }
 
-// The served part of a multimodal checkpoint: what an outer object of `family` has as text_config.
+// The served part of a multimodal checkpoint: text_config of an outer object of `family`.
 absl::StatusOr<ConfigFields> TextFields(ConfigFields& outer, const FamilySpec& family) {
   const nlohmann::json* text = outer.Object("text_config");
   if (text == nullptr) outer.Invalid("text_config", "it is needed");
@@ -160,7 +160,7 @@ absl::StatusOr<ConfigFields> TextFields(ConfigFields& outer, const FamilySpec& f
   return fields;
 }
 
-// Of all but text_config, whose fields count there alone.
+// Unknown fields outside text_config; fields of the text part count only inside it.
 std::vector<std::string> UnknownNamesOutside(ConfigFields& outer) {
   ApplyOuterFieldPolicy(outer);
   std::vector<std::string> names = outer.UnknownNames();
@@ -240,8 +240,8 @@ absl::Status ParseGeneration(const nlohmann::json& object, absl::string_view sou
   return TakeUnknownNames(source, fields.UnknownNames(), unknown_fields, parsed.warnings);
 }
 
-// Of Model Optimizer's older checkpoints, which say it in a file of its own (`json`; empty: there
-// is none): what a quantization_config would.
+// For older Model Optimizer checkpoints: makes a quantization_config from their separate file
+// (`json`; empty: there is none).
 absl::Status AddModelOptConfig(absl::string_view json, absl::string_view source,
                                nlohmann::json& config) {
   if (json.empty() || config.contains("quantization_config")) return absl::OkStatus();
@@ -256,7 +256,7 @@ absl::Status AddModelOptConfig(absl::string_view json, absl::string_view source,
   return absl::OkStatus();
 }
 
-// The experts of a layer are multiplied together: all are quantised, or none.
+// The experts of a layer are multiplied together: either all are quantised, or none.
 absl::Status CheckExpertsAlike(const ModelConfig& config, absl::string_view source) {
   if (config.moe.num_experts == 0 || config.quantization.modules == nullptr) {
     return absl::OkStatus();
@@ -354,7 +354,7 @@ ModelConfig MtpConfigOf(const ModelConfig& model) {
   config.num_hidden_layers = 1;
   if (config.moe.num_experts > 0) {
     config.moe.layer_uses_experts = {true};
-    config.intermediate_size = 0;  // of an MLP, which it has not
+    config.intermediate_size = 0;  // it has no MLP
   }
   config.layer_uses_window = {false};
   config.delta = {};

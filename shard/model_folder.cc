@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The least name in DIR that begins and ends so, or "".
+// The alphabetically first such name in DIR, or "".
 std::string FindFile(const std::string& dir, absl::string_view begin, absl::string_view end) {
   std::string found;
   std::error_code error;

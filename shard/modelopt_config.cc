@@ -9,7 +9,7 @@
 namespace bulkhead {
 namespace {
 
-// A shell's wildcards as a regular expression, of a module with all that it holds.
+// A shell pattern as a regular expression that matches a module and all modules inside it.
 std::string PatternOf(const std::string& wildcards) {
   std::string pattern;
   for (const char c : wildcards) {
@@ -32,7 +32,7 @@ void CheckNvfp4Group(ConfigFields& fields) {
   }
 }
 
-// What quant_algo says already, once more.
+// Checks fields that only repeat quant_algo.
 void CheckGroups(ConfigFields& outer, const QuantizationConfig& config) {
   const nlohmann::json* groups = outer.Object("config_groups");
   if (groups == nullptr) return;
@@ -63,7 +63,7 @@ void ReadModelOpt(ConfigFields& fields, QuantizationConfig& config) {
     config.method = QuantizationConfig::Method::kModelOptNvfp4;
     CheckNvfp4Group(fields);
     config.group_size = kNvfp4Group;
-  } else if (algorithm == "FP8") {  // a scale of each weight; what inputs are scaled by is not read
+  } else if (algorithm == "FP8") {  // a scale per weight; input scales are not read
     config.method = QuantizationConfig::Method::kFloatQuantized;
     config.bits = 8;
     config.group_size = config.group_outputs = 0;
@@ -82,7 +82,7 @@ void ReadModelOpt(ConfigFields& fields, QuantizationConfig& config) {
     }
   }
   config.modules = std::make_shared<ModuleFilter>(std::move(modules));
-  ReadKvCacheScheme(fields, config);  // of another one there is a warning
+  ReadKvCacheScheme(fields, config);  // others give a warning
   if (fields.String("kv_cache_quant_algo").value_or("") == "FP8") config.fp8_kv = true;
   fields.Ignore("producer");
 }

@@ -9,7 +9,7 @@
 namespace bulkhead {
 namespace {
 
-// A module's name is short, and so is what patterns of names do with it.
+// Module names are short, so matching patterns against them takes few steps.
 constexpr uint32_t kMatchLimit = 20'000;
 constexpr uint32_t kHeapLimitKib = 1024;
 constexpr size_t kMaxPatternBytes = 4096;

@@ -1,4 +1,4 @@
-// ModuleList: names and patterns of modules, as quantization_config has them.
+// ModuleList: names and patterns of modules, as in quantization_config.
 #pragma once
 
 #include <memory>
@@ -18,11 +18,11 @@ class ModuleList {
   ModuleList(ModuleList&&) noexcept;
 
   void AddAll() { has_all_ = has_linears_ = true; }
-  // Those that are a layer's of their own, not a parameter of several experts.
+  // Adds all Linear modules: those with a tensor of their own, not one shared by experts.
   void AddLinears() { has_linears_ = true; }
   void AddName(std::string name) { names_.insert(std::move(name)); }
-  // A regular expression that matches from a name's begin, as Python's re.match does. False: it is
-  // not one.
+  // A regular expression, anchored at a name's begin, as in Python's re.match. False if it is
+  // malformed.
   bool AddPattern(const std::string& pattern);
 
   // A pattern that takes too long does not match.

@@ -11,7 +11,7 @@
 namespace bulkhead {
 namespace {
 
-// What files carry besides, and what does not change how weights are read.
+// Fields that do not change how weights are read.
 constexpr const char* kHarmless[] = {"act_group_aware",
                                      "backend",
                                      "block_name_to_quantize",
@@ -43,7 +43,7 @@ constexpr const char* kHarmless[] = {"act_group_aware",
                                      "batch_size",
                                      "disable_exllama"};
 
-// What GPTQModel and transformers write for both.
+// Fields that GPTQModel and transformers write for both methods.
 void ReadPacking(ConfigFields& fields, const std::string& method) {
   if (fields.String("method").value_or(method) != method) {
     fields.Unsupported("method", method + " is");
@@ -55,7 +55,7 @@ void ReadPacking(ConfigFields& fields, const std::string& method) {
   for (const char* name : {"dynamic", "rotation", "adapter"}) fields.RefuseUnlessOff(name);
 }
 
-// `format` is a newer name of `checkpoint_format`. One of `known`, whose first is the default.
+// `format` is the newer name of `checkpoint_format`. One of `known`; its first is the default.
 std::string FormatOf(ConfigFields& fields, const std::vector<std::string>& known,
                      const char* supported) {
   const std::optional<std::string> newer = fields.String("format");
@@ -85,7 +85,7 @@ void ReadNotConverted(ConfigFields& fields, QuantizationConfig& config,
   config.modules = std::make_shared<ModuleFilter>(std::move(modules));
 }
 
-// Names of modules, or their last parts, with all that they hold; they may be patterns.
+// Matches a module's name or its last parts, and all modules inside it; may be a pattern.
 std::string NameOrPattern(const std::string& name) { return "(.*[.])?(" + name + ")([.].*)?$"; }
 
 void ReadAwq(ConfigFields& fields, QuantizationConfig& config) {
@@ -95,7 +95,7 @@ void ReadAwq(ConfigFields& fields, QuantizationConfig& config) {
   ReadPacking(fields, "awq");
   fields.RefuseUnlessOff("desc_act");
   if (!fields.Bool("zero_point").value_or(true)) fields.Unsupported("zero_point", "true is");
-  // AutoAWQ leaves out every module whose name has one of these anywhere.
+  // AutoAWQ leaves out every module whose name contains one of these.
   ReadNotConverted(fields, config, [](const std::string& part) {
     return ".*\\Q" + absl::StrReplaceAll(part, {{"\\E", ""}}) + "\\E";
   });
@@ -108,7 +108,7 @@ void ReadGptq(ConfigFields& fields, QuantizationConfig& config) {
   ReadPacking(fields, "gptq");
 }
 
-// In groups. 8 bits have one zero for all of them in memory.
+// Group sizes. With 8 bits all groups share one zero in memory.
 void ReadBitsAndGroups(ConfigFields& fields, QuantizationConfig& config) {
   if (!fields.status().ok()) return;
   const bool is_gptq = config.method == QuantizationConfig::Method::kGptq;
@@ -125,7 +125,7 @@ void ReadBitsAndGroups(ConfigFields& fields, QuantizationConfig& config) {
   }
   if (config.group_size == -1) {
     config.group_size = 0;
-    config.act_order = false;  // all inputs are in group 0, in whatever order
+    config.act_order = false;  // all inputs are in group 0, in any order
   }
   for (const char* name : kHarmless) fields.Ignore(name);
 }
@@ -145,7 +145,7 @@ void ReadFp8(ConfigFields& fields, QuantizationConfig& config) {
     fields.Unsupported("weight_block_size", "[128, 128] is");
   }
   const std::string format = fields.String("fmt").value_or("e4m3");
-  // MiniMax M2 has the name that PyTorch has for it.
+  // MiniMax M2 uses PyTorch's name.
   if (format != "e4m3" && format != "float8_e4m3fn") fields.Unsupported("fmt", "e4m3 is");
   const std::string scheme = fields.String("activation_scheme").value_or("dynamic");
   if (scheme != "dynamic") fields.Unsupported("activation_scheme", "dynamic is");
@@ -176,7 +176,7 @@ bool ReadKvCacheScheme(ConfigFields& fields, QuantizationConfig& config) {
   if (config.fp8_kv && !scheme.Bool("symmetric").value_or(true)) {
     scheme.Unsupported("symmetric", "true is");
   }
-  scheme.RefuseUnlessOff("dynamic");  // scales that are made at run time
+  scheme.RefuseUnlessOff("dynamic");  // scales computed at run time
   if (!scheme.status().ok()) fields.Fail(scheme.status());
   return config.fp8_kv;
 }

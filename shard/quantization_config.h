@@ -6,20 +6,20 @@
 
 namespace bulkhead {
 
-// UNIMPLEMENTED naming the field for whatever else there is; kNone where there is no such field.
+// UNIMPLEMENTED naming the field for unsupported methods; kNone if there is no such field.
 QuantizationConfig ReadQuantizationConfig(ConfigFields& fields);
 
-// Parts of it.
+// Shared with the readers of each method.
 inline constexpr int kMaxGroupSize = 1 << 20;
-inline constexpr int kMaxHeldGroup = 128;  // inputs of a group in memory, at most
+inline constexpr int kMaxHeldGroup = 128;  // largest group in memory, in inputs
 inline constexpr int kMxfp4Group = 32;
 inline constexpr int kNvfp4Group = 16;
 constexpr bool IsGroupSize(int inputs) {
   return inputs == 32 || inputs == 64 || inputs == kMaxHeldGroup;
 }
-// Fails if `fields` has a field that was not read: it may change what the numbers mean.
+// Fails if `fields` has a field that was not read: it could change the meaning of the codes.
 void RefuseUnknown(ConfigFields& fields);
-// Sets fp8_kv by kv_cache_scheme or kv_cache_quant_algo; false where there is another one.
+// Sets fp8_kv from kv_cache_scheme or kv_cache_quant_algo; false for other schemes.
 bool ReadKvCacheScheme(ConfigFields& fields, QuantizationConfig& config);
 void ReadCompressedTensors(ConfigFields& fields, QuantizationConfig& config);
 void ReadModelOpt(ConfigFields& fields, QuantizationConfig& config);

@@ -1,4 +1,4 @@
-// How the rows of quantised tensors are read (shard/quantized_tensors.h has the layouts).
+// How rows of quantised tensors are read (layouts: shard/quantized_tensors.h).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -18,9 +18,9 @@ namespace {
 constexpr int kWordCodes = 8;  // of 4 bits
 constexpr std::array<int, kWordCodes> kAwqOrder = {0, 2, 4, 6, 1, 3, 5, 7};
 constexpr int kE8m0Nan = 0xFF;
-constexpr int kLargestE8m0 = 252;  // times 6, the largest code, a number in f32
+constexpr int kLargestE8m0 = 252;  // times 6, the largest fp4, is finite in f32
 constexpr int64_t kInputsAtOnce =
-    kWordCodes;  // so that their words need no more than a row of GPTQ
+    kWordCodes;  // so that their words need no more space than a GPTQ row
 
 // Columns [cols.begin, cols.end) of row `row` of a tensor of elements of `width` bytes.
 absl::Status ReadCols(const LocatedTensor& tensor, int64_t row, Range cols, int64_t width,
@@ -31,7 +31,7 @@ absl::Status ReadCols(const LocatedTensor& tensor, int64_t row, Range cols, int6
                              cols.size() * width, static_cast<std::byte*>(out));
 }
 
-// Rows `rows` of it, columns [cols.begin, cols.end): out [rows, cols].
+// Rows `rows`, columns [cols.begin, cols.end) of the tensor: out [rows, cols].
 absl::Status ReadMatrix(const LocatedTensor& tensor, Range rows, Range cols, int64_t row_bytes,
                         void* out) {
   auto* to = static_cast<std::byte*>(out);
@@ -44,10 +44,10 @@ absl::Status ReadMatrix(const LocatedTensor& tensor, Range rows, Range cols, int
   return absl::OkStatus();
 }
 
-// Of E4M3.
+// E4M3.
 bool IsNan(uint8_t code) { return (code & 0x7F) == 0x7F; }
 
-// Of f16 or bf16.
+// f16 or bf16.
 bool IsFinite(uint16_t scale, DType dtype) {
   const int exponent = dtype == DType::kBF16 ? 0x7F80 : 0x7C00;
   return (scale & exponent) != exponent;
@@ -58,7 +58,7 @@ absl::Status NoFiniteScale(int64_t output, int64_t group) {
       absl::StrCat("the scale of output ", output, " and group ", group, " is infinite or NaN"));
 }
 
-// Four bytes of codes, the first in the lowest bits, as eight.
+// Unpacks eight 4-bit codes, the first in the lowest bits, to bytes.
 uint64_t EightCodes(uint32_t word) {
   uint64_t eight = word;
   eight = (eight | eight << 16) & 0x0000FFFF0000FFFF;
@@ -68,15 +68,15 @@ uint64_t EightCodes(uint32_t word) {
 
 }  // namespace
 
-// What ReadRows lays out in its staging memory.
+// The layout of ReadRows' staging memory.
 struct QuantizedTensors::Staging {
-  uint32_t* words;  // by input: of one row of a tensor, or of AWQ words of kInputsAtOnce rows
-  uint8_t* raw;     // by output: rows of codes as in the file
-  std::byte* file_scales;  // by input of one group, by output of all rows
+  uint32_t* words;         // by input: one row of a tensor, or AWQ words of kInputsAtOnce rows
+  uint8_t* raw;            // by output: rows of codes as in the file
+  std::byte* file_scales;  // by input: one group's, by output: all rows'
   uint8_t* codes;
   uint16_t* scales;
-  float* f32_scales;  // of fp8
-  float* factors;     // of scales in E4M3
+  float* f32_scales;  // fp8
+  float* factors;     // scales in E4M3
   uint8_t* zeros;
   int64_t bytes;
 };
@@ -139,7 +139,7 @@ int64_t QuantizedTensors::ReadBytes(Range cols, int64_t rows) const {
          GroupsOf(cols).size() * rows * (16 + config.bits) / 8;
 }
 
-// A word of AWQ has one input of eight outputs; those of kInputsAtOnce inputs are read together.
+// An AWQ word has one input of eight outputs; words of kInputsAtOnce inputs are read together.
 absl::Status QuantizedTensors::ReadAwqCodes(Range rows, Range cols, const Staging& staging) const {
   uint32_t* const words = staging.words;
   const Range of_rows = WordsOf(rows);
@@ -162,7 +162,7 @@ absl::Status QuantizedTensors::ReadAwqCodes(Range rows, Range cols, const Stagin
   return absl::OkStatus();
 }
 
-// A word of GPTQ has WordCodes() inputs of one output.
+// A GPTQ word has WordCodes() inputs of one output.
 absl::Status QuantizedTensors::ReadGptqCodes(Range rows, Range cols, const Staging& staging) const {
   const int word_codes = WordCodes();
   for (int64_t word = WordsOf(cols).begin; word < WordsOf(cols).end; ++word) {
@@ -184,8 +184,7 @@ absl::Status QuantizedTensors::ReadByInput(Range rows, Range cols, const Staging
   const Range words = WordsOf(rows);
   std::array<int, kWordCodes> awq_position{};
   for (int j = 0; j < kWordCodes; ++j) awq_position[kAwqOrder[j]] = j;
-  // GPTQ's first format took 1 from each zero of a word as a whole: a zero of 0 borrows from the
-  // next one.
+  // GPTQ v1 subtracted 1 from each zero on the whole word: a zero of 0 borrows from the next.
   const uint32_t ones = config.bits == 8 ? 0x01010101 : 0x11111111;
   const uint32_t added = is_awq() || config.zeros_as_stored ? 0 : ones;
   // The zero of output `row` in words read from WordsOf(rows) on.
@@ -257,7 +256,7 @@ absl::Status QuantizedTensors::ReadZerosByOutput(Range rows, Range cols,
   const Range groups = GroupsOf(cols);
   const Range file_groups = FileGroupsOf(cols);
   if (zeros.entry == nullptr) {
-    const int zero = config.bits == 8 ? 128 : 8;  // not of fp4
+    const int zero = config.bits == 8 ? 128 : 8;  // unused with fp4
     std::fill_n(staging.zeros, rows.size() * groups.size(), static_cast<uint8_t>(zero));
     return absl::OkStatus();
   }

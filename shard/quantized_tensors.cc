@@ -13,13 +13,13 @@ namespace {
 
 using Method = QuantizationConfig::Method;
 
-// Behind the module's name (of kMxfp4, the tensor's); null where there is none.
+// Suffixes of the module's name (kMxfp4: of the tensor's); null if there is none.
 struct Parts {
   const char* codes;
   const char* scales;
   const char* zeros = nullptr;
   const char* g_idx = nullptr;
-  // These may be missing, and what inputs, keys and values are quantised with is not read.
+  // These may be missing; scales of inputs, keys and values are not read.
   const char* shape = nullptr;
   const char* input_scale = nullptr;
   const char* k_scale = nullptr;
@@ -65,7 +65,7 @@ Parts PartsOf(const QuantizationConfig& config) {
   }
 }
 
-// Of the file's tensor, whichever way round the row's matrix lies in it.
+// Outputs in the file's tensor, which may hold the row's matrix transposed.
 int64_t OutputsOf(const TensorRow& row) {
   return IsTransposedInCodes(row) ? row.file_inputs : row.FileSize();
 }
@@ -77,7 +77,7 @@ int64_t InputsOf(const TensorRow& row) {
 struct Layout {
   std::vector<int64_t> codes, scales, zeros;
   const char* codes_format;
-  const char* scales_format;  // null: any of numbers
+  const char* scales_format;  // null: any float format
 };
 
 Layout LayoutOf(const TensorRow& row, const ModelConfig& config) {
@@ -127,7 +127,7 @@ Layout LayoutOf(const TensorRow& row, const ModelConfig& config) {
   }
 }
 
-// What the config cannot say of this weight.
+// Checks what the config cannot state about this weight.
 absl::Status CheckSizes(const TensorRow& row, const ModelConfig& config, const std::string& codes) {
   const QuantizationConfig& quantization = config.quantization;
   const bool words_of_outputs =
@@ -137,7 +137,7 @@ absl::Status CheckSizes(const TensorRow& row, const ModelConfig& config, const s
         "'", codes, "': experts that share one tensor are read in mxfp4 as gpt-oss has it alone"));
   }
   if (quantization.method == Method::kFp8 || quantization.method == Method::kFloatQuantized) {
-    return absl::OkStatus();  // blocks may be cut
+    return absl::OkStatus();  // the last blocks may be partial
   }
   // Whole words of codes, and whole groups.
   const int word_codes = 32 / quantization.bits;
@@ -158,7 +158,7 @@ absl::Status CheckSizes(const TensorRow& row, const ModelConfig& config, const s
                    " do not divide"));
 }
 
-// Scales in any format of numbers.
+// Scales in any float format.
 absl::StatusOr<LocatedTensor> FindScales(const TensorIndex& index, const std::string& name,
                                          const Layout& layout) {
   if (layout.scales_format != nullptr) {
@@ -174,7 +174,7 @@ absl::StatusOr<LocatedTensor> FindScales(const TensorIndex& index, const std::st
   return index.FindTensor(name, layout.scales, "F32");
 }
 
-// weight_shape says what the config says.
+// Checks that weight_shape agrees with the config.
 absl::Status CheckShapeTensor(const TensorIndex& index, const std::string& name, int64_t outputs,
                               int64_t inputs) {
   const absl::StatusOr<LocatedTensor> shape = index.FindTensor(name, {2}, "I64");
@@ -189,8 +189,8 @@ absl::Status CheckShapeTensor(const TensorIndex& index, const std::string& name,
                    "]; config.json demands [", outputs, ", ", inputs, "]"));
 }
 
-// What the scales of a tensor are multiplied by: its global scale, or (`divides`) one over that,
-// rounded to f32.
+// The factor of a tensor's scales: its global scale, or (`divides`) the reciprocal of that, rounded
+// to f32.
 absl::StatusOr<float> ReadFactor(const TensorIndex& index, const std::string& name, bool divides) {
   absl::StatusOr<LocatedTensor> tensor = index.FindTensor(name, {}, "F32");
   if (!tensor.ok()) tensor = index.FindTensor(name, {1}, "F32");

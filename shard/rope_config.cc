@@ -27,7 +27,7 @@ std::optional<int> StatedOriginalContext(ConfigFields& nested, ConfigFields& fie
   return outer.has_value() ? outer : inner;
 }
 
-// The whole one where none is stated.
+// The model's context length if none is stated.
 int OriginalContext(ConfigFields& nested, ConfigFields& fields) {
   const std::optional<int> stated = StatedOriginalContext(nested, fields);
   return stated.has_value()
@@ -108,7 +108,7 @@ void ReadScaling(ConfigFields& nested, ConfigFields& fields, const std::string& 
   }
 }
 
-// What `object`, one of rope_scaling and rope_parameters or a member of the latter, says.
+// Reads `object`: rope_scaling, rope_parameters, or a member of rope_parameters.
 RopeConfig ReadObject(const nlohmann::json& object, ConfigFields& fields, const std::string& name,
                       const RopeConfig& outer, const RopeDefaults& defaults,
                       std::vector<std::string>& unknown) {
@@ -124,12 +124,12 @@ RopeConfig ReadObject(const nlohmann::json& object, ConfigFields& fields, const 
   const bool may_be_proportional = outer.scaling == RopeScaling::kProportional;
   if (may_be_proportional) rope.partial_rotary_factor = 1;
   ReadScaling(nested, fields, newer, may_be_proportional, defaults.reads_alpha, rope);
-  // There it scales scores, too, and no checkpoint is known to have it.
+  // It would also scale scores there, and no known checkpoint has it.
   if (defaults.scales_scores && newer != "default" && newer != "yarn") {
     nested.RefuseUnlessOff("mscale_all_dim");
   }
   rope.llama_4_scaling_beta = nested.Number("llama_4_scaling_beta", 0, kMaxFactor).value_or(0);
-  if (rope.llama_4_scaling_beta != 0) {  // q is scaled by it whatever the type
+  if (rope.llama_4_scaling_beta != 0) {  // q is scaled with every type
     const std::optional<int> original = StatedOriginalContext(nested, fields);
     rope.original_max_position_embeddings =
         original.has_value() ? *original
@@ -145,10 +145,10 @@ RopeConfig ReadObject(const nlohmann::json& object, ConfigFields& fields, const 
   }
   rope.partial_rotary_factor =
       nested.Number("partial_rotary_factor", 1e-6, 1).value_or(rope.partial_rotary_factor);
-  // Settings by kind of layer: one of the kinds is not enough.
+  // Settings by kind of layer must name both kinds.
   nested.RefuseUnlessOff("full_attention");
   nested.RefuseUnlessOff("sliding_attention");
-  // Columns by the axes of an image; all positions of a token of text are equal.
+  // Columns by the axes of an image; a text token has equal positions on all axes.
   for (const char* field : {"mrope_section", "mrope_interleaved"}) nested.Ignore(field);
   if (!nested.status().ok()) fields.Fail(nested.status());
   for (const std::string& field : nested.UnknownNames()) unknown.push_back(field);
@@ -197,7 +197,7 @@ void ReadByKind(ConfigFields& fields, const RopeDefaults& defaults, ModelConfig&
     }
   }
   if (object == nullptr || !object->contains("full_attention")) {
-    // The older spelling: rope_scaling is that of layers without a window alone.
+    // The older spelling: rope_scaling applies only to layers without a window.
     config.rope = ReadForAllLayers(fields, outer, defaults, unknown);
     return;
   }
@@ -209,7 +209,7 @@ void ReadByKind(ConfigFields& fields, const RopeDefaults& defaults, ModelConfig&
     return ReadObject(*kind, fields, absl::StrCat("rope_parameters.", name), by_default, defaults,
                       unknown);
   };
-  // transformers writes these beside the kinds, and then reads the kinds alone.
+  // transformers writes these beside the kinds, but reads only the kinds.
   for (const char* name : {"rope_type", "rope_theta", "factor", "attention_factor", "beta_fast",
                            "beta_slow", "original_max_position_embeddings"}) {
     kinds.Ignore(name);

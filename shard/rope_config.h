@@ -1,4 +1,4 @@
-// Rotary position embeddings out of config.json, in both spellings: rope_theta and rope_scaling
+// Reads rotary position embeddings from config.json, in both spellings: rope_theta and rope_scaling
 // {type | rope_type}, or rope_parameters with everything in it.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace bulkhead {
 
-// Into config.rope and, for layers with a window, config.window_rope. Errors go to `fields`;
+// Sets config.rope and, for layers with a window, config.window_rope. Errors go to `fields`;
 // unknown fields of the nested objects are appended to `unknown`.
 void ReadRope(ConfigFields& fields, const RopeDefaults& defaults, ModelConfig& config,
               std::vector<std::string>& unknown);

@@ -1,4 +1,4 @@
-// SafetensorsFile: one safetensors file with its header checked: every tensor lies inside the file,
+// SafetensorsFile: one safetensors file with its header checked: every tensor is inside the file,
 // its bytes are its number format times its shape, and the tensors fill the file from the header's
 // end to the last byte without gap or overlap. Reads with pread, never by mapping: a mapped file
 // that shrinks is a fatal signal, and mapping is slow on network file systems.
@@ -20,9 +20,9 @@ namespace bulkhead {
 struct TensorEntry {
   std::string name;
   std::string format;          // as the header spells it: "BF16"
-  std::optional<DType> dtype;  // where a weight may have it: F32, BF16, F16
+  std::optional<DType> dtype;  // if a weight may have it: F32, BF16, F16
   std::vector<int64_t> shape;  // every dimension >= 0
-  int64_t begin = 0;           // in bytes from the file's begin
+  int64_t begin = 0;           // in bytes from the start of the file
   int64_t bytes = 0;
 };
 

@@ -15,7 +15,7 @@ namespace {
 constexpr int kLeaves = 8;
 constexpr int kMaxSize = 1 << 16;  // bounds the plan's own memory
 
-// The left ceil(parts / 2) parts' share of `total`, halves rounded up.
+// The share of `total` of the left ceil(parts / 2) parts, halves rounded up.
 int64_t LeftShare(int64_t total, int64_t parts) {
   const int64_t left_parts = (parts + 1) / 2;
   return (2 * total * left_parts + parts) / (2 * parts);
@@ -31,8 +31,8 @@ void Partition(Range range, int parts, std::vector<Range>& out) {
   Partition({middle, range.end}, parts / 2, out);
 }
 
-// `heads` over `parts`: at borders of KV groups of the first size while the range has more than one
-// group, then of the next, then at heads. Every range here is whole groups, or lies within one.
+// Splits `heads` into `parts`: at KV-group borders of the first size while the range has several
+// groups, then of the next size, then at heads. Every range is whole groups, or within one.
 void PartitionHeads(Range heads, absl::Span<const int64_t> groups, int parts,
                     std::vector<Range>& out) {
   if (parts == 1) {
@@ -51,7 +51,7 @@ void PartitionHeads(Range heads, absl::Span<const int64_t> groups, int parts,
   PartitionHeads({middle, heads.end}, groups, parts / 2, out);
 }
 
-// MLP columns in units that few groups are cut by, over as many leaves as there are.
+// The unit of MLP splits: the group size, halved until there are as many units as leaves.
 int64_t MlpUnit(int64_t columns, int group_size, int num_leaves) {
   int64_t unit = group_size;
   while (unit > 1 && columns / unit < std::max(num_leaves, kLeaves)) unit /= 2;
@@ -67,7 +67,7 @@ std::vector<Range> InUnits(std::vector<Range> ranges, int64_t unit, int64_t colu
 
 bool IsSubtreeSize(int size) { return size == 1 || size == 2 || size == 4 || size == 8; }
 
-// Borders of `leaves`, from the first one's begin.
+// Borders of `leaves`, relative to the begin of the first.
 std::vector<int64_t> BordersOf(absl::Span<const Range> leaves) {
   std::vector<int64_t> borders = {0};
   for (const Range& leaf : leaves) borders.push_back(leaf.end - leaves.front().begin);
@@ -81,7 +81,7 @@ absl::Status CheckSplittable(const ModelConfig& config, int size) {
   }
   struct Dimension {
     const char* field;
-    int value;  // 0: the model does not have it
+    int value;  // 0: the model has none
   };
   for (const auto& [field, value] :
        {Dimension{"intermediate_size", config.intermediate_size},
@@ -101,7 +101,7 @@ absl::Status CheckSplittable(const ModelConfig& config, int size) {
   return absl::OkStatus();
 }
 
-// The heads that `heads` read, of which each is read by `group`, and where each head finds its own.
+// The KV heads that `heads` read, each shared by `group` heads, and each head's index in `read`.
 void AssignRead(Range heads, int64_t group, Range& read, std::vector<int32_t>& head_to_read) {
   if (heads.empty()) return;
   read = {heads.begin / group, (heads.end - 1) / group + 1};
@@ -122,13 +122,13 @@ void AssignKvHeads(int64_t group, RankShard& shard) {
   }
 }
 
-// Query heads that read one KV head, in layers with full_heads; 0: there are none.
+// Query heads per KV head in layers with full_heads; 0: there are none.
 int64_t FullGroup(const ModelConfig& config) {
   const FullHeadsConfig& full = config.full_heads;
   return full.head_dim > 0 ? config.num_attention_heads / full.num_key_value_heads : 0;
 }
 
-// Value heads of linear attention that read one key head.
+// Value heads of linear attention per key head.
 int64_t DeltaGroup(const ModelConfig& config) {
   const GatedDeltaConfig& delta = config.delta;
   return delta.num_key_heads > 0 ? delta.num_value_heads / delta.num_key_heads : 1;
@@ -154,7 +154,7 @@ std::vector<Range> PartitionByShares(int64_t total, absl::Span<const int64_t> sh
   int64_t begin = 0;
   for (int64_t i = 0; i < parts; ++i) {
     before += static_cast<double>(shares[i]);
-    // Leaves one at least for this part and for each that follows.
+    // Leaves at least one for this part and for each later part.
     const int64_t end =
         i + 1 == parts
             ? total
@@ -171,7 +171,7 @@ absl::StatusOr<ShardPlan> ShardPlan::Create(const ModelConfig& config, int size,
   if (const absl::Status status = CheckSplittable(config, size); !status.ok()) {
     return WithExitCode(status, ExitCode::kModelRefused);
   }
-  // The same leaves at 1, 2, 4 and 8 ranks; otherwise a rank is its own only leaf.
+  // The same leaves at 1, 2, 4 and 8 ranks; otherwise each rank is a single leaf.
   const int num_leaves = IsSubtreeSize(size) ? kLeaves : size;
   const int64_t group = config.num_attention_heads / config.num_key_value_heads;
   const int64_t full_group = FullGroup(config);
@@ -193,7 +193,7 @@ absl::StatusOr<ShardPlan> ShardPlan::CreateWithShares(const ModelConfig& config,
                                                       int group_size) {
   const int size = static_cast<int>(shares.size());
   absl::Status status = CheckSplittable(config, size);
-  // Heads of latent attention have no KV heads that they would be grouped by.
+  // Heads of latent attention are not grouped by KV heads.
   const int groups = config.has_latents() ? config.num_attention_heads : config.num_key_value_heads;
   if (status.ok() && groups < size) {
     status = absl::InvalidArgumentError(

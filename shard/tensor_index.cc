@@ -35,13 +35,13 @@ constexpr int64_t kMaxIndexBytes = 100'000'000;
 
 bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
-// A file of the checkpoint's own folder: an index may not reach outside it.
+// A plain file name: an index must not refer outside the checkpoint's folder.
 bool IsPlainName(absl::string_view name) {
   return !name.empty() && name.size() <= 255 && name.front() != '.' &&
          name.find('/') == absl::string_view::npos && name.find('\0') == absl::string_view::npos;
 }
 
-// The index: from tensor to file name.
+// The index: maps tensor names to file names.
 absl::StatusOr<std::map<std::string, std::string>> ReadWeightMap(const std::string& path) {
   BH_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, kMaxIndexBytes));
   BH_ASSIGN_OR_RETURN(const json index, ParseJsonObject(text, path));
@@ -66,7 +66,7 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-// Reads both as far as they are equal. Tensors of unlike formats are taken as different.
+// Compares as many bytes as both have. Tensors of different formats count as different.
 absl::StatusOr<bool> DifferentBytes(const LocatedTensor& a, const LocatedTensor& b) {
   constexpr int64_t kReadBytes = int64_t{1} << 20;
   if (a.entry->format != b.entry->format || a.entry->shape != b.entry->shape) return true;
@@ -85,7 +85,7 @@ absl::StatusOr<bool> DifferentBytes(const LocatedTensor& a, const LocatedTensor&
 
 absl::string_view AdapterTensorName(absl::string_view name) {
   absl::ConsumePrefix(&name, "base_model.model.");
-  // Of the whole model, or of one with images whose text part it is, now or before.
+  // Prefixes of a whole model, and of the text part of a multimodal one, current and older.
   for (const char* prefix : {"model.language_model.", "language_model.model.", "model."}) {
     if (absl::ConsumePrefix(&name, prefix)) break;
   }
@@ -244,9 +244,9 @@ absl::StatusOr<bool> IsZero(const LocatedTensor& vector, int64_t size) {
 }  // namespace
 
 absl::Status TensorIndex::CheckAgainst(const ModelConfig& config) const {
-  std::set<std::string> required;     // or, of scales that may be missing, known
+  std::set<std::string> required;     // or known, for scales that may be missing
   std::vector<std::string> optional;  // patterns
-  // Of GPTQ's modules their outputs, by the name of a bias, which AutoGPTQ wrote for each.
+  // AutoGPTQ wrote a zero bias for every module: its name and number of outputs.
   std::map<std::string, int64_t> zeros;
   const bool is_gptq = config.quantization.method == QuantizationConfig::Method::kGptq;
   for (const TensorRow& row : AllTensors(config)) {
@@ -265,7 +265,7 @@ absl::Status TensorIndex::CheckAgainst(const ModelConfig& config) const {
       required.insert(row.Name());
     }
   }
-  if (config.mtp_layer > 0) return absl::OkStatus();  // all others are the model's
+  if (config.mtp_layer > 0) return absl::OkStatus();  // the other tensors are the model's
   for (const auto& [key, located] : tensors_) {
     const std::string name(key);
     const auto is_like_name = [&](const std::string& pattern) {

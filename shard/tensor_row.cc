@@ -14,7 +14,7 @@
 namespace bulkhead {
 namespace {
 
-// Elements that a dimension of `full` has for each of `units`.
+// Elements of a dimension of `full` per unit, for `units` units.
 int64_t WidthOf(int64_t full, int64_t units) {
   BH_CHECK(units > 0 && full % units == 0);
   return full / units;
@@ -62,7 +62,7 @@ Range OwnedOf(Split split, int64_t full, const TensorRow& row, const RankShard& 
   BH_CHECK(false);
 }
 
-// Where the leaves of the sum's tree begin and end in the owned inputs.
+// Borders of the sum tree's leaves in the owned inputs.
 std::vector<int64_t> InputBorders(const TensorRow& row, const RankShard& shard) {
   const ModelConfig& model = *shard.model;
   const auto scaled = [](std::vector<int64_t> borders, int64_t width) {
@@ -161,7 +161,7 @@ HeldAs HeldFrom(const TensorRow& row, const QuantizationConfig& quantization) {
   return row.head >= 0 && !row.joins_heads ? HeldAs::kDequantized : HeldAs::kLayerMatrix;
 }
 
-// `rows`, then those of the layers.
+// `rows`, followed by those of the layers.
 std::vector<TensorRow> WithLayers(std::vector<TensorRow> rows, const ModelConfig& config,
                                   Range layers) {
   for (int64_t layer = layers.begin; layer < layers.end; ++layer) {

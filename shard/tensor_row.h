@@ -1,5 +1,5 @@
-// TensorRow: a tensor of a model, as its family's file declares it, with the numbers of one config.
-// What is expected of a checkpoint, slices, shapes, bytes, layout and loading follow from the rows.
+// TensorRow: a tensor of a model, as declared in its family's file, with the numbers of one config.
+// The expected checkpoint, slices, shapes, bytes, layout and loading follow from the rows.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,12 @@
 
 namespace bulkhead {
 
-// Which range of a rank (shard_plan.h) cuts a dimension. A dimension of n elements has n / H of
-// them for each head, n / F for each MLP column ...
-// kFullKvHeads: likewise the KV heads of layers with full_heads (shard/model_config.h).
-// kExpertMlp, kSharedMlp: likewise the columns of an expert, and of the shared one.
-// kDeltaKeys, kDeltaValues: likewise the key and value heads of linear attention.
-// kExperts, kEachHead, kEachDeltaKey, kEachDeltaValue: a tensor of one expert, or of one head,
-// which the rank with that expert or head has whole.
+// Which range of a rank (shard_plan.h) a dimension is split by. A dimension of n elements has n / H
+// per head, n / F per MLP column, and so on. kFullKvHeads: KV heads of layers with full_heads
+// (shard/model_config.h). kExpertMlp, kSharedMlp: columns of an expert, and of the shared one.
+// kDeltaKeys, kDeltaValues: key and value heads of linear attention. kExperts, kEachHead,
+// kEachDeltaKey, kEachDeltaValue: a tensor of one expert or head, held whole by the ranks that have
+// it.
 enum class Split {
   kWhole,
   kHeads,
@@ -39,10 +38,10 @@ enum class Split {
   kEachDeltaValue
 };
 
-// In WeightFormats' layers, its tables, and in f32. kKeptMatrix: a layer's matrix that a
-// quantised checkpoint does not quantise, in the format of the tables. kDequantized: one that it
-// quantises, also in that format: of a head, at whose borders groups and blocks do not end.
-// kAdapterMatrix: in the format of the layers, or bf16 if they are quantised, as GPUs have inputs.
+// Formats are those of WeightFormats: layers, tables, or f32. kKeptMatrix: a layer's matrix that a
+// quantised checkpoint leaves unquantised, in the tables' format. kDequantized: a quantised matrix
+// of one head, whose borders are not group borders, held in the tables' format. kAdapterMatrix: in
+// the layers' format, or bf16 (the GPUs' input format) if they are quantised.
 enum class HeldAs {
   kLayerMatrix,
   kKeptMatrix,
@@ -61,54 +60,53 @@ struct TensorRow {
   const char* field = "";  // "weight"
   // Name (with `field`) of the tensor to use if the checkpoint lacks this one's; empty: none.
   std::string shared_name = {};
-  // Whose tensor it is; a slot has a matrix of its own for each expert, and for each head unless
-  // they are joined.
+  // The expert or head it belongs to; a slot has one matrix per expert, and per head unless they
+  // are joined.
   int expert = -1;
   int head = -1;
   bool joins_heads = false;
-  // Where the forward pass finds it: rows of one slot lie one after the other, matrices in one
-  // matrix, vectors (their biases) in one vector.
+  // Where the forward pass finds it: rows of one slot follow one another, matrices in one matrix,
+  // vectors (their biases) in one vector.
   int slot = 0;
   HeldAs held_as = HeldAs::kVector;
   int64_t rows = 1;                    // outputs; 1 for a vector
   int64_t cols = 0;                    // inputs; a vector's elements
-  Split output_split = Split::kWhole;  // of a vector's elements too
+  Split output_split = Split::kWhole;  // also a vector's elements
   Split input_split = Split::kWhole;
-  // Where several rows share one tensor of the file: the first of its rows (a vector's elements)
-  // that is this row's, and how many it has. 0: it is this row's alone.
+  // If several rows share one tensor of the file: the first of its rows (a vector's elements) that
+  // belongs to this row, and the tensor's number of rows. 0: not shared.
   int64_t file_begin = 0;
   int64_t file_size = 0;
-  // Where all experts share one tensor of the file: how many they are, its first dimension. 0: this
-  // expert's tensor is its own.
+  // If all experts share one tensor of the file: the number of experts, its first dimension. 0: not
+  // shared.
   int file_experts = 0;
-  // A vector's file has a kernel of a convolution for each channel: [cols / taps, 1, taps]. 0: not.
+  // The file's tensor holds convolution kernels, one per channel: [cols / taps, 1, taps]. 0: not.
   int file_taps = 0;
-  // In the file: inputs, then outputs. The first of the file's inputs that is this row's, and how
-  // many a tensor (of an expert where they share it) has; 0: it has this row's alone.
+  // The file has inputs before outputs. file_input_begin: this row's first input in the file;
+  // file_inputs: inputs of the tensor (of one expert if they share it); 0: only this row's.
   bool is_transposed = false;
   int64_t file_input_begin = 0;
   int64_t file_inputs = 0;
   float value_offset = 0;  // added to a vector's values
-  // A vector of the scales of an fp8 cache's keys or values (shard/kv_scales.h): it may have other
+  // A vector of scales of an fp8 cache's keys or values (shard/kv_scales.h): it may have other
   // names, be one number for all heads, or be missing.
   bool is_kv_scale = false;
-  // May be in the checkpoint, and is not held. Its name may have wildcards (fnmatch).
+  // Allowed in the checkpoint but not loaded. Its name may have wildcards (fnmatch).
   bool optional = false;
 
   bool is_vector() const { return held_as == HeldAs::kVector; }
   int member() const { return head >= 0 && !joins_heads ? head : expert; }
-  // Rows (of a vector elements) of the file's tensor.
+  // Rows (a vector's elements) of the file's tensor.
   int64_t FileSize() const { return file_size > 0 ? file_size : is_vector() ? cols : rows; }
   std::string Name() const;    // "model.layers.3.mlp.up_proj.weight"
   std::string Module() const;  // without the field
-  // As the checkpoint has it: [rows, cols]; [cols] for a vector; after the experts, if they share
-  // it.
+  // Shape in the checkpoint: [rows, cols]; [cols] for a vector; preceded by the experts if they
+  // share it.
   std::vector<int64_t> Shape() const;
 };
 
-// Slots of what a model has outside its layers.
-// From kPerLayerEmbedding on: on the first stage; three of ModelConfig::per_layer_input_size, and
-// those of an MTP layer.
+// Slots of a model's tensors outside its layers. From kPerLayerEmbedding on, all on the first
+// stage: three of ModelConfig::per_layer_input_size, and those of an MTP layer.
 enum ModelSlot {
   kEmbedding,
   kFinalNorm,
@@ -121,30 +119,30 @@ enum ModelSlot {
   kMtpProjection
 };
 
-// Collects the rows of a layer, or of what is outside them; each call is a module of the model.
+// Collects the rows of a layer, or those outside the layers; each call adds a module.
 class TensorTable {
  public:
   explicit TensorTable(const FamilySpec& family, int layer = -1, int num_experts = 0)
       : family_(family), layer_(layer), num_experts_(num_experts) {}
 
-  // Rows from here on are of this expert; -1: of none.
+  // The following rows belong to this expert; -1: to none.
   void SetExpert(int expert) { expert_ = expert; }
   // Weight [rows, cols] and bias of a product whose outputs are split.
   void ColumnParallel(int slot, const std::string& name, int64_t rows, int64_t cols, Split split,
                       bool bias);
-  // Of one whose inputs are split: ranks have partial sums. Every rank has the whole bias, and adds
-  // it to the sum.
+  // A product whose inputs are split: ranks have partial sums. Every rank has the whole bias and
+  // adds it to the sum.
   void RowParallel(int slot, const std::string& name, int64_t rows, int64_t cols, Split split,
                    bool bias);
-  // Column-parallel parts that are one tensor of the file, one after the other.
+  // Column-parallel parts that are stored in one tensor of the file, one after the other.
   struct Part {
     int64_t rows;
     Split split;
   };
   void FusedColumnParallel(int slot, const char* name, absl::Span<const Part> parts, int64_t cols,
                            bool bias);
-  // A part of the tensor that all experts share, without a field of its own in its name: rows
-  // [begin, begin + rows) of `size` of this expert.
+  // A part of a tensor that all experts share and whose name has no field: rows [begin, begin +
+  // rows) of this expert's `size`.
   struct ExpertPart {
     int64_t begin;
     int64_t rows;
@@ -154,8 +152,8 @@ class TensorTable {
   void FusedExperts(int slot, const std::string& name, ExpertPart part, int64_t cols,
                     Split output_split, Split input_split);
   void FusedExpertBias(int slot, const std::string& name, int64_t size, Split split);
-  // Rows [begin, begin + rows) of `size` of a tensor of all heads: the matrix of this head.
-  // Transposed: they are its inputs, of `cols` outputs.
+  // The matrix of one head in a tensor of all heads: rows [begin, begin + rows) of `size`.
+  // Transposed: these rows are its inputs, and it has `cols` outputs.
   struct HeadPart {
     int head;
     int64_t begin;
@@ -164,23 +162,23 @@ class TensorTable {
     bool is_transposed = false;
   };
   void OfHead(int slot, const char* name, HeadPart part, int64_t cols);
-  // The same outputs, in one matrix with the slot's others, of heads that `split` says which.
+  // The same, but the heads of `split` are joined in the slot's one matrix.
   void JoinedHead(int slot, const char* name, HeadPart part, int64_t cols, Split split);
-  // The kernels of a convolution, of channels that are split in parts.
+  // Convolution kernels whose channels are split by parts.
   void Convolution(int slot, const char* name, absl::Span<const Part> parts, int taps);
-  // A matrix that every rank has whole, in f32.
+  // A matrix in f32 that every rank holds whole.
   void Replicated(int slot, const char* name, int64_t rows, int64_t cols, bool bias = false);
-  // One in the format of the tables.
+  // The same in the format of the tables.
   void WholeMatrix(int slot, const std::string& name, int64_t rows, int64_t cols);
-  // A table of the vocabulary.
+  // A table split by vocabulary.
   void VocabParallel(int slot, const std::string& name, int64_t rows, int64_t cols,
                      const std::string& shared_name = "");
-  // Multiplies by offset + the values of the file; a bias lies after it in the slot's vector.
+  // Multiplies by offset + the file's values; a bias follows it in the slot's vector.
   void Norm(int slot, const std::string& name, int64_t cols, float offset = 0, bool bias = false);
   void Optional(const std::string& name);  // with its field: "lm_head.weight"
   void Vector(int slot, const std::string& name, int64_t cols, Split split,
-              float offset = 0);  // likewise
-  // Scales of a layer's cached keys and values, if the checkpoint has them; split the same way.
+              float offset = 0);  // offset as for Norm
+  // Scales of a layer's cached keys and values, if the checkpoint has them; split like these.
   void KvScales(int slot, const char* name, int64_t cols, Split split);
 
   int layer() const { return layer_; }
@@ -197,11 +195,11 @@ class TensorTable {
   std::vector<TensorRow> rows_;
 };
 
-// The rows of the family's table for `config`. Optional ones among those of the model alone.
+// The rows of the family's table for `config`. Optional ones are in ModelTensors only.
 std::vector<TensorRow> ModelTensors(const ModelConfig& config);  // outside the layers
 std::vector<TensorRow> LayerTensors(const ModelConfig& config, int layer);
 std::vector<TensorRow> AllTensors(const ModelConfig& config);
-// Those that a rank holds a part of: outside the layers, and in all of its own.
+// The rows that a rank holds a part of: outside the layers, and in all of its layers.
 std::vector<TensorRow> ModelTensorsOf(const RankShard& shard);
 std::vector<TensorRow> TensorsOf(const RankShard& shard);
 
@@ -212,12 +210,12 @@ struct TensorSlice {
 };
 TensorSlice SliceOf(const TensorRow& row, const RankShard& shard);
 
-// The shape of a row that is a matrix.
+// The shape of a matrix row.
 LinearShape LinearShapeOf(const TensorRow& row, const RankShard& shard,
                           const WeightFormats& held_as);
 
-// The slice as a tensor of `held_as`, with no rounding to panels; of quantised ones codes, scales
-// and, of int4, a byte for each zero.
+// Bytes of the slice in `held_as`, without padding to panels; quantised: codes, scales and, for
+// int4, a byte per zero.
 int64_t StoredBytes(const TensorRow& row, const RankShard& shard, const WeightFormats& held_as);
 
 }  // namespace bulkhead

@@ -1,4 +1,4 @@
-// What the calls of TensorTable make rows of.
+// TensorTable's calls and the rows they add.
 #include <utility>
 
 #include "base/check.h"

@@ -11,19 +11,18 @@
 namespace bulkhead {
 namespace {
 
-// What is read at a time is packed while it is still in the second cache; in rows that make whole
-// panels of any backend.
+// A block is packed while it is still in the L2 cache; its rows make whole panels of any backend.
 constexpr int64_t kBlockBytes = int64_t{1} << 19;
 constexpr int64_t kBlockRows = 32;
 
-// Rows of `row_bytes` that are read at a time.
+// Rows of `row_bytes` per block.
 int64_t RowsPerBlock(int64_t row_bytes) {
   const int64_t max_rows = Checkpoint::kStagingBytes / row_bytes;
   const int64_t rows = std::max(kBlockBytes / row_bytes, kBlockRows) / kBlockRows * kBlockRows;
   return std::max<int64_t>(1, std::min(rows, max_rows));
 }
 
-// Cut at whole words of outputs, in whole panels where they fit.
+// Blocks end at whole words of outputs, and at whole panels if these fit.
 void AddQuantizedBlocks(const WeightPart& part, std::vector<WeightBlock>& blocks) {
   constexpr int64_t kWord = 8;
   const int64_t word_bytes = part.QuantizedStagingBytes({0, kWord});
@@ -36,7 +35,7 @@ void AddQuantizedBlocks(const WeightPart& part, std::vector<WeightBlock>& blocks
   }
 }
 
-// Of a tensor whose rows are the inputs: [inputs, block.rows], at once where that is all of them.
+// Reads a tensor whose rows are the inputs: [inputs, block.rows], in one read if the block has all.
 absl::Status ReadColumns(const WeightBlock& block, std::byte* staging) {
   const WeightPart& part = *block.part;
   const TensorRow& row = part.target.row;
@@ -71,7 +70,7 @@ absl::Status ReadRows(const WeightBlock& block, std::byte* staging) {
   return absl::OkStatus();
 }
 
-// to [cols, rows] = the transpose of from [rows, cols], of elements of 2 or 4 bytes.
+// to [cols, rows] = the transpose of from [rows, cols], elements of 2 or 4 bytes.
 void Transpose(const std::byte* from, int64_t rows, int64_t cols, int64_t element_bytes,
                std::byte* to) {
   constexpr int64_t kTile = 32;
@@ -114,8 +113,8 @@ std::vector<WeightBlock> BlocksOf(const std::vector<WeightPart>& parts) {
       AddQuantizedBlocks(part, blocks);
       continue;
     }
-    BH_CHECK(part.BytesPerRow() <= Checkpoint::kStagingBytes);  // ModelConfig's limits see to it
-    // Transposed rows are read in many short pieces, so as many as there is room for.
+    BH_CHECK(part.BytesPerRow() <= Checkpoint::kStagingBytes);  // ensured by ModelConfig's limits
+    // Transposed rows take many short reads, so blocks have as many rows as there is room for.
     const int64_t rows =
         part.is_transposed()
             ? std::max<int64_t>(1, Checkpoint::kStagingBytes / (2 * part.BytesPerRow()))

@@ -1,5 +1,5 @@
-// What is read of a checkpoint at a time, and given to the sinks that the backend gave: blocks of
-// rows of the tensors that a rank needs a part of.
+// The units in which a checkpoint is read and passed to the backend's sinks: blocks of rows of the
+// tensors that a rank needs a part of.
 #pragma once
 
 #include <cstddef>
@@ -15,15 +15,15 @@
 
 namespace bulkhead {
 
-// What one target needs of its tensor.
+// The part of its tensor that one target needs.
 struct WeightPart {
   Checkpoint::Target target;
   LocatedTensor tensor;
   DType dtype = DType::kF32;
   TensorSlice slice;
   int64_t full_cols = 0;
-  bool reads_segments = false;  // the owned columns alone, row by row
-  // Where the checkpoint holds it in codes; `tensor` is then the one with the codes.
+  bool reads_segments = false;  // reads only the owned columns, row by row
+  // If the checkpoint holds it in codes; `tensor` is then the codes' tensor.
   std::optional<QuantizedTensors> quantized;
 
   bool is_transposed() const { return target.row.is_transposed; }
@@ -44,8 +44,8 @@ struct WeightPart {
 struct WeightBlock {
   const WeightPart* part = nullptr;
   Range rows;      // of the full weight
-  int weight = 0;  // which of the LoadRun's
-  // Read from the file, and held in staging memory meanwhile.
+  int weight = 0;  // index in LoadRun
+  // Bytes read from the file and kept in staging memory.
   int64_t bytes() const {
     return part->quantized.has_value() ? part->QuantizedReadBytes(rows)
                                        : rows.size() * part->BytesPerRow();
@@ -56,10 +56,10 @@ struct WeightBlock {
   }
 };
 
-// The blocks of all parts, which outlive them, in the parts' order.
+// The blocks of all parts, in order. The parts must outlive them.
 std::vector<WeightBlock> BlocksOf(const std::vector<WeightPart>& parts);
 
-// Reads it into `staging`, WeightBlock::staging_bytes of it, and from there into the sink or
+// Reads the block into `staging` (WeightBlock::staging_bytes), and from there into the sink or
 // vector. DATA_LOSS with the tensor's name.
 absl::Status LoadBlock(const WeightBlock& block, std::byte* staging);
 

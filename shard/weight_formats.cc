@@ -6,7 +6,7 @@
 namespace bulkhead {
 namespace {
 
-// Inputs of a group that is quantised at load.
+// Inputs per group when quantising at load.
 constexpr int kGroupAtLoad = 128;
 
 }  // namespace
@@ -27,7 +27,7 @@ WeightFormats WeightFormats::StoredBy(const ModelConfig& config, DType dtype) {
                    : formats.scales == ScaleFormat::kF32  ? WeightFormat::kFp8
                    : quantization.bits == 8               ? WeightFormat::kInt8
                                                           : WeightFormat::kInt4;
-  // A wider group is several with one scale.
+  // A wider group is held as several with one scale.
   formats.group_size =
       formats.layers == WeightFormat::kNvfp4 || IsGroupSize(quantization.group_size)
           ? quantization.group_size

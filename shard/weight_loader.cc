@@ -22,7 +22,7 @@
 namespace bulkhead {
 namespace {
 
-// From here on a row's owned columns are read alone; below it, a read of its own costs more than
+// Below this size of a row's owned columns, whole rows are read: a separate read costs more than
 // the bytes around them.
 constexpr int64_t kMinSegmentBytes = int64_t{8} << 10;
 
@@ -46,8 +46,8 @@ class LoadRun {
       weight.staging_bytes = std::max(weight.staging_bytes, block.staging_bytes());
       most_staging_bytes_ = std::max(most_staging_bytes_, block.staging_bytes());
     }
-    // Those of a weight together, so that few weights are begun and not complete; large ones first,
-    // so that the threads end together; among equals in file order.
+    // Blocks of one weight together, so that few weights are incomplete at a time; large weights
+    // first, so that the threads end together; equal sizes in file order.
     std::stable_sort(blocks_.begin(), blocks_.end(),
                      [this](const WeightBlock& a, const WeightBlock& b) {
                        const int64_t a_bytes = weights_[a.weight].staging_bytes;
@@ -95,8 +95,8 @@ class LoadRun {
     }
   }
 
-  // Waits until the weight may be begun; false: loading has ended meanwhile. A thread in a weight
-  // that is open waits for nothing until all its blocks are taken.
+  // Waits until the weight may be begun; false: loading has ended meanwhile. A thread never waits
+  // for an open weight, so open weights always complete.
   bool Open(Weight& weight) {
     const auto may_go_on = [&] {
       mutex_.AssertReaderHeld();
@@ -117,13 +117,13 @@ class LoadRun {
   void End(absl::Status status) {
     const absl::MutexLock lock(&mutex_);
     stop_.store(true, std::memory_order_relaxed);
-    if (status_.ok()) status_ = std::move(status);  // the first one counts
+    if (status_.ok()) status_ = std::move(status);  // keep the first
   }
 
   std::vector<WeightBlock> blocks_;
-  std::vector<Weight> weights_;  // by first block; what is written of one is under mutex_
+  std::vector<Weight> weights_;  // by first block; guarded by mutex_
   int64_t most_staging_bytes_ = 0;
-  int64_t largest_bytes_ = 0;  // of a weight on the host
+  int64_t largest_bytes_ = 0;  // host bytes of the largest weight
   int64_t most_open_bytes_ = 0;
   std::atomic<int64_t>* bytes_done_;
   std::atomic<size_t> next_{0};
@@ -172,7 +172,7 @@ class SafetensorsCheckpoint : public Checkpoint {
         !status.ok()) {
       return RefuseModel(status);
     }
-    // A file that was rewritten meanwhile may have given old and new bytes.
+    // A file rewritten meanwhile may have given a mix of old and new bytes.
     return RefuseModel(CheckUnchanged(*parts));
   }
 

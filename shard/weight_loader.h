@@ -1,5 +1,5 @@
-// Checkpoint: reads exactly the bytes that one rank owns, with pread, and hands the rows to the
-// sinks that the backend gave. Reader threads work in parallel, each with one staging buffer.
+// Checkpoint: reads exactly the bytes that one rank owns, with pread, and passes the rows to the
+// backend's sinks. Reader threads work in parallel, each with one staging buffer.
 #pragma once
 
 #include <algorithm>
@@ -21,14 +21,14 @@
 
 namespace bulkhead {
 
-// A checkpoint's headers, checked: safetensors, single or sharded with an index. No weight was read
-// yet. Holds its files open. All methods are const and may be called from several threads at once.
+// A checkpoint's checked headers: safetensors, single or sharded with an index. No weights are read
+// yet. Keeps its files open. All methods are const and may be called from several threads at once.
 class Checkpoint {
  public:
-  // Memory that Load holds per thread, beside what sinks hold (WeightSink::HostBytes).
+  // Memory that Load holds per thread, besides that of sinks (WeightSink::HostBytes).
   static constexpr int64_t kStagingBytes = int64_t{8} << 20;
-  // What sinks that are begun and not complete hold at most: one for each thread, as one thread
-  // completes it, up to kOpenBytes, but never less than two of the largest.
+  // Maximum host memory of incomplete sinks: one per thread, as one thread completes each, up to
+  // kOpenBytes, but never less than two of the largest.
   static constexpr int64_t kOpenBytes = int64_t{4} << 30;
   static int64_t MostOpenBytes(int64_t largest, int num_threads) {
     return std::max(2 * largest, std::min(largest * num_threads, kOpenBytes));
@@ -36,35 +36,35 @@ class Checkpoint {
   static constexpr int kMaxThreads = 64;
 
   // Opens DIR/model.safetensors or the files of DIR/model.safetensors.index.json. Failures carry
-  // exit code 3 and name the file and the tensor: NOT_FOUND, DATA_LOSS (truncated, a header that
-  // lies, an index that disagrees with its files), INVALID_ARGUMENT (an index that is not one).
+  // exit code 3 and name the file and the tensor: NOT_FOUND, DATA_LOSS (truncated, a false header,
+  // an index that disagrees with its files), INVALID_ARGUMENT (a malformed index).
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(const std::string& dir);
-  // The tensors of an adapter (shard/adapter.h): for Load, by AdapterTensors, and the digests
-  // alone.
+  // The tensors of an adapter (shard/adapter.h): only for Load, with AdapterTensors, and for the
+  // digests.
   static absl::StatusOr<std::unique_ptr<Checkpoint>> OpenAdapter(const std::string& dir);
   virtual ~Checkpoint() = default;
 
-  // Every weight that `config` demands is there with its shape as F32, BF16 or F16, and no weight
-  // is there that the config has no place for. NOT_FOUND, INVALID_ARGUMENT or UNIMPLEMENTED (number
-  // format) with exit code 3, naming file and tensor.
+  // Checks that every weight that `config` demands is present with its shape as F32, BF16 or F16,
+  // and that there are no others. NOT_FOUND, INVALID_ARGUMENT or UNIMPLEMENTED (number format) with
+  // exit code 3, naming file and tensor.
   virtual absl::Status CheckAgainst(const ModelConfig& config) const = 0;
 
-  // The family whose names the tensors have: the config's, or the multimodal one whose text part it
-  // is, since transformers saves that part, as a model of its own, under the names it had.
+  // The family whose tensor names the checkpoint uses: the config's, or that of the multimodal
+  // model it is the text part of: transformers saves that part under its original names.
   virtual const FamilySpec* FamilyOfNames(const ModelConfig& config,
                                           FamilySpecs families) const = 0;
 
   // Whether there is an lm_head.
   virtual bool HasLmHead(const ModelConfig& config) const = 0;
 
-  // Whether there is an lm_head with other values than the embedding: a config that ties them is
-  // then wrong. Reads both as far as they are equal. DATA_LOSS with exit code 3 when it cannot.
+  // Whether there is an lm_head that differs from the embedding: a config that ties them is then
+  // wrong. Compares as many bytes as both have. DATA_LOSS with exit code 3 on a failed read.
   virtual absl::StatusOr<bool> HasOwnLmHead(const ModelConfig& config) const = 0;
 
-  // The number format that most bytes of the weights have.
+  // The number format of most of the weights' bytes.
   virtual DType MainDType() const = 0;
 
-  // Where this rank's part of a weight goes.
+  // Destination of this rank's part of a weight.
   struct Target {
     TensorRow row;
     WeightSink* sink =
@@ -81,23 +81,23 @@ class Checkpoint {
   virtual absl::Status Load(absl::Span<const Target> targets, const RankShard& shard,
                             int num_threads, std::atomic<int64_t>* bytes_done,
                             const std::function<bool()>& cancelled) const = 0;
-  // Bytes that Load reads; 0 where it would refuse. Whole rows count where a rank's columns are too
-  // narrow to be read alone.
+  // Bytes that Load reads; 0 if it would refuse. Counts whole rows if a rank's columns are too
+  // narrow to be read separately.
   virtual int64_t BytesToRead(absl::Span<const Target> targets, const RankShard& shard) const = 0;
 
   // A digest of names, shapes, dtypes and offsets, to compare between ranks.
   virtual uint64_t Fingerprint() const = 0;
 
-  // What stands in a file's tensors, to compare between ranks: of each tensor 4 KiB at its begin,
-  // end, and one and two thirds of the way, all of it where it is smaller. Another tensor differs
-  // there; a few changed values elsewhere do not.
+  // Samples of a file's tensors, to compare between ranks: 4 KiB of each tensor at its begin, end,
+  // one third and two thirds, or all of a smaller one. Detects another tensor, but not a few
+  // changed values elsewhere.
   struct FileDigest {
     std::string name;  // without its folder
     uint64_t digest = 0;
   };
   static constexpr int64_t kSamplesPerTensor = 4;
   static constexpr int64_t kSampleBytes = 4096;
-  // By name; of the checkpoint's own files. DATA_LOSS with exit code 3 when one cannot be read.
+  // By name; the checkpoint's own files only. DATA_LOSS with exit code 3 on a failed read.
   virtual absl::StatusOr<std::vector<FileDigest>> SampleFiles() const = 0;
 };
 

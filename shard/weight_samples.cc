@@ -33,7 +33,7 @@ void AddSamples(const TensorEntry& tensor, std::vector<Extent>& extents) {
 absl::StatusOr<uint64_t> SampleTensors(const SafetensorsFile& file) {
   std::vector<Extent> extents;
   for (const TensorEntry& tensor : file.tensors()) AddSamples(tensor, extents);
-  // One wait for the disk after the other would add up.
+  // Read ahead: the waits for the disk would otherwise add up.
   for (const Extent& extent : extents) file.file().WillRead(extent.begin, extent.bytes);
   Digest digest;
   std::string sample;

@@ -1,4 +1,4 @@
-// Numbers of a checkpoint as f32.
+// Conversion of a checkpoint's numbers to f32.
 #pragma once
 
 #include <cstddef>

@@ -23,7 +23,7 @@
 namespace bulkhead {
 namespace {
 
-// No ranks to lose: only the watchdog's own limits apply.
+// There are no other ranks to lose: only the watchdog's own limits apply.
 class SingleLiveness final : public GroupLiveness {
  public:
   void Beat() override {}
@@ -74,7 +74,7 @@ class SingleBus final : public ControlBus {
   }
 };
 
-// The partial sum is the sum.
+// With one rank the partial sum is the sum.
 class SingleCommunicator final : public Communicator {
  public:
   SingleCommunicator(const CommLimits& limits, Buffer partial)

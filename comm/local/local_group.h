@@ -19,7 +19,7 @@ std::vector<std::unique_ptr<Group>> NewLocalGroups(int size);
 
 // The same with rank r on node node_of_rank[r]; at least two nodes, rank 0 on node 0. Messages
 // through the process's memory replace MPI between hosts; the liveness between them is real, over
-// loopback. `tensor_bytes`: counts what nodes send one another for sums and gathers.
+// loopback. `tensor_bytes`: counts bytes that nodes send one another for sums and gathers.
 std::vector<std::unique_ptr<Group>> NewLocalNodes(const std::vector<int>& node_of_rank,
                                                   std::atomic<int64_t>* tensor_bytes = nullptr);
 

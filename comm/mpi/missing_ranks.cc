@@ -61,7 +61,7 @@ Where WhereIs(const std::string& pid, const std::string& call_name) {
   return Where::kElsewhere;
 }
 
-// The ranks of this host; of several processes of a rank (a wrapping shell) the one furthest along.
+// The ranks of this host; of a rank's processes (a wrapping shell) the one furthest along.
 std::map<int, Seen> FindRanks(absl::string_view launch_name, const std::string& call_name) {
   std::map<int, Seen> ranks;
   std::error_code error;

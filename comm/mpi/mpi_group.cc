@@ -69,7 +69,7 @@ class MpiGroup final : public Group {
     return group_->Connect(limits, ledger);
   }
   void Leave(const absl::Status& status) override {
-    // A rank that ends before MPI has let it go is lost: the others wait for it there.
+    // A rank that ends before MPI_Finalize returns is lost: the others wait for it there.
     if (IsAgreed(status)) session_->Finalize(OwnLaunch());
     group_->Leave(status);
     if (!IsAgreed(status)) MpiSession::Abort(static_cast<int>(ExitCodeOf(status)));

@@ -1,7 +1,7 @@
 // MpiPorts: the listening ports of MPI and its launcher, from before MPI_Init until all
 // communicating ranks are connected. After that only external connections would use them, and Open
-// MPI does not tolerate those: it listens on every interface, and half a handshake blocks the rank
-// that reads it.
+// MPI does not tolerate those: it listens on every interface, and an incomplete handshake blocks
+// the rank that reads it.
 #pragma once
 
 #include <sys/types.h>
@@ -17,9 +17,9 @@
 
 namespace bulkhead {
 
-// Open MPI reads the handshake of any incoming connection without a timeout, so
-// that an external connection with half of one blocks the thread that calls MPI. While this exists,
-// such connections are shut down.
+// Open MPI reads the handshake of any incoming connection without a timeout, so that an external
+// connection that sends only part of one blocks the thread that calls MPI. While this exists, such
+// connections are shut down.
 class HandshakeWatch {
  public:
   // Watches the calling thread: the one that calls MPI.

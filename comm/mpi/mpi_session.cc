@@ -195,7 +195,7 @@ absl::Status MpiSession::Gather(Pending& pending, absl::string_view mine, int64_
 }
 
 void MpiSession::Finalize(const LaunchEnvironment& launch) {
-  // All ranks have agreed just before. One that is silent is found in 3 s where a watchdog runs.
+  // All ranks have just agreed. Where a watchdog runs, a silent rank is found in 3 s.
   constexpr absl::Duration kLimit = absl::Seconds(30);
   const CallLimit limit(
       "MPI_Finalize", kLimit, ExitCode::kRankLost,

@@ -1,5 +1,5 @@
-// MpiSession: MPI from initialisation to the end, used to connect ranks. Only it and MpiLink call
-// MPI, on the thread that started it (MPI_THREAD_FUNNELED).
+// MpiSession: MPI from initialisation to finalisation, used to connect ranks. Only it and MpiLink
+// call MPI, on the thread that started it (MPI_THREAD_FUNNELED).
 #pragma once
 
 #include <memory>
@@ -32,7 +32,7 @@ class MpiSession final : public GroupExchange {
   // Collective: the exchange of this node's ranks only, valid during the session.
   absl::StatusOr<std::unique_ptr<MpiSession>> SplitByNode(absl::Duration timeout) const;
   // Collective, for an orderly shutdown. After 30 s this process exits with ExitCode::kRankLost and
-  // names who of this host is missing.
+  // names this host's missing ranks.
   void Finalize(const LaunchEnvironment& launch);
   // Ends all ranks at once; the launcher's exit code is `code`.
   [[noreturn]] static void Abort(int code);

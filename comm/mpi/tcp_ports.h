@@ -1,5 +1,5 @@
 // A process's TCP sockets: which descriptors listen, their peers, and how to close a listening
-// socket to new connections while its owner keeps it open; the same for its launcher: mpirun and
+// socket to new connections while its owner keeps it open. The same for its launcher: mpirun and
 // its daemons always listen on every interface, and a rank is their child process. Once the launch
 // is complete nothing needs to connect to them any more.
 #pragma once
@@ -38,9 +38,9 @@ void CloseWaitingConnections(int fd);
 
 struct Launcher {
   pid_t pid = 0;     // 0: not found
-  std::string name;  // "mpirun", "orted"; of Open MPI 5 kOpenMpi5Launcher, "prted"
+  std::string name;  // "mpirun", "orted"; for Open MPI 5 kOpenMpi5Launcher, "prted"
 };
-inline constexpr char kOpenMpi5Launcher[] = "prterun";  // what its mpirun becomes
+inline constexpr char kOpenMpi5Launcher[] = "prterun";  // the process name of its mpirun
 
 // The nearest ancestor of process `from` that is an Open MPI launcher.
 Launcher FindLauncher(pid_t from);
@@ -58,7 +58,7 @@ struct LauncherPorts {
 // which requires the permissions of a debugger (pidfd_getfd).
 LauncherPorts CloseLauncherPorts(const Launcher& launcher);
 
-// What to tell an administrator of ports that stay open, with a command that names them. `ports` as
+// Advice to an administrator about ports that stay open, with a command that names them. `ports` as
 // in LauncherPorts::open.
 std::string OpenPortsText(absl::string_view whose, const std::vector<std::string>& ports,
                           const absl::Status& why);

@@ -84,7 +84,7 @@ class NcclCommunicator final : public Communicator {
     BH_RETURN_IF_ERROR(rank_.Check(answer, "ncclAllGather"));
     if (rank() != 0) return absl::OkStatus();
     const int64_t narrowest = *std::min_element(cols_of_rank.begin(), cols_of_rank.end());
-    if (part.rows() == 1 && narrowest == widest) {  // the parts lie as they are wanted
+    if (part.rows() == 1 && narrowest == widest) {  // already in the order of `out`
       BH_CHECK(out.rows() == 1 && out.cols() == size() * widest);
       driver_.Copy(all, out.data(), size() * share * kFloatBytes);
       return absl::OkStatus();
@@ -241,7 +241,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectNccl(Group& group, const Co
   BH_ASSIGN_OR_RETURN(const ncclUniqueId id, ShareId(**nccl, exchange, timeout));
   const absl::Time deadline = absl::Now() + timeout;
   auto comm = std::make_unique<NcclCommunicator>(**nccl, group, limits, driver, std::move(kernels));
-  // Of what NCCL does with all ranks.
+  // For phases in which NCCL involves all ranks.
   const auto agree = [&](absl::Status mine) {
     return AgreeOrAbort(group, kConnectPhase, WithExitCode(std::move(mine), ExitCode::kGroupNotUp),
                         timeout);

@@ -17,8 +17,8 @@
 
 namespace bulkhead {
 
-// A rank's memory for NCCL, in one allocation: the partial sum; the same in bf16 where sums are;
-// this rank's part of a gather; and the parts of all ranks. Sums are in place.
+// A rank's memory for NCCL, in one allocation: the partial sum; a bf16 copy of it if sums are in
+// bf16; this rank's part of a gather; and the parts of all ranks. Sums are in place.
 struct NcclWindow {
   NcclWindow(const CommLimits& limits, int size);
   int64_t rounded_offset_bytes = 0;
@@ -27,11 +27,11 @@ struct NcclWindow {
   int64_t total_bytes = 0;  // rounded up to NCCL's granularity
 };
 
-// What ConnectNccl needs of kernels.
+// Kernels that ConnectNccl needs.
 struct NcclKernels {
   WritePartialSumLate write_late;
-  // Enqueue the conversion of `count` numbers, rounded to nearest even, and back. Not called where
-  // sums are in f32.
+  // Enqueue the conversion of `count` numbers to bf16, rounded to nearest even, and back. Not
+  // called if sums are in f32.
   std::function<void(const float* from, uint16_t* to, int64_t count)> round = nullptr;
   std::function<void(const uint16_t* from, float* to, int64_t count)> widen = nullptr;
 };
@@ -46,9 +46,9 @@ absl::StatusOr<int> NcclVersion();
 
 // Collective, as Group::Connect; takes NcclWindow::total_bytes from `ledger`. Rank 0's id is shared
 // over the group's exchange; the ranks connect within `timeout`, then sum known numbers, small
-// messages and the largest allowed, and check every result: with inputs copied there, and with
-// inputs written by kernels.write_late just before the sum. Calls of the communicator may block
-// while a rank is missing: the watchdog ends such waits. `driver` and `group` outlive the
+// messages and the largest allowed, and check every result: with inputs copied from the host, and
+// with inputs written by kernels.write_late just before the sum. Calls of the communicator may
+// block while a rank is missing: the watchdog ends such waits. `driver` and `group` outlive the
 // communicator. UNAVAILABLE names this rank and NCCL's error; INTERNAL reports a wrong sum.
 absl::StatusOr<std::unique_ptr<Communicator>> ConnectNccl(Group& group, const CommLimits& limits,
                                                           CudaDriver& driver, MemoryLedger& ledger,

@@ -76,7 +76,7 @@ absl::Status FindFunctions(void* library, const std::string& path, NcclLibrary& 
 absl::StatusOr<const NcclLibrary*> Open() {
   std::string path;
   BH_ASSIGN_OR_RETURN(void* const library, OpenFirst(&path));
-  auto* nccl = new NcclLibrary();  // lives as long as the process
+  auto* nccl = new NcclLibrary();  // never freed
   BH_RETURN_IF_ERROR(FindFunctions(library, path, *nccl));
   return nccl;
 }

@@ -11,9 +11,9 @@ namespace bulkhead {
 
 // The first version whose sums over symmetric windows wait for the preceding kernels in the stream.
 // NCCL launches them with programmatic serialization, which lets them start as soon as the
-// preceding kernel allows it, and ours do so at their very beginning; from 2.28.3 to 2.30.6 they do
-// not wait for its end either (no cudaGridDependencySynchronize) and sum partial sums that are
-// still being written. Windows of 2.27 leak memory.
+// preceding kernel allows it, and our kernels allow it at their very beginning; from 2.28.3 to
+// 2.30.6 they do not wait for its end either (no cudaGridDependencySynchronize) and sum partial
+// sums that are still being written. Windows of 2.27 leak memory.
 inline constexpr int kWindowsFrom = 23007;
 constexpr bool WindowsWaitForStream(int version) { return version >= kWindowsFrom; }
 

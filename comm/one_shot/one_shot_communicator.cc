@@ -24,9 +24,9 @@ constexpr int64_t kGranuleBytes = int64_t{2} << 20;
 constexpr char kPhase[] = "one-shot sums";
 constexpr int kLargeRounds = 8;
 constexpr int64_t kSmallElements = 256;
-constexpr int kMaxSumsInTurn = 4;  // f32 has the numbers of 4 sums of kMaxPeers ranks exactly
+constexpr int kMaxSumsInTurn = 4;  // 4 sums of kMaxPeers ranks are exact in f32
 constexpr int kMaxNormsInTurn = 3;
-// Of the normed rows of a check: the residual stream, the norms, and the weight.
+// Buffers for checking normed rows: the residual stream, the normed rows, and the weight.
 constexpr int64_t kMaxNormed = 16384;
 constexpr int64_t kCheckBytes = (2 * kMaxNormed + kMaxPeerNormCols) * kFloatBytes;
 constexpr double kNormTolerance = 1e-5;
@@ -38,7 +38,7 @@ class SharedPlaces {
   SharedPlaces(CudaDriver& driver, PeerDriver& peers) : driver_(driver), peers_(peers) {}
   SharedPlaces(const SharedPlaces&) = delete;
   SharedPlaces& operator=(const SharedPlaces&) = delete;
-  // All that the others send for a sum has come when it ends, so nothing is on its way.
+  // When a sum ends, everything that others send for it has arrived: no writes are in flight.
   ~SharedPlaces() {
     driver_.Synchronize().IgnoreError();
     for (std::byte* const peer : opened_) peers_.CloseShared(peer);
@@ -81,7 +81,7 @@ class OneShotCommunicator final : public Communicator {
     return view_;
   }
 
-  // In place, as the inner communicator's.
+  // In place, as in the inner communicator.
   absl::StatusOr<ConstMatrixView> AllReduceSum() override {
     return SumIfSmall() ? ConstMatrixView(view_) : inner_->AllReduceSum();
   }
@@ -127,8 +127,8 @@ class OneShotCommunicator final : public Communicator {
   // From now on only the inner communicator sums.
   void GiveUp() { sums_ = PeerSums(); }
 
-  // Sums known numbers, each right behind the kernel that writes them, and checks every result. A
-  // rank that does not come to a sum, or whose numbers do not, is an error after the limit.
+  // Sums known numbers, each right after the kernel that writes them, and checks every result. If a
+  // rank, or its numbers, do not arrive, returns an error after the limit.
   absl::Status Check(int64_t max_sum_elements, absl::Time deadline) {
     sums_.limit_ns = absl::ToInt64Nanoseconds(options_.check_limit);
     const int64_t most = std::min(sums_.max_elements, max_sum_elements);
@@ -138,10 +138,10 @@ class OneShotCommunicator final : public Communicator {
                          kMaxPeerNormCols * kFloatBytes);
     BH_RETURN_IF_ERROR(driver_.Synchronize());
     for (int round = 1; round <= options_.check_rounds; ++round) {
-      // The large ones among small ones, whose places they then clear.
+      // Large sums among small ones, which then clear the large ones' buffers.
       const bool large = round % 4 == 2 && round / 4 < kLargeRounds;
       BH_RETURN_IF_ERROR(CheckSum(large ? most : few, round, 1 + round % kMaxSumsInTurn));
-      // Large: every row that a kernel norms, or the widest.
+      // Large: the most rows that a kernel norms, or the widest.
       const int64_t most_normed = std::min(most, large ? kMaxNormed : kSmallElements);
       const int64_t cols = large && round % 8 == 2 ? kMaxNormed / kPeerBlocks : kMaxPeerNormCols;
       BH_RETURN_IF_ERROR(CheckNorm(std::min(cols, most_normed / 4 * 4), most_normed, round,
@@ -155,7 +155,7 @@ class OneShotCommunicator final : public Communicator {
   }
 
  private:
-  // False: it is the inner communicator's.
+  // False: left to the inner communicator.
   bool SumIfSmall() {
     const int64_t elements = view_.rows() * view_.cols();
     if (elements > sums_.max_elements) return false;
@@ -163,7 +163,7 @@ class OneShotCommunicator final : public Communicator {
     return true;
   }
 
-  // `sums` of them, each of what the one before it gave, without waiting in between.
+  // `sums` of them, each over the previous one's result, without waiting in between.
   absl::Status CheckSum(int64_t elements, int64_t round, int sums) {
     std::vector<float> numbers(elements);
     options_.write_late(PartialSum(1, elements).F32(), elements, /*first=*/round, kKnown.period,
@@ -188,7 +188,7 @@ class OneShotCommunicator final : public Communicator {
     return absl::OkStatus();
   }
 
-  // Rows of `cols`, all that there are in `elements`: the same sum is added to each `norms` times.
+  // As many rows of `cols` as fit in `elements`: the same sum is added to each `norms` times.
   absl::Status CheckNorm(int64_t cols, int64_t elements, int64_t round, int norms) {
     if (cols == 0) return absl::OkStatus();
     const int64_t rows = elements / cols;
@@ -231,12 +231,12 @@ class OneShotCommunicator final : public Communicator {
   CudaDriver& driver_;
   const OneShotOptions options_;
   SharedPlaces places_;
-  PeerSums sums_;             // of no elements: without
+  PeerSums sums_;             // max_elements 0: not used
   float* checked_ = nullptr;  // kCheckBytes
   MatrixView view_;           // of the partial sum
 };
 
-// Every rank's handle, by rank, if all of them can and want to; the same error on every rank else.
+// Every rank's handle, by rank, if all ranks can and want to; else the same error on every rank.
 absl::StatusOr<std::vector<std::string>> ShareHandles(Group& group, CudaDriver& driver,
                                                       PeerDriver& peers, const absl::Status& wanted,
                                                       std::byte* own, absl::Duration timeout) {
@@ -309,7 +309,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectOneShot(Group& group, const
     return comm;
   }
   if (!IsAgreed(connected)) return connected;
-  // A device that a kernel of the check has lost cannot go on with NCCL either.
+  // If a kernel of the check has lost the device, NCCL cannot use it either.
   absl::Status usable = driver.Synchronize();
   if (!usable.ok()) {
     usable =

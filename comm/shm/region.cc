@@ -70,7 +70,7 @@ void Region::Abort(const absl::Status& why) {
 }
 
 absl::Status Region::abort_status() const {
-  // Writing the text takes microseconds, unless its writer has no core, or has died.
+  // Writing the text takes microseconds, unless its writer is not scheduled or has died.
   constexpr int64_t kWriteNanos = 2'000'000'000;
   if (head_->abort.load(std::memory_order_acquire) == 0) return absl::OkStatus();
   const int64_t until_ns = MonotonicNanos() + kWriteNanos;

@@ -41,7 +41,7 @@ struct CommunicationLayout {
 // Start of rank r's share of `elements` among `size` ranks; shares never split a cache line.
 int64_t ShareBegin(int64_t elements, int rank, int size);
 
-// What goes where in a gather.
+// Sizes and destinations of a gather.
 struct GatherPlan {
   absl::Span<const int64_t> cols_of_rank;
   absl::Span<const int> rank_of_row;  // empty: all to rank 0
@@ -49,12 +49,12 @@ struct GatherPlan {
   int RankOf(int64_t row) const { return rank_of_row.empty() ? 0 : rank_of_row[row]; }
   int64_t RowsOf(int rank, int64_t rows) const;
   int64_t width() const;
-  // Different for different plans, with rare exceptions.
+  // Differs for different plans, with rare exceptions.
   int64_t Note(int64_t rows) const;
 };
 
-// First step of a gather: checks the sizes and packs `part` into this rank's slot. Rows that stay
-// here are not copied, but have their place.
+// First step of a gather: checks the sizes and packs `part` into this rank's slot. Rows for this
+// rank are not copied, but their space is kept.
 void PutPart(ConstMatrixView part, const GatherPlan& plan, int rank, const CommLimits& limits,
              float* slot);
 

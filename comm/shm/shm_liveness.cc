@@ -156,8 +156,8 @@ Stragglers ShmLiveness::StragglerOf(int local_rank) const {
   return one;
 }
 
-// In a step the arrivals in the exchange are equal, and between two phases of the start those in
-// sums.
+// In a step the counts in the exchange are equal; between two phases of the start the counts in
+// sums are.
 Stragglers ShmLiveness::FindStragglers() {
   const Stragglers in_sums = RanksBehind(&Region::sums);
   return in_sums.names.empty() ? RanksBehind(&Region::exchange) : in_sums;

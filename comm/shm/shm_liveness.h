@@ -45,7 +45,7 @@ class ShmLiveness final : public GroupLiveness {
   int fd() const override { return epoll_fd_; }
   void Abort(const absl::Status& why) override { region_->Abort(why); }
   void Ending() override;
-  // As if local rank 0 were the group's.
+  // Whether local rank 0, taken for the group's rank 0, has ended.
   bool CoordinatorEnded() override;
 
  private:
@@ -58,7 +58,7 @@ class ShmLiveness final : public GroupLiveness {
   absl::Status Watch(Peer& peer, int64_t pid);
   bool HasEnded(const Peer& peer) const;
   void Forget(Peer& peer);
-  // The ranks whose count in `signal` is not the furthest.
+  // The ranks whose count in `signal` is below the highest.
   Stragglers RanksBehind(Signal& (Region::*signal)(int)) const;
   absl::Status Ended(int rank) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckRank(int rank, int64_t now_ns, absl::Duration silence)

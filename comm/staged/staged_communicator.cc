@@ -19,7 +19,7 @@ constexpr int64_t kFloatBytes = sizeof(float);
 constexpr int64_t kAlignBytes = 256;
 constexpr absl::Duration kConnectTimeout = absl::Minutes(1);
 
-// The host side: its memory is not the device's, and has no cap.
+// The host side: its memory is not the device's, and is not capped.
 struct HostSide {
   HostSide(const CommLimits& limits, int size, int64_t pinned_bytes) {
     ledger.Claim(MemoryCategory::kCommunication, CommunicationBytes(limits, size) + pinned_bytes);
@@ -109,7 +109,7 @@ class StagedCommunicator final : public Communicator {
   }
 
  private:
-  // By `host_sum` of the host communicator.
+  // Uses `host_sum` of the host communicator.
   absl::StatusOr<ConstMatrixView> Sum(absl::StatusOr<ConstMatrixView> (Communicator::*host_sum)()) {
     const int64_t bytes = view_.rows() * view_.cols() * kFloatBytes;
     const MatrixView host_partial = host_->comm->PartialSum(view_.rows(), view_.cols());

@@ -1,7 +1,7 @@
 // StagedCommunicator: sums, gathers and broadcasts of tensors on devices, staged through shared
 // host memory: for devices without NCCL support, such as one shared by several ranks. Every
 // operation synchronizes the device's stream; results are bit-identical to the host communicator's,
-// which between hosts may sum in bf16.
+// whose sums between hosts may be in bf16.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ int64_t StagedPartialBytes(const CommLimits& limits);
 int64_t StagedHostBytes(const CommLimits& limits, int rank, int size);
 // Shared memory of the host communicator per rank.
 int64_t StagedSharedBytes(const CommLimits& limits, int size);
-// Both, of a rank of any transport between devices.
+// The sum of both with Transport::kStaged; 0 with others.
 int64_t SumHostBytes(const CommLimits& limits, int rank, int size);
 
 // Collective, as Group::Connect, which it calls with separate host memory for the host

@@ -20,7 +20,7 @@
 namespace bulkhead {
 namespace {
 
-// A node that misses one of its own ranks can name it; the others give it time to report.
+// A node that misses one of its own ranks can name it; others give it time to report.
 constexpr absl::Duration kGrace = absl::Milliseconds(500);
 
 }  // namespace
@@ -215,7 +215,7 @@ Stragglers MultiHostLiveness::FindStragglers() {
     here.elsewhere = here.names.empty();
     return here;
   }
-  // A leader that waits for another host keeps polling; one that stopped polling hangs itself.
+  // A leader that waits for another host keeps polling; if it stops polling, it hangs itself.
   if (MonotonicNanos() - region_.polled_ns() > kMaxPollNanos) return node_.StragglerOf(0);
   const std::vector<int> ranks = world_.RanksOf(node);
   const std::string& host = world_.hosts[ranks[0]];

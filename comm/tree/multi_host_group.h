@@ -59,7 +59,7 @@ class TreeBus final : public ControlBus {
   std::string first_;  // the first piece of a message, as sent
 };
 
-// A node's own liveness, and that of other nodes if this rank has a HostLiveness.
+// A node's own liveness, and other nodes' if this rank has a HostLiveness.
 class MultiHostLiveness final : public GroupLiveness {
  public:
   // `region`: the node's. `host_liveness` may be null, as in HostLiveness::Connect.

@@ -11,14 +11,14 @@
 
 // When may memory be rewritten? Every operation starts with a barrier A of the node and ends with a
 // barrier E.
-//   * A rank's first slot, read by others between A and E: written after E. Of a gather that gives
+//   * A rank's first slot, read by others between A and E: written after E. In a gather that gives
 //     rows to all ranks, second slots are written by the leader before a barrier between A and E.
 //   * The sum, read by its callers until their next PartialSum: rewritten after the next A, which
 //     every rank enters after its PartialSum. Subtrees and staging are read between A and E only.
-//   * Subtrees of a node, partial sums of single ranks among them, are the leader's alone once they
+//   * Subtrees of a node, including partial sums of single ranks, are only the leader's once they
 //     are added up: it rounds them to bf16 in place.
-// Numbers of bf16 that become f32 in place lie in the upper half of what those take, and are read,
-// a block at a time, before their successors are overwritten.
+// bf16 numbers that are widened in place are stored in the upper half of their f32 space, and are
+// read, a block at a time, before the next ones are overwritten.
 
 namespace bulkhead {
 namespace {
@@ -60,14 +60,14 @@ void RoundToBf16(const float* from, int64_t count, std::byte* to) {
   }
 }
 
-// At most kBlock numbers; `to` may overlap them.
+// At most kBlock numbers; `to` may overlap `from`.
 void WidenBf16(const std::byte* from, int64_t count, float* to) {
   uint16_t block[kBlock];
   std::memcpy(block, from, count * kBf16Bytes);
   for (int64_t i = 0; i < count; ++i) to[i] = F32OfBf16(block[i]);
 }
 
-// sum[i] = a[i] + b[i], of bf16.
+// sum[i] = a[i] + b[i], with a and b in bf16.
 void AddBf16(const std::byte* a, const std::byte* b, int64_t count, float* sum) {
   float right[kBlock];
   for (int64_t at = 0; at < count; at += kBlock) {
@@ -131,7 +131,7 @@ TreeCommunicator::TreeCommunicator(std::shared_ptr<Region> region, const RankTop
   BH_CHECK(limits.max_sum_elements == 0 || chunk_elements_ > 0);
 }
 
-// How much of each subtree that node can receive at once.
+// Elements of each subtree that `node` can receive at once.
 int64_t TreeCommunicator::ChunkElements(int node) const {
   auto foreign = std::count_if(subtrees_.begin(), subtrees_.end(),
                                [&](const Subtree& subtree) { return subtree.node != node; });
@@ -209,7 +209,7 @@ absl::Status TreeCommunicator::RecursiveDoubling(int64_t elements) {
           reinterpret_cast<std::byte*>(space) + count * (kFloatBytes - element_bytes);
       auto* sent = reinterpret_cast<std::byte*>(mine);
       if (rounds) {
-        // The lower half of the staging memory is free, and the own subtree's once it is rounded.
+        // Free: the lower half of the staging memory, and our subtree's space once it is rounded.
         if (distance > 1) sent = reinterpret_cast<std::byte*>(staging_);
         RoundToBf16(mine, count, sent);
       }
@@ -261,7 +261,7 @@ absl::Status TreeCommunicator::ExchangeAllSubtrees(int64_t elements) {
     }
     BH_RETURN_IF_ERROR(link_->Transfer(LinkKind::kTensors, sends, receives));
     for (int64_t at = 0; at < count; at += kBlock) {
-      // Not directly into the sum: the first foreign subtree is stored there.
+      // Not directly into the sum: its space holds the first foreign subtree.
       float block[kBlock];
       size_t subtree = 0;
       const int64_t block_count = std::min(kBlock, count - at);
@@ -272,8 +272,8 @@ absl::Status TreeCommunicator::ExchangeAllSubtrees(int64_t elements) {
   return absl::OkStatus();
 }
 
-// Adds the subtree over the ranks [begin, end), of which subtrees_[`subtree`] is the first part;
-// advances `subtree`. At most kBlock numbers.
+// Adds the subtree over the ranks [begin, end), starting with subtrees_[`subtree`]; advances
+// `subtree`. At most kBlock numbers.
 void TreeCommunicator::AddTree(int begin, int end, size_t& subtree, int64_t at, int64_t count,
                                float* sum) const {
   if (subtrees_[subtree].begin == begin && subtrees_[subtree].end == end) {
@@ -308,7 +308,7 @@ absl::Status TreeCommunicator::Gather(ConstMatrixView part, const GatherPlan& pl
     int64_t col = 0;
     for (int r = 0; r < size(); ++r) {
       const int64_t cols = plan.cols_of_rank[r];
-      const float* from = nullptr;  // it is there
+      const float* from = nullptr;  // null: already in `out`
       if (r == rank()) {
         from = part.F32(row);
       } else if (world_.nodes[r] == world_.node()) {
@@ -324,14 +324,14 @@ absl::Status TreeCommunicator::Gather(ConstMatrixView part, const GatherPlan& pl
   return barrier_.Wait(note);
 }
 
-// Leader: sends what its ranks have of other nodes' rows, and receives what its own ranks' rows
-// lack: its own into `out`, the others' into their second slots. Rows that follow each other to the
-// same rank are one message from each rank.
+// Leader: sends its ranks' parts of other nodes' rows, and receives the missing parts of its own
+// ranks' rows: its own rows into `out`, the others' into their second slots. Consecutive rows to
+// the same rank are one message from each rank.
 absl::Status TreeCommunicator::ExchangeRows(int64_t rows, const GatherPlan& plan, MatrixView out) {
   std::vector<Outgoing> sends;
   std::vector<Incoming> receives;
   std::vector<int64_t> rows_of(local_.size());
-  int64_t end = 0;  // of the rows of a message
+  int64_t end = 0;  // end of the rows in a message
   for (int64_t row = 0; row < rows; row = end) {
     const int to = plan.RankOf(row);
     for (end = row + 1; end < rows && plan.RankOf(end) == to;) ++end;

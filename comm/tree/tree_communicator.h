@@ -8,17 +8,17 @@
 // subtotals, log2(nodes) messages each. Otherwise every node sends its subtrees to all others and
 // adds them all, which is more work and traffic.
 //
-// Where sums are in bf16 (CommLimits::sum_dtype) each node rounds a subtree's sum before it sends
-// it, and itself goes on with the rounded one: with recursive doubling the subtotal of every
+// If sums are in bf16 (CommLimits::sum_dtype) each node rounds a subtree's sum before it sends it,
+// and itself continues with the rounded one: with recursive doubling the subtotal of every
 // distance, else the subtrees of single nodes. Everything is added in f32, and the sum itself is
 // not rounded: it has the same bits on all nodes.
 //
-// Memory equals that of a group of the same size on one node (CommunicationBytes). The first of
+// Uses as much memory as a group of the same size on one node (CommunicationBytes). The first of
 // each rank's two slots holds its partial sum; the second slot of the node's first rank holds the
-// sum, and that of a subtree's second rank the subtree. The space of the shared result stages
-// subtrees from other nodes, except the first, which is stored in the place of the sum. In a gather
-// the second slot of a rank but the node's first holds its rows, as far as they come from other
-// nodes.
+// sum, and the second slot of a subtree's second rank the subtree's sum. The space of the shared
+// result stages subtrees from other nodes, except the first, which is stored in the sum's space. In
+// a gather the second slot of every rank but the node's first holds the parts of its rows that come
+// from other nodes.
 #pragma once
 
 #include <cstdint>

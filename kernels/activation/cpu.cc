@@ -8,7 +8,7 @@
 namespace bulkhead {
 namespace {
 
-constexpr int64_t kColumns = 512;  // of a row, at a time
+constexpr int64_t kColumns = 512;  // of a row at a time
 
 // visit(row, first column, columns) for all of `out`.
 template <typename Visit>

@@ -12,22 +12,22 @@ inline constexpr int kActivationCols = 4 * kRowThreads;
 struct ActivationParameters {
   Activation activation = Activation::kSilu;
   ConstRows x;    // [T, f]
-  int up_at = 0;  // columns from x to what it is multiplied by; 0: nothing
+  int up_at = 0;  // columns from x to its multiplier; 0: none
   int width = 0;  // f
   OutRows out;
 };
 
-// Gates and ups in bf16; grid {T, f / kBf16ActivationCols}, a thread has eight columns.
+// Gates and ups in bf16; grid {T, f / kBf16ActivationCols}, eight columns per thread.
 inline constexpr int kBf16ActivationCols = 8 * kRowThreads;
 struct Bf16ActivationParameters {
   Activation activation = Activation::kSilu;
   const uint16_t* gate_up = nullptr;  // [T, 2f], f and stride multiples of 8, 16-byte aligned
   int64_t stride = 0;
   int width = 0;  // f
-  OutRows out;    // of aligned rows
+  OutRows out;    // in aligned rows
 };
 
-// grid {T, f / kActivationCols}; gates and ups in turn.
+// grid {T, f / kActivationCols}; gates and ups interleaved.
 struct ClampedSwigluParameters {
   float alpha = 1;
   float limit = 0;
@@ -47,8 +47,7 @@ BH_DEVICE float Activated(Activation activation, float x) {
   return (y < 0.0F ? x * e : x) / (1.0F + e);
 }
 
-// A block takes kActivationCols columns of a row; a thread issues all of its loads before it uses
-// any.
+// A block takes kActivationCols columns of a row; a thread issues all its loads before using any.
 template <bool kVec4, bool kGated>
 BH_KERNEL(kRowThreads)
 Activate(ActivationParameters p) {
@@ -140,7 +139,7 @@ BH_KERNEL(kRowThreads) ClampedSwiglu(ClampedSwigluParameters p) {
   for (int i = 0; i < kCols; ++i) {
     const int col = first + i * kRowThreads;
     if (col >= p.width) continue;
-    // A NaN stays one.
+    // A NaN is kept.
     const float gate = p.limit < x[2 * col] ? p.limit : x[2 * col];
     float up = p.limit < x[2 * col + 1] ? p.limit : x[2 * col + 1];
     up = up < -p.limit ? -p.limit : up;

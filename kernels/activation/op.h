@@ -1,4 +1,4 @@
-// The kernels of one row, for GatedActivation and Activate.
+// Single-row kernels for GatedActivation and Activate.
 #pragma once
 
 #include <stdint.h>
@@ -12,11 +12,11 @@ namespace bulkhead {
 inline constexpr float kGeluLinear = 1.5957691216057308f;
 inline constexpr float kGeluCubic = 0.07135481627159984f;
 
-// out_i = activation(x_i) * up_i, or activation(x_i) where `up` is null, for any x; out may be x.
+// out_i = activation(x_i) * up_i, or activation(x_i) if `up` is null; out may be x.
 BH_PER_ISA(void ActivateRow(Activation activation, const float* x, const float* up, int64_t size,
                             float* out))
 
-// ClampedSwiglu of one row: out [size], gate_up [2 size].
+// ClampedSwiglu for one row: out [size], gate_up [2 size].
 BH_PER_ISA(void ClampedSwigluRow(float alpha, float limit, const float* gate_up, int64_t size,
                                  float* out))
 

@@ -6,7 +6,7 @@
 
 namespace bulkhead::cuda {
 
-// x += factor * (addend (+ bias where there is one)).
+// x += factor * (addend (+ bias if there is one)).
 struct AddParameters {
   ConstRows addend;  // stride 0: one row for all
   const float* bias = nullptr;

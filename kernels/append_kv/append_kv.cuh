@@ -1,5 +1,5 @@
-// Keys and values into the cache, in the formats of memory/kv_cache.h. A warp takes the key or the
-// value of one head of one token.
+// Writes keys and values into the cache, in the formats of memory/kv_cache.h. A warp takes the key
+// or the value of one head of one token.
 #pragma once
 
 #include "intrinsics.h"
@@ -13,15 +13,15 @@ struct AppendKvParameters {
   ConstRows qkv;
   int num_heads = 0;
   int num_kv_heads = 0;
-  int parts = 2;  // keys and values; of a latent cache keys alone
+  int parts = 2;  // keys and values; only keys in a latent cache
 };
 
 inline constexpr float kF16Max = 65504.0F;
 inline constexpr uint16_t kF16Nan = 0x7e00;
 inline constexpr int kInt4Group = 32;  // columns of a value whose codes share bytes
 
-// The code of x / scale (memory/fp8.h). In a sum with 2^(e + 20) three bits of the fraction of a
-// number with exponent e, -6 or more, are left.
+// The code of x / scale (memory/fp8.h). Adding 2^(e + 20) to a number with exponent e >= -6 leaves
+// three bits of its fraction.
 BH_DEVICE unsigned char E4m3OfF32(float x, float scale) {
   if (!(fabsf(x) <= 3.4028235e38F)) return 0x7F;
   const float quotient = x / scale;
@@ -46,7 +46,7 @@ BH_DEVICE void StoreNumber(unsigned char* elements, int64_t at, float x) {
 struct Scaling {
   uint16_t scale_bits = 0;
   uint16_t zero_bits = 0;
-  float inverse = 0;  // 0 where all codes are 0
+  float inverse = 0;  // 0 if all codes are 0
   float zero = 0;
   float levels = 0;
 
@@ -57,7 +57,7 @@ struct Scaling {
   }
 };
 
-// Of the d numbers that the warp's lanes share.
+// Scaling of the d numbers that the warp's lanes share.
 BH_DEVICE Scaling ScalingOf(const float* x, int head_dim, float levels) {
   float min = x[0];
   float max = x[0];
@@ -89,7 +89,7 @@ BH_DEVICE Scaling ScalingOf(const float* x, int head_dim, float levels) {
   return scaling;
 }
 
-// Codes of two numbers in each byte: of a key neighbours, of a value the two halves of a group.
+// Two codes per byte: adjacent numbers of a key, or the two halves of a value's group.
 BH_DEVICE void StoreInt4(const Scaling& scaling, const float* x, int head_dim, bool is_key,
                          unsigned char* elements, int64_t first, int64_t step) {
   for (int byte = LaneIndex(); byte < head_dim / 2; byte += kWarp) {
@@ -106,7 +106,7 @@ BH_DEVICE void StoreInt4(const Scaling& scaling, const float* x, int head_dim, b
   }
 }
 
-// Token blockIdx.x's key of head `unit`, or its value of head `unit` - num_kv_heads, which is x.
+// Token blockIdx.x's key of head `unit`, or value of head `unit` - num_kv_heads, in x.
 template <KvFormat kFormat>
 BH_DEVICE void AppendHead(const AppendKvParameters& p, int unit, const float* x) {
   const bool is_key = unit < p.num_kv_heads;
@@ -133,7 +133,7 @@ BH_DEVICE void AppendHead(const AppendKvParameters& p, int unit, const float* x)
     }
   } else {
     const Scaling scaling = ScalingOf(x, d, kFormat == KvFormat::kInt8 ? 255.0F : 15.0F);
-    const int64_t bytes = kFormat == KvFormat::kInt8 ? d : d / 2;  // of a value
+    const int64_t bytes = kFormat == KvFormat::kInt8 ? d : d / 2;  // bytes of a value
     const int64_t first = is_key ? token : token * bytes;
     const int64_t step = is_key ? c.block_tokens : 1;
     if constexpr (kFormat == KvFormat::kInt8) {

@@ -7,14 +7,14 @@
 namespace bulkhead {
 namespace {
 
-// Columns of a latent vector that a thread writes.
+// Columns of a latent vector that one thread writes.
 constexpr int kLatentColumns = 64;
-constexpr int kLineFloats = 16;  // of a cache line
+constexpr int kLineFloats = 16;  // floats of a cache line
 
 }  // namespace
 
-// Threads split the KV heads, so that rows of padding, which share a place in block 0, never race.
-// A latent cache has one: of the formats that need not see a whole vector they split the columns.
+// Threads split the KV heads, so that padding rows, which share a place in block 0, never race. A
+// latent cache has one head: its columns are split, in formats that do not need the whole vector.
 void CpuBackend::AppendKv(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
                           const KvLayerView& kv) {
   if (!HasHeads(index, heads, qkv)) return;
@@ -22,7 +22,7 @@ void CpuBackend::AppendKv(const StepIndex& index, const HeadLayout& heads, Const
   CheckCache(g, heads);
   const int d = heads.head_dim;
   const int cols = g.latent && !IsQuantized(g.format) ? std::min(kLatentColumns, d) : d;
-  const int64_t parts = CeilDiv(d, cols);  // of a head
+  const int64_t parts = CeilDiv(d, cols);  // parts of a head
   const int64_t elements = int64_t{g.num_parts()} * index.num_tokens * heads.num_kv_heads * d;
   const auto append = BH_OF_ISA(isa_, AppendToken);
   const auto append_part = [&](int t, int64_t head, int begin) {

@@ -1,4 +1,4 @@
-// The kernel that puts one token of one head into the cache.
+// The kernel that writes one token of one head into the cache.
 #pragma once
 
 #include <stdint.h>
@@ -8,10 +8,10 @@
 
 namespace bulkhead {
 
-// Token `offset` of a block of one head; memory/kv_cache.h has the layout.
+// Token `offset` in a block of one head; layout: memory/kv_cache.h.
 struct KvPlace {
   void* keys = nullptr;
-  void* values = nullptr;       // null: of a latent cache
+  void* values = nullptr;       // null for a latent cache
   uint16_t* scaling = nullptr;  // int8 and int4
   int64_t block_tokens = 0;
   int64_t offset = 0;
@@ -19,7 +19,7 @@ struct KvPlace {
   float value_scale = 1;
 };
 
-// key [d], value [d] where there are values.
+// key [d], value [d] if there are values.
 BH_PER_ISA(void AppendToken(const float* key, const float* value, int head_dim, KvFormat format,
                             const KvPlace& place))
 

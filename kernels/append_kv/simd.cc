@@ -1,4 +1,4 @@
-// Keys and values on their way into the cache, quantised as memory/kv_cache.h has them.
+// Writes keys and values into the cache, quantised as memory/kv_cache.h says.
 #include "simd.h"
 #include "kernels/append_kv/op.h"
 #include "kernels/simd/e4m3.h"
@@ -7,12 +7,12 @@
 namespace bulkhead::BH_ISA {
 namespace {
 
-// What a vector of d numbers is quantised with.
+// Quantisation parameters of a vector of d numbers.
 struct Quantizer {
   uint16_t scale;  // f16
   uint16_t zero;
   F32x16 zeros;
-  F32x16 inverse;  // 0 where scale is 0, so that the codes are, too
+  F32x16 inverse;  // 0 if scale is 0, which makes the codes 0
   F32x16 levels;
 };
 
@@ -22,7 +22,7 @@ BH_INLINE float LimitedToF16(float x) {
 }
 
 BH_INLINE Quantizer QuantizerOf(const float* x, int size, int levels) {
-  // Lanes beyond the end repeat x[0]. A sum of x * 0 tells whether all are finite; max of -x is
+  // Lanes beyond the end repeat x[0]. The sum of x * 0 shows whether all are finite; max of -x is
   // -min.
   const F32x16 first = Set1(x[0]);
   F32x16 max = first;
@@ -46,11 +46,11 @@ BH_INLINE Quantizer QuantizerOf(const float* x, int size, int levels) {
           Set1(static_cast<float>(levels))};
 }
 
-// The codes of 16 numbers, in the low bytes.
+// Codes of 16 numbers, in the low bytes.
 BH_INLINE I32x16 CodesOf(F32x16 x, const Quantizer& q) {
   const F32x16 steps = Mul(Sub(x, q.zeros), q.inverse);
   const F32x16 limited = Min(Max(steps, Zero()), q.levels);
-  return BitsOf(Add(limited, Set1(0x1p23f)));  // a whole number, to nearest even
+  return BitsOf(Add(limited, Set1(0x1p23f)));  // an integer, rounded to nearest even
 }
 
 struct F32Format {
@@ -90,7 +90,7 @@ void AppendFloats(const float* key, const float* value, int head_dim, const KvPl
   }
 }
 
-// emit(first, n, codes) for every group of 32 numbers and for what is left.
+// emit(first, n, codes) for every group of 32 numbers and for the remainder.
 template <int kLevels, typename Emit>
 BH_INLINE void Quantize(const float* x, int size, uint16_t* scale, uint16_t* zero,
                         const Emit& emit) {

@@ -1,5 +1,5 @@
-// The two kernels of attention (cuda_kernels.h) for one format of the cache; one .cu file for each
-// format, because there are many shapes.
+// The attention kernels (cuda_kernels.h) for one cache format; one .cu file per format, because
+// there are many shapes.
 #pragma once
 
 #include "kernels/attend/attend_blocks.cuh"
@@ -10,7 +10,7 @@
 
 namespace bulkhead::cuda {
 
-// The columns see `range`; put() as AttendLane::Merge has it.
+// Columns attend to `range`; put() as in AttendLane::Merge.
 template <KvFormat kFormat, int kDimTiles, int kTiles, typename Put>
 BH_DEVICE void AttendOver(const AttendParameters& p, const Columns& columns, int kv_head,
                           const CacheRange& range, const Put& put) {
@@ -26,7 +26,7 @@ BH_DEVICE void AttendOver(const AttendParameters& p, const Columns& columns, int
     lane.LoadQueries();
     for (int token0 = begin; token0 < range.end; token0 += kAttendTokens) {
       raw.Load(head, token0, range);
-      __syncthreads();  // everybody is done with the tile before
+      __syncthreads();  // all threads are done with the previous tile
       raw.Store(head, token0, range, tiles);
       __syncthreads();
       lane.Add(tiles, token0, range);
@@ -37,7 +37,7 @@ BH_DEVICE void AttendOver(const AttendParameters& p, const Columns& columns, int
     int stage = 0;
     for (int token0 = begin; token0 < range.end; token0 += kAttendTokens) {
       CpAsyncWait<0>();
-      __syncthreads();  // the tile is there, and everybody is done with the one before
+      __syncthreads();  // the tile has arrived, and all threads are done with the previous one
       const int next = token0 + kAttendTokens;
       if (next < range.end) {
         CopyTile<Shape::kDims>(head, next, range, tiles + (1 - stage) * Shape::kTileBytes);
@@ -49,8 +49,8 @@ BH_DEVICE void AttendOver(const AttendParameters& p, const Columns& columns, int
   lane.Merge(put);
 }
 
-// Of AttendDecode: 16 tokens that a warp takes at once, tiles in shared memory, blocks on a
-// multiprocessor.
+// For AttendDecode: parts of 16 tokens that a warp takes at once, tiles in shared memory, blocks
+// per multiprocessor.
 template <KvFormat kFormat, int kDimTiles, int kTiles>
 struct DecodeCuts {
   static constexpr bool kInCodes = KvElementBits(kFormat) <= 8;
@@ -77,7 +77,7 @@ AttendPrefill(AttendParameters p) {
       });
 }
 
-// Splits of sequences of several tokens, one for each block.
+// Splits of sequences of several tokens, one per block.
 template <KvFormat kFormat, int kDimTiles, int kTiles>
 BH_KERNEL(kAttendThreads)
 AttendSplitPrefill(AttendParameters p) {
@@ -128,7 +128,7 @@ AttendLaunch AttendLaunchFor(const char* name, int head_dim, int column_tiles, A
   return head_dim > 64 ? DecodeLaunch<kFormat, 8, 2>(name) : DecodeLaunch<kFormat, 4, 2>(name);
 }
 
-// One of each kind that there is.
+// One kernel of each existing kind.
 inline std::vector<CudaKernel> AllOf(AttendLaunch (*launch_for)(int head_dim, int column_tiles,
                                                                 AttendWork work)) {
   std::vector<CudaKernel> kernels;

@@ -1,9 +1,9 @@
-// What a block of attention goes through, of a step's splits or of its tokens, whatever computes it
-// (attend.cuh, warpgroups.cuh, wide.cuh): over(columns, KV head, range of the cache, put) for
-// each, where put takes what comes out:
+// The work of a block of attention, over a step's splits or over its tokens, for any implementation
+// (attend.cuh, warpgroups.cuh, wide.cuh): calls over(columns, KV head, range of the cache, put) for
+// each, where put takes the results:
 //   put(column, dim, sum of p v, max score in base 2, sum of p), or
 //   put.Two(column, dim, two sums of p v), times what put.Begin(column, max score, sum of p, only)
-//     returned; several threads may have a column, of which `only` one says so
+//     returned; several threads may have a column, and exactly one of them passes `only`
 #pragma once
 
 #include "kernels/attend/attention_shape.cuh"
@@ -12,8 +12,7 @@
 
 namespace bulkhead::cuda {
 
-// Which query heads a block has that is `row` of the KV heads x head_tiles; none: heads is 0 or
-// less.
+// The query heads of a block for `row` of the KV heads x head_tiles; heads <= 0: none.
 BH_DEVICE Columns HeadsOfBlock(const AttendParameters& p, int row) {
   const int kv_head = row / p.head_tiles;
   Columns columns;
@@ -27,11 +26,11 @@ struct alignas(8) Floats2 {
   float v[2];
 };
 
-// The sums of a split.
+// Stores the sums of a split.
 struct PutParts {
   const AttendParameters& p;
   const Columns& columns;
-  int item;  // its row is read again: registers are few
+  int item;  // its row is read again to save registers
 
   BH_DEVICE void operator()(int column, int dim, float out, float greatest, float sum) const {
     p.parts[At(column) * p.out_dim + dim] = out;
@@ -56,7 +55,7 @@ struct PutParts {
   }
 };
 
-// Attention itself, of the whole cache.
+// Stores the final attention output, over the whole cache.
 struct PutOut {
   const AttendParameters& p;
   const Columns& columns;
@@ -87,7 +86,7 @@ struct PutOut {
   }
 };
 
-// Split `i` of the cache: of a sequence of one token, or of one of several a tile of tokens.
+// Split `i` of the cache: for a one-token sequence, or for a tile of tokens of a longer one.
 template <typename Over>
 BH_DEVICE void ForSplit(const AttendParameters& p, int i, const Over& over) {
   const int kv_head = int(blockIdx.y) / p.head_tiles;
@@ -104,14 +103,14 @@ BH_DEVICE void ForSplit(const AttendParameters& p, int i, const Over& over) {
   const int end = p.cache.position[columns.token0 + columns.tokens - 1] + 1;
   if (first > range.first) range.first = first;
   if (end < range.end) range.end = end;
-  if (range.first >= range.end) return;  // behind the tokens, or the window has left it behind
+  if (range.first >= range.end) return;  // after the tokens, or before their window
   over(columns, kv_head, range, PutParts{p, columns, i});
 }
 
-// The splits that blocks share, where their number is on the device; else one for each block.
+// The splits that blocks share, if their number is on the device; else one per block.
 template <typename Over>
 BH_DEVICE void ForSplitsOfBlock(const AttendParameters& p, const Over& over) {
-  // Registers are few: what can be read again does not stay in one.
+  // Read again where needed, to save registers.
   const auto num_items = [&] { return p.num_items != nullptr ? *p.num_items : int(gridDim.x); };
   for (int i = int(blockIdx.x); i < num_items(); i += int(gridDim.x)) {
     ForSplit(p, i, over);
@@ -119,13 +118,13 @@ BH_DEVICE void ForSplitsOfBlock(const AttendParameters& p, const Over& over) {
   }
 }
 
-// Tokens of sequences that have more than one and a single split: those of this block's that belong
-// together, one sequence after the other.
+// Tokens of sequences with several tokens and a single split: those in this block's tile, one
+// sequence after the other.
 template <typename Over>
 BH_DEVICE void ForTokensOfBlock(const AttendParameters& p, const Over& over) {
   const int kv_head = int(blockIdx.x) / p.head_tiles;
   Columns columns = HeadsOfBlock(p, int(blockIdx.x));
-  // The last tokens attend to most: they begin.
+  // The last tokens attend to most, so they begin.
   const int tile = p.tiles - 1 - int(blockIdx.z) * kTilesOfLayer - int(blockIdx.y);
   if (columns.heads <= 0 || tile < 0) return;
   int end = (tile + 1) * p.tile_tokens;

@@ -1,9 +1,9 @@
 // Causal attention over the paged cache on the tensor cores. A block's columns are pairs of a token
-// and a query head that share one KV head, so that keys and values are read once for all of them.
-// A warp computes 8 kTiles columns, over all its tokens of a tile of 64 at a time:
+// and a query head that share one KV head, so that keys and values are read once for all of them. A
+// warp computes 8 kTiles columns, over all tokens of a tile of 64 at a time:
 //   scores^T [16 tokens][columns] = keys^T q^T      out^T [dims][columns] += values^T p^T
-// with a running maximum and sum for each column, in base 2. A block's four warps have columns of
-// their own, over all tokens. Sequences of one token have another kernel (decode.cuh).
+// with a running maximum and sum per column, in base 2. A block's four warps have different
+// columns, over all tokens. One-token sequences have another kernel (decode.cuh).
 #pragma once
 
 #include "intrinsics.h"
@@ -14,12 +14,12 @@
 
 namespace bulkhead::cuda {
 
-// f16 for keys and values in f16, else bf16.
+// f16 if keys and values are f16, else bf16.
 template <KvFormat kFormat>
 BH_DEVICE uint32_t PairOf(float low, float high) {
   return kFormat == KvFormat::kF16 ? F16Pair(low, high) : Bf16Pair(low, high);
 }
-// The block's queries, rounded: [kColumns][2 pairs], rows kRowBytes apart, 0 where there is none.
+// The block's queries, rounded: [kColumns][2 pairs], rows kRowBytes apart, 0 if there is none.
 template <KvFormat kFormat, int kColumns, int kRowBytes, int kThreads>
 BH_DEVICE void StoreRounded(const AttendParameters& p, const Columns& columns, int pairs,
                             unsigned char* queries) {
@@ -46,8 +46,8 @@ BH_DEVICE void MultiplyTiles(float (&c)[4], const uint32_t (&a)[4], const uint32
   }
 }
 
-// What one lane keeps: its columns are 2j and 2j + 1 of each tile of 8, j = lane % 4; its tokens
-// lane / 4 and 8 more, its dims likewise.
+// One lane's data: columns 2j and 2j + 1 of each tile of 8, j = lane % 4; tokens lane / 4 and 8
+// more; dims the same.
 template <KvFormat kFormat, int kDimTiles, int kTiles>
 class AttendLane {
   using Shape = AttendShape<kFormat, kDimTiles, kTiles>;
@@ -66,7 +66,7 @@ class AttendLane {
     }
   }
 
-  // Queries into shared memory and from there into fragments.
+  // Loads queries into shared memory and from there into fragments.
   BH_DEVICE void LoadQueries() {
     const int d = p_.cache.head_dim;
     const int pairs = (d + 15) / 16 * 8;
@@ -82,7 +82,7 @@ class AttendLane {
     }
   }
 
-  // Of 16 dims, into fragments.
+  // Loads the queries of 16 dims into fragments.
   BH_DEVICE void LoadQueriesOf(int k, uint32_t (&query)[kTiles][2]) const {
     if constexpr (Shape::kQueriesStay) {
       const int tile_of_lane = LaneIndex() / 8;
@@ -110,7 +110,7 @@ class AttendLane {
     }
   }
 
-  // One tile of the cache, tokens token0 .. token0 + 63.
+  // Adds one tile of the cache, tokens token0 .. token0 + 63.
   BH_DEVICE void Add(const unsigned char* tile, int token0, const CacheRange& range) {
     if (FirstColumn() >= columns_.size()) return;
     const int last_column = FirstColumn() + Shape::kWarpColumns < columns_.size()
@@ -127,8 +127,8 @@ class AttendLane {
     }
   }
 
-  // All tiles are done: put(column, dim, sum of p v, max score, sum of p). The tiles' shared memory
-  // is used again.
+  // After all tiles: put(column, dim, sum of p v, max score, sum of p). Reuses the tiles' shared
+  // memory.
   template <typename Put>
   BH_DEVICE void Merge(const Put& put) {
     auto* const maxima = reinterpret_cast<float*>(shared_ + Shape::kTilesAt);
@@ -154,7 +154,7 @@ class AttendLane {
     return FirstColumn() + 8 * tile + LaneIndex() % 4 * 2 + i;
   }
 
-  // The sum of each column's query, which a key's zero is multiplied with.
+  // The sum of each column's query, which is multiplied by a key's zero.
   BH_DEVICE void SumQueries(int pairs) {
     auto* const sums = reinterpret_cast<float*>(shared_ + Shape::kQuerySumsAt);
     if (int(threadIdx.x) < Shape::kColumns) {
@@ -177,7 +177,7 @@ class AttendLane {
 
   using Scored = float[Shape::kParts][kTiles][4];  // of this lane's tokens and columns
 
-  // What a warp takes at once, from token `first` of the tile on.
+  // Adds kParts of 16 tokens, from token `first` of the tile on.
   BH_DEVICE void AddParts(const unsigned char* tile, int token0, int first, const CacheRange& range,
                           bool all_seen) {
     float scores[Shape::kParts][kTiles][4] = {};
@@ -212,7 +212,7 @@ class AttendLane {
     }
   }
 
-  // Into base 2, of codes with the keys' scales and zeroes.
+  // Converts to base 2; for codes applies the keys' scales and zeros.
   BH_DEVICE void Scale(const unsigned char* tile, int first, Scored& scores) {
     const auto* const scaling = reinterpret_cast<const float*>(tile + Shape::Tile::kScalingAt);
     float scale = p_.scale * kLog2OfE;
@@ -245,7 +245,7 @@ class AttendLane {
     });
   }
 
-  // Scores become weights p, times the values' scales where there are any.
+  // Turns scores into weights p, times the values' scales if there are any.
   BH_DEVICE void Softmax(const unsigned char* tile, int first, Scored& scores) {
     const auto* const scaling = reinterpret_cast<const float*>(tile + Shape::Tile::kScalingAt);
     BH_UNROLL
@@ -261,7 +261,7 @@ class AttendLane {
       }
     }
     ForEach([&](int part, int n, int i) {
-      // A column that has seen nothing yet: its weights must be 0, not 2^0.
+      // If a column has seen nothing yet its weights must be 0, not 2^0.
       const float max = row_max_[n][i % 2] > kMaskedScore ? row_max_[n][i % 2] : 0.0F;
       float weight = Exp2(scores[part][n][i] - max);
       sum_[n][i % 2] += weight;
@@ -301,7 +301,7 @@ class AttendLane {
     }
   }
 
-  // Of the KV head, of keys or of values.
+  // The KV head's scale in the keys' or values' scales.
   BH_DEVICE float ScaleIn(const float* scales) const {
     return scales != nullptr ? scales[kv_head_] : 1.0F;
   }
@@ -310,7 +310,7 @@ class AttendLane {
     return column < columns_.size() ? p_.cache.position[columns_.Token(column)] : -1;
   }
 
-  // body(part, tile of columns, number of this lane) for every score.
+  // body(part, tile of columns, this lane's number) for every score.
   template <typename Body>
   BH_DEVICE static void ForEach(const Body& body) {
     BH_UNROLL
@@ -326,7 +326,7 @@ class AttendLane {
     return first + 16 * part + LaneIndex() / 4 + i / 2 * 8;
   }
 
-  // A column's max score is `score` of this lane or of one of its warp, or stays.
+  // Raises a column's max score to the largest `score` in the warp.
   BH_DEVICE void Raise(int n, int i, float score) {
     BH_UNROLL
     for (int mask = 4; mask < kWarp; mask *= 2)
@@ -374,8 +374,8 @@ class AttendLane {
   const Columns columns_;
   const int kv_head_;
   unsigned char* const shared_;
-  int last_[kTiles][2];  // with many columns found for each tile that needs them
-  uint32_t query_[kDimTiles][kTiles][2] = {};  // unless they stay
+  int last_[kTiles][2];  // with many columns: found for each tile that needs them
+  uint32_t query_[kDimTiles][kTiles][2] = {};  // unless queries stay in shared memory
   float query_sum_[kTiles][2] = {};
   float row_max_[kTiles][2];
   float sum_[kTiles][2] = {};

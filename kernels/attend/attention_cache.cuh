@@ -1,10 +1,9 @@
-// 64 tokens of the cache into shared memory as tiles of 16-bit numbers, for attention:
-//   keys    [dims][token]   values  [token][dims]   rows 16 bytes longer than they are full, so
-//   that
-//                                                   rows of a tile lie in different banks
-// Dims beyond the head's are zero up to a multiple of 16. Codes of int8 and int4 arrive less 128 or
-// 8, exact in bf16, with their scales and zeroes beside them:  number = code * scale + zero; those
-// of fp8 as their numbers, exact in bf16 too.
+// Loads 64 tokens of the cache into shared memory as tiles of 16-bit numbers, for attention:
+//   keys    [dims][token]   values  [token][dims]   rows have 16 bytes of padding, so that
+//                                                   rows of a tile are in different banks
+// Dims beyond the head's are zero up to a multiple of 16. int8 and int4 codes are stored less 128
+// or 8, exact in bf16, with their scales and zeros: number = code * scale + zero; fp8 codes are
+// stored as their values, also exact in bf16.
 #pragma once
 
 #include "intrinsics.h"
@@ -22,10 +21,10 @@ struct CacheTileShape {
   static constexpr int kValuesAt = kDims * kKeyRowBytes;
   static constexpr int kScalingAt = kValuesAt + kAttendTokens * kValueRowBytes;
   static constexpr int kBytes = kScalingAt;                               // of a tile of numbers
-  static constexpr int kQuantizedBytes = kBytes + 4 * kAttendTokens * 4;  // and with scaling
+  static constexpr int kQuantizedBytes = kBytes + 4 * kAttendTokens * 4;  // with scaling
 };
 
-// Which tokens of the cache a block works on; what it sees lies in [first, end).
+// The tokens of the cache that a block works on: [first, end).
 struct CacheRange {
   int first = 0;
   int end = 0;
@@ -44,7 +43,7 @@ struct HeadCache {
   BH_DEVICE int InBlock(int token) const { return token & (cache->block_tokens - 1); }
 };
 
-// Numbers of 16 bits, copied aside; one group of copies. A thread's keys are of the same tokens in
+// Asynchronous copies of 16-bit numbers, as one group. A thread's keys are of the same tokens in
 // every dim.
 template <int kDims>
 BH_DEVICE void CopyTile(const HeadCache& head, int token0, const CacheRange& range,
@@ -68,7 +67,7 @@ BH_DEVICE void CopyTile(const HeadCache& head, int token0, const CacheRange& ran
     const bool valid = seen && dim < d;
     CpAsync16(to_keys + dim * kKeyRowBytes, valid ? keys + dim * key_bytes : nowhere, valid);
   }
-  // Four threads share a value, so that its address is found twice in a tile.
+  // Four threads share a value, so that a thread finds only two addresses per tile.
   constexpr int kSharing = 4;
   constexpr int kTokensAtOnce = kAttendThreads / kSharing;
   BH_UNROLL
@@ -90,8 +89,8 @@ BH_DEVICE void CopyTile(const HeadCache& head, int token0, const CacheRange& ran
   CpAsyncCommit();
 }
 
-// The codes of two bytes of a word, from `first` on, as bf16. To subtract from 2^23 and code is as
-// exact as to convert, and on a GPU four times as fast.
+// The codes of two bytes of a word, from `first` on, as bf16. Subtracting from 2^23 + code is exact
+// like a conversion, and four times as fast on a GPU.
 template <KvFormat kFormat>
 BH_DEVICE uint32_t CodePairAt(uint32_t codes, int first) {
   if constexpr (kFormat == KvFormat::kFP8) return E4m3PairAt(codes, first);
@@ -103,7 +102,7 @@ BH_DEVICE uint32_t CodePairAt(uint32_t codes, int first) {
   return Bf16Pair(__uint_as_float(low) - kCentre, __uint_as_float(high) - kCentre);
 }
 
-// One code of each byte: of 4 bits the low or the high one.
+// One code per byte: with 4 bits the low or the high one.
 template <int kBits>
 BH_DEVICE uint32_t CodesOfBytes(uint32_t word, int part) {
   return kBits == 8 ? word : word >> (4 * part) & 0x0F0F0F0FU;
@@ -113,7 +112,7 @@ BH_DEVICE void StoreWord(unsigned char* at, uint32_t word) {
   *reinterpret_cast<uint32_t*>(at) = word;
 }
 
-// Codes of values whose rows are no multiple of 16 bytes, four bytes at a time.
+// Codes of values whose rows are not a multiple of 16 bytes, four bytes at a time.
 template <int kDims, KvFormat kFormat>
 BH_DEVICE void ExpandNarrowValues(const HeadCache& head, int token0, const CacheRange& range,
                                   unsigned char* values) {
@@ -151,8 +150,8 @@ BH_DEVICE void ExpandNarrowValues(const HeadCache& head, int token0, const Cache
   }
 }
 
-// Sixteen bytes of codes as numbers: of 8 bits 16 numbers at `to`; of 4 bits the low halves there
-// and the high ones `apart` bytes behind.
+// Stores 16 bytes of codes as numbers: with 8 bits 16 numbers at `to`; with 4 bits the low halves
+// there and the high halves `apart` bytes later.
 template <KvFormat kFormat>
 BH_DEVICE void StoreNumbers(const Words4& codes, unsigned char* to, int apart) {
   constexpr int kBits = KvElementBits(kFormat);
@@ -171,9 +170,9 @@ BH_DEVICE void StoreNumbers(const Words4& codes, unsigned char* to, int apart) {
   }
 }
 
-// What a thread loads of a tile of codes: all loads are issued before any is used. Padded dims and
-// values of tokens beyond the range become finite numbers, which are multiplied by queries or
-// weights of 0; the scores of such tokens' keys are masked, whatever they are.
+// A thread's loads of a tile of codes: all are issued before any is used. Padded dims and values of
+// tokens beyond the range become finite numbers, which are multiplied by queries or weights of 0;
+// the scores of such tokens' keys are always masked.
 template <int kDims, KvFormat kFormat>
 class RawTile {
  public:
@@ -228,7 +227,7 @@ class RawTile {
       BH_UNROLL
       for (int i = 0; i < kValueRounds; ++i) {
         const int in_tile = i * kValueRows + int(threadIdx.x) / kValueChunks;
-        // Of 4 bits 16 bytes are the two halves of 32 columns (memory/kv_cache.h).
+        // With 4 bits 16 bytes are the two halves of 32 columns (memory/kv_cache.h).
         StoreNumbers<kFormat>(
             values_[i], values + in_tile * Shape::kValueRowBytes + byte * kDimsOfByte * 2, 32);
       }
@@ -252,8 +251,8 @@ class RawTile {
   static constexpr int kValueRounds = kAttendTokens / kValueRows;
   static_assert(kAttendThreads == 2 * kAttendTokens);
 
-  // scaling [4][64]: of keys scale and zero, of values scale and zero, of centred codes; a thread
-  // has those of one key or value, 0 where it is masked.
+  // scaling [4][64]: scale and zero of keys, scale and zero of values, for centred codes; a thread
+  // has those of one key or value, 0 if it is masked.
   BH_DEVICE static int ScalingAt() {
     return int(threadIdx.x) / kAttendTokens * 2 * kAttendTokens + int(threadIdx.x) % kAttendTokens;
   }

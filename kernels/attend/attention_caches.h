@@ -1,13 +1,13 @@
 // The cache's formats as attention reads them: vectors of keys (lanes along tokens) and of values
-// (lanes along the head), widened to f32. memory/kv_cache.h has the layout and the numbers.
-//   Element       what pointers into the cache step by
+// (lanes along the head), widened to f32. Layout and numbers: memory/kv_cache.h.
+//   Element       element type of pointers into the cache
 //   kInMemory     whether its numbers are worth prefetching
 //   kQuantized    whether numbers have a scale and a zero
 //   kNumbers      numbers in one element
-//   kColumns      columns of a value that are read together: d must be a multiple to be read as is
-//   LoadKeys      out[kNumbers]: the numbers at `p` of 16 neighbouring tokens
+//   kColumns      columns of a value read together: d must be a multiple to read without widening
+//   LoadKeys      out[kNumbers]: the numbers at `p` of 16 adjacent tokens
 //   LoadColumns   out[kVectors]: columns [column, column + 16 kVectors) of the value at `p`
-//   WidenValue    a whole value of d columns, and any numbers up to `width`, a multiple of 16
+//   WidenValue    a whole value of d columns, padded with any numbers to `width`, a multiple of 16
 #pragma once
 
 #include "kernels/simd/e4m3.h"
@@ -20,13 +20,13 @@ struct Scaling {
   F32x16 zero;
 };
 
-// Of each token of a chunk; quantised alone.
+// For each token of a chunk; only for quantised caches.
 struct TokenScalings {
   const float* scales;
   const float* zeros;
 };
 
-// Of 16 neighbouring tokens, and of one for all lanes.
+// For 16 adjacent tokens, and for one token in all lanes.
 template <typename Cache>
 BH_INLINE Scaling ScalingOfTokens(const TokenScalings& scalings, int first) {
   if constexpr (Cache::kQuantized)
@@ -44,7 +44,7 @@ BH_INLINE F32x16 Dequantized(I32x16 codes, const Scaling& scaling) {
   return Fma(ToF32(codes), scaling.scale, scaling.zero);
 }
 
-// Load(p) and LoadN(p, n) of the formats that hold one number in an element.
+// Load(p) and LoadN(p, n) for formats with one number per element.
 struct F32Elements {
   using Element = float;
   static constexpr bool kQuantized = false;
@@ -116,7 +116,7 @@ using F16Cache = OneNumberCache<F16Elements>;
 using Int8Cache = OneNumberCache<Int8Elements>;
 using Fp8Cache = OneNumberCache<Fp8Elements>;
 
-// A span that was widened to f32.
+// A span after widening to f32.
 struct WidenedSpan : F32Cache {
   static constexpr bool kInMemory = false;
 };

@@ -1,5 +1,5 @@
-// Where the keys and values of one chunk of positions lie in the blocks of a sequence: a pointer
-// for each 16 tokens, and behind the last ones what to fetch ahead.
+// Where the keys and values of one chunk of positions are in the blocks of a sequence: a pointer
+// per 16 tokens, followed by pointers to prefetch.
 #pragma once
 
 #include "kernels/attend/attention_caches.h"
@@ -22,13 +22,13 @@ class CacheChunk {
   Range positions() const { return positions_; }
   const Element* const* keys() const { return keys_; }
   const Element* const* values() const { return values_; }
-  // Between the elements of a key, and between the values of neighbouring tokens.
+  // Between the elements of a key, and between the values of adjacent tokens.
   int64_t KeyStride() const { return call_.block_tokens; }
   int64_t ValueStride() const { return call_.head_dim / Cache::kNumbers; }
   TokenScalings KeyScalings() const { return {scaling_[0], scaling_[1]}; }
   TokenScalings ValueScalings() const { return {scaling_[2], scaling_[3]}; }
 
-  // Positions counted from the chunk's begin, and the vectors of 16 tokens that hold them.
+  // Positions relative to the chunk's begin, and the vectors of 16 tokens that hold them.
   Range FromBegin(Range seen) const {
     return {seen.begin - positions_.begin, seen.end - positions_.begin};
   }
@@ -37,8 +37,8 @@ class CacheChunk {
             (seen.end - positions_.begin + kLanes - 1) / kLanes};
   }
 
-  // Of chunk number `chunk`, what lies in `visible`, of which it has something. Of the next chunk
-  // the first keys are fetched while the last values are read.
+  // Locates the part of chunk `chunk` in `visible`, which must not be empty. The next chunk's first
+  // keys are fetched while the last values are read.
   void Locate(int chunk, Range visible) {
     positions_ = {chunk * kAttentionChunk, (chunk + 1) * kAttentionChunk};
     const Range vectors = VectorsOf(Common(visible, positions_));
@@ -47,7 +47,7 @@ class CacheChunk {
   }
 
  private:
-  // Of the block that holds `position`.
+  // The head's part of the block that holds `position`.
   const char* HeadAt(int position) const {
     return HeadOfBlock(unit_.blocks[position / call_.block_tokens]);
   }
@@ -74,7 +74,7 @@ class CacheChunk {
   }
 
   // While the last keys are read the first values are fetched, and while the last values are read
-  // the next chunk's first keys. Its scaling, far apart, is fetched at once.
+  // the next chunk's first keys. Its scaling, stored far apart, is fetched at once.
   void LookAhead(Range vectors, int next_chunk, Range visible) {
     for (int i = 0; i < kAttentionAhead; ++i) {
       keys_[vectors.end + i] = values_[Min(vectors.begin + i, vectors.end - 1)];
@@ -109,7 +109,7 @@ class CacheChunk {
   Range positions_{};
   const Element* keys_[kChunkVectors + kAttentionAhead];
   const Element* values_[kChunkVectors + kAttentionAhead];
-  // Key scales, key zeros, value scales and value zeros of the tokens.
+  // The tokens' key scales, key zeros, value scales and value zeros.
   float scaling_[4][Cache::kQuantized ? kAttentionChunk : 1];
 };
 

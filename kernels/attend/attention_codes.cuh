@@ -1,6 +1,5 @@
-// Codes of the cache as numbers of 16 bits, of which products are computed as of a cache in 16
-// bits:
-//   fp8          bf16, exactly; their scales are the scores' and the sums'
+// Codes of the cache as 16-bit numbers, whose products are computed as for a 16-bit cache:
+//   fp8          bf16, exactly; their scales are applied to scores and sums
 //   int8, int4   code * scale + zero in f16, rounded once
 #pragma once
 
@@ -10,7 +9,7 @@
 
 namespace bulkhead::cuda {
 
-// As what keys, values, queries and weights are multiplied.
+// The format in which keys, values, queries and weights are multiplied.
 constexpr KvFormat NumbersOf(KvFormat format) {
   if (format == KvFormat::kFP8) return KvFormat::kBF16;
   return IsQuantized(format) ? KvFormat::kF16 : format;
@@ -20,7 +19,7 @@ struct alignas(8) Words2 {
   uint32_t w[2];
 };
 
-// Of eight numbers, two in each word.
+// Scales and zeros of eight numbers, two per word.
 struct ScalingOfEight {
   uint32_t scale[4];
   uint32_t zero[4];
@@ -30,22 +29,22 @@ BH_DEVICE void Take(const Words4& pairs, uint32_t (&to)[4]) {
   BH_UNROLL
   for (int i = 0; i < 4; ++i) to[i] = pairs.w[i];
 }
-// All with one number; 0 where it is not seen.
+// Fills all with one number, or with 0 if it is not seen.
 BH_DEVICE void Fill(bool seen, const unsigned char* number, uint32_t (&to)[4]) {
   const uint32_t pair = seen ? *reinterpret_cast<const uint16_t*>(number) * 0x10001U : 0;
   BH_UNROLL
   for (int i = 0; i < 4; ++i) to[i] = pair;
 }
 
-// Two neighbours' codes, in the low bytes of the halves of a word, as f16: 1024 and 16^part code
-// have bits that need no arithmetic.
+// The codes of two adjacent numbers, in the low bytes of a word's halves, as f16: the bits of 1024
+// + 16^part code need no arithmetic.
 template <int kBits>
 BH_DEVICE uint32_t F16OfCodes(uint32_t word, int part) {
   constexpr uint32_t k1024 = 0x64006400U;
   constexpr uint32_t kMinus1024 = 0xE400E400U;
   constexpr uint32_t kOne = 0x3C003C00U;
   if constexpr (kBits == 8) {
-    return FmaF16Pairs(word, kOne, kMinus1024);  // the bytes above are those of 1024
+    return FmaF16Pairs(word, kOne, kMinus1024);  // the upper bytes hold the bits of 1024
   } else {
     constexpr uint32_t kSixteenth = 0x2C002C00U;
     constexpr uint32_t kMinus64 = 0xD400D400U;
@@ -54,7 +53,7 @@ BH_DEVICE uint32_t F16OfCodes(uint32_t word, int part) {
   }
 }
 
-// Eight bytes of codes as eight numbers; of 4 bits their low (part 0) or high halves.
+// Eight bytes of codes as eight numbers; with 4 bits their low (part 0) or high halves.
 template <KvFormat kFormat>
 BH_DEVICE Words4 EightNumbers(const Words2& codes, int part, const ScalingOfEight& scaling) {
   Words4 numbers;

@@ -10,10 +10,9 @@
 namespace bulkhead {
 namespace {
 
-// Units per thread to aim at: enough that the last one to end is short.
+// Target units per thread: enough that the last one to end is short.
 constexpr int64_t kUnitsPerThread = 4;
-// Sequences of full length whose partial results have room; of the many heads of a latent cache
-// those of one.
+// Full-length sequences with room for partial results; one with the many heads of a latent cache.
 constexpr int64_t kSplitSequences = 4;
 constexpr int64_t kSplitLatentSequences = 1;
 
@@ -26,8 +25,7 @@ HeadPart HeadsOf(const HeadLayout& heads, int kv_head) {
 
 int PartsOf(const HeadPart& all) { return static_cast<int>(CeilDiv(all.count, kAttentionRows)); }
 
-// In one pass over the KV heads, of which there may be thousands: a plan asks for it hundreds of
-// times.
+// One pass over the KV heads, of which there may be thousands: a plan calls this hundreds of times.
 int64_t LargestPart(const HeadLayout& heads) {
   int64_t largest = 0;
   for (int kv = 0; kv < heads.num_kv_heads; ++kv) {
@@ -94,8 +92,8 @@ AttentionSizes::AttentionSizes(const StepLimits& limits, const HeadLayout& heads
     min_tile_tokens = static_cast<int>(std::max<int64_t>(1, kAttentionRows / part));
     scratch_floats = std::max(scratch_floats, AttentionTileLayoutOf(rows, head_dim, out_dim).total);
   }
-  // Cutting tiles adds at most one unit for each fair share, and so do tiles that are smaller than
-  // tile_tokens: they have a share of the tokens each.
+  // Cutting tiles adds at most one unit per fair share; so do tiles smaller than tile_tokens, as
+  // each has a share of the tokens.
   const int64_t shares = kMaxThreads * kUnitsPerThread * (limits.attention_in_bf16 ? 2 : 1);
   max_tiles = tokens / tile_tokens + seqs + shares;
   num_slots = std::min(seqs, heads.latent() ? kSplitLatentSequences : kSplitSequences) *

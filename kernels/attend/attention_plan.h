@@ -1,5 +1,5 @@
-// Cuts the attention of one step into units of work, and sizes what that needs. The cut decides who
-// computes what and when, never a bit of a result.
+// Cuts the attention of one step into units of work, and sizes their memory. The cut decides which
+// thread computes what and when, but no bit of the result.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +10,24 @@
 
 namespace bulkhead {
 
-// What attention takes from the workspace, of all kinds of layers. A function of its arguments
-// alone.
+// Attention's part of the workspace, for all kinds of layers. Depends only on its arguments.
 struct AttentionSizes {
   AttentionSizes() = default;
   AttentionSizes(const StepLimits& limits, const HeadLayout& heads);
 
-  int head_dim = 0;  // at most, as the rest
+  int head_dim = 0;  // maximum, as are the others
   int out_dim = 0;
-  int tile_tokens = 0;      // tokens of a tile at most
-  int min_tile_tokens = 0;  // where threads would lack tiles
+  int tile_tokens = 0;      // maximum tokens of a tile
+  int min_tile_tokens = 0;  // if there are too few tiles for the threads
   bool in_bf16 = false;
-  int64_t scratch_floats = 0;  // for each of kMaxThreads threads
+  int64_t scratch_floats = 0;  // per thread, for kMaxThreads threads
   int64_t max_tiles = 0;
   int64_t num_slots = 0;  // partial results, AttentionSlotFloats each
 
   int64_t SlotFloats() const;
 };
 
-// The query heads of one KV head, or some of them: kAttentionRows at most.
+// The query heads of one KV head, or some of them: at most kAttentionRows.
 struct HeadPart {
   int kv_head = 0;
   int first = 0;
@@ -37,9 +36,9 @@ struct HeadPart {
 int NumHeadParts(const HeadLayout& heads);
 HeadPart HeadPartOf(const HeadLayout& heads, int part);  // in [0, NumHeadParts)
 
-// Writes the tiles of a step to `tiles`, each a unit whose head fields are left open, and returns
-// how many. With several threads, a tile that costs more than its fair share becomes several units
-// of fewer chunks while slots last. Sequences in order, a sequence's longest tile first.
+// Writes the tiles of a step to `tiles`, each a unit without head fields, and returns their number.
+// With several threads, a tile that costs more than its fair share becomes several units of fewer
+// chunks while slots last. Sequences in order, a sequence's longest tile first.
 int64_t PlanAttention(const StepIndex& index, const HeadLayout& heads,
                       const AttentionOptions& options, int num_threads, const AttentionSizes& sizes,
                       absl::Span<AttentionUnit> tiles);

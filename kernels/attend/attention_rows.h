@@ -1,5 +1,5 @@
-// What belongs to one row of attention, a token and a query head: the positions that it sees, and
-// how its chunks, and its sink, become one result.
+// The state of one row of attention, a token and a query head: the positions that it sees, and how
+// its chunks, and its sink, are joined to one result.
 #pragma once
 
 #include "kernels/attend/op.h"
@@ -27,7 +27,7 @@ BH_INLINE Range VisibleTo(int position, const AttentionCall& call) {
   return {Max(window, chunk), position + 1};
 }
 
-// A chunk's result joins the running one of the same row.
+// Joins a chunk's result to the running one of the same row.
 BH_INLINE void Join(float chunk_m, float chunk_l, const float* chunk_o, float* m, float* l,
                     float* o, int width) {
   const F32x16 old_m = Set1(*m);
@@ -41,7 +41,7 @@ BH_INLINE void Join(float chunk_m, float chunk_l, const float* chunk_o, float* m
   }
 }
 
-// A row's sink, a score without a value, joins behind its chunks.
+// Joins a row's sink, a score without a value, after its chunks.
 BH_INLINE void JoinSink(float sink, float m, float* l, float* o, int width) {
   const F32x16 old_m = Set1(m);
   const F32x16 new_m = Max(old_m, Set1(sink));
@@ -50,7 +50,7 @@ BH_INLINE void JoinSink(float sink, float m, float* l, float* o, int width) {
   for (int c = 0; c < width; c += kLanes) Store(o + c, Mul(Load(o + c), a));
 }
 
-// What sums of products with the unit's keys are multiplied by, and outputs.
+// The factors of sums of products with the unit's keys, and of outputs.
 BH_INLINE float ScoreScaleOf(const AttentionCall& call, const AttentionUnit& unit) {
   return call.key_scales == nullptr ? call.scale : call.scale * call.key_scales[unit.kv_head];
 }
@@ -72,7 +72,7 @@ struct UnitRows {
   int count;
   int width;           // padded value_dim
   float* o = nullptr;  // [count][width]
-  float* l = nullptr;  // [count], as the rest
+  float* l = nullptr;  // [count], as are the others
   float* m = nullptr;
   Range* visible = nullptr;
   Range visible_to_any = {};
@@ -94,7 +94,7 @@ struct UnitRows {
     }
   }
 
-  // Of some rows, in the positions `chunk`.
+  // Seen by any of some rows, within the positions `chunk`.
   Range SeenByAny(int first, int rows, Range chunk) const {
     Range seen = visible[first];
     for (int row = first + 1; row < first + rows; ++row) {
@@ -103,7 +103,7 @@ struct UnitRows {
     return Common(seen, chunk);
   }
 
-  // A row's result of the chunk that begins at `chunk_begin`, of which it sees something.
+  // Adds a row's result for the chunk at `chunk_begin`, part of which it sees.
   void AddChunk(int row, int chunk_begin, float chunk_m, float chunk_l, const float* chunk_o) {
     const int chunk = chunk_begin / kAttentionChunk;
     float* to = o + int64_t{row} * width;
@@ -122,7 +122,7 @@ struct UnitRows {
     for (int c = 0; c < width; c += kLanes) Store(to + c, Load(chunk_o + c));
   }
 
-  // Behind the last chunk of a unit that has all chunks of its tile.
+  // After the last chunk of a unit that has all chunks of its tile.
   void WriteOutputs() {
     for (int row = 0; row < count; ++row) {
       float* const result = o + int64_t{row} * width;
@@ -134,8 +134,8 @@ struct UnitRows {
   }
 };
 
-// A row's scores, from the chunk's begin on, are capped, and what it does not see of `vectors`
-// becomes -infinity. `seen`: counted likewise. The largest score.
+// Caps a row's scores, which begin at the chunk's begin, and sets those in `vectors` that it does
+// not see to -infinity. `seen`: relative to the chunk. Returns the largest score.
 BH_INLINE float MaskScores(float* scores, Range vectors, Range seen, float soft_cap) {
   for (int v = vectors.begin; soft_cap != 0.0f && v < vectors.end; ++v) {
     Store(scores + v * kLanes, SoftCap(Load(scores + v * kLanes), soft_cap));

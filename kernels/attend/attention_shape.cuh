@@ -1,4 +1,4 @@
-// What a block of attention works on, and where its shared memory has what.
+// The columns of a block of attention, and the layout of its shared memory.
 #pragma once
 
 #include "intrinsics.h"
@@ -23,12 +23,12 @@ struct Columns {
 template <KvFormat kFormat, int kDimTiles, int kTiles>
 struct AttendShape {
   static constexpr bool kInCodes = KvElementBits(kFormat) <= 8;
-  static constexpr bool kQuantized = IsQuantized(kFormat);  // codes with a scaling of each token
+  static constexpr bool kQuantized = IsQuantized(kFormat);  // codes with per-token scaling
   static constexpr int kDims = kDimTiles * 16;
   static constexpr int kWarpColumns = kTiles * 8;
-  // With many columns registers are for sums: queries stay in shared memory.
+  // With many columns, registers hold sums: queries stay in shared memory.
   static constexpr bool kQueriesStay = kTiles > 2;
-  // Of 16 tokens, that a warp takes at once.
+  // Parts of 16 tokens that a warp takes at once.
   static constexpr int kParts = kQueriesStay ? 2 : kAttendTokens / 16;
   static constexpr int kColumns = kWarpColumns * kAttendWarps;
   static constexpr int kStages = kInCodes ? 1 : 2;
@@ -42,7 +42,7 @@ struct AttendShape {
   static constexpr int kTilesBytes =
       kStages * kTileBytes > kMergeBytes ? kStages* kTileBytes : kMergeBytes;
   static constexpr int kBytes = kTilesAt + kTilesBytes;
-  static_assert(kBytes <= 163 << 10);  // what a block may have on sm_80
+  static_assert(kBytes <= 163 << 10);  // limit of a block on sm_80
 };
 
 }  // namespace bulkhead::cuda

@@ -1,7 +1,7 @@
 // The two inner products of attention over a tile of rows: scores (lanes along tokens) and values
 // (lanes along the head). A tile's sums stay in registers; a broadcast of one number per row and
-// step feeds all its vectors. Each number is one chain of fused multiply-adds, whatever the shape
-// of the tile.
+// step feeds all its vectors. Each number is one chain of fused multiply-adds, whatever the tile's
+// shape.
 #pragma once
 
 #include "kernels/attend/attention_caches.h"
@@ -10,17 +10,17 @@
 
 namespace bulkhead::BH_ISA {
 
-// Vectors of 16 beside each other in a tile of `rows` rows: what the registers for sums allow.
+// Adjacent vectors of 16 in a tile of `rows` rows: as many as the registers for sums allow.
 constexpr int TileVectors(int rows) {
   constexpr int kSums = kTileRows * kTileVectors;
   return rows * 4 <= kSums ? 4 : rows * 2 <= kSums ? 2 : 1;
 }
 
-// A tile's scores: row r, vector v, lane, counted from the chunk's begin: weights[r][16 v + lane] =
+// A tile's scores: row r, vector v, lane, relative to the chunk's begin: weights[r][16 v + lane] =
 //   scale * sum over i of q[i][r] * key(16 v + lane)[i]
 template <typename Cache>
 struct ScoreJob {
-  const typename Cache::Element* const* keys;  // one for each 16 tokens, and what to fetch ahead
+  const typename Cache::Element* const* keys;  // one per 16 tokens, then pointers to prefetch
   int64_t stride;                              // between the elements of a key
   TokenScalings scalings;
   const float* q;  // [head_dim][rows]
@@ -29,11 +29,11 @@ struct ScoreJob {
   float* weights;  // rows kAttentionWeightStride apart
 };
 
-// A tile's values: out[r][c] += sum over tokens s in [begin, end), counted from the chunk's begin,
-// of weights[r][s] * value(s)[c], continuing the chains that `out` holds.
+// A tile's values: out[r][c] += sum over tokens s in [begin, end), relative to the chunk's begin,
+// of weights[r][s] * value(s)[c], continuing the chains in `out`.
 template <typename Cache>
 struct ValueJob {
-  const typename Cache::Element* const* values;  // one for each 16 tokens, and what to fetch ahead
+  const typename Cache::Element* const* values;  // one per 16 tokens, then pointers to prefetch
   int64_t stride;                                // between tokens
   TokenScalings scalings;
   int begin;

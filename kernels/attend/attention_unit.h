@@ -1,4 +1,4 @@
-// One unit of attention at work, in the scratch of one thread.
+// One unit of attention, computed in one thread's scratch.
 #pragma once
 
 #include "kernels/attend/attention_chunk.h"
@@ -37,7 +37,7 @@ class UnitRun {
     rows_.visible = reinterpret_cast<Range*>(rows_.m + count);
     const int tiles = (rows_.count + kTileRows - 1) / kTileRows;
     tile_rows_ = (rows_.count + tiles - 1) / tiles;
-    // One register tile passes over a chunk at once; more share a span while the caches hold it.
+    // A single register tile passes over the whole chunk; more share a span while it is cached.
     const bool at_once = direct_ && tiles == 1 && !call.latent && kTileVectors == 2;
     span_vectors_ = at_once ? kChunkVectors : span_tokens_ / kLanes;
   }
@@ -65,20 +65,20 @@ class UnitRun {
   }
 
  private:
-  // Up to this many rows read the cache as it is; more rows widen a span to f32 first.
+  // Up to this many rows read the cache directly; more rows widen a span to f32 first.
   static constexpr int kDirectRows = 8;
-  // The most rows of a register tile that reads Cache.
+  // Maximum rows of a register tile that reads Cache.
   template <typename Read>
   static constexpr int kMaxTileRows = sizeof(typename Read::Element) == 4 || kTileRows < kDirectRows
                                           ? kTileRows
                                           : kDirectRows;
 
   int TileRowsFrom(int row) const { return Min(tile_rows_, rows_.count - row); }
-  // In the chunk at hand.
+  // Within the current chunk.
   Range SeenBy(int row) const { return Common(rows_.visible[row], chunk_.positions()); }
   float* ChunkOut(int row) const { return chunk_o_ + int64_t{row} * rows_.width; }
 
-  // Vectors of 16 tokens, counted from the chunk's begin.
+  // Vectors of 16 tokens, relative to the chunk's begin.
   Range FirstSpan(Range vectors) const {
     const int next = (vectors.begin / span_vectors_ + 1) * span_vectors_;
     return {vectors.begin, Min(next, vectors.end)};
@@ -143,7 +143,7 @@ class UnitRun {
     }
   }
 
-  // Scores become weights: what the row does not see becomes -infinity, and so 0.
+  // Turns scores into weights: unseen positions become -infinity, and so 0.
   void Weigh(int row) {
     const Range seen = SeenBy(row);
     if (seen.empty()) return;
@@ -177,7 +177,7 @@ class UnitRun {
     SumSpan<WidenedSpan>(wide, rows_.width, span);
   }
 
-  // The same where values are the first columns of keys, whose tokens are neighbours.
+  // The same if values are the first columns of keys, with adjacent tokens.
   void SumKeys(Range span) {
     constexpr int kNumbers = Cache::kNumbers;
     const float* wide[kChunkVectors];
@@ -200,8 +200,8 @@ class UnitRun {
     SumSpan<WidenedSpan>(wide, rows_.width, span);
   }
 
-  // A tile passes at once over the positions that all its rows see, and each row alone over its
-  // own.
+  // The tile passes together over the positions that all its rows see, and each row separately over
+  // the others.
   template <typename Read>
   void SumSpan(const typename Read::Element* const* values, int64_t stride, Range span) {
     const int begin = chunk_.positions().begin;
@@ -240,13 +240,13 @@ class UnitRun {
 
   const AttentionCall& call_;
   const AttentionUnit& unit_;
-  CacheChunk<Cache> chunk_;  // the one at hand
+  CacheChunk<Cache> chunk_;  // the current chunk
   UnitRows rows_;
   const int span_tokens_;
   const bool direct_;
   int tile_rows_ = 0;
   int span_vectors_ = 0;
-  // In scratch, one entry or line for each row.
+  // In scratch, one entry or line per row.
   float* q_;
   float* weights_;
   float* chunk_o_;

@@ -12,12 +12,12 @@
 namespace bulkhead::BH_ISA {
 namespace {
 
-// Few heads take less than the keys and values of which they need none.
+// Few heads use the memory of interleaved keys and values, which they do not need.
 static_assert(kMaxFewHeads <= kTileRegisterRows &&
               kMaxFewHeads * kAttentionWeightStride <= kAttentionChunk * kLanes);
 
-// Sums of both tiles of rows by both tiles of tokens or columns; queries or weights of rows; keys
-// or values.
+// Sums of both row tiles by both tiles of tokens or columns; queries or weights of rows; keys or
+// values.
 enum TileName { kSums00, kSums01, kSums10, kSums11, kRows0, kRows1, kCache0, kCache1 };
 
 constexpr int64_t kWeightBytes = kAttentionWeightStride * 4;  // between rows
@@ -90,7 +90,7 @@ class TileRun : Bf16Unit {
     }
   }
 
-  // [d][rows] in the place of the interleaved keys.
+  // [d][rows] in the space of the interleaved keys.
   void WidenQueries() {
     float* to = few_q_;
     for (int i = 0; i < call_.head_dim; ++i) {
@@ -103,7 +103,7 @@ class TileRun : Bf16Unit {
     }
   }
 
-  // The chunk at hand, of which all rows see the same.
+  // The current chunk, of which all rows see the same part.
   void AddChunkByVectors() {
     const Range seen = SeenBy(0);
     const Range groups = GroupsOf(seen);
@@ -124,8 +124,8 @@ class TileRun : Bf16Unit {
     KeepChunk(0, rows_.count, m, l);
   }
 
-  // Whether rows may pass over the same values: a weight of 0 takes away what a row does not see,
-  // but for a value that is not finite.
+  // Whether rows may pass over the same values: a weight of 0 cancels what a row does not see,
+  // unless the value is not finite.
   bool CanShareValues(Range seen) const {
     const Range all = Common(rows_.visible_to_all, seen);
     if (all.empty()) return chunk_.ValuesAreFinite(chunk_.FromBegin(seen));
@@ -133,7 +133,7 @@ class TileRun : Bf16Unit {
            chunk_.ValuesAreFinite(chunk_.FromBegin({all.end, seen.end}));
   }
 
-  // Of the rows of kRowTiles tiles: their chunk at hand.
+  // Adds the current chunk to the rows of kRowTiles tiles.
   template <int kRowTiles>
   void AddChunk(int tile, bool shares_values) {
     const int first = tile * tile_rows_;
@@ -153,9 +153,9 @@ class TileRun : Bf16Unit {
     KeepChunk(first, rows, m, l);
   }
 
-  // Scores of a tile of rows and a group of tokens after the other, in two sets of sums in turn: a
-  // set is stored while the next one is added up, because a store just behind its sums would hold
-  // up all others.
+  // Scores of a row tile and one group of tokens after the other, in two alternating sets of sums:
+  // a set is stored while the next one is summed, because a store right after its sums would stall
+  // all others.
   template <int kRowTiles>
   void Score(int tile, Range groups) {
     float* before = nullptr;
@@ -176,8 +176,8 @@ class TileRun : Bf16Unit {
     odd ? StoreSums<0>(before, kWeightBytes) : StoreSums<2>(before, kWeightBytes);
   }
 
-  // Into tiles kSums and kSums + 1; the other two, where there are any, go to `before`. What comes
-  // next is fetched, kHalves halves of it from `half` on.
+  // Sums into tiles kSums and kSums + 1; the other two, if any, are stored to `before`. Prefetches
+  // kHalves halves of the next data, from `half` on.
   template <int kSums, int kHalves>
   BH_INLINE void ScoreGroup(int tile, int group, int half, float* before) {
     ZeroTile<kSums>();
@@ -247,7 +247,7 @@ class TileRun : Bf16Unit {
     }
   }
 
-  // Each row over values interleaved for it alone.
+  // Each row over values that are interleaved for it only.
   void SumRowByRow(int first, int rows) {
     ConfigureRows(1);
     for (int r = 0; r < rows; ++r) {
@@ -259,11 +259,11 @@ class TileRun : Bf16Unit {
     ConfigureRows(tile_rows_);
   }
 
-  const bool few_;  // rows, which are summed by vectors
-  // AttentionTileLayout has them.
+  const bool few_;  // few rows, which are summed by vectors
+  // Layout: AttentionTileLayout.
   char* const q_;
-  float* const few_q_;        // in the place of the interleaved keys
-  float* const few_weights_;  // and of the values
+  float* const few_q_;        // in the space of the interleaved keys
+  float* const few_weights_;  // in the space of the values
 };
 
 }  // namespace

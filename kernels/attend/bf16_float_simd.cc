@@ -1,5 +1,5 @@
 // Attention in bf16 (AttentionDType::kBf16) in vectors of pairs: tiles of rows over a chunk that is
-// interleaved once for all rows of a unit, and the heads of one token over the cache as it lies.
+// interleaved once for all rows of a unit, and the heads of one token directly over the cache.
 #include "kernels/attend/attention_tiles.h"
 #include "kernels/attend/bf16_unit.h"
 #include "kernels/attend/in_bf16.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kMaxHeadsInPlace = 8;
 constexpr int kVectorPairs = kLanes / 2;                        // of tokens
-constexpr int kGroupPairs = kGroupTokens / 2;                   // likewise
+constexpr int kGroupPairs = kGroupTokens / 2;                   // of tokens
 constexpr int64_t kLineBytes = kTileRowBytes;                   // of 16 tokens or columns
 constexpr int kRowWords = kWordsPerPair * kAttentionChunk / 2;  // of weights
 static_assert(kRowWords <= kAttentionWeightStride);
@@ -93,8 +93,8 @@ template <int kRows, template <int> typename Keys>
   }
 }
 
-// Values of 16 columns each from `column` on, pair by pair of tokens. Their runs are as long as
-// what lies in one piece.
+// Values of 16 columns each from `column` on, pair by pair of tokens. A run is as long as its
+// contiguous memory.
 template <int kVectors>
 struct InterleavedValues {
   static constexpr int kRun = kGroupPairs;
@@ -150,7 +150,7 @@ struct ValuesInPlace {
   }
 };
 
-// Rows of weights and of sums: out [kRows][16 kVectors], rows `width` apart, goes on.
+// Rows of weights and of sums: out [kRows][16 kVectors], rows `width` apart, is continued.
 struct ValueSums {
   const float* weights;  // [pairs][words], rows kAttentionWeightStride apart
   float* out;
@@ -173,7 +173,7 @@ BH_INLINE void WithSums(float* out, int width, const Body& body) {
   }
 }
 
-// Tokens [begin, end) counted from the chunk's begin: whole pairs, and half ones at either end.
+// Tokens [begin, end) relative to the chunk's begin: whole pairs, and half pairs at either end.
 template <int kRows, int kVectors, template <int> typename Values>
 BH_INLINE void SumVectors(const ValueSums& job, const Values<kVectors>& values, Range tokens) {
   WithSums<kRows, kVectors>(job.out + values.column, job.width, [&](auto& sums) {
@@ -218,7 +218,7 @@ template <int kN>
 struct Constant {
   static constexpr int value = kN;
 };
-// body(Constant<n>) for an n of [1, kMax] that is known at run time.
+// body(Constant<n>) for an n in [1, kMax] known at run time.
 template <int kMax, typename Body>
 BH_INLINE void WithConstant(int n, const Body& body) {
   if constexpr (kMax > 1) {
@@ -265,7 +265,7 @@ class PairRun : Bf16Unit {
         pairs_((call.head_dim + 1) / 2),
         q_(scratch + at.q) {}
 
-  // Heads of one token, which see the same.
+  // Heads of one token, which see the same positions.
   static bool IsInPlace(const AttentionCall& call, const AttentionUnit& unit) {
     return unit.num_tokens == 1 && unit.num_heads <= kMaxHeadsInPlace && !call.latent &&
            call.head_dim % kLanes == 0;
@@ -274,7 +274,7 @@ class PairRun : Bf16Unit {
   int TileRows(int first) const { return Min(tile_rows_, rows_.count - first); }
   float* QueriesOf(int first) const { return q_ + int64_t{first} * pairs_ * kWordsPerPair; }
 
-  // Of a tile of rows as [pairs][words][rows].
+  // Packs a tile of rows as [pairs][words][rows].
   void PackQueries(int first, int rows) {
     float* const packed = QueriesOf(first);
     const int words = pairs_ * kWordsPerPair;
@@ -293,7 +293,7 @@ class PairRun : Bf16Unit {
     }
   }
 
-  // Of a tile of rows: their chunk at hand.
+  // Adds the current chunk to a tile of rows.
   void AddChunk(int first, int rows) {
     const Range seen = rows_.SeenByAny(first, rows, chunk_.positions());
     if (seen.empty()) return;
@@ -336,7 +336,7 @@ class PairRun : Bf16Unit {
 
   ValueSums SumsOf(int row) const { return {ScoresOf(row), OutOf(row), rows_.width}; }
 
-  // The tile passes at once over the pairs that all its rows see, and each row alone over its own.
+  // The tile passes together over pairs that all rows see, each row separately over the others.
   void SumColumns(int first, int rows, int column, int end) {
     Range shared = SeenBy(first);
     for (int r = 1; r < rows; ++r) shared = Common(shared, SeenBy(first + r));
@@ -359,7 +359,7 @@ class PairRun : Bf16Unit {
 
   const bool in_place_;
   const int pairs_;  // of d
-  float* const q_;   // of each tile of rows [pairs][words][rows]
+  float* const q_;   // per row tile [pairs][words][rows]
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
-// One unit of attention over a cache in bf16 whose products are in bf16, too: what tile registers
-// (bf16_amx.cc) and vectors (bf16_float_simd.cc) have in common. Scores of a chunk become weights
-// in bf16, in the same place, and a chunk's sums join those of their rows.
+// One unit of attention over a bf16 cache with bf16 products: shared by tile registers
+// (bf16_amx.cc) and vectors (bf16_float_simd.cc). Scores of a chunk become weights in bf16, in the
+// same place, and a chunk's sums are joined to those of its rows.
 #pragma once
 
 #include "kernels/attend/attention_rows.h"
@@ -13,9 +13,9 @@ namespace bulkhead::BH_ISA {
 
 class Bf16Unit {
  protected:
-  static constexpr int kMaxRows = 2 * kTileRegisterRows;  // that are worked on together
+  static constexpr int kMaxRows = 2 * kTileRegisterRows;  // rows worked on together
 
-  // `tile_rows`: of a tile, at most. A chunk's keys and values stay interleaved if it `keeps` them.
+  // `tile_rows`: maximum per tile. A chunk's keys and values stay interleaved if it `keeps` them.
   Bf16Unit(const AttentionCall& call, const AttentionUnit& unit, int tile_rows, bool keeps,
            float* scratch, const AttentionTileLayout& at)
       : call_(call),
@@ -35,24 +35,24 @@ class Bf16Unit {
         scores_(scratch + at.scores),
         chunk_o_(scratch + at.chunk_o) {}
 
-  // In the chunk at hand, counted from its begin.
+  // In the current chunk, relative to its begin.
   Range SeenBy(int row) const {
     return chunk_.FromBegin(Common(rows_.visible[row], chunk_.positions()));
   }
   static Range VectorsOf(Range groups) { return {2 * groups.begin, 2 * groups.end}; }
 
-  // Of row `r` of those that are worked on.
+  // For row `r` of the rows worked on together.
   int LineOf(int r) const { return r / tile_rows_ * kTileRegisterRows + r % tile_rows_; }
   float* ScoresOf(int r) const { return scores_ + LineOf(r) * kAttentionWeightStride; }
   float* OutOf(int r) const { return chunk_o_ + LineOf(r) * rows_.width; }
 
-  // Scores of rows from `first` on become weights, from a row's begin on: 0 for what is in `groups`
-  // and not seen. store(line, group, a, b): 32 of them. Row after row in each loop, whose rows the
-  // CPU can work on at once.
+  // Turns the scores of rows from `first` on into weights: 0 for positions in `groups` that are not
+  // seen. store(line, group, a, b): 32 of them. Each loop goes row after row, so that the CPU can
+  // work on several rows at once.
   template <typename StoreWeights>
   BH_INLINE void Weigh(int first, int rows, Range groups, float* m, float* l,
                        const StoreWeights& store) const {
-    // The largest product is the largest score, which is scaled when all are.
+    // The largest product gives the largest score: the scale becomes part of `power`.
     const bool by_power = call_.soft_cap == 0.0f && scale_ > 0.0f;
     const float power = by_power ? scale_ * kExpLog2E : kExpLog2E;
     float max[kMaxRows] = {};
@@ -71,7 +71,7 @@ class Bf16Unit {
     for (int r = 0; r < rows; ++r) l[r] = SumLanes(sum[r]);
   }
 
-  // Of rows from `first` on: the chunk at hand.
+  // Joins the current chunk to rows from `first` on.
   void KeepChunk(int first, int rows, const float* m, const float* l) {
     for (int r = 0; r < rows; ++r) {
       if (SeenBy(first + r).empty()) continue;
@@ -82,12 +82,12 @@ class Bf16Unit {
   }
 
   const AttentionCall& call_;
-  InterleavedChunk chunk_;  // the one at hand
+  InterleavedChunk chunk_;  // the current one
   UnitRows rows_;
   const float scale_;
-  const int tiles_;  // of rows
+  const int tiles_;  // row tiles
   const int tile_rows_;
-  // AttentionTileLayout has them.
+  // Layout: AttentionTileLayout.
   float* const scores_;
   float* const chunk_o_;
 
@@ -98,7 +98,7 @@ class Bf16Unit {
     }
   }
 
-  // `seen`: groups, too.
+  // `seen`: in groups as well.
   template <typename StoreWeights>
   BH_INLINE static F32x16 WeighRow(Range seen, Range groups, float power, float max, float* scores,
                                    const StoreWeights& store) {

@@ -1,4 +1,4 @@
-// The splits of attention to the cache, added in their order.
+// Adds the splits of attention, in order.
 #include "intrinsics.h"
 #include "kernels/attend/cuda_kernels.h"
 #include "kernels/attend/options.cuh"
@@ -14,7 +14,7 @@ constexpr int kDimsOfLane = 4;
 using Parts = float[kAtOnce][kDimsOfLane];
 
 // One head of one token: `count` splits, split 0 in row `row0` of the sums, others `step` rows
-// behind one another; a row is one of a head.
+// apart; a row is one head's.
 struct SplitsOfHead {
   int token = 0;
   int head = 0;
@@ -33,7 +33,7 @@ struct SplitsOfHead {
   }
 };
 
-// Those from `split0` on of dims from `dim0` on, kWarp apart.
+// Loads splits from `split0` on and dims from `dim0` on, kWarp apart.
 BH_DEVICE void LoadParts(const AttendParameters& p, const SplitsOfHead& splits, int split0,
                          int dim0, Parts& parts) {
   BH_UNROLL
@@ -47,7 +47,7 @@ BH_DEVICE void LoadParts(const AttendParameters& p, const SplitsOfHead& splits, 
   }
 }
 
-// A warp takes one head of one token. Lane i weighs every 32nd split from split i on.
+// One head of one token per warp. Lane i weighs every 32nd split from split i on.
 BH_DEVICE void AddSplits(const AttendParameters& p, const SplitsOfHead& splits) {
   constexpr int kOfLane = kMaxSplits / kWarp;
   float* const scales = reinterpret_cast<float*>(SharedMemory()) + WarpIndex() * kMaxSplits;
@@ -103,7 +103,7 @@ BH_DEVICE void AddSplits(const AttendParameters& p, const SplitsOfHead& splits) 
   }
 }
 
-// Of sequences of one token.
+// For sequences of one token.
 BH_KERNEL(kHeadWarps* kWarp) Combine(AttendParameters p) {
   const int seq = int(blockIdx.x);
   const int head = int(blockIdx.y) * kHeadWarps + WarpIndex();
@@ -119,7 +119,7 @@ BH_KERNEL(kHeadWarps* kWarp) Combine(AttendParameters p) {
   AddSplits(p, splits);
 }
 
-// Of the tokens of sequences of several.
+// For the tokens of sequences of several tokens.
 BH_KERNEL(kHeadWarps* kWarp) CombineTokens(AttendParameters p) {
   const int head = int(blockIdx.y) * kHeadWarps + WarpIndex();
   const CombineItem item = LoadVector<CombineItem>(p.combined + int(blockIdx.x));

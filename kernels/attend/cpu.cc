@@ -27,8 +27,8 @@ int64_t Products(absl::Span<const AttentionUnit> tiles, const HeadLayout& heads)
   return rows * kAttentionChunk * heads.num_heads * heads.head_dim;
 }
 
-// visit(thread, unit) for each tile and part of the heads, each thread taking the next when it is
-// done with one. Tiles of one sequence follow one another, so that what they read stays in L2.
+// visit(thread, unit) for each tile and part of the heads; a thread takes the next when it is done.
+// Tiles of one sequence are consecutive, so that their data stays in L2.
 template <typename Visit>
 void ForUnits(ThreadPool& pool, absl::Span<const AttentionUnit> tiles, const HeadLayout& heads,
               const Visit& visit) {

@@ -1,4 +1,4 @@
-// What attention takes of the CPU backend's workspace.
+// Attention's part of the CPU backend's workspace.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,7 @@
 
 namespace bulkhead {
 
-// Null pointers where there is no memory behind the allocator. Depends on nothing but the
-// arguments.
+// Null pointers if the allocator only plans. Depends only on the arguments.
 struct CpuAttendScratch {
   CpuAttendScratch() = default;
   CpuAttendScratch(const StepLimits& limits, const HeadLayout& heads, BumpAllocator& allocator);
@@ -20,7 +19,7 @@ struct CpuAttendScratch {
   int num_heads = 0;
   int value_dim = 0;
   AttentionUnit* tiles = nullptr;  // of a step
-  float* scratch = nullptr;        // of each of kMaxThreads threads
+  float* scratch = nullptr;        // for each of kMaxThreads threads
   float* slots = nullptr;          // partial results of contexts that several threads share
 };
 

@@ -13,7 +13,7 @@
 namespace bulkhead {
 namespace {
 
-constexpr int64_t kSharedOfBlock = 1 << 10;  // what a block's shared memory takes besides
+constexpr int64_t kSharedOfBlock = 1 << 10;  // reserved shared memory per block
 
 using cuda::AttendWork;
 using cuda::NumBlocks;
@@ -40,16 +40,16 @@ cuda::AttendLaunch LaunchOf(const KvGeometry& geometry, int column_tiles, Attend
   BH_CHECK(false);
 }
 
-// What wide.cuh has.
+// Whether wide.cuh has the kernel.
 bool IsWide(const KvGeometry& geometry) {
   return geometry.latent || geometry.head_dim > cuda::kMaxNarrowHeadDim;
 }
 
-// As many columns as share what is read, while a block has shared memory for their queries.
+// As many columns as share the data read, while a block has shared memory for their queries.
 int WideColumnTiles(const KvGeometry& geometry, int heads, bool decode, int64_t max_shared_bytes) {
   int tiles = 8;
   while (decode && tiles > 2 && heads <= tiles * 4) tiles /= 2;
-  if (tiles == 4 && !geometry.latent) tiles = 8;  // of heads there are kernels of 2 and 8
+  if (tiles == 4 && !geometry.latent) tiles = 8;  // for heads there are kernels with 2 and 8
   const cuda::AttendLaunch launch =
       LaunchOf(geometry, tiles, decode ? AttendWork::kDecode : AttendWork::kPrefill);
   return launch.shared_bytes <= max_shared_bytes ? tiles : 2;
@@ -62,13 +62,13 @@ int PrefillColumnTiles(const KvGeometry& geometry, int64_t max_shared_bytes) {
   return launch.shared_bytes <= max_shared_bytes ? tiles : 2;
 }
 
-// Of outputs: two kernels round the weights of tokens to 16 bits in tiles of their own.
+// For outputs: the two kernels round the tokens' weights to 16 bits in different tiles.
 constexpr float kTolerance = 3e-2F;
-constexpr int kLongTokens = 256;  // of a sequence: more than its first tiles
+constexpr int kLongTokens = 256;  // in a sequence: more than its first tiles
 
 bool HasCodes(KvFormat format) { return KvElementBits(format) <= 8; }
 
-// How query heads and tokens are cut into blocks.
+// How query heads and tokens are split into blocks.
 struct AttentionCuts {
   int head_tiles = 1;
   int heads_of_tile = 1;
@@ -95,8 +95,8 @@ struct AttentionCuts {
   int tile_tokens() const { return std::max(1, columns / heads_of_tile); }
 };
 
-// The blocks that a multiprocessor runs at once: further ones would begin when the others end, with
-// their part of the items.
+// The blocks that a multiprocessor runs at once: others would begin only when these end, with their
+// share of the items.
 int BlocksOfSm(const cuda::AttendLaunch& launch, const CudaProperties& gpu) {
   const int64_t fit =
       (gpu.max_shared_bytes + kSharedOfBlock) / (launch.shared_bytes + kSharedOfBlock);
@@ -141,7 +141,7 @@ void CudaAttention::SetScratch(const CudaAttentionScratch& scratch, const HeadLa
 
 void CudaAttention::BeginStep(const StepIndex& host_index) {
   const HostBuffer& memory = host_lists_[next_list_];
-  if (memory == nullptr) return;  // the next wait says so
+  if (memory == nullptr) return;  // the next wait reports it
   next_list_ = (next_list_ + 1) % AttendList::kCopies;
   auto* const list = reinterpret_cast<int32_t*>(memory.get());
   const int64_t bytes = list_.Fill(host_index, scratch_.splits, list);
@@ -182,7 +182,7 @@ void CudaAttention::Attend(const StepIndex& index, const HeadLayout& heads, Cons
   if (!decodes) CheckedPrefill(index, kv_heads, kv, p, out);
 }
 
-// The grid depends on limits alone, so that a graph may hold it for any step of N sequences.
+// The grid depends only on limits, so that a graph fits any step of N sequences.
 void CudaAttention::AttendDecode(const StepIndex& index, const KvHeads& kv_heads,
                                  const KvLayerView& kv, cuda::AttendParameters p) {
   BH_CHECK(listed_);
@@ -208,7 +208,7 @@ void CudaAttention::AttendDecode(const StepIndex& index, const KvHeads& kv_heads
           p);
 }
 
-// Several tokens by the products of warpgroups, where there are any for it.
+// Warpgroup products for several tokens, if there is such a kernel.
 std::optional<cuda::AttendLaunch> CudaAttention::WarpgroupLaunchOf(const KvGeometry& geometry,
                                                                    const cuda::AttendParameters& p,
                                                                    AttendWork work) const {
@@ -237,7 +237,7 @@ void CudaAttention::CheckedPrefill(const StepIndex& index, const KvHeads& kv_hea
   if (!checks || !checked_.insert({format, kv.geometry.head_dim, is_long, is_cut}).second) {
     return AttendPrefill(index, kv_heads, kv, p);
   }
-  // The second's numbers stay: those that a step has which is not checked.
+  // The second's output is kept: it equals that of an unchecked step.
   const absl::StatusOr<bool> alike = ComputeAlike(
       driver_, out, kTolerance, [&] { attend(false); }, [&] { attend(true); });
   if (!alike.ok()) return driver_.ReportFault(alike.status());

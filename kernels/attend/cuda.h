@@ -1,5 +1,5 @@
-// The attention of the CUDA backend: how it is cut into blocks, the list of a step's work, and the
-// memory for the sums of splits.
+// The attention of the CUDA backend: how it is split into blocks, the list of a step's work, and
+// the memory for the sums of splits.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@ namespace bulkhead {
 
 class CudaAttention {
  public:
-  // Both outlive this.
+  // Both must outlive this.
   CudaAttention(Device& device, CudaDriver& driver)
       : device_(device), driver_(driver), has_warpgroups_(HasWarpgroups(driver.properties())) {}
 
-  // `full_heads`: of layers with other heads; without heads: none. Again: with nothing in flight.
+  // `full_heads`: of layers with other heads; no heads: there are none. Call again only when idle.
   void SetScratch(const CudaAttentionScratch& scratch, const HeadLayout& heads,
                   const HeadLayout& full_heads);
 
@@ -33,16 +33,16 @@ class CudaAttention {
   void Attend(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv,
               const KvLayerView& kv, const AttentionOptions& options, MatrixView out);
   // From now on the first prefill of each kind over a cache in codes is checked: of short prompts,
-  // of long ones, and where a context is cut. What no step of the warm-up was is checked later.
+  // of long ones, and with a split context. A kind that the warm-up lacks is checked later.
   void BeginWarmUp() { warming_up_ = true; }
-  // Of the step that has begun.
+  // Of the current step.
   const AttendList& list() const { return list_; }
 
  private:
   // Which query heads share a KV head.
   struct KvHeads {
     HeadLayout heads;
-    std::vector<int32_t> begin;  // on the host for as long as the copy may take
+    std::vector<int32_t> begin;  // on the host until the copy has ended
     const int32_t* on_device = nullptr;
     int max_heads_per_kv = 0;
   };
@@ -53,8 +53,7 @@ class CudaAttention {
   std::optional<cuda::AttendLaunch> WarpgroupLaunchOf(const KvGeometry& geometry,
                                                       const cuda::AttendParameters& p,
                                                       cuda::AttendWork work) const;
-  // Does without warpgroups over a cache in codes where they do not attend as the other kernel
-  // does.
+  // Stops using warpgroups over a cache in codes if their results differ from the other kernel's.
   void CheckedPrefill(const StepIndex& index, const KvHeads& kv_heads, const KvLayerView& kv,
                       const cuda::AttendParameters& p, MatrixView out);
   void AttendPrefill(const StepIndex& index, const KvHeads& kv_heads, const KvLayerView& kv,
@@ -67,13 +66,13 @@ class CudaAttention {
   KvHeads kv_heads_;
   KvHeads full_kv_heads_;
   HostBuffer host_lists_[AttendList::kCopies];
-  int64_t host_list_bytes_ = 0;  // of each
+  int64_t host_list_bytes_ = 0;  // per copy
   int next_list_ = 0;
-  AttendList list_;  // of the step that has begun
+  AttendList list_;  // of the current step
   bool listed_ = false;
   bool warming_up_ = false;
   bool reads_codes_by_warpgroups_ = true;
-  // head_dim, whether a prompt is long, and whether one's context is cut.
+  // head_dim, whether a prompt is long, and whether a context is split.
   std::set<std::tuple<KvFormat, int, bool, bool>> checked_;
 };
 

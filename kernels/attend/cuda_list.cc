@@ -15,7 +15,7 @@ int64_t AttendList::Fill(const StepIndex& host_index, const CudaAttentionSplits&
   combined_.clear();
   rounds_.clear();
   work_before_ = {0};
-  // body(sequence, its first token in the step, how many there, its tokens, tokens of a split)
+  // body(sequence, its first token in the step, its tokens there, context tokens, tokens per split)
   const auto for_sequences = [&](bool of_one_token, const auto& body) {
     for (int seq = 0; seq < host_index.num_seqs; ++seq) {
       const int begin = host_index.seq_begin[seq];
@@ -32,7 +32,7 @@ int64_t AttendList::Fill(const StepIndex& host_index, const CudaAttentionSplits&
   PutItems(list);
   const int num_decode_items = num_items_;
   has_decodes_ = num_decode_items > 0;
-  int64_t rows = 0;  // of the last round
+  int64_t rows = 0;  // in the last round
   for_sequences(false, [&](int seq, int begin, int new_tokens, int tokens, int split_tokens) {
     if (split_tokens >= tokens) {
       max_whole_tokens_ = std::max(max_whole_tokens_, new_tokens);

@@ -1,10 +1,10 @@
-// Attention of sequences of one token. A block's columns are the query heads that share a KV head;
-// its four warps share a split's tokens, each 16 kParts of a tile, and go through them without
-// waiting for one another (decode_cache.cuh):
+// Attention of one-token sequences. A block's columns are the query heads that share a KV head; its
+// four warps share a split's tokens, 16 kParts of a tile each, and go through them without waiting
+// for one another (decode_cache.cuh):
 //   scores^T [16 tokens][columns] = keys^T q^T      out^T [dims][columns] += values^T p^T
-// with a running maximum and sum for each column, in base 2. Codes become numbers in registers: a
-// word of a tile has those of two neighbouring tokens of two keys' dims, or of two dims of two
-// values, so that row i of what is multiplied is an even one and row i + 8 the odd one behind it.
+// with a running maximum and sum per column, in base 2. Codes become numbers in registers: a word
+// of a tile has codes of two adjacent tokens of two dims of keys, or of two dims of two values, so
+// that row i of an operand is an even one and row i + 8 the odd one after it.
 #pragma once
 
 #include "intrinsics.h"
@@ -14,8 +14,8 @@
 
 namespace bulkhead::cuda {
 
-// What one lane keeps: its columns are 2j and 2j + 1 of each tile of 8, j = lane % 4; its tokens
-// and dims rows lane / 4 and 8 more of a tile.
+// One lane's data: columns 2j and 2j + 1 of each tile of 8, j = lane % 4; tokens and dims are rows
+// lane / 4 and 8 more of a tile.
 template <KvFormat kFormat, typename Shape>
 class DecodeLane {
  public:
@@ -33,7 +33,7 @@ class DecodeLane {
     }
   }
 
-  // Another split, of the same queries.
+  // Begins another split with the same queries.
   BH_DEVICE void Begin() {
     BH_UNROLL
     for (int n = 0; n < kTiles; ++n) {
@@ -50,7 +50,7 @@ class DecodeLane {
     }
   }
 
-  // The warp's tokens of a tile, from `token` on.
+  // Adds the warp's tokens of a tile, from `token` on.
   BH_DEVICE void Add(const unsigned char* tile, int token, const CacheRange& range) {
     if (token >= range.end) return;
     const bool all_seen = token >= range.first && token + kParts * kPartTokens <= range.end;
@@ -74,7 +74,7 @@ class DecodeLane {
     }
   }
 
-  // To where MergeSums reads them.
+  // Stores sums where MergeSums reads them.
   BH_DEVICE void StoreSums(unsigned char* stage) {
     auto* const sums = reinterpret_cast<float*>(stage);
     BH_UNROLL
@@ -133,7 +133,7 @@ class DecodeLane {
     }
   }
 
-  // In the order of the keys' dims: of int4 a byte has two, the first one in its low half.
+  // In the order of the keys' dims: an int4 byte has two, the first in its low half.
   BH_DEVICE void LoadQuery(int token, const Columns& columns, int n) {
     const int d = p_.cache.head_dim;
     const int column = 8 * n + Row();
@@ -141,7 +141,7 @@ class DecodeLane {
     const float* const q = p_.qkv.data + token * p_.qkv.stride +
                            static_cast<int64_t>(columns.head0 + (is_there ? column : 0)) * d;
     constexpr int kStep = kBits == 4 ? 2 : 1;
-    float numbers[kDimTiles][2][2];  // all are on their way before any is used
+    float numbers[kDimTiles][2][2];  // all loads are issued before any is used
     BH_UNROLL
     for (int k = 0; k < kDimTiles; ++k) {
       BH_UNROLL
@@ -162,7 +162,7 @@ class DecodeLane {
     }
   }
 
-  // The sum of each column's query, which a key's zero is multiplied with.
+  // The sum of each column's query, which is multiplied by a key's zero.
   BH_DEVICE void SumQuery(int n) {
     float sum = 0.0F;
     BH_UNROLL
@@ -196,7 +196,7 @@ class DecodeLane {
     return seen;
   }
 
-  // body(tile of columns, number of this lane) for every score of a part.
+  // body(tile of columns, this lane's number) for every score of a part.
   template <typename Body>
   BH_DEVICE static void ForEach(const Body& body) {
     BH_UNROLL
@@ -206,7 +206,7 @@ class DecodeLane {
     }
   }
 
-  // Of keys, which 0, or of values, 1, for centred codes; 0 of tokens beyond the range.
+  // For keys (which 0) or values (1), for centred codes; 0 for tokens beyond the range.
   BH_DEVICE static Scaling ScalingOf(const unsigned char* part, int which, const Seen& seen) {
     Scaling scaling;
     if constexpr (Shape::kQuantized) {
@@ -232,7 +232,7 @@ class DecodeLane {
     return scaling;
   }
 
-  // Two chains, since a product waits for the one before it.
+  // Two chains, since a product waits for the previous one.
   BH_DEVICE void AddScores(const unsigned char* keys, Scored& scores) {
     Scored others = {};
     BH_UNROLL
@@ -261,7 +261,7 @@ class DecodeLane {
     ForEach([&](int n, int i) { scores[n][i] += others[n][i]; });
   }
 
-  // Into base 2, of codes with the keys' scales and zeros.
+  // Converts to base 2; for codes applies the keys' scales and zeros.
   BH_DEVICE void Scale(const Scaling& scaling, const Seen& seen, Scored& scores) const {
     ForEach([&](int n, int i) {
       float score = scores[n][i];
@@ -279,7 +279,7 @@ class DecodeLane {
     });
   }
 
-  // The greatest scores of the columns. Sums are multiplied where one of the warp's has risen.
+  // Updates the columns' greatest scores. Rescales sums if one of the warp's has risen.
   BH_DEVICE void Raise(const float (&scores)[kParts][kTiles][4]) {
     float most[kTiles][2];
     bool rises = false;
@@ -317,14 +317,14 @@ class DecodeLane {
     }
   }
 
-  // Scores become weights p, times the values' scales where there are any, as factors of values.
+  // Turns scores into weights p, times the values' scales if any, as factors of values.
   BH_DEVICE void Weigh(const Scaling& scaling, const Scored& scores, Pairs& weights) {
     BH_UNROLL
     for (int n = 0; n < kTiles; ++n) {
       float weight[4];
       BH_UNROLL
       for (int i = 0; i < 4; ++i) {
-        // A column that has seen nothing yet: its weights must be 0, not 2^0.
+        // If a column has seen nothing yet its weights must be 0, not 2^0.
         const float max = row_max_[n][i % 2] > kMaskedScore ? row_max_[n][i % 2] : 0.0F;
         weight[i] = Exp2(scores[n][i] - max);
         sum_[n][i % 2] += weight[i];
@@ -362,10 +362,10 @@ class DecodeLane {
     }
   }
 
-  static constexpr int kTilesOfLoad = 16 / kBits;  // of 16 dims
+  static constexpr int kTilesOfLoad = 16 / kBits;  // tiles of 16 dims
 
-  // Which dim row Row() + 8 high of a tile of values is, or -1. Groups of 32 columns of int4 are
-  // two tiles, their low and their high halves, and the last group may be shorter
+  // The dim of row Row() + 8 high of a tile of values, or -1. Groups of 32 int4 columns are two
+  // tiles, of their low and their high halves, and the last group may be shorter
   // (memory/kv_cache.h).
   BH_DEVICE int DimOf(int k, int high) const {
     if constexpr (kBits == 16) return 16 * k + Row() + 8 * high;

@@ -1,12 +1,12 @@
-// What a block of AttendDecode does.
+// The work of a block of AttendDecode.
 #pragma once
 
 #include "kernels/attend/decode.cuh"
 
 namespace bulkhead::cuda {
 
-// The warps' sums of the block's columns, added, and times value_scale: to `parts`, or where the
-// split is the only one to `out`. A warp takes columns of its own.
+// Adds the warps' sums of the block's columns, times value_scale: to `parts`, or to `out` if the
+// split is the only one. Each warp takes different columns.
 template <typename Shape>
 BH_DEVICE void MergeSums(const AttendParameters& p, const DecodeWork& work, const Columns& columns,
                          float value_scale, const unsigned char* stage) {

@@ -1,9 +1,9 @@
-// The cache as AttendDecode reads it: each warp copies its own tokens of a tile to shared memory,
-// as they lie in the cache and several tiles ahead, also those of the block's next items. A part is
+// The cache as read by AttendDecode: each warp copies its own tokens of a tile to shared memory, in
+// the cache's format and several tiles ahead, including those of the block's next items. A part is
 // 16 tokens:
 //   keys    [d][16 tokens], of int4 [d / 2]    values   [16 tokens][d]    scaling   [4][16]
-// Rows are padded to those of kDims dims, which is more than is read and zero. Where eight rows
-// would lie in the same banks their 16-byte chunks are exchanged (SwizzledAt).
+// Rows are padded to kDims dims, more than is read, with zeros. If eight rows would be in the same
+// banks, their 16-byte chunks are swizzled (SwizzledAt).
 #pragma once
 
 #include "intrinsics.h"
@@ -17,22 +17,22 @@ namespace bulkhead::cuda {
 
 inline constexpr int kPartTokens = 16;
 
-// kParts: that a warp takes at once; kStages: tiles that are in shared memory or on their way.
+// kParts: taken by a warp at once; kStages: tiles in shared memory or being copied.
 template <KvFormat kFormat, int kDimTiles, int kTiles, int kParts, int kStages>
 struct DecodeShape {
   static constexpr int kBits = KvElementBits(kFormat);
   static constexpr bool kQuantized = IsQuantized(kFormat);
   static constexpr int kDims = kDimTiles * 16;
   static constexpr int kColumns = kTiles * 8;
-  static constexpr int kTokens = kAttendWarps * kParts * kPartTokens;  // of a tile of the block
+  static constexpr int kTokens = kAttendWarps * kParts * kPartTokens;  // tokens of the block's tile
   static constexpr int kKeyRows = kBits == 4 ? kDims / 2 : kDims;
   static constexpr int kKeyRowBytes = kPartTokens * (kBits == 16 ? 2 : 1);
   static constexpr int kValueRowBytes = kDims * kBits / 8;
   static constexpr int kValuesAt = kKeyRows * kKeyRowBytes;
   static constexpr int kScalingAt = kValuesAt + kPartTokens * kValueRowBytes;
   static constexpr int kPartBytes = kScalingAt + (kQuantized ? 4 * kPartTokens * 2 : 0);
-  // The sums of a warp take the place of its tile: [column][dim], then [column] {greatest score,
-  // sum of p, sum of p zero, unused}. A gap keeps the columns of a tile in different banks.
+  // A warp's sums reuse the space of its tile: [column][dim], then [column] {greatest score, sum of
+  // p, sum of p zero, unused}. Padding keeps the columns of a tile in different banks.
   static constexpr int kSumsRow = kDims + 4;
   static constexpr int kMergeBytes = kColumns * (kSumsRow + 4) * 4;
   static constexpr int kStageBytes =
@@ -41,7 +41,7 @@ struct DecodeShape {
   static constexpr int kBytes = kAttendWarps * kWarpBytes;
 };
 
-// Where chunk `chunk` of a row of kRowBytes, a power of two, is.
+// The offset of chunk `chunk` in a row of kRowBytes, a power of two.
 template <int kRowBytes>
 BH_DEVICE int SwizzledAt(int row, int chunk) {
   constexpr int kRowsOfLine = kRowBytes < 128 ? 128 / kRowBytes : 1;
@@ -49,19 +49,19 @@ BH_DEVICE int SwizzledAt(int row, int chunk) {
   return row * kRowBytes + ((chunk ^ (row / kRowsOfLine % kChunks)) << 4);
 }
 
-// The row of a part's values that a token has. Codes of tokens 2i and 2i + 1 become rows i and
-// i + 8 of a tile of scores (decode.cuh).
+// A token's row in a part's values. Codes of tokens 2i and 2i + 1 become rows i and i + 8 of a tile
+// of scores (decode.cuh).
 template <int kBits>
 BH_DEVICE int ValueRowOf(int in_part) {
   return kBits == 16 ? in_part : in_part % 2 * 8 + in_part / 2;
 }
 
-// Of a tile of 8 x 8 words of 16 bits the row that this lane names, from 16 k dims on.
+// The row of a tile of 8 x 8 16-bit words that this lane addresses, from dim 16 k on.
 template <typename Shape>
 BH_DEVICE int KeyRowAt(int k) {
   const int lane = LaneIndex();
   if constexpr (Shape::kBits == 16) {
-    // Rows of further dims are exchanged alike.
+    // Rows of later dims are swizzled the same way.
     return 16 * k * Shape::kKeyRowBytes +
            SwizzledAt<Shape::kKeyRowBytes>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
   } else {
@@ -78,8 +78,8 @@ BH_DEVICE int ValueRowAt(int k) {
   }
 }
 
-// The codes in the even or the odd bytes of a word as bf16, those of int8 less 128: their low seven
-// bits behind the fraction of 128, and -256 or, where the high bit is set, -128.
+// The codes in the even or odd bytes of a word as bf16, int8 less 128: the low seven bits become
+// the fraction of 128, and -256 or, if the high bit is set, -128 is added.
 template <KvFormat kFormat>
 BH_DEVICE uint32_t PairOfBytes(uint32_t word, bool odd) {
   if constexpr (kFormat == KvFormat::kInt8) {
@@ -92,26 +92,26 @@ BH_DEVICE uint32_t PairOfBytes(uint32_t word, bool odd) {
   }
 }
 
-// The codes in the low or the high halves of the even or the odd bytes, less 8.
+// The codes in the low or high halves of the even or odd bytes, less 8.
 BH_DEVICE uint32_t PairOfHalfBytes(uint32_t word, bool odd, bool high) {
   constexpr uint32_t kOnes = 0x3F803F80U;
   const uint32_t codes = word >> (8 * int{odd} + 4 * int{high});
   return FmaBf16Pairs(AndXor(codes, 0x000F000FU, 0x43004300U), kOnes, 0xC308C308U);
 }
 
-// A split of the cache of a sequence of one token.
+// A split of the cache of a one-token sequence.
 struct DecodeWork {
   int seq = -1;
   int token = 0;
   int position = 0;
   const int32_t* blocks = nullptr;
-  int row = 0;                 // of `parts`
-  bool is_only_split = false;  // of those that the token sees
-  CacheRange range;            // empty: the window has left it behind
+  int row = 0;                 // in `parts`
+  bool is_only_split = false;  // the only one that the token sees
+  CacheRange range;            // empty: before the window
 
   BH_DEVICE int begin() const { return range.first / kPartTokens * kPartTokens; }
 
-  // Returns whether it is of another sequence than the item before: most often it is not.
+  // Returns whether its sequence differs from the previous item's: it seldom does.
   BH_DEVICE bool Find(const AttendParameters& p, int index) {
     const AttendItem item = LoadVector<AttendItem>(p.items + index);
     const bool is_other = item.seq != seq;
@@ -132,7 +132,7 @@ struct DecodeWork {
   }
 };
 
-// The first of `count` ascending numbers that is not below `least`: a warp looks at 32 at a time.
+// The index of the first of `count` ascending numbers >= `least`: a warp looks at 32 at a time.
 BH_DEVICE int FirstNotBelow(const int32_t* numbers, int count, int least) {
   int begin = 0;
   while (count > 0) {
@@ -148,8 +148,8 @@ BH_DEVICE int FirstNotBelow(const int32_t* numbers, int count, int least) {
   return begin;
 }
 
-// The items of a block, neighbours: where there are more than blocks, those whose work begins in
-// its share of all.
+// A block's items, which are consecutive: if there are more items than blocks, those whose work
+// begins in its share of the total.
 struct ItemsOfBlock {
   int begin = 0;
   int end = 0;
@@ -170,7 +170,7 @@ struct ItemsOfBlock {
   }
 };
 
-// Codes of values whose rows are no multiple of 16 bytes, four bytes at a time.
+// Codes of values whose rows are not a multiple of 16 bytes, four bytes at a time.
 template <typename Shape>
 BH_DEVICE void CopyNarrowValues(const unsigned char* values, int row_bytes, int token,
                                 const CacheRange& range, unsigned char* to) {
@@ -189,7 +189,7 @@ BH_DEVICE void CopyNarrowValues(const unsigned char* values, int row_bytes, int 
   }
 }
 
-// What a warp copies: the tokens of its own in all tiles of all items of the block, in order.
+// A warp's copies: its own tokens in all tiles of all items of the block, in order.
 template <typename Shape>
 class DecodeCopies {
  public:
@@ -198,7 +198,7 @@ class DecodeCopies {
     FindWork();
   }
 
-  // The next tile, as one group of copies; an empty one behind the last.
+  // Copies the next tile, as one group of copies; an empty one after the last.
   BH_DEVICE void Copy(unsigned char* stage) {
     if (token0_ < work_.range.end) {
       BH_UNROLL
@@ -222,7 +222,7 @@ class DecodeCopies {
 
   BH_DEVICE int FirstToken() const { return token0_ + WarpIndex() * kParts * kPartTokens; }
 
-  // Of the first item left that has any.
+  // Finds the first remaining item that has any.
   BH_DEVICE void FindWork() {
     while (items_.begin < items_.end) {
       work_.Find(p_, items_.begin++);
@@ -232,7 +232,7 @@ class DecodeCopies {
     }
   }
 
-  // They are on their way while the tile before is computed with.
+  // The loads are in flight while the previous tile is used.
   BH_DEVICE void FindBlocks() {
     BH_UNROLL
     for (int i = 0; i < kParts; ++i) {
@@ -242,7 +242,7 @@ class DecodeCopies {
   }
 
   // Keys of tokens beyond the range may be anything: their scores are masked. Their values are
-  // zero, as are padded dims. All of it is there most often.
+  // zero, as are padded dims. Usually all tokens are within the range.
   BH_DEVICE void CopyPart(int block, int token, unsigned char* to) const {
     const CacheParameters& cache = p_.cache;
     const unsigned char* const keys = cache.base + block * cache.block_bytes + head_at_;
@@ -322,9 +322,9 @@ class DecodeCopies {
 
   const AttendParameters& p_;
   const int64_t head_at_;
-  ItemsOfBlock items_;  // behind that of work_
+  ItemsOfBlock items_;  // after that of work_
   DecodeWork work_;
-  int token0_ = 0;  // of the tile; behind the last item not below the range's end
+  int token0_ = 0;  // of the tile; after the last item not below the range's end
   int block_[kParts] = {};
 };
 

@@ -1,7 +1,7 @@
-// The sums of tile registers by vectors, where they would have few rows: the heads of one token,
-// which read the cache as it lies. ActivationDType::kBf16Amx (kernels/backend.h) has the order: of
-// 32 inputs a chain of the even ones, one of the odd ones, and their sum is added; denormals as 0,
-// which callers see to (WithDenormalsAsZero). Compiled with tiles.h.
+// The sums of tile registers computed by vectors, if tiles would have few rows: the heads of one
+// token, read directly from the cache. Order as in ActivationDType::kBf16Amx (kernels/backend.h):
+// per 32 inputs a chain of the even ones, one of the odd ones, and their sum is added; denormals
+// are 0, which callers ensure (WithDenormalsAsZero). Compiled with tiles.h.
 #pragma once
 
 #include <xmmintrin.h>
@@ -16,7 +16,7 @@ namespace bulkhead::BH_ISA {
 
 inline constexpr int kMaxFewHeads = 8;
 
-// body(), of functions that are not inlined, with denormal inputs and results taken as 0.
+// body(), whose functions are not inlined, with denormal inputs and results taken as 0.
 template <typename Body>
 BH_INLINE void WithDenormalsAsZero(const Body& body) {
   const unsigned before = _mm_getcsr();
@@ -27,16 +27,16 @@ BH_INLINE void WithDenormalsAsZero(const Body& body) {
 
 struct FewRows {
   const CacheChunk<Bf16Cache>* chunk;
-  int head_dim;          // a multiple of 16, as width
+  int head_dim;          // a multiple of 16, as is width
   int width;             // of a value
-  const float* q;        // [head_dim][rows], numbers that bf16 holds
+  const float* q;        // [head_dim][rows], exact in bf16
   float* scores;         // rows kAttentionWeightStride apart
-  const float* weights;  // likewise, numbers that bf16 holds
+  const float* weights;  // same stride, exact in bf16
   float* out;            // [rows][width]
 };
 
-// One chain after the other, so that registers hold as many vectors as those of any other attention
-// (TileVectors): the even one's sums wait in memory.
+// One chain after the other, so that registers hold as many vectors as in any other attention
+// (TileVectors): the even chain's sums wait in memory.
 template <int kRows, int kVectors>
 struct PartSums {
   alignas(64) float even[kRows * kVectors * kLanes];
@@ -52,7 +52,7 @@ BH_INLINE void ZeroSums(F32x16 (&sums)[kRows][kVectors]) {
   }
 }
 
-// The chain of even inputs, or of odd ones, of 32 has ended.
+// Ends the chain of even or odd inputs of 32.
 template <int kRows, int kVectors>
 BH_INLINE void EndChain(int odd, const F32x16 (&chain)[kRows][kVectors],
                         PartSums<kRows, kVectors>& sums) {
@@ -118,7 +118,7 @@ BH_INLINE void ScoreFewVectors(const FewRows& job, int first_vector) {
   }
 }
 
-// Of all tokens in `vectors`.
+// Over all tokens in `vectors`.
 template <int kRows>
 [[gnu::noipa]] void ScoreFewRows(const FewRows& job, Range vectors) {
   constexpr int kVectors = TileVectors(kRows);

@@ -1,4 +1,4 @@
-// A chunk of a cache in bf16 as tile registers take it: keys in pairs of d, values in pairs of
+// A chunk of a bf16 cache in the layout of tile registers: keys in pairs of d, values in pairs of
 // tokens, interleaved when a unit first needs them.
 #pragma once
 
@@ -19,12 +19,12 @@ BH_INLINE Range GroupsOf(Range tokens) {
   return {tokens.begin / kGroupTokens, (tokens.end + kGroupTokens - 1) / kGroupTokens};
 }
 
-// Tokens, vectors of 16 and groups of 32 are counted from the chunk's begin.
+// Tokens, vectors of 16 and groups of 32 are relative to the chunk's begin.
 class InterleavedChunk {
  public:
-  // `keys` and `values`: room for all of a chunk. Unless it `keeps` what it has interleaved only
-  // the last group of keys, and two tiles of columns, are there, always in the same lines of the
-  // first cache: writing others takes longer than interleaving.
+  // `keys` and `values`: room for a whole chunk. Unless it `keeps` interleaved data, only the last
+  // group of keys, and two tiles of columns, are present, always in the same L1 lines: writing
+  // others takes longer than interleaving.
   InterleavedChunk(const AttentionCall& call, const AttentionUnit& unit, bool keeps, char* keys,
                    char* values)
       : keeps_(keeps),
@@ -47,9 +47,9 @@ class InterleavedChunk {
     keys_done_ = values_done_ = 0;
   }
 
-  // Of 32 tokens: [2][tiles of d][16 pairs of d][16 tokens][2].
+  // For 32 tokens: [2][tiles of d][16 pairs of d][16 tokens][2].
   const char* KeysOf(int group) const { return KeysAt(group); }
-  // The same of 32 tokens and two tiles of columns: [2][16 pairs of tokens][16 columns][2].
+  // The same for 32 tokens and two tiles of columns: [2][16 pairs of tokens][16 columns][2].
   const char* ValuesOf(int tiles, int group) const { return ValuesAt(tiles, group); }
 
   BH_INLINE void NeedKeys(int group) {
@@ -62,7 +62,7 @@ class InterleavedChunk {
     }
   }
 
-  // Of two tiles of columns. They are asked for in ascending order.
+  // Interleaves two tiles of columns. Must be requested in ascending order.
   void NeedValues(int tiles, Range groups) {
     for (int group = groups.begin; group < groups.end; ++group) {
       if ((values_done_ >> group & 1) != 0) continue;
@@ -74,7 +74,7 @@ class InterleavedChunk {
       if (keeps_ && are_last) values_done_ |= 1 << group;
     }
   }
-  // Fetches what comes behind a group of keys: of d those of tile `tile`, of half of the tokens.
+  // Prefetches what follows a group of keys: of tile `tile` of d, for half of the tokens.
   BH_INLINE void FetchBehindKeys(int group, int64_t tile, int half) const {
     if (keeps_) {
       return FetchTile(KeysAt(Min(group + 1, kChunkGroups - 1)) +
@@ -84,7 +84,7 @@ class InterleavedChunk {
     if (ahead < GroupsOf(located_).end) FetchRawKeys(chunk_.keys()[VectorIn(ahead, half)], tile);
     if (tile == 0 && !call_.latent) FetchRawValues(0, VectorIn(group, half));
   }
-  // Likewise of two tiles of columns.
+  // The same for two tiles of columns.
   BH_INLINE void FetchBehindValues(int tiles, int group, int half) const {
     if (keeps_) {
       return FetchTile(ValuesAt(tiles, Min(group + 1, kChunkGroups - 1)) + half * kTileBytes);
@@ -97,13 +97,13 @@ class InterleavedChunk {
     for (int64_t tile = half; tile < key_tiles_; tile += 2) FetchRawKeys(keys, tile);
   }
 
-  // Values of other tokens count as 0 from now on.
+  // From now on values of other tokens count as 0.
   void SeeOnly(Range tokens) {
     seen_ = tokens;
     values_done_ = 0;
   }
 
-  // Whether no value of these tokens is infinite or no number.
+  // Whether all values of these tokens are finite.
   bool ValuesAreFinite(Range tokens) const {
     bool finite = true;
     if (call_.latent) {
@@ -138,7 +138,7 @@ class InterleavedChunk {
     return values_ + ((keeps_ ? tiles : 0) * kChunkGroups + group) * 2 * kTileBytes;
   }
 
-  // Of `group`, but for vectors that are not located: one that is.
+  // A vector of `group`; one that is located, if that vector is not.
   int VectorIn(int group, int half) const {
     const int end = (located_.end + kLanes - 1) / kLanes;
     return Max(located_.begin / kLanes, Min(2 * group + half, end - 1));
@@ -198,7 +198,7 @@ class InterleavedChunk {
     }
   }
 
-  // The same where values are the first columns of keys, whose tokens are neighbours.
+  // The same if values are the first columns of keys, with adjacent tokens.
   void InterleaveLatentValues(int group, int tile, char* to) const {
     const int first = group * kGroupTokens;
     const Range tokens = Common(seen_, {first, first + kGroupTokens});
@@ -233,7 +233,7 @@ class InterleavedChunk {
   char* const values_;
   Range located_{};
   Range seen_{};  // of values
-  // A bit for each group.
+  // One bit per group.
   int keys_done_ = 0;
   int values_done_ = 0;
 };

@@ -7,7 +7,7 @@ namespace {
 
 template <KvFormat kFormat, int kTiles>
 AttendLaunch LaunchOf(const char* name, AttendWork work) {
-  // What a block may have on sm_86, and on sm_80.
+  // Limits of a block on sm_86, and on sm_80.
   using Shape = WideShape<LatentTile<kFormat>, kTiles>;
   static_assert(Shape::kBytes <= (kTiles == 2 ? 99 << 10 : 163 << 10));
   return WideLaunch<LatentTile<kFormat>, kTiles>(name, work);

@@ -1,10 +1,10 @@
-// The work of attention as plain structs, between the planning (attention_plan.h) and the kernels
-// of each instruction set (simd.cc).
+// Plain structs that describe attention work, between the planning (attention_plan.h) and the
+// kernels of each instruction set (simd.cc).
 //
-// A unit is a tile of neighbouring tokens of one sequence, query heads of one KV head, and a range
-// of chunks of kAttentionChunk positions. Its rows are (token, head), token-major. A tile
-// whose context several units share leaves each chunk's partial result in a slot; `merge` joins
-// them in order.
+// A unit is a tile of adjacent tokens of one sequence, query heads of one KV head, and a range of
+// chunks of kAttentionChunk positions. Its rows are (token, head), token-major. If several units
+// share a tile's context, they leave each chunk's partial result in a slot; `merge` joins them in
+// order.
 #pragma once
 
 #include <stdint.h>
@@ -20,7 +20,7 @@ struct AttentionCall {
   float* out = nullptr;  // [T, out_stride]
   int64_t out_stride = 0;
   const int32_t* position = nullptr;  // [T]
-  const char* kv = nullptr;           // [block][kv head], as memory/kv_cache.h has it
+  const char* kv = nullptr;           // [block][kv head], layout: memory/kv_cache.h
   int64_t block_bytes = 0;
   int64_t head_bytes = 0;
   int64_t values_offset = 0;   // within a head; latent: keys are values
@@ -34,10 +34,10 @@ struct AttentionCall {
   float scale = 1;
   int window = 0;
   float soft_cap = 0;                   // 0: none
-  int chunk = 0;                        // positions from the last multiple of it on; 0: all
+  int chunk = 0;                        // positions from its last multiple on; 0: all
   const float* sinks = nullptr;         // [num_heads]; null: none
   const float* key_scales = nullptr;    // fp8, [kv heads]; null: 1
-  const float* value_scales = nullptr;  // likewise
+  const float* value_scales = nullptr;  // fp8, [kv heads]; null: 1
   float* slots = nullptr;               // partial results
 };
 
@@ -72,24 +72,23 @@ static constexpr int64_t AttentionSlot(const AttentionCall& call, const Attentio
          unit.tile_chunk_begin;
 }
 
-// Rows that a unit aims at: enough to be bound by arithmetic, few enough that its scratch stays in
-// L2.
+// Target rows of a unit: enough to be compute-bound, few enough that its scratch stays in L2.
 inline constexpr int kAttentionRows = 48;
-// Tokens that are widened to f32 at a time: half of a first cache of 32 KiB, where every tile of
-// rows reads all of them.
+// Tokens widened to f32 at a time: half of a 32 KiB L1 cache, since every row tile reads all of
+// them.
 static constexpr int AttentionSpanTokens(int head_dim) {
   return head_dim <= 64 ? 64 : head_dim <= 128 ? 32 : 16;
 }
-// At least that of any narrower head.
+// At least as large as for any narrower head.
 static constexpr int64_t AttentionSpanFloats(int head_dim) {
   const int64_t floats = int64_t{AttentionSpanTokens(head_dim)} * PaddedHeadDim(head_dim);
   return floats > 64 * 64 ? floats : 64 * 64;
 }
-// Vectors of 16 tokens between what is read and what is fetched ahead, into the second cache, which
-// waits for more lines at once than the first. The blocks of a sequence lie apart and are small, so
-// that the hardware's prefetchers begin anew with each.
+// Vectors of 16 tokens between reads and prefetches; these go into L2, which has more outstanding
+// misses than L1. The blocks of a sequence are small and scattered, so that hardware prefetchers
+// start anew with each.
 inline constexpr int kAttentionAhead = 4;
-// Weights of one row over a chunk, padded so that neighbouring rows fall into different cache sets.
+// Weights of one row over a chunk, padded so that adjacent rows fall into different cache sets.
 inline constexpr int kAttentionWeightStride = 256 + 16;
 
 // Floats of scratch per thread, for at most `max_rows` rows: queries, weights, two outputs, a span

@@ -1,4 +1,4 @@
-// What attention may have besides the plain softmax: a window or chunks, soft caps, sinks.
+// Options of attention besides the plain softmax: a window or chunks, soft caps, sinks.
 #pragma once
 
 #include "intrinsics.h"
@@ -21,8 +21,8 @@ BH_DEVICE float Capped(const AttendParameters& p, float score) {
   return cap - 2.0F * cap / (1.0F + Exp2(score * (2.0F / p.soft_cap)));
 }
 
-// A head's sink is a score more, without a value: adds it to the sum of a softmax whose greatest
-// score, in base 2, is `greatest`. Returns by what sums over values must be multiplied.
+// A head's sink is one more score, without a value: adds it to the sum of a softmax with greatest
+// score `greatest`, in base 2. Returns the factor for sums over values.
 BH_DEVICE float AddSink(const AttendParameters& p, int head, float greatest, float& sum) {
   if (p.sinks == nullptr) return 1.0F;
   const float sink = p.sinks[head] * kLog2OfE;

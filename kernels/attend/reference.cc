@@ -1,19 +1,19 @@
 // Only visible positions take part: nothing else is read. In order, per chunk of kAttentionChunk
 // positions, cut at absolute multiples, that holds a visible one:
 //   score_s = chain over ascending i of fma(q_i, key_s_i, acc) from +0, then * scale, then capped;
-//             of an fp8 cache the chain is over codes, and scale times that of the head's keys
-//   m = max score_s          p_s = Exp(score_s - m)          l = sum of p_s in 16 lanes, by s mod
-//   16 o_i = chain over ascending s of fma(p_s, value_s_i, acc) from +0
+//             for an fp8 cache the chain is over codes, and scale times the head's key scale
+//   m = max score_s      p_s = Exp(score_s - m)      l = sum of p_s in 16 lanes, by s mod 16
+//   o_i = chain over ascending s of fma(p_s, value_s_i, acc) from +0
 // The first chunk is the running state; each later one, ascending, joins it:
 //   m' = max(m, m_c)   a = Exp(m - m')   b = Exp(m_c - m')
 //   l' = fma(l, a, l_c * b)               o'_i = fma(o_i, a, o_c_i * b)
-// A head's sink s, a score without a value, joins behind the last one:
+// A head's sink s, a score without a value, is joined after the last chunk:
 //   m' = max(m, s)   a = Exp(m - m')   l' = fma(l, a, Exp(s - m'))   o'_i = o_i * a
-// and at the end out_i = o_i / l, of an fp8 cache times the scale of the head's values.
+// and at the end out_i = o_i / l, for an fp8 cache times the scale of the head's values.
 // With AttentionDType::kBf16 or kBf16Amx and a cache in bf16 both chains are those of the
 // ActivationDType: q is rounded to bf16, denormals as 0, i is taken in pairs or 32s, p_s is rounded
-// likewise for the values alone, and s is taken in pairs or 32s from the chunk's begin on, what is
-// not visible as 0; an o_i that is a zero is +0.
+// the same way (for the values only), and s is taken in pairs or 32s from the chunk's begin, with
+// invisible positions as 0; an o_i that is a zero is +0.
 // p_s = Exp2ForBf16((score_s - m) * c), c = log2(e); without a soft cap score_s and this m are
 // those before the scale, which is a factor of c.
 #include <algorithm>
@@ -32,7 +32,7 @@ using ordered::Exp;
 using ordered::FoldLanes;
 using ordered::kLanes;
 
-// Of one query head over one KV head.
+// One query head over one KV head.
 struct Query {
   const float* q = nullptr;  // [d]
   int head_dim = 0;          // d
@@ -56,7 +56,7 @@ float ChainInBf16(AttentionDType dtype, const std::vector<float>& x, const std::
                                         : ordered::TileChain(x.data(), w.data(), 0, count);
 }
 
-// Of score_s before its scale.
+// score_s before its scale.
 float ScoreOf(const SequenceCache& cache, const Query& query, int s) {
   std::vector<float> key(query.head_dim);
   for (int i = 0; i < query.head_dim; ++i) key[i] = cache.Key(query.kv_head, s, i);
@@ -70,7 +70,7 @@ float ScoreOf(const SequenceCache& cache, const Query& query, int s) {
   return score;
 }
 
-// o_i of the positions from `begin` on, one for each weight.
+// o_i over the positions from `begin` on, one per weight.
 float OutOf(const SequenceCache& cache, const Query& query, int begin,
             const std::vector<float>& weights, int i) {
   const auto count = static_cast<int>(weights.size());
@@ -97,10 +97,10 @@ struct State {
   std::vector<float> o;  // [d]
 };
 
-// Scores become weights; m and l, which they do not have.
+// Turns scores into weights; returns m and l, without o.
 State Weigh(const Query& query, int begin, std::vector<float>& scores) {
   const float factor = query.scale * query.key_scale;
-  // Of scores without their scale.
+  // For scores without their scale.
   const bool by_power = query.in_bf16() && query.soft_cap == 0.0f && factor > 0.0f;
   for (float& score : scores) {
     if (!by_power) score = ordered::SoftCap(score * factor, query.soft_cap);

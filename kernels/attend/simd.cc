@@ -1,7 +1,6 @@
-// Attention: bound by arithmetic for many rows, and for few by reading each cached number once.
-// kernels/attend/reference.cc fixes the order; here rows share what is loaded. Tokens
-// that a row does not see may lie in the vectors that are read: their scores are overwritten, and
-// their values are never multiplied.
+// Attention: compute-bound with many rows; with few, each cached number is read once.
+// kernels/attend/reference.cc fixes the order; here rows share loads. Vectors may contain tokens
+// that a row does not see: their scores are overwritten, and their values are never multiplied.
 #include "kernels/attend/op.h"
 
 #include "kernels/attend/attention_unit.h"
@@ -34,7 +33,7 @@ void MergeUnit(const AttentionCall& call, const AttentionUnit& unit) {
     const int first = visible.begin / kAttentionChunk;
     const int last = (visible.end - 1) / kAttentionChunk;
     for (int head = unit.first_head; head < unit.first_head + unit.num_heads; ++head) {
-      // The chunks of a row are neighbours; the first one's slot holds the running state.
+      // The chunks of a row are adjacent; the first one's slot holds the running state.
       float* o = call.slots + AttentionSlot(call, unit, token, head, first) * slot_floats;
       const float* chunk = o;
       for (int c = first + 1; c <= last; ++c) {

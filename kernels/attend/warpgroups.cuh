@@ -1,8 +1,8 @@
-// Attention of many columns to the cache, by the products of warpgroups (wgmma): for
-// devices of compute capability 9.0. Columns and range as in attention.cuh, 64 columns for each
-// warpgroup of a block; they share tiles of kTokens of the cache.
+// Attention with many columns by warpgroup products (wgmma), for compute capability 9.0. Columns
+// and range as in attention.cuh, 64 columns per warpgroup of a block; the warpgroups share tiles of
+// kTokens of the cache.
 //   scores [columns][tokens] = queries keys      out [columns][dims] += weights values
-// While the softmax of one tile runs, the products of the tile before with its values do.
+// While the softmax of one tile runs, so do the previous tile's products with its values.
 #pragma once
 
 #include "kernels/attend/attention.cuh"
@@ -15,7 +15,7 @@
 
 namespace bulkhead::cuda {
 
-// What one thread keeps: of two columns, g and g + 8 of its warp's 16, every token or dim 8 t + 2 j
+// One thread's data: for two columns, g and g + 8 of its warp's 16, all tokens or dims 8 t + 2 j
 // and the next one; g = lane / 4, j = lane % 4.
 template <KvFormat kFormat, typename Shape>
 class WarpgroupLane {
@@ -38,7 +38,7 @@ class WarpgroupLane {
     if constexpr (kFormat == KvFormat::kFP8) factor_ *= ScaleIn(p.cache.key_scales, kv_head);
   }
 
-  // Queries into shared memory.
+  // Loads queries into shared memory.
   BH_DEVICE void LoadQueries() const {
     constexpr int kChunks = Shape::kDims / 8;
     constexpr int kAtOnce = 4;
@@ -92,7 +92,7 @@ class WarpgroupLane {
     WaitForProducts<kLeft>(out_);
   }
 
-  // Scores become weights, in f32; shrink: what sums so far must be multiplied with.
+  // Turns scores into weights, in f32; shrink: the factor for sums so far.
   BH_DEVICE void Softmax(int token0, Scores& scores, float (&shrink)[2]) {
     if (token0 < first_all_see_ || token0 + Shape::kTokens - 1 > last_all_see_) {
       Mask(token0, scores);
@@ -106,9 +106,9 @@ class WarpgroupLane {
       }
       max = fmaxf(max, __shfl_xor_sync(kFullMask, max, 1));
       max = fmaxf(max, __shfl_xor_sync(kFullMask, max, 2));
-      // A column that has seen nothing yet: its weights must be 0, not 2^0.
+      // If a column has seen nothing yet its weights must be 0, not 2^0.
       const float of = max > kMaskedScore ? max * factor_ : 0.0F;
-      shrink[i] = Exp2(max_[i] * factor_ - of);  // 1 where the maximum stays
+      shrink[i] = Exp2(max_[i] * factor_ - of);  // 1 if the maximum stays
       max_[i] = max;
       float sum = 0.0F;
       BH_UNROLL
@@ -124,7 +124,7 @@ class WarpgroupLane {
     }
   }
 
-  // Of the next product with values.
+  // For the next product with values.
   BH_DEVICE void TakeWeights(const Scores& scores) {
     BH_UNROLL
     for (int t = 0; t < Shape::kTokens / 4; ++t) {
@@ -160,7 +160,7 @@ class WarpgroupLane {
   BH_DEVICE static float ScaleIn(const float* scales, int kv_head) {
     return scales != nullptr ? scales[kv_head] : 1.0F;
   }
-  // In the range.
+  // Within the range.
   BH_DEVICE int FirstSeenBy(int position) const {
     const int first = FirstSeen(p_, position);
     return first > range_.first ? first : range_.first;
@@ -200,16 +200,16 @@ class WarpgroupLane {
   const CacheRange range_;
   unsigned char* const shared_;
   int position_[2];
-  int first_all_see_;  // of the columns of this warpgroup
+  int first_all_see_;  // for this warpgroup's columns
   int last_all_see_;
   float factor_;
   float max_[2] = {kMaskedScore, kMaskedScore};
-  float sum_[2] = {};  // of this thread's tokens
+  float sum_[2] = {};  // over this thread's tokens
   uint32_t weights_[Shape::kTokens / 16][4];
   float out_[Shape::kDims / 2] = {};
 };
 
-// The others' part: the columns see `range`; put as in attend_blocks.cuh.
+// The computing warpgroups: columns attend to `range`; put as in attend_blocks.cuh.
 template <KvFormat kFormat, typename Shape, typename Put>
 BH_DEVICE void ComputeTiles(const AttendParameters& p, const Columns& columns, int kv_head,
                             const CacheRange& range, const Put& put) {

@@ -1,5 +1,5 @@
-// Attention by warpgroups (warpgroups.cuh): what lies where in shared memory, and the warpgroup
-// that copies keys and values into it.
+// Attention by warpgroups (warpgroups.cuh): the layout of shared memory, and the warpgroup that
+// copies keys and values into it.
 #pragma once
 
 #include "kernels/attend/attention_cache.cuh"
@@ -9,8 +9,8 @@
 
 namespace bulkhead::cuda {
 
-// Shared memory: queries [dims / 64][columns][64], then two stages of keys
-// [tokens / 64][dims][64] and of values [dims / 64][tokens][64], as wgmma_intrinsics.h has tiles.
+// Shared memory: queries [dims / 64][columns][64], then two stages of keys [tokens / 64][dims][64]
+// and of values [dims / 64][tokens][64], in tiles as in wgmma_intrinsics.h.
 template <int kDimsOfHead, int kTokensOfTile, int kWarpgroups>
 struct WarpgroupShape {
   static constexpr int kDims = kDimsOfHead;
@@ -21,7 +21,7 @@ struct WarpgroupShape {
   static constexpr int kComputeThreads = kWarpgroup * kGroups;
   static constexpr int kCopyWarps = 4;
   static constexpr int kThreads = kComputeThreads + kWarpgroup;
-  // Of a thread that computes and of one that copies: together 64 Ki, a multiple of 8 each.
+  // Per computing thread and per copying thread: together 64 Ki, each a multiple of 8.
   static constexpr int kComputeRegisters = kGroups == 2 ? 232 : 160;
   static constexpr int kCopyRegisters = kGroups == 2 ? 40 : 32;
   static constexpr int kQueryBytes = kColumns * kDims * 2;
@@ -33,11 +33,11 @@ struct WarpgroupShape {
   static_assert(kBytes <= 227 << 10);
 };
 
-// Where 16 bytes of a row of 128 bytes lie.
+// Offset of 16 bytes in a row of 128 bytes.
 BH_DEVICE int ChunkOfRow(int row, int chunk) { return row * 128 + (chunk ^ row % 8) * 16; }
 
-// Copies of the warps beside the warpgroups. Where a tile's numbers come from is found before its
-// copies may begin.
+// Copies by the warps of the copying warpgroup. The addresses of a tile are found before its copies
+// may begin.
 template <typename Shape>
 class TileCopies {
  public:
@@ -83,7 +83,7 @@ class TileCopies {
       }
     }
   }
-  // 64 dims of 4 tokens at a time, of 16 tokens that lie in one block of the cache.
+  // 64 dims of 4 tokens at a time, out of 16 tokens within one block of the cache.
   BH_DEVICE void CopyValues(unsigned char* values) const {
     const int chunk = LaneIndex() % 8;
     BH_UNROLL
@@ -124,7 +124,7 @@ class TileCopies {
   const unsigned char* values_[kBlocks] = {};
 };
 
-// Where keys and values of a stage are.
+// The keys and values of a stage.
 template <typename Shape>
 BH_DEVICE unsigned char* KeysOf(int stage) {
   return SharedMemory() + Shape::kKeysAt + stage * Shape::kTileBytes;
@@ -134,8 +134,8 @@ BH_DEVICE unsigned char* ValuesOf(int stage) {
   return SharedMemory() + Shape::kValuesAt + stage * Shape::kTileBytes;
 }
 
-// The last warpgroup's part: a tile's values are copied with the next one's keys. At each
-// __syncthreads the copies so far are there for the products, and everybody is done with the tiles
+// The copying warpgroup: a tile's values are copied with the next tile's keys. At each
+// __syncthreads the copies so far are visible to the products, and no thread still uses the tiles
 // that are replaced next.
 template <typename Shape>
 BH_DEVICE void CopyTiles(const HeadCache& head, const CacheRange& range) {

@@ -1,7 +1,7 @@
-// Attention by warpgroups (warpgroups.cuh) over a cache in codes: the warpgroup that copies makes
-// numbers of 16 bits of them on their way (attention_codes.cuh). Products then read what they read
-// of a cache in 16 bits. Each thread copies codes to a place of its own, a tile before they are
-// wanted, and expands them from there; scales and zeroes are a warp's.
+// Attention by warpgroups (warpgroups.cuh) over a cache in codes: the copying warpgroup converts
+// them to 16-bit numbers (attention_codes.cuh). Products then read the same as with a 16-bit cache.
+// Each thread copies codes to its own place, one tile before they are needed, and expands them from
+// there; scales and zeros are copied per warp.
 #pragma once
 
 #include "kernels/attend/attention_codes.cuh"
@@ -9,7 +9,7 @@
 
 namespace bulkhead::cuda {
 
-// Behind what WarpgroupShape has: codes of keys and of values [chunk][thread][16 bytes], then of
+// After WarpgroupShape's data: codes of keys and of values [chunk][thread][16 bytes], then for
 // each warp the scaling of its keys [2 tiles][4 groups of 16][scale, zero][16] and of its values
 // [2 tiles][2 groups][scale, zero][16].
 template <KvFormat kFormatOfCache, int kDimsOfHead>
@@ -17,11 +17,11 @@ struct WarpgroupCodesShape : WarpgroupShape<kDimsOfHead, 128, 2> {
   using Numbers = WarpgroupShape<kDimsOfHead, 128, 2>;
   static constexpr KvFormat kFormat = kFormatOfCache;
   static constexpr int kBits = KvElementBits(kFormat);
-  // To expand takes more registers than to copy.
+  // Expanding takes more registers than copying.
   static constexpr int kComputeRegisters = 216;
   static constexpr int kCopyRegisters = 72;
   static constexpr int kRowBytes = kDimsOfHead * kBits / 8;  // of a value
-  // Of 16 bytes, that a thread copies of a tile's keys, and of its values.
+  // Chunks of 16 bytes that a thread copies of a tile's keys, and of its values.
   static constexpr int kChunks = Numbers::kTokens * kRowBytes / 16 / kWarpgroup;
   static constexpr int kCodesAt = Numbers::kBytes;
   static constexpr int kCodeBytes = kChunks * kWarpgroup * 16;
@@ -47,7 +47,7 @@ class CodeCopies {
         codes_(SharedMemory() + Shape::kCodesAt + (int(threadIdx.x) - Shape::kComputeThreads) * 16),
         scaling_(SharedMemory() + Shape::kScalingAt + warp_ * Shape::kWarpScalingBytes) {}
 
-  // Which blocks have the codes that are copied next, those of the tile from token0 on.
+  // Finds the blocks of the codes that are copied next, for the tile from token0 on.
   BH_DEVICE void FindKeys(int token0) {
     next_key_ = token0 + warp_ % 2 * 64 + Group() * 16;
     key_block_ = BlockOf(next_key_);
@@ -58,7 +58,7 @@ class CodeCopies {
     for (int group = 0; group < 2; ++group) value_blocks_[group] = BlockOf(token0 + InTile(group));
   }
 
-  // All of a tile; scaling in place `tile` % 2.
+  // Copies a whole tile; scaling in place `tile` % 2.
   BH_DEVICE void CopyKeys(int tile) const {
     CopyKeyScaling(tile);
     const unsigned char* from = KeysFrom();
@@ -78,8 +78,8 @@ class CodeCopies {
     }
   }
 
-  // Codes become numbers, and those of the tile that was found take their place. Keys 8 tokens at a
-  // time, so that their scaling takes few registers.
+  // Expands codes to numbers, and copies the codes of the tile found last in their place. Keys are
+  // expanded 8 tokens at a time, so that their scaling takes few registers.
   BH_DEVICE void ExpandKeys(int tile, unsigned char* keys) const {
     unsigned char* const rows = keys + warp_ % 2 * (Shape::kDims * 128);
     BH_NO_UNROLL
@@ -108,7 +108,7 @@ class CodeCopies {
     }
     CopyKeys(tile + 1);
   }
-  // `token0`: the tile's, which is the one before that which was found.
+  // `token0`: of the tile, which is the one before the tile found last.
   BH_DEVICE void ExpandValues(int tile, int token0, unsigned char* values) const {
     BH_NO_UNROLL
     for (int group = 0; group < 2; ++group) {
@@ -127,7 +127,7 @@ class CodeCopies {
         const int in_tile = InTile(group) + InGroup(i);
         if (kQuantized && i % kChunksOfToken == 0) {
           const unsigned char* const at = ValueScaling(tile, group) + InGroup(i) * 2;
-          // Beyond the range weights are 0, and numbers must be some.
+          // Beyond the range weights are 0, and numbers must be finite.
           const bool seen = IsSeen(token0 + in_tile);
           Fill(seen, at, scaling.scale);
           Fill(seen, at + 32, scaling.zero);
@@ -149,23 +149,23 @@ class CodeCopies {
 
  private:
   static constexpr bool kQuantized = IsQuantized(Shape::kFormat);
-  static constexpr int kParts = 8 / Shape::kBits;  // codes of a byte
+  static constexpr int kParts = 8 / Shape::kBits;  // codes per byte
   static constexpr int kChunksOfRow = Shape::kRowBytes / 16;
   static constexpr int kChunksOfGroup = Shape::kChunks / 2;
-  static constexpr int kChunksOfToken = kChunksOfRow > 4 ? kChunksOfRow / 4 : 1;  // of a thread
-  static constexpr int kPlaceBytes = kWarpgroup * 16;  // from a chunk of a thread to its next
-  static constexpr int kKeyRows = 16;                  // likewise, rows of codes
+  static constexpr int kChunksOfToken = kChunksOfRow > 4 ? kChunksOfRow / 4 : 1;  // per thread
+  static constexpr int kPlaceBytes = kWarpgroup * 16;  // from one chunk of a thread to its next
+  static constexpr int kKeyRows = 16;                  // rows of codes of keys
 
-  // Of 16 keys, whose codes are a chunk.
+  // The group of 16 keys whose codes are a chunk.
   BH_DEVICE static int Group() { return LaneIndex() / 8; }
-  BH_DEVICE int KeyRow() const { return warp_ / 2 * 8 + LaneIndex() % 8; }  // the first one
-  // Lanes that read or write shared memory together must do so in different banks: of 8 bits two
-  // groups, of 4 bits, where a row of codes is two of numbers, also lanes of one group.
+  BH_DEVICE int KeyRow() const { return warp_ / 2 * 8 + LaneIndex() % 8; }  // first row
+  // Lanes that access shared memory together must use different banks: with 8 bits two groups, with
+  // 4 bits, where a row of codes is two rows of numbers, also lanes of one group.
   BH_DEVICE static int BeginsWithHalf() {
     return (Shape::kBits == 4 ? LaneIndex() / 4 ^ LaneIndex() / 8 : LaneIndex() / 8) & 1;
   }
 
-  // Of 16 values; chunk i is of one of them.
+  // 16 values per group; each chunk belongs to one value.
   BH_DEVICE int InTile(int group) const { return (group * Shape::kCopyWarps + warp_) * 16; }
   BH_DEVICE static int InGroup(int i) {
     return i * 4 / kChunksOfRow * 8 + LaneIndex() / 8 / kChunksOfRow * 8 + LaneIndex() % 8;
@@ -178,7 +178,7 @@ class CodeCopies {
            static_cast<unsigned>(range_.end - range_.first);
   }
 
-  // Of 16 tokens; negative: none of them is seen.
+  // The block of 16 tokens; negative: none of them is seen.
   BH_DEVICE int BlockOf(int token) const {
     const bool seen = token + 15 >= range_.first && token < range_.end;
     return seen ? head_.blocks[token >> head_.cache->block_shift] : -1;
@@ -186,7 +186,7 @@ class CodeCopies {
   BH_DEVICE const unsigned char* HeadIn(int block) const {
     return head_.cache->base + block * head_.cache->block_bytes + head_.head_at;
   }
-  // What is not there is not read.
+  // Absent data is not read.
   BH_DEVICE const unsigned char* KeysFrom() const {
     return HeadIn(key_block_) + head_.InBlock(next_key_) + KeyRow() * head_.cache->block_tokens;
   }
@@ -208,8 +208,8 @@ class CodeCopies {
               IsSeen(next_value_ + InTile(group) + InGroup(i)));
   }
 
-  // The first four lanes of those that share 16 tokens copy 16 bytes each of their scales and
-  // zeroes, which are `part` of a block's scaling.
+  // The first four of the lanes that share 16 tokens copy 16 bytes each of their scales and zeros,
+  // which are `part` of a block's scaling.
   BH_DEVICE void CopyScaling(int block, int token, int part, unsigned char* to) const {
     const int row = LaneIndex() % 4 / 2;
     const int tokens_before = (part + row) * head_.cache->block_tokens + head_.InBlock(token);
@@ -239,16 +239,16 @@ class CodeCopies {
   const HeadCache head_;
   const CacheRange range_;
   const int warp_;
-  unsigned char* const codes_;    // of this thread
-  unsigned char* const scaling_;  // of this warp
-  int next_key_ = 0;              // whose codes this lane copies
-  int next_value_ = 0;            // the tile's first
+  unsigned char* const codes_;    // this thread's
+  unsigned char* const scaling_;  // this warp's
+  int next_key_ = 0;              // first key whose codes this lane copies
+  int next_value_ = 0;            // first of the tile
   int key_block_ = -1;
   int value_blocks_[2] = {-1, -1};
 };
 
-// The last warpgroup's part, as CopyTiles has it: between two barriers a tile's values and the next
-// one's keys are expanded, while the codes of the tile behind each are copied.
+// The copying warpgroup, as in CopyTiles: between two barriers a tile's values and the next tile's
+// keys are expanded, and the codes of the tiles after these are copied.
 template <typename Shape>
 BH_DEVICE void ExpandTiles(const HeadCache& head, const CacheRange& range) {
   CodeCopies<Shape> copies(head, range);

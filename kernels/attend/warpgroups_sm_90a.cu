@@ -1,4 +1,4 @@
-// Attention of several tokens by the products of warpgroups (cuda_kernels.h).
+// Attention of several tokens by warpgroup products (cuda_kernels.h).
 #include "kernels/attend/warpgroups.cuh"
 
 #include <type_traits>
@@ -21,7 +21,7 @@ WarpgroupPrefill(AttendParameters p) {
       p, [&](const auto& over) { ForTokensOfBlock(p, over); });
 }
 
-// Splits of sequences of several tokens, one for each block.
+// Splits of sequences of several tokens, one per block.
 template <KvFormat kFormat, int kDims>
 BH_KERNEL((ShapeOf<kFormat, kDims>::kThreads))
 WarpgroupSplitPrefill(AttendParameters p) {

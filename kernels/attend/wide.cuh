@@ -1,11 +1,11 @@
-// Causal attention to keys of more than 256 numbers on the tensor cores: over a latent cache, where
-// the first columns of a key are its value (LatentTile), and to heads of up to 512 (HeadTile). A
-// tile of 32 tokens is read once for all query heads of a block, its columns
-// (attention_shape.cuh). A block's eight warps share them in two ways, with the weights between
-// them in shared memory:
+// Causal attention with keys of more than 256 numbers on the tensor cores: over a latent cache,
+// where the first columns of a key are its value (LatentTile), and for heads of up to 512
+// (HeadTile). A tile of 32 tokens is read once for all query heads of a block, its columns
+// (attention_shape.cuh). A block's eight warps split the work in two ways, with the weights passed
+// in shared memory:
 //   scores^T [16 tokens][columns] = keys^T q^T      two warps for the tokens, four for the columns
 //   out^T [16 dims][columns] += values^T p^T        each warp has every eighth tile of dims
-// In shared memory are two tiles, or one and two of codes (wide_cache.cuh), queries
+// Shared memory holds two tiles, or one tile and two of codes (wide_cache.cuh), queries
 // [column][dims], weights [column][token].
 #pragma once
 
@@ -27,7 +27,7 @@ struct WideShape {
   static constexpr int kColumns = kTiles * 8;
   static constexpr int kTokenGroups = kWideTokens / 16;
   static constexpr int kColumnGroups = kWarps / kTokenGroups;
-  // Tiles of columns whose scores a warp computes; with few columns some warps have none.
+  // Column tiles whose scores a warp computes; with few columns some warps have none.
   static constexpr int kWarpTiles = kTiles > kColumnGroups ? kTiles / kColumnGroups : 1;
   static constexpr int kDimTiles = kMaxLatentValueDim / 16 / kWarps;  // of a warp's sums
   static constexpr int kQueryRowBytes = Tile::kMaxDim * 2 + kRowGapBytes;
@@ -38,12 +38,12 @@ struct WideShape {
   static constexpr int kMaximaAt = kWeightsAt + kColumns * kWeightRowBytes;
   static constexpr int kShrinksAt = kMaximaAt + kTokenGroups * kColumns * 4;
   static constexpr int kBytes = kShrinksAt + kColumns * 4;
-  // Blocks on a multiprocessor that has shared memory for them.
+  // Blocks per multiprocessor if it has the shared memory.
   static constexpr int kSharing = kBytes <= 99 << 10 ? 2 : 1;
 };
 
-// What one lane keeps: of scores its columns 2j and 2j + 1 of each tile of 8, j = lane % 4, and the
-// tokens lane / 4 and 8 more; of sums the same columns, of all tiles, and the dims likewise.
+// One lane's data: for scores columns 2j and 2j + 1 of each tile of 8, j = lane % 4, and tokens
+// lane / 4 and 8 more; for sums the same columns, of all tiles, and dims lane / 4 and 8 more.
 template <typename Tile, int kTiles>
 class WideLane {
   using Shape = WideShape<Tile, kTiles>;
@@ -64,13 +64,13 @@ class WideLane {
     }
   }
 
-  // Queries into shared memory, rounded; there for all after the next __syncthreads.
+  // Stores rounded queries in shared memory; visible to all after the next __syncthreads.
   BH_DEVICE void StoreQueries() {
     StoreRounded<kNumbers, Shape::kColumns, Shape::kQueryRowBytes, kWideThreads>(
         p_, columns_, KeyDims(p_.cache) / 2, Queries());
   }
 
-  // One tile of the cache, tokens token0 .. token0 + 31.
+  // Adds one tile of the cache, tokens token0 .. token0 + 31.
   BH_DEVICE void Add(const unsigned char* tile, int token0) {
     float scores[Shape::kWarpTiles][4] = {};
     if (HasScores()) {
@@ -78,16 +78,16 @@ class WideLane {
       ScaleAndMask(token0, scores);
       StoreMaxima(scores);
     }
-    __syncthreads();  // the maxima of all tokens are there
+    __syncthreads();  // the maxima of all tokens are visible
     if (HasScores()) StoreWeights(scores);
     __syncthreads();
     AddValues(tile);
   }
 
-  // All tiles are done: put(column, dim, sum of p v, max score, sum of p).
+  // After all tiles: put(column, dim, sum of p v, max score, sum of p).
   template <typename Put>
   BH_DEVICE void Finish(const Put& put) {
-    __syncthreads();  // no thread still reads what the sums replace
+    __syncthreads();  // no thread still reads what the sums overwrite
     if (HasScores()) StoreSums();
     __syncthreads();
     const float scale = ScaleIn(Tile::ValueScales(p_.cache));
@@ -108,20 +108,20 @@ class WideLane {
 
   BH_DEVICE static unsigned char* Queries() { return SharedMemory() + Shape::kQueriesAt; }
   BH_DEVICE static unsigned char* Weights() { return SharedMemory() + Shape::kWeightsAt; }
-  // [group of tokens][column], and at the end the sums of weights in their place.
+  // [group of tokens][column]; at the end the sums of weights replace them.
   BH_DEVICE static float* Maxima() {
     return reinterpret_cast<float*>(SharedMemory() + Shape::kMaximaAt);
   }
-  // [column], and at the end the greatest score.
+  // [column]; at the end the greatest score.
   BH_DEVICE static float* Shrinks() {
     return reinterpret_cast<float*>(SharedMemory() + Shape::kShrinksAt);
   }
-  // Of the KV head, where the cache is in fp8.
+  // The KV head's scale, if the cache is fp8.
   BH_DEVICE float ScaleIn(const float* scales) const {
     return Tile::kFormat == KvFormat::kFP8 && scales != nullptr ? scales[kv_head_] : 1.0F;
   }
 
-  // Every other 16 dims have a sum of their own, which halves the chain of products.
+  // Every other 16 dims have a separate sum, which halves the chain of products.
   BH_DEVICE void Scores(const unsigned char* tile, float (&scores)[Shape::kWarpTiles][4]) const {
     const int tile_of_lane = LaneIndex() / 8;
     const int dim_of_lane = tile_of_lane / 2 * 8 + LaneIndex() % 8;
@@ -148,7 +148,7 @@ class WideLane {
     ForEachScore([&](int n, int i) { scores[n][i] += others[n][i]; });
   }
 
-  // Into base 2.
+  // Converts to base 2.
   BH_DEVICE void ScaleAndMask(int token0, float (&scores)[Shape::kWarpTiles][4]) const {
     const float scale = p_.scale * kLog2OfE * ScaleIn(p_.cache.key_scales);
     ForEachScore([&](int n, int i) {
@@ -176,7 +176,7 @@ class WideLane {
     });
   }
 
-  // Scores become weights, and what was summed so far shrinks with the maximum.
+  // Turns scores into weights; the sums so far are rescaled to the new maximum.
   BH_DEVICE void StoreWeights(float (&scores)[Shape::kWarpTiles][4]) {
     ForEachColumn([&](int n, int i, int column) {
       const float max =
@@ -185,7 +185,7 @@ class WideLane {
       row_max_[n][i] = max;
       sum_[n][i] *= shrink;
       if (LaneIndex() < 4 && FirstToken() == 0) Shrinks()[column] = shrink;
-      // A column that has seen nothing yet: its weights must be 0, not 2^0.
+      // If a column has seen nothing yet its weights must be 0, not 2^0.
       const float base = max > kMaskedScore ? max : 0.0F;
       scores[n][i] = Exp2(scores[n][i] - base);
       scores[n][2 + i] = Exp2(scores[n][2 + i] - base);
@@ -287,7 +287,7 @@ class WideLane {
   float out_[Shape::kDimTiles][kTiles][4] = {};
 };
 
-// The columns see `range`; put as ForSplitsOfBlock has it.
+// Columns attend to `range`; put as in ForSplitsOfBlock.
 template <typename Tile, int kTiles, typename Put>
 BH_DEVICE void AttendOverWide(const AttendParameters& p, const Columns& columns, int kv_head,
                               const CacheRange& range, const Put& put) {
@@ -306,7 +306,7 @@ BH_DEVICE void AttendOverWide(const AttendParameters& p, const Columns& columns,
   int stage = 0;
   for (int token0 = begin; token0 < range.end; token0 += kWideTokens) {
     CpAsyncWait<0>();
-    __syncthreads();  // the tile is there, and everybody is done with the one before
+    __syncthreads();  // the tile has arrived, and all threads are done with the previous one
     const int next = token0 + kWideTokens;
     if (next < range.end) Tile::Copy(head, next, range, stage_at(1 - stage));
     unsigned char* const tile = kInCodes ? SharedMemory() : stage_at(stage);
@@ -324,7 +324,7 @@ BH_DEVICE void AttendOverWide(const AttendParameters& p, const Columns& columns,
   lane.Finish(put);
 }
 
-// Splits of sequences of one token or of several.
+// Splits of sequences of one token or of several tokens.
 template <typename Tile, int kTiles>
 BH_KERNEL_SHARING(kWideThreads, (WideShape<Tile, kTiles>::kSharing))
 WideDecode(AttendParameters p) {

@@ -1,8 +1,8 @@
-// 32 tokens of the cache into shared memory as tiles of 16-bit numbers, for attention to wide keys
-// (wide.cuh). Keys are [dims][token], with the four chunks of 8 tokens of a row turned, so that
-// rows of a tile of the tensor cores lie in different banks; dims beyond the key's are zero up to a
-// multiple of 32. Codes become numbers (attention_codes.cuh) on their way: they are copied aside,
-// as numbers are, and then made a tile by the threads that copied them.
+// Loads 32 tokens of the cache into shared memory as tiles of 16-bit numbers, for attention with
+// wide keys (wide.cuh). Keys are [dims][token], with the four chunks of 8 tokens of a row swizzled,
+// so that rows of a tensor core tile are in different banks; dims beyond the key's are zero up to a
+// multiple of 32. Codes are converted to numbers (attention_codes.cuh): they are copied
+// asynchronously like numbers, and then expanded into a tile by the threads that copied them.
 #pragma once
 
 #include "intrinsics.h"
@@ -13,10 +13,10 @@
 
 namespace bulkhead::cuda {
 
-inline constexpr int kKeyChunks = kWideTokens / 8;  // of 16 bytes, in a row of a tile
+inline constexpr int kKeyChunks = kWideTokens / 8;  // of 16 bytes per row of a tile
 inline constexpr int kWideKeyRowBytes = kWideTokens * 2;
 
-// Where a chunk of 8 tokens of a dim lies in a tile.
+// Offset of a chunk of 8 tokens of a dim in a tile.
 BH_DEVICE int KeyChunkAt(int dim, int chunk) {
   return (dim * kKeyChunks + (chunk ^ (dim / 2 % kKeyChunks))) * 16;
 }
@@ -24,7 +24,7 @@ BH_DEVICE int KeyChunkAt(int dim, int chunk) {
 // Dims that products read.
 BH_DEVICE int KeyDims(const CacheParameters& cache) { return (cache.head_dim + 31) / 32 * 32; }
 
-// Keys of 16 bits, copied aside. A thread's are of the same tokens in every dim.
+// Asynchronous copies of 16-bit keys. A thread's keys are of the same tokens in every dim.
 template <int kMaxDim>
 BH_DEVICE void CopyKeys(const HeadCache& head, int token0, const CacheRange& range,
                         unsigned char* tile) {
@@ -45,9 +45,9 @@ BH_DEVICE void CopyKeys(const HeadCache& head, int token0, const CacheRange& ran
   }
 }
 
-inline constexpr int kKeyCodeChunks = kWideTokens / 16;  // of 16 bytes, in a row of codes
+inline constexpr int kKeyCodeChunks = kWideTokens / 16;  // of 16 bytes per row of codes
 
-// Codes of keys, [row][token]: of 4 bits a row has two dims.
+// Codes of keys, [row][token]: with 4 bits a row has two dims.
 template <KvFormat kFormat>
 BH_DEVICE void CopyKeyCodes(const HeadCache& head, int token0, const CacheRange& range,
                             unsigned char* codes) {
@@ -66,7 +66,7 @@ BH_DEVICE void CopyKeyCodes(const HeadCache& head, int token0, const CacheRange&
   }
 }
 
-// `scaling`: of the tokens that a thread has, 8 and 8.
+// `scaling`: for a thread's two times 8 tokens.
 template <KvFormat kFormat>
 BH_DEVICE void ExpandKeyCodes(const CacheParameters& cache, const unsigned char* codes,
                               const ScalingOfEight (&scaling)[2], unsigned char* tile) {
@@ -88,8 +88,8 @@ BH_DEVICE void ExpandKeyCodes(const CacheParameters& cache, const unsigned char*
   }
 }
 
-// Tokens beside the range in chunks of keys that it cuts: what lies there may be no number, and as
-// a value would be multiplied by a weight of 0.
+// Clears tokens outside the range in chunks of keys that it cuts: their memory may hold NaNs, which
+// as values would be multiplied by weights of 0.
 BH_DEVICE void ClearUnseen(const CacheParameters& cache, int token0, const CacheRange& range,
                            unsigned char* tile) {
   for (int dim = int(threadIdx.x); dim < cache.head_dim; dim += kWideThreads) {
@@ -109,7 +109,7 @@ BH_DEVICE void ClearUnseen(const CacheParameters& cache, int token0, const Cache
   }
 }
 
-// Of a latent cache: a key's first columns are its value.
+// For a latent cache: a key's first columns are its value.
 template <KvFormat kFormatOfCache>
 struct LatentTile {
   static constexpr KvFormat kFormat = kFormatOfCache;
@@ -118,7 +118,7 @@ struct LatentTile {
   static constexpr int kBytes = kMaxDim * kWideKeyRowBytes;
   static constexpr int kCodeBytes = kBytes / 2;
 
-  // Numbers or codes, one group of copies.
+  // Copies numbers or codes, as one group of copies.
   BH_DEVICE static void Copy(const HeadCache& head, int token0, const CacheRange& range,
                              unsigned char* to) {
     if constexpr (KvElementBits(kFormat) <= 8) {
@@ -147,10 +147,10 @@ struct LatentTile {
   }
 };
 
-// Of heads with keys and values of a multiple of 32 up to 512 numbers each. Values are
-// [token][dims] behind the keys, zero beside the range. Codes of keys are as CopyKeyCodes has them;
-// behind them are those of values, [chunk][thread][16 bytes], and of int8 and int4 scales and
-// zeroes of keys, then of values [token].
+// For heads with keys and values of a multiple of 32 up to 512 numbers each. Values are
+// [token][dims] after the keys, zero outside the range. Codes of keys are as in CopyKeyCodes; then
+// come codes of values, [chunk][thread][16 bytes], and for int8 and int4 scales and zeros of keys,
+// then of values [token].
 template <KvFormat kFormatOfCache>
 struct HeadTile {
   static constexpr KvFormat kFormat = kFormatOfCache;
@@ -203,14 +203,14 @@ struct HeadTile {
         Take(LoadVector<Words4>(from), of_keys[half].scale);
         Take(LoadVector<Words4>(from + kWideTokens * 2), of_keys[half].zero);
       }
-      // Beside the range weights are 0, and numbers must be some.
+      // Outside the range weights are 0, and numbers must be finite.
       const bool seen = IsIn(range, token0 + Token());
       const unsigned char* const from = scaling + (2 * kWideTokens + Token()) * 2;
       Fill(seen, from, of_value.scale);
       Fill(seen, from + kWideTokens * 2, of_value.zero);
     }
     ExpandKeyCodes<kFormat>(cache, codes, of_keys, tile);
-    // Of 4 bits 16 bytes are the two halves of 32 columns (memory/kv_cache.h).
+    // With 4 bits 16 bytes are the two halves of 32 columns (memory/kv_cache.h).
     constexpr int kParts = 8 / kBits;
     BH_UNROLL
     for (int i = 0; i < kChunks; ++i) {
@@ -250,8 +250,8 @@ struct HeadTile {
     return kValuesAt + SwizzledAt<kValueRowBytes>(token, chunk);
   }
 
-  // A thread has chunks of 16 bytes of one token's value, as it is cached, kStepBytes apart. Eight
-  // lanes have different tokens, whose rows lie in different banks.
+  // A thread has 16-byte chunks of one token's cached value, kStepBytes apart. Eight lanes have
+  // different tokens, whose rows are in different banks.
   static constexpr int kThreadsOfToken = kWideThreads / kWideTokens;
   static constexpr int kStepBytes = kThreadsOfToken * 16;
   static constexpr int kChunks = kMaxDim * kBits / 8 / kStepBytes;

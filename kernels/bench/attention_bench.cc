@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kBlockTokens = 16;
 constexpr int kAppendTokens = 256;
-// Of all layers of a cache together: they come from memory.
+// All layers of a cache together: large enough to be read from memory.
 constexpr int64_t kCacheBytes = int64_t{256} << 20;
 constexpr int64_t kQuickCacheBytes = int64_t{4} << 20;
 constexpr KvFormat kFormats[] = {KvFormat::kBF16, KvFormat::kF32,  KvFormat::kF16,

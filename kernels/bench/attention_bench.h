@@ -1,4 +1,4 @@
-// How long attention takes over a cache of each format, in the same rounds.
+// Measures attention over a cache of each format, in the same rounds.
 #pragma once
 
 #include "kernels/bench/kernels_bench.h"

@@ -23,8 +23,8 @@ using OnResult = std::function<void(const KernelResult&)>;
 constexpr int kBlockTokens = 16;
 constexpr int kFewTokens[] = {1, 4, 8, 16, 32, 64};
 constexpr int kManyTokens[] = {128, 512, 4096};
-constexpr int kExpertPairs[] = {8, 128, 512};  // of each expert
-constexpr int kFollowUpTokens = 20;            // a new turn behind a cached prefix
+constexpr int kExpertPairs[] = {8, 128, 512};  // per expert
+constexpr int kFollowUpTokens = 20;            // a new turn after a cached prefix
 
 // Small enough for an emulator.
 constexpr GpuBenchScale kQuick{.hidden = 64,
@@ -57,7 +57,7 @@ std::vector<Shape> ShapesOf(const GpuBenchScale& scale) {
           {"lm_head", scale.hidden, scale.vocab}};
 }
 
-// An expert's.
+// Shapes of an expert.
 std::vector<Shape> ExpertShapesOf(const GpuBenchScale& scale) {
   const int64_t ffn = scale.ffn / 4;
   return {{"gate_up", scale.hidden, 2 * ffn}, {"down", ffn, scale.hidden}};
@@ -70,15 +70,15 @@ class GpuBench {
 
   absl::Status Launches();
   absl::Status Products(const Shape& shape, WeightFormat format, int group_size);
-  // Of all experts, with as many pairs each.
+  // All experts, with the same number of pairs each.
   absl::Status Experts(const Shape& shape, WeightFormat format, int group_size);
   absl::Status DecodeAttention(KvFormat format);
-  // Of one sequence, with as many tokens in the step.
+  // One sequence, with `tokens` tokens in the step.
   absl::Status PrefillAttention(KvFormat format, int tokens);
 
  private:
   bool Wanted(const std::string& name) const { return absl::StartsWith(name, filter_); }
-  // Whether a name that begins so may be wanted.
+  // Whether a name with this prefix may be wanted.
   bool MayWant(const std::string& begin) const {
     return Wanted(begin) || absl::StartsWith(filter_, begin);
   }
@@ -105,7 +105,7 @@ absl::Status GpuBench::Report(KernelResult result, double bytes, double operatio
   return absl::OkStatus();
 }
 
-// What a kernel costs that has nothing to do.
+// The cost of an empty kernel.
 absl::Status GpuBench::Launches() {
   if (!Wanted("launch/")) return absl::OkStatus();
   BH_ASSIGN_OR_RETURN(const Buffer row, machine_.Floats(64));
@@ -114,7 +114,7 @@ absl::Status GpuBench::Launches() {
                 [&](int64_t) { machine_.backend().Fill(1.0F, x); });
 }
 
-// As many copies of a weight as the memory holds, so that each use comes from memory.
+// As many copies of a weight as fit, so that each use is read from memory.
 absl::StatusOr<std::vector<Linear>> GpuBench::Pack(const LinearShape& shape, const Buffer& memory) {
   const int64_t bytes = machine_.backend().PackedBytes(shape);
   std::vector<Linear> copies;
@@ -231,7 +231,7 @@ absl::Status GpuBench::Experts(const Shape& shape, WeightFormat format, int grou
   return absl::OkStatus();
 }
 
-// Sequences whose last `tokens_each` tokens of the scale's context are the step's.
+// The step has the last `tokens_each` tokens of each sequence of the scale's context.
 absl::Status GpuBench::Attention(const std::string& name, KvFormat format, int num_seqs,
                                  int tokens_each) {
   if (!Wanted(name)) return absl::OkStatus();
@@ -326,7 +326,7 @@ absl::Status MeasureGpuKernels(CudaDriver& driver, bool gemm_library,
       {WeightFormat::kBF16, 0}, {WeightFormat::kInt8, 128}, {WeightFormat::kInt4, 128}};
   for (const auto& [format, group_size] : formats) {
     for (const Shape& shape : ShapesOf(scale)) {
-      // To quantise a vocabulary takes the host a minute.
+      // Quantising a vocabulary takes the host a minute.
       if (IsQuantized(format) && shape.outputs == scale.vocab) continue;
       BH_RETURN_IF_ERROR(bench.Products(shape, format, group_size));
     }

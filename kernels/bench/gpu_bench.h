@@ -1,6 +1,6 @@
-// How near the kernels come to a GPU: products and attention of the Llama 3 8B shape, beside the
-// library's products where there is one, against ceilings that are measured first. What is measured
-// runs as a CUDA graph, as decoding does.
+// How close the kernels come to a GPU's ceilings: products and attention of the Llama 3 8B shape,
+// compared with the library's products if there is one and with ceilings measured first. Everything
+// measured runs as a CUDA graph, as in decoding.
 #pragma once
 
 #include <functional>
@@ -11,8 +11,8 @@
 
 namespace bulkhead {
 
-// Calls `on_result` for each measurement as it comes. Of the options filter and quick count; the
-// names begin with launch/, product/, library/ (cuBLASLt's, where `gemm_library`) or attend/.
+// Calls `on_result` after each measurement. Uses the options filter and quick; names begin with
+// launch/, product/, library/ (cuBLASLt's, if `gemm_library`) or attend/.
 absl::Status MeasureGpuKernels(CudaDriver& driver, bool gemm_library,
                                const KernelsBenchOptions& options,
                                const std::function<void(const KernelResult&)>& on_result);

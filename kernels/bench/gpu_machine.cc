@@ -14,7 +14,7 @@
 namespace bulkhead {
 namespace {
 
-constexpr int64_t kMaxCalls = 200;  // of a graph
+constexpr int64_t kMaxCalls = 200;  // in a graph
 constexpr int kReadBlocksPerSm = 8;
 constexpr int64_t kChunkBytes = int64_t{16} << 20;
 
@@ -22,7 +22,7 @@ double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Device memory filled with a chunk of `host` again and again.
+// Device memory filled with repeated copies of `host`.
 template <typename T>
 absl::StatusOr<Buffer> Filled(CudaDevice& device, const std::vector<T>& host, int64_t bytes) {
   BH_ASSIGN_OR_RETURN(Buffer buffer, device.Allocate(bytes));
@@ -90,7 +90,7 @@ absl::StatusOr<double> GpuMachine::Seconds(const std::function<void(int64_t call
   for (int64_t call = 0; call < calls; ++call) body(call);
   BH_ASSIGN_OR_RETURN(const CudaGraph graph, driver_.EndCapture());
   std::vector<double> seconds;
-  for (int round = -1; round < scale_.rounds; ++round) {  // the first one is not counted
+  for (int round = -1; round < scale_.rounds; ++round) {  // the first is not counted
     begin = Now();
     driver_.LaunchGraph(graph);
     BH_RETURN_IF_ERROR(driver_.Synchronize());

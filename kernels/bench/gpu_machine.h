@@ -1,4 +1,4 @@
-// What measurements on a GPU share: a backend on it, its clock, and its ceilings.
+// Shared by the measurements on a GPU: a backend on it, its clock, and its ceilings.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace bulkhead {
 
 // Shapes and amounts of a measurement.
 struct GpuBenchScale {
-  int64_t hidden = 4096;  // those of Llama 3 8B
+  int64_t hidden = 4096;  // shapes of Llama 3 8B
   int64_t ffn = 14336;
   int64_t vocab = 128256;
   int num_heads = 32;
@@ -26,11 +26,11 @@ struct GpuBenchScale {
   int head_dim = 128;
   int context = 4096;
   int num_seqs = 64;
-  int num_experts = 8;                        // one for each token, all alike
+  int num_experts = 8;                        // one per token, all of the same shape
   int64_t peak_size = 8192;                   // of the library's square product
   int64_t weight_bytes = int64_t{512} << 20;  // of all copies of a weight
-  int64_t read_bytes = int64_t{2} << 30;      // by which the ceiling of reading is measured
-  double round_seconds = 5e-3;                // of a round, at least
+  int64_t read_bytes = int64_t{2} << 30;      // read to measure the read ceiling
+  double round_seconds = 5e-3;                // minimum duration of a round
   int rounds = 9;
 };
 
@@ -41,8 +41,8 @@ class GpuMachine {
                                                             std::unique_ptr<GemmLibrary> library,
                                                             const GpuBenchScale& scale);
 
-  // Seconds of one call of `body`, which enqueues work: the median of rounds, each of them one
-  // graph of enough calls that its launch does not count. `body` is told which call it is.
+  // Seconds of one call of `body`, which enqueues work: the median of rounds, each one graph of
+  // enough calls to make its launch negligible. `call` is the number of the call.
   absl::StatusOr<double> Seconds(const std::function<void(int64_t call)>& body);
 
   // Device memory with numbers between 1/128 and 2, read as bf16, or 1 and 2, as f16; and f32 rows.
@@ -51,7 +51,7 @@ class GpuMachine {
 
   CudaDriver& driver() { return driver_; }
   CudaDevice& device() { return *device_; }
-  Backend& backend() { return *backend_; }  // our own kernels alone
+  Backend& backend() { return *backend_; }  // uses only our own kernels
   GemmLibrary* library() { return library_.get(); }
   std::byte* library_workspace() { return library_workspace_.data(); }
   const HeadLayout& heads() const { return heads_; }

@@ -32,7 +32,7 @@ void ReadAll(const std::byte* data, int64_t bytes) {
 constexpr int64_t kFmaLoops = 2000000;
 
 [[gnu::target("avx512f")]] void FmaAvx512() {
-  __m512 sums[12];  // apart, or the compiler would keep one for all
+  __m512 sums[12];  // distinct, or the compiler would keep only one
   for (int s = 0; s < 12; ++s) sums[s] = _mm512_set1_ps(static_cast<float>(s));
   const __m512 x = _mm512_set1_ps(0.5f);
   for (int64_t i = 0; i < kFmaLoops; ++i) {
@@ -75,7 +75,7 @@ BH_DOT_LOOP(DotBf16, "vdpbf16ps")
 constexpr int64_t kTileLoops = 200000;
 constexpr int kTileSums = 6;
 
-// As many sums as hide an instruction's latency, of one tile of inputs and one of weights.
+// As many sums as hide an instruction's latency, of one tile of inputs and one tile of weights.
 #define BH_TILE_LOOP(Name, instruction)                                                          \
   void Name() {                                                                                  \
     TileShapes shapes;                                                                           \

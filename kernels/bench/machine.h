@@ -1,4 +1,4 @@
-// What the measurements share: a backend on this machine, its clock, and the machine's ceilings.
+// Shared by the measurements: a backend on this machine, its clock, and the machine's ceilings.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,23 @@
 namespace bulkhead {
 
 inline constexpr int kBenchRounds = 30;
-// Bytes that one turn reads, per thread.
+// Bytes read per turn and thread.
 inline constexpr int64_t kTurnBytes = int64_t{48} << 20;
 
 struct Machine {
   static absl::StatusOr<std::unique_ptr<Machine>> Create(int num_threads, const char* isa);
 
   void SetWorkspace(const StepLimits& limits, const HeadLayout& heads);
-  // GB/s, over one part of a buffer far larger than the caches, another one each round.
+  // GB/s, over one part of a buffer far larger than the caches, a different one each round.
   double ReadBandwidth(int round);
-  // GFLOP/s of f32; 0 for plain, which has no known peak.
+  // GFLOP/s in f32; 0 for plain, which has no known peak.
   double FmaPeak();
-  // The same of products of bf16, which have vdpbf16ps or, on CPUs with AMX, fma; else 0.
+  // The same for products in bf16, by vdpbf16ps or, on CPUs with AMX, fma; else 0.
   double Bf16Peak();
-  // And of products of bf16 in tiles; 0 without AMX.
+  // The same for bf16 tiles; 0 without AMX.
   double Bf16TilePeak();
-  // Giga-operations per second of products of bytes: of vpdpbusd or, of as many rows as take them,
-  // of tiles; 0 without either.
+  // Giga-operations per second of int8 products: by vpdpbusd or, if there are enough rows, by
+  // tiles; 0 without either.
   double Int8Peak(int64_t rows);
 
   std::unique_ptr<Device> device = NewHostDevice(0);
@@ -51,7 +51,7 @@ struct Machine {
   Buffer read_buffer;
 };
 
-// Seconds; CPU time of the calling thread where it is the only one, so that others' work does not
+// Seconds; CPU time of the calling thread if it is the only one, so that other processes do not
 // count.
 double BenchNow();
 

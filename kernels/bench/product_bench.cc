@@ -24,7 +24,7 @@ struct Shape {
   int num_slices;
 };
 
-// Of a small Llama: hidden 1024, 16 heads over 8 KV heads, FFN 2816, vocabulary 32000.
+// A small Llama: hidden 1024, 16 heads over 8 KV heads, FFN 2816, vocabulary 32000.
 constexpr Shape kShapes[] = {{"qkv", 1024, 2048, 1},
                              {"o", 1024, 1024, 8},
                              {"gate_up", 1024, 5632, 1},
@@ -55,14 +55,14 @@ constexpr Activation kActivations[] = {{ActivationDType::kInt8, "int8"},
                                        {ActivationDType::kBf16Amx, "bf16-amx"},
                                        {ActivationDType::kF32, "f32"}};
 
-// Copies of one weight, used in turn, so that each comes from memory.
+// Copies of one weight, used in rotation, so that each is read from memory.
 struct Weights {
   Buffer memory;
   std::vector<Linear> copies;
 };
 
-// A row of fp4 or fp8 as in a checkpoint: `numbers` in codes, and scales that are all alike. Of
-// other formats empty.
+// A row of fp4 or fp8 as in a checkpoint: `numbers` in codes, and equal scales. Empty for other
+// formats.
 struct CodeRow {
   CodeRow(const Format& format, const std::vector<float>& numbers) {
     if (!IsFp4(format.format) && format.format != WeightFormat::kFp8) return;
@@ -104,7 +104,7 @@ Weights MakeWeights(Machine& machine, const Shape& shape, const Format& format, 
   for (size_t i = 0; i < row.size(); ++i) row[i] = 0.01F * (static_cast<float>(i % 17) - 8);
   const ConstMatrixView view(reinterpret_cast<const std::byte*>(row.data()), DType::kF32, 1,
                              shape.inputs);
-  // Formats that come from checkpoints alone.
+  // These formats only come from checkpoints.
   const CodeRow code_row(format, row);
   for (int64_t i = 0; i < count; ++i) {
     weights.copies.push_back(Linear{linear, weights.memory.data() + i * bytes});
@@ -127,7 +127,7 @@ Weights MakeWeights(Machine& machine, const Shape& shape, const Format& format, 
 void Measure(Machine& machine, const Shape& shape, const Weights& weights, int64_t rows,
              ActivationDType activation, bool quick, KernelResult& result) {
   Backend& backend = machine.BackendOf(activation);
-  // Aligned as the program's arenas are: stores that cross lines cost a tenth.
+  // Aligned like the program's arenas: stores that cross lines cost a tenth.
   const int64_t x_bytes = rows * shape.inputs * static_cast<int64_t>(sizeof(float));
   const int64_t out_bytes = rows * shape.outputs * static_cast<int64_t>(sizeof(float));
   const Buffer x = std::move(machine.device->Allocate(x_bytes)).value();

@@ -1,4 +1,4 @@
-// How fast products are, in every format and with few and many rows.
+// Measures products in every format, with few and many rows.
 #pragma once
 
 #include "kernels/bench/kernels_bench.h"

@@ -1,4 +1,4 @@
-// Reads memory as fast as it can be read: the ceiling of what reads weights or a cache.
+// Reads memory as fast as possible: the ceiling for reading weights or a cache.
 #pragma once
 
 #include <stdint.h>
@@ -8,7 +8,7 @@
 
 namespace bulkhead::cuda {
 
-// sums[thread] = all words that the thread read, exclusively or'ed.
+// sums[thread] = XOR of all words that the thread read.
 struct ReadAllParameters {
   const unsigned char* from = nullptr;
   int64_t num_chunks = 0;    // of 16 bytes

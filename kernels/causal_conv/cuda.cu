@@ -20,7 +20,7 @@ struct CausalConvParameters {
   Rows x;
 };
 
-// A block of rows has kWarp channels of one sequence, kConvRows tokens at a time, a warp
+// A ConvolveRows block has kWarp channels of one sequence, and kConvRows tokens at a time, a warp
 // kConvWarpRows of them.
 inline constexpr int kConvWarps = 8;
 inline constexpr int kConvWarpRows = 8;
@@ -28,7 +28,7 @@ inline constexpr int kConvRows = kConvWarps * kConvWarpRows;
 
 namespace {
 
-// Of sequences with one token each: a thread for each channel.
+// For sequences with one token each: one thread per channel.
 BH_KERNEL(kRowThreads) ConvolveToken(CausalConvParameters p) {
   GridDependencySynchronize();
   const int channel = int(blockIdx.y) * kRowThreads + int(threadIdx.x);
@@ -51,7 +51,7 @@ BH_KERNEL(kRowThreads) ConvolveToken(CausalConvParameters p) {
   *x = fmaf(weight[kept], own, sum);
 }
 
-// Of any sequences. Shared memory has the inputs of a chunk, those of the taps before it in front.
+// For any sequences. Shared memory has a chunk's inputs after those of its first taps.
 BH_KERNEL(kConvWarps* kWarp) ConvolveRows(CausalConvParameters p) {
   GridDependencySynchronize();
   const int channel = int(blockIdx.y) * kWarp + LaneIndex();
@@ -63,7 +63,7 @@ BH_KERNEL(kConvWarps* kWarp) ConvolveRows(CausalConvParameters p) {
   const int position = p.position[begin];
   const int kept = p.taps - 1;
   float* const inputs = p.inputs + slot * p.slot_floats + channel;
-  float* const column = reinterpret_cast<float*>(SharedMemory()) + LaneIndex();  // of rows of kWarp
+  float* const column = reinterpret_cast<float*>(SharedMemory()) + LaneIndex();  // stride kWarp
   float* const weights = column + (kept + kConvRows) * kWarp;
   for (int tap = WarpIndex(); tap < p.taps; tap += kConvWarps) {
     weights[tap * kWarp] = present ? p.weight[static_cast<int64_t>(channel) * p.taps + tap] : 0.0F;
@@ -87,7 +87,7 @@ BH_KERNEL(kConvWarps* kWarp) ConvolveRows(CausalConvParameters p) {
     BH_UNROLL
     for (int i = 0; i < kConvWarpRows; ++i) column[(kept + first + i) * kWarp] = own[i];
     __syncthreads();
-    load(chunk + kConvRows);  // of which no other block writes
+    load(chunk + kConvRows);  // no other block writes these
     for (int i = 0; i < kConvWarpRows; ++i) {
       const int row = chunk + first + i;
       if (!present || row >= end) break;

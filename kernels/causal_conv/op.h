@@ -1,4 +1,4 @@
-// The kernel of a causal convolution: some channels of one sequence.
+// The kernel of a causal convolution over some channels of one sequence.
 #pragma once
 
 #include <stdint.h>
@@ -8,7 +8,7 @@
 namespace bulkhead {
 
 inline constexpr int kMaxConvTaps = 16;
-inline constexpr int kConvChannels = 256;  // of a call at most
+inline constexpr int kConvChannels = 256;  // maximum per call
 
 struct ConvRows {
   const float* weight;  // [taps, kConvChannels]

@@ -4,7 +4,7 @@
 
 namespace bulkhead {
 
-// A chain over the taps from the oldest input on, from +0.
+// A chain over the taps, oldest input first, from +0.
 void ReferenceBackend::CausalConv(const StepIndex& index, ConstMatrixView weight,
                                   const StateLayerView& state, MatrixView x) {
   const int taps = state.geometry.conv_taps;

@@ -1,5 +1,5 @@
 // CpuBackend: the SIMD backend, on a thread pool and with the kernels of one instruction set. Its
-// ops are in their folders' cpu.cc.
+// ops are in the cpu.cc of each op's folder.
 #pragma once
 
 #include <memory>
@@ -59,9 +59,9 @@ class CpuBackend final : public Backend {
   CpuDeltaScratch delta_scratch_;
 };
 
-// Whether there is anything to do with qkv: a rank may own no head at all.
+// Whether qkv is non-empty: a rank may have no heads.
 bool HasHeads(const StepIndex& index, const HeadLayout& heads, ConstMatrixView qkv);
-// Dies unless the cache is one of these heads, in whole vectors of tokens and whole blocks in a
+// Checks that the cache has these heads, whole vectors of tokens per block and whole blocks per
 // chunk.
 void CheckCache(const KvGeometry& geometry, const HeadLayout& heads);
 

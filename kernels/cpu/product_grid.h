@@ -1,4 +1,4 @@
-// How the threads of the CPU backend share a product of many rows, and what becomes of its columns.
+// How the CPU backend's threads split a product of many rows, and where its columns go.
 #pragma once
 
 #include <algorithm>
@@ -38,16 +38,16 @@ inline Grid GridFor(int64_t panels, int64_t rows, int num_threads) {
 struct RowUnits {
   int64_t rows;
   int64_t count;
-  int64_t chunk_rows = 0;  // of a chunk that is activated, at most
-  int64_t unit_rows = 0;   // of all but the last one; 0: InputTileOf's
+  int64_t chunk_rows = 0;  // maximum of a chunk that is activated
+  int64_t unit_rows = 0;   // except the last unit; 0: InputTileOf's
 
   int64_t RowOf(int64_t unit) const {
     return unit_rows > 0 ? std::min(unit * unit_rows, rows) : rows * unit / count;
   }
 };
 
-// What one call of a kernel computes, and where the product's first row would have its first
-// column.
+// The part that one kernel call computes, and the address that the product's first row and column
+// would have.
 struct GridPart {
   int64_t panel_begin;
   int64_t panel_end;
@@ -57,30 +57,30 @@ struct GridPart {
   int64_t out_stride;
 };
 
-// What becomes of a product's columns: they stay in `out`; or, where there is a `gated`, chunks of
-// them that stay in L2 are written to some of out's memory, gates activated and multiplied by ups.
+// Where a product's columns go: they stay in `out`; or, if there is a `gated`, chunks of them that
+// fit in L2 are written to parts of out's memory, and gates are activated and multiplied by ups.
 struct ProductOutput {
   MatrixView out;
   MatrixView gated = {};
   Activation activation = Activation::kSilu;
 };
 
-inline constexpr int64_t kMinGatedRows = 64;        // fewer have all of a thread's columns in L2
-inline constexpr int64_t kGatedFloats = 64 * 1024;  // of a chunk
+inline constexpr int64_t kMinGatedRows = 64;        // below, a thread's columns all fit in L2
+inline constexpr int64_t kGatedFloats = 64 * 1024;  // per chunk
 
 // Whether a product of `rows` rows is activated in chunks, if its inputs are in int8 or in tile
-// registers: others take too long for memory to matter, and would pack inputs for each chunk.
+// registers: others are bound by computation, and would pack inputs for each chunk.
 inline bool InGatedChunks(int64_t rows, MatrixView gated) {
   return rows >= kMinGatedRows && !gated.empty() && gated.cols() % kPanelColumns == 0;
 }
 
-// A thread's part, chunk by chunk. A chunk's memory is as far into output.out as there are outputs
+// Computes a thread's part, chunk by chunk. A chunk's offset in output.out is the number of outputs
 // of the parts before this one.
 template <typename Multiply>
 void MultiplyGatedPart(Isa isa, const ProductOutput& output, const RowUnits& units, int thread,
                        const GridPart& part, const Multiply& multiply) {
   const auto activate = BH_OF_ISA(isa, ActivateRow);
-  const int64_t panels = output.gated.cols() / kPanelColumns;  // of gates
+  const int64_t panels = output.gated.cols() / kPanelColumns;  // panels of gates
   const int64_t chunk_units = std::max<int64_t>(1, units.chunk_rows * units.count / units.rows);
   float* const chunk =
       output.out.F32() + 2 * kPanelColumns *
@@ -107,8 +107,8 @@ void MultiplyGatedPart(Isa isa, const ProductOutput& output, const RowUnits& uni
   }
 }
 
-// Rows of a chunk: of products in int8 outside of tile registers; and of those within, whose inputs
-// stay in L2 beside it.
+// Rows of a chunk: for int8 products without tile registers; and with tile registers, whose inputs
+// stay in L2 with the chunk.
 inline constexpr int64_t kInt8ChunkRows = 96;
 constexpr int64_t TileChunkRows(int64_t row_bytes) {
   constexpr int64_t kInputBytes = 1 << 20;

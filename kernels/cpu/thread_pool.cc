@@ -100,8 +100,8 @@ void ThreadPool::WaitWhileEqual(std::atomic<uint32_t>& word, std::atomic<uint32_
     if (word.load(std::memory_order_acquire) != old) return;
     _mm_pause();
   }
-  // Only among our own: where another process wants the core, each yield costs one of its time
-  // slices, and asleep this leaves it a core and lets the late thread move to ours.
+  // Only among our own threads: if another process wants the core, each yield costs one of its time
+  // slices; sleeping leaves it a core and lets the late thread move to ours.
   for (int i = 0; !may_spin_ && i < kYields; ++i) {
     if (word.load(std::memory_order_acquire) != old) return;
     sched_yield();

@@ -1,6 +1,6 @@
 // ThreadPool: the fixed threads that the CPU kernels run on. The calling thread is thread 0 and
-// works too. Nothing is allocated after Create. A wait spins briefly, then yields, then sleeps on a
-// futex, so an idle pool uses no CPU. One thread at a time may call ParallelFor or Run, and not
+// takes part. Nothing is allocated after Create. A wait spins briefly, then yields, then sleeps on
+// a futex, so an idle pool uses no CPU. One thread at a time may call ParallelFor or Run, and not
 // from inside one.
 //
 // Every thread, the caller included, runs kernels with the default floating point mode: rounding to
@@ -23,7 +23,7 @@ class ThreadPool {
  public:
   static constexpr int64_t kWorkWorthWaking = 32768;
 
-  // RESOURCE_EXHAUSTED when the system gives no more threads. `may_spin` false: waits never spin.
+  // RESOURCE_EXHAUSTED when no more threads can be created. `may_spin` false: waits never spin.
   static absl::StatusOr<std::unique_ptr<ThreadPool>> Create(int num_threads, bool may_spin);
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -50,8 +50,8 @@ class ThreadPool {
     });
   }
 
-  // The same, but on the caller alone where `work` (in multiply-adds, or numbers touched) is not
-  // worth waking the others for.
+  // The same, but only on the caller if `work` (in multiply-adds, or numbers touched) is too small
+  // to wake the others.
   template <typename Body>
   void ParallelForWork(int64_t count, int64_t work, const Body& body) {
     if (work >= kWorkWorthWaking && num_threads_ > 1) return ParallelFor(count, body);
@@ -59,7 +59,7 @@ class ThreadPool {
     if (count > 0) body(0, int64_t{0}, count);
   }
 
-  // Where part `part` of [0, count) begins, cut into `parts`.
+  // The begin of part `part` of [0, count), split into `parts`.
   static constexpr int64_t PartBegin(int64_t count, int64_t part, int64_t parts) {
     return count / parts * part + (count % parts * part) / parts;
   }
@@ -73,14 +73,14 @@ class ThreadPool {
   // Waits until `word` is no longer `old`.
   void WaitWhileEqual(std::atomic<uint32_t>& word, std::atomic<uint32_t>& sleepers, uint32_t old);
 
-  const ComputeThread caller_;  // who makes the pool calls it
+  const ComputeThread caller_;  // the thread that creates the pool
   const int num_threads_;
   const bool may_spin_;
   std::vector<std::thread> workers_;
   // Written before epoch_ grows, read after it was seen to grow.
   Task task_ = nullptr;  // null: the workers end
   const void* context_ = nullptr;
-  alignas(64) std::atomic<uint32_t> epoch_{0};  // one more for each task
+  alignas(64) std::atomic<uint32_t> epoch_{0};  // increases by one per task
   std::atomic<uint32_t> workers_asleep_{0};
   alignas(64) std::atomic<uint32_t> unfinished_{0};  // workers that still run the task
   std::atomic<uint32_t> caller_asleep_{0};

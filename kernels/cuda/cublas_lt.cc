@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint32_t kOperandAlignmentBytes = 16;
 
-// A descriptor of the library's, destroyed with this.
+// A library descriptor, destroyed with this.
 template <typename T>
 class Owned {
  public:
@@ -126,8 +126,8 @@ class CublasLt final : public GemmLibrary {
     return plan;
   }
 
-  // The first algorithm that the library proposes. Parts of the depth may be added up in f32 and in
-  // a fixed order alone: other schemes round intermediate sums, or add in the order of time.
+  // The first algorithm that the library proposes. Parts of the depth must be added in f32 and in a
+  // fixed order: other schemes round intermediate sums, or add in order of completion.
   absl::Status Choose(const GemmProblem& problem, Plan& plan) const {
     Owned<cublasLtMatmulPreference_t> preference(lt_.preference_destroy);
     BH_RETURN_IF_ERROR(

@@ -24,7 +24,7 @@ std::vector<std::string> Candidates() {
           "/usr/local/cuda/lib64/libcublasLt.so.12"};
 }
 
-// The first that opens; its path stays in `path`. The first one's error otherwise.
+// The first that opens, with its path in `path`; otherwise the first error.
 absl::StatusOr<void*> OpenFirst(std::string* path) {
   std::string why;
   for (const std::string& candidate : Candidates()) {
@@ -75,7 +75,7 @@ absl::StatusOr<const CublasLtLibrary*> Open() {
   auto lt = std::make_unique<CublasLtLibrary>();
   BH_ASSIGN_OR_RETURN(void* const library, OpenFirst(&lt->path));
   BH_RETURN_IF_ERROR(FindFunctions(library, *lt));
-  return lt.release();  // lives as long as the process
+  return lt.release();  // never freed
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// cuBLASLt as it is found on the machine: its functions, by name. Built only where its header is.
+// cuBLASLt as found on the machine: its functions, by name. Built only if its header is available.
 #pragma once
 
 #include <cublasLt.h>
@@ -10,7 +10,7 @@
 namespace bulkhead {
 
 struct CublasLtLibrary {
-  // The library, opened once for the process's life; errors as CublasLtName (gemm_library.h).
+  // The library, opened once per process; errors as CublasLtName (gemm_library.h).
   static absl::StatusOr<const CublasLtLibrary*> Get();
 
   std::string path;

@@ -31,7 +31,7 @@ std::unique_ptr<WeightSink> CudaBackend::Pack(const Linear& linear) {
   return NewPackingSink(linear, [this](const void* host, std::byte* packed, int64_t bytes) {
     const absl::MutexLock lock(&packing_);
     device_.CopyFromHost(host, packed, bytes);
-    // A device that is lost says so again at the next step.
+    // A lost device reports it again at the next step.
     device_.Synchronize().IgnoreError();
   });
 }

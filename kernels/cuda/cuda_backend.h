@@ -1,8 +1,8 @@
 // CudaBackend: the ops of Backend as launches on a CUDA device. Activations are f32; products and
-// attention round their inputs to bf16 (f16 where weights or cache are f16) at the tensor cores and
-// sum in f32. The same sequence of steps gives the same bits on one kind of device; they are not
-// those of the CPU, and depend on the group's size. An op is in its folder's cuda.cu, beside its
-// kernel.
+// attention round their inputs to bf16 (f16 if weights or cache are f16) for the tensor cores and
+// sum in f32. The same sequence of steps gives the same bits on the same kind of device; they
+// differ from the CPU's and depend on the group's size. Each op is in its folder's cuda.cu, beside
+// its kernel.
 #pragma once
 
 #include <memory>
@@ -38,7 +38,7 @@ class CudaBackend : public Backend {
   absl::Status WarmUpMatMul(ConstMatrixView x, const Linear& weight, MatrixView out) override;
   absl::Status WarmUpMatMulGated(ConstMatrixView x, const Linear& weight,
                                  MatrixView gate_up) override;
-  // By a library that has warmed it up, gates and ups are in bf16.
+  // If the library multiplies (WarmUpMatMulGated), gates and ups are in bf16.
   void MatMulGated(Activation activation, ConstMatrixView x, const Linear& weight,
                    MatrixView gate_up, MatrixView out) override;
 
@@ -50,15 +50,15 @@ class CudaBackend : public Backend {
   Device& device_;
   CudaDriver& driver_;
   const std::unique_ptr<BackendSizes> sizes_;
-  absl::Mutex packing_;  // one copy at a time, of those from the threads that load
+  absl::Mutex packing_;  // one copy at a time, from several loading threads
   const std::unique_ptr<CudaProducts> products_;
   const std::unique_ptr<CudaExperts> experts_;
   const std::unique_ptr<CudaAttention> attention_;
 };
 
-// `device` and `driver` are one GPU; both outlive the backend. One thread uses it, but for the
-// sinks of weights, which may be filled from several. `library` multiplies what WarmUpMatMul has
-// seen; null: our own kernels multiply everything.
+// `device` and `driver` are one GPU; both outlive the backend. Used by one thread, except weight
+// sinks, which several threads may fill. `library` multiplies weights that WarmUpMatMul has seen;
+// null: our own kernels multiply everything.
 std::unique_ptr<Backend> NewCudaBackend(Device& device, CudaDriver& driver,
                                         std::unique_ptr<GemmLibrary> library = nullptr);
 

@@ -70,7 +70,7 @@ absl::Status CheckLatents(KvFormat cache, int cached_dim, int value_dim) {
 CudaProductScratch::CudaProductScratch(const StepLimits& limits, bool gemm_library,
                                        int64_t unpacked_bytes, BumpAllocator& allocator)
     : max_tokens(limits.max_num_batched_tokens) {
-  // Cells that are no whole chunks need more: MatMul then takes fewer rows at a time, and one row
+  // Cells that are not whole chunks need more: MatMul then takes fewer rows at a time, and one row
   // always fits.
   const int64_t depth = RoundUp(limits.max_inputs, cuda::kDepthGranule);
   inputs_count = std::max<int64_t>(max_tokens * depth, 0) + limits.max_inputs * cuda::kChunkInputs;

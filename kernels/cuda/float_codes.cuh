@@ -7,9 +7,9 @@ namespace bulkhead::cuda {
 
 inline constexpr uint32_t kBf16OfMinusZero = 0x80008000U;
 
-// The numbers of two bytes of E4M3, from `first` on, as bf16: their bits are those of bf16 times
-// 2^-120. The addition carries the sign from bit 11 to bit 15. Codes that are no number become 480:
-// those of weights are refused as they are loaded.
+// Two bytes of E4M3, from `first` on, as bf16: the shifted bits are bf16 values times 2^-120. The
+// addition moves the sign from bit 11 to bit 15. NaN codes become 480: such weights are refused at
+// load.
 BH_DEVICE uint32_t E4m3WeightPairAt(uint32_t codes, int first) {
   constexpr uint32_t k2To120 = 0x7B807B80U;
   const uint32_t pair = __byte_perm(codes, 0, 0x4140U + 0x0101U * static_cast<uint32_t>(first));
@@ -17,28 +17,28 @@ BH_DEVICE uint32_t E4m3WeightPairAt(uint32_t codes, int first) {
   return FmaBf16Pairs(small, k2To120, kBf16OfMinusZero);
 }
 
-// The same with NaN where there is no number: a product that overflows at 480 alone adds NaN there,
-// and elsewhere a zero of the number's sign.
+// The same, with NaN for NaN codes: a product that overflows only at 480 adds NaN there, and
+// elsewhere a zero of the number's sign.
 BH_DEVICE uint32_t E4m3PairAt(uint32_t codes, int first) {
   constexpr uint32_t kOverflows = 0x7B107B10U;  // 1.125 times 2^119
   const uint32_t number = E4m3WeightPairAt(codes, first);
   return FmaBf16Pairs(FmaBf16Pairs(number, kOverflows, kBf16OfMinusZero), 0, number);
 }
 
-// The numbers of two codes of E2M1, in the low bits of each half of a word, times 2^-126 times
-// `scales`, as bf16: their bits are those of bf16 times 2^-126.
+// Two E2M1 codes, in the low bits of each half of a word, times 2^-126 times `scales`, as bf16: the
+// shifted bits are bf16 values times 2^-126.
 BH_DEVICE uint32_t ScaledE2m1Pair(uint32_t codes, uint32_t scales) {
   const uint32_t small = AndXor(codes << 12, 0x80008000U, codes << 6 & 0x01C001C0U);
   return FmaBf16Pairs(small, scales, kBf16OfMinusZero);
 }
 
-// These numbers.
+// The same without scales.
 BH_DEVICE uint32_t E2m1Pair(uint32_t codes) {
   constexpr uint32_t k2To126 = 0x7E807E80U;
   return ScaledE2m1Pair(codes, k2To126);
 }
 
-// Of the scales of nvfp4 in two bytes of a word, from `first` on, what ScaledE2m1Pair takes.
+// The scales argument of ScaledE2m1Pair from two bytes of nvfp4 scales, from `first` on.
 BH_DEVICE void Nvfp4Scales(uint32_t scales, int first, uint32_t (&pairs)[2]) {
   constexpr uint32_t k2To118 = 0x7A807A80U;
   const uint32_t both = FmaBf16Pairs(E4m3WeightPairAt(scales, first), k2To118, kBf16OfMinusZero);

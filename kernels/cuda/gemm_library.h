@@ -1,5 +1,5 @@
-// GemmLibrary: products of many tokens by a library that is found on the machine. Nothing above it
-// knows which.
+// GemmLibrary: products of many tokens by a library found on the machine. Callers do not depend on
+// which one it is.
 #pragma once
 
 #include <compare>
@@ -30,25 +30,25 @@ struct GemmProblem {
 
 class GemmLibrary {
  public:
-  // Of device memory, 64-byte aligned, which Multiply may use from call to call.
+  // Device memory, 64-byte aligned, that each Multiply may use.
   static constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
 
   virtual ~GemmLibrary() = default;
-  // Settles how a problem is computed, for good: equal operands then give equal bits. NOT_FOUND
-  // when the library has no algorithm for it.
+  // Chooses once and for all how a problem is computed: equal operands then give equal bits.
+  // NOT_FOUND when the library has no algorithm for it.
   virtual absl::Status Prepare(const GemmProblem& problem) = 0;
   virtual bool IsPrepared(const GemmProblem& problem) const = 0;
-  // Enqueues a problem that was prepared; pointers are device memory. What goes wrong surfaces at
-  // the driver's next Synchronize.
+  // Enqueues a prepared problem; pointers are device memory. Errors surface at the driver's next
+  // Synchronize.
   virtual void Multiply(const GemmProblem& problem, const uint16_t* x, const uint16_t* weight,
                         void* out, std::byte* workspace) = 0;
 };
 
-// "cuBLASLt 13.1.0" where it is found: $BULKHEAD_CUBLASLT alone when that is set, else by the
-// loader and in the toolkit's folder. UNAVAILABLE, with what to do, where there is none that can be
-// used; UNIMPLEMENTED in a build without its header.
+// "cuBLASLt 13.1.0" if found: only $BULKHEAD_CUBLASLT if that is set, else by the loader and in the
+// toolkit's folder. UNAVAILABLE, with the remedy, if no usable one is found; UNIMPLEMENTED in a
+// build without its header.
 absl::StatusOr<std::string> CublasLtName();
-// For the device of `driver`, which outlives it. UNAVAILABLE, besides, when it does not start.
+// For the device of `driver`, which outlives it. UNAVAILABLE also when it does not start.
 absl::StatusOr<std::unique_ptr<GemmLibrary>> NewCublasLt(CudaDriver& driver);
 
 }  // namespace bulkhead

@@ -1,4 +1,4 @@
-// How host code turns views into what kernels take, and launches them.
+// Helpers of host code that turn views into kernel parameters, and launch kernels.
 #pragma once
 
 #include <bit>
@@ -32,7 +32,7 @@ inline bool IsVec4(ConstMatrixView x) {
   return x.empty() || (x.cols() % 4 == 0 && x.row_stride() % 4 == 0 &&
                        reinterpret_cast<uintptr_t>(x.data()) % (4 * DTypeBytes(x.dtype())) == 0);
 }
-// The same of rows of 16-bit numbers, eight at a time.
+// The same for rows of 16-bit numbers, eight at a time.
 inline bool IsVec8(ConstMatrixView x) {
   return x.empty() || (x.cols() % 8 == 0 && x.row_stride() % 8 == 0 &&
                        reinterpret_cast<uintptr_t>(x.data()) % 16 == 0);
@@ -42,12 +42,12 @@ inline const float* VectorOf(ConstMatrixView x) { return x.empty() ? nullptr : x
 inline LaunchShape OneBlockPerRow(ConstMatrixView x) {
   return {.grid = {static_cast<int>(x.rows()), 1, 1}, .block = {kRowThreads, 1, 1}};
 }
-// A warp for each of `heads` heads of each token.
+// One warp per head and token.
 inline LaunchShape OneWarpPerHead(int num_tokens, int heads) {
   return {.grid = {num_tokens, NumBlocks(heads, kHeadWarps), 1}, .block = {kHeadWarps * 32, 1, 1}};
 }
 
-// Of all kernels those that the device runs.
+// Loads all registered kernels that the device can run.
 inline void LoadRegisteredKernels(CudaDriver& driver) {
   const int capability = driver.properties().capability();
   for (const CudaKernel& kernel : RegisteredKernels()) {

@@ -1,4 +1,4 @@
-// Numbers into rows of f32, or of what products take.
+// Stores numbers into rows of f32, or of the products' input format.
 #pragma once
 
 #include "intrinsics.h"
@@ -22,7 +22,7 @@ BH_DEVICE void StoreOut(const OutRows& out, int64_t at, float x) {
   }
 }
 
-// From `at`, a multiple of 4 of aligned rows, on.
+// Stores four numbers from `at`, a multiple of 4, in aligned rows.
 BH_DEVICE void StoreFourOut(const OutRows& out, int64_t at, const Floats4& x) {
   struct alignas(8) Pairs {
     uint32_t w[2];

@@ -1,7 +1,7 @@
-// What the parameters of several kernels are made of. A kernel is written in the words of
-// intrinsics.h; its parameters and its launch are in the same file where one op has it alone.
+// Parameter types shared by several kernels. Kernels use only CUDA and intrinsics.h; parameters and
+// launch of a kernel used by one op are in the op's file.
 //
-// Pointers are device memory. Letters as in memory/matrix.h. Activations are f32 in rows that lie
+// Pointers are device memory. Letters as in memory/matrix.h. Activations are f32 in rows that are
 // `stride` elements apart. There are no atomics on floats: the same step gives the same bits.
 #pragma once
 
@@ -17,7 +17,7 @@ struct ConstRows {
   const float* data = nullptr;
   int64_t stride = 0;
 };
-// Rows that products alone read may be written in the numbers that products take.
+// Rows that only products read may be written in the products' input format.
 enum class Numbers : int32_t { kF32, kBF16, kF16 };
 struct OutRows {
   void* data = nullptr;
@@ -25,10 +25,10 @@ struct OutRows {
   Numbers numbers = Numbers::kF32;
 };
 
-// ---- one block of kRowThreads for each row; grid {T}. Some say that they have more blocks or
-// threads: in a step of one token a row's block runs alone.
+// ---- one block of kRowThreads per row; grid {T}. Some kernels use more blocks or threads: in a
+// step of one token a row's block runs alone.
 inline constexpr int kRowThreads = 256;
-// Where kernels work head by head: heads of a block, a warp each.
+// For kernels that work head by head: heads per block, one warp each.
 inline constexpr int kHeadWarps = 4;
 
 // One layer of the cache, and where a step's tokens are in it (kernels/backend.h, StepIndex).
@@ -38,7 +38,7 @@ struct CacheParameters {
   int64_t head_bytes = 0;
   int64_t keys_bytes = 0;
   int block_tokens = 0;  // a power of two
-  int block_shift = 0;   // its logarithm
+  int block_shift = 0;   // log2 of block_tokens
   int head_dim = 0;
   const int32_t* seq_begin = nullptr;
   const int32_t* seq_slot = nullptr;

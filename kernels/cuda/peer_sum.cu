@@ -10,7 +10,7 @@ namespace bulkhead {
 namespace cuda {
 namespace {
 
-// Four elements a thread. The same thread reads and writes them.
+// Four elements per thread. The same thread reads and writes them.
 template <int kRanks>
 BH_KERNEL(kPeerThreads)
 SumPeers(PeerSumParameters p) {

@@ -1,29 +1,29 @@
-// How kernels sum partial sums of the devices of a host. Each device sends its partial sum to all
-// others, into a place of its own in their memory, and waits until theirs have come to its own. A
-// word is there when it is no longer kNothingCame: there are no flags, and so no fence between
-// numbers and flag, and no order of the 4 words of a vector is relied on. A thread waits for the
-// numbers that it adds, and for nothing else.
-// * The plain sum (peer_sum.cu): block b of one device needs of the others but their block b, and
-//   each sends before it waits, so that it does not matter which run at a time.
-// * The sum whose rows are normed (peer_sum_norm.cu): kPeerBlocks blocks send and wait for nothing.
-//   Others, one for each row and so kPeerBlocks at the most, wait for what those of the other
-//   devices send. A device with more multiprocessors than that has room for one that sends beside
-//   all that wait, and so for one after the other. No kernel takes that room for good: the one in
-//   front ends by itself, and the one behind begins when all blocks of this one have.
+// How kernels add the partial sums of a host's devices. Each device sends its partial sum to all
+// others, into its own place in their memory, and waits until theirs have arrived in its own. A
+// word has arrived when it is no longer kNothingCame: there are no flags, and so no fence between
+// numbers and flag, and no order of the 4 words of a vector is relied on. A thread waits only for
+// the numbers that it adds.
+// * The plain sum (peer_sum.cu): block b of a device needs only block b of the others, and each
+//   sends before it waits, so that it does not matter which blocks run concurrently.
+// * The sum with normed rows (peer_sum_norm.cu): kPeerBlocks blocks send and wait for nothing. The
+//   others, one per row and so at most kPeerBlocks, wait for other devices' sends. A device with
+//   more multiprocessors than that has room for one that sends beside all that wait, and so for one
+//   after the other. No kernel takes that room forever: the previous one ends on its own, and the
+//   next one begins when all blocks of this one have begun.
 // All devices run the same kernel for a sum.
 //
-// Places are used in turn, three buffers of them. In sum n a device sends to buffer n % 3, reads
-// its own buffer n % 3, and clears its own buffer (n - 1) % 3 = (n + 2) % 3, for sum n + 2.
-// * The clearing destroys nothing: what came for sum n - 1 was read by kernel n - 1, which ended
-//   before kernel n clears or sends (GridDependencySynchronize). No device sends to it meanwhile: a
-//   device sends for sum n + 2 when its kernel n + 1 has ended, so it has what this device sends
+// Three buffers are used in rotation. In sum n a device sends to buffer n % 3, reads its own buffer
+// n % 3, and clears its own buffer (n - 1) % 3 = (n + 2) % 3, for sum n + 2.
+// * The clearing destroys nothing: data of sum n - 1 was read by kernel n - 1, which ended before
+//   kernel n clears or sends (GridDependencySynchronize). No device sends to it meanwhile: a device
+//   sends for sum n + 2 when its kernel n + 1 has ended, so it has received what this device sends
 //   for sum n + 1, in kernel n + 1, which begins to send when kernel n has ended.
-// * For the same reason what is sent for sum n + 2 comes to a place that is cleared.
+// * For the same reason data of sum n + 2 arrives in a buffer that is cleared.
 // With two buffers a device would clear, in sum n, what a faster one sends to for sum n + 1.
 //
-// Kernels between two sums (products, sums by NCCL) change nothing of that: they only order more.
-// The count of sums is in device memory, one for each block, since graphs are replayed: every
-// kernel counts for all kPeerStates blocks, also for those that have nothing to do.
+// Kernels between two sums (products, sums by NCCL) do not change this: they only add ordering. The
+// count of sums is in device memory, one per block, since graphs are replayed: every kernel counts
+// for all kPeerStates blocks, including those with nothing to do.
 #pragma once
 
 #include "kernels/cuda/out_rows.cuh"
@@ -32,10 +32,10 @@
 
 namespace bulkhead::cuda {
 
-// Of a block: what the next sum does.
+// A block's state for its next sum.
 struct alignas(16) PeerState {
   uint32_t buffer = 0;
-  uint32_t last_count = 0;  // elements of the sum before, rounded up to 4
+  uint32_t last_count = 0;  // elements of the previous sum, rounded up to 4
   uint32_t unused[2] = {};
 };
 
@@ -43,7 +43,7 @@ BH_DEVICE PeerState PeerStateOfBlock(const PeerSums& sums) {
   return LoadVector<PeerState>(sums.state + int(blockIdx.x) * 4);
 }
 
-// Where the owner of `received` gets what the sender of that number sends it.
+// Where `sender` (its index among the others) writes in the receive memory `received`.
 template <int kRanks>
 BH_DEVICE uint32_t* PeerPlace(const PeerSums& sums, uint32_t* received, uint32_t buffer,
                               int sender) {
@@ -67,7 +67,7 @@ BH_DEVICE void SendToPeers(const PeerSums& sums, const PeerState& state, int at,
   }
 }
 
-// This thread's part of what the sum before has read; behind its own sends, so that they leave
+// Clears this thread's part of the previous sum's buffer; after its own sends, so that they leave
 // first.
 template <int kRanks>
 BH_DEVICE void ClearLastSum(const PeerSums& sums, const PeerState& state) {
@@ -92,8 +92,8 @@ BH_DEVICE float TreeSum(const float (&x)[kRanks]) {
   }
 }
 
-// Elements [at[v], at[v] + 4) of the sum for each v, where x[v] has this rank's; at[v] negative:
-// none. Waits for the others'. NaN when it has given up, which is said in `late`.
+// Adds elements [at[v], at[v] + 4) for each v; x[v] has this rank's and gets the sum; at[v]
+// negative: none. Waits for the others'. On timeout sets `late`, and sums are NaN.
 template <int kRanks, int kVectors>
 BH_DEVICE void SumOfPeers(const PeerSums& sums, const PeerState& state, const int (&at)[kVectors],
                           Floats4 (&x)[kVectors], bool& late) {
@@ -140,7 +140,7 @@ BH_DEVICE void SumOfPeers(const PeerSums& sums, const PeerState& state, const in
   }
 }
 
-// The block's last act; `for_row`: also counts for the block that would add row blockIdx.x.
+// Last call in a block; `for_row`: also counts for the block that would add row blockIdx.x.
 BH_DEVICE void EndPeerSum(const PeerSums& sums, PeerState state, int count, bool for_row) {
   __syncthreads();  // all have read the state
   if (int(threadIdx.x) != 0) return;

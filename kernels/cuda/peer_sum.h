@@ -1,4 +1,4 @@
-// Sums between the devices of a host by a kernel of ours (memory/peer_sums.h): one launch, of up to
+// Sums between the devices of a host by our own kernel (memory/peer_sums.h): one launch, up to
 // kMaxPeerSumElements.
 #pragma once
 
@@ -26,11 +26,11 @@ CudaKernelOf<PeerSumParameters> PeerSumKernel(int size);
 }  // namespace cuda
 
 // Adds the ranks' `count` elements in the order of comm/communicator.h, in place. Every rank of the
-// group must call it, in the same order, with as many.
+// group must call it, in the same order, with the same count.
 void PeerSum(CudaDriver& driver, const PeerSums& sums, float* x, int64_t count);
 
-// Backend::AddResidualNorm of that sum, where sums.NormsRows of it, to the same bits; the sum
-// itself goes nowhere. `partial`: dense; like the other rows 16-byte aligned.
+// Backend::AddResidualNorm of that sum, with the same bits, if sums.NormsRows; the sum itself is
+// not stored. `partial`: dense; 16-byte aligned like the other rows.
 void PeerSumNorm(CudaDriver& driver, const PeerSums& sums, ConstMatrixView partial,
                  const ResidualNorm& norm);
 

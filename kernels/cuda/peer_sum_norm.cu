@@ -37,7 +37,7 @@ BH_DEVICE void SumAndNormRow(const PeerSumNormParameters& p, int row) {
   constexpr int kAtOnce = kRanks <= 5 ? 2 : 1;  // vectors: more do not fit into registers
   const int width = p.norm.width;
   Floats4 weights[kNormVec4];
-  LoadRow(p.norm.weight, width, weights);  // which no kernel writes
+  LoadRow(p.norm.weight, width, weights);  // no kernel writes the weight
   GridDependencySynchronize();
   const PeerState state = PeerStateOfBlock(p.sums);
   Floats4 x[kNormVec4];
@@ -63,7 +63,7 @@ BH_DEVICE void SumAndNormRow(const PeerSumNormParameters& p, int row) {
   EndPeerSum(p.sums, state, p.rows * width, /*for_row=*/false);
 }
 
-// kPeerBlocks blocks send, spread over as many multiprocessors; the others add and norm a row each.
+// kPeerBlocks blocks send, on as many multiprocessors; the others add and norm one row each.
 template <int kRanks>
 BH_KERNEL(kPeerThreads)
 SumPeersNorm(PeerSumNormParameters p) {

@@ -1,5 +1,5 @@
 // Every kernel that the CUDA backend may launch: all are loaded onto the device before its memory
-// is measured, since code that is loaded later takes memory later.
+// is measured, since code loaded later would take memory later.
 #pragma once
 
 #include <vector>
@@ -8,13 +8,13 @@
 
 namespace bulkhead::cuda {
 
-// Those that are linked; a kernel may be in it more than once.
+// All linked kernels; a kernel may be listed more than once.
 inline std::vector<CudaKernel>& RegisteredKernels() {
   static std::vector<CudaKernel> kernels;
   return kernels;
 }
 
-// Beside the kernels' definition, one object of this for all of them.
+// Next to the kernels' definition, one object of this for all of them.
 struct KernelRegistration {
   template <typename... Parameters>
   explicit KernelRegistration(const CudaKernelOf<Parameters>&... kernels) {

@@ -10,7 +10,7 @@ namespace bulkhead {
 namespace cuda {
 namespace {
 
-// Of a thread. Bound by memory: 6 bytes a number, either way.
+// Per thread. Memory-bound: 6 bytes per number in either direction.
 constexpr int kNumbers = 8;
 
 BH_DEVICE int64_t FirstOfThread() {

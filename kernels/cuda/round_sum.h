@@ -1,4 +1,4 @@
-// Sums between devices in bf16: a partial sum rounded to what is sent, and the sum widened again.
+// Sums between devices in bf16: a partial sum rounded before it is sent, and the sum widened again.
 #pragma once
 
 #include <stdint.h>
@@ -13,8 +13,8 @@ namespace cuda {
 
 inline constexpr int kRoundSumThreads = 256;
 struct RoundSumParameters {
-  const float* from = nullptr;  // [count], like `to` 16-byte aligned
-  uint16_t* to = nullptr;       // [count]: to nearest even
+  const float* from = nullptr;  // [count], 16-byte aligned, as is `to`
+  uint16_t* to = nullptr;       // [count], rounded to nearest even
   int64_t count = 0;
 };
 CudaKernelOf<RoundSumParameters> RoundSumKernel();

@@ -14,12 +14,12 @@ namespace {
 BH_KERNEL(kWriteLateThreads) WriteLate(WriteLateParameters p) {
   GridDependencySynchronize();
   const int64_t stride = int64_t{int(gridDim.x)} * kWriteLateThreads;
-  // Whole warps go round together.
+  // Whole warps stay in the loop together.
   const int64_t last = (p.count + kWarp - 1) / kWarp * kWarp;
   for (int64_t i = int64_t{int(blockIdx.x)} * kWriteLateThreads + int(threadIdx.x); i < last;
        i += stride) {
     float value = static_cast<float>((p.first + i) % p.period + p.offset);
-    // Neighbours exchange it until each has its own again.
+    // Neighbours exchange it an even number of times.
     for (int turn = 0; turn < p.turns; ++turn) value = __shfl_xor_sync(kFullMask, value, 1);
     if (i < p.count) p.out[i] = value;
   }

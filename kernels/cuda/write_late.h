@@ -1,6 +1,6 @@
-// Whole numbers that a kernel writes late: some microseconds after it has let the kernel behind it
-// begin. Whatever follows it and does not wait for its end reads what was there before, which a
-// check of a library with kernels of its own then sees.
+// Integers that a kernel writes late: some microseconds after it has let the next kernel begin. A
+// kernel that follows and does not wait for its end reads the old values, which a check of a
+// library with its own kernels detects.
 #pragma once
 
 #include <stdint.h>
@@ -13,12 +13,12 @@ class CudaDriver;
 
 namespace cuda {
 
-// Few blocks, so that the next kernel finds room beside them.
+// Few blocks, so that the next kernel has room to run beside them.
 inline constexpr int kWriteLateBlocks = 8;
 inline constexpr int kWriteLateThreads = 256;
-// Of a shuffle before each write: fewer beyond 65,536 numbers, so that no count takes much longer.
+// Shuffles before each write: fewer beyond 65,536 numbers, so that no count takes much longer.
 constexpr int WriteLateTurns(int64_t count) {
-  constexpr int64_t kMost = 2000;  // of some 25 cycles
+  constexpr int64_t kMost = 2000;  // of some 25 cycles each
   constexpr int64_t kWithMost = 1 << 16;
   const int64_t turns = count <= kWithMost ? kMost : kMost * kWithMost / count;
   return static_cast<int>(turns < 2 ? 2 : turns / 2 * 2);
@@ -35,7 +35,7 @@ CudaKernelOf<WriteLateParameters> WriteLateKernel();
 
 }  // namespace cuda
 
-// Up to 65,536 numbers some 30 us late on a GPU of today, beyond the last of them a millisecond.
+// Up to 65,536 numbers are some 30 us late on current GPUs, more numbers up to a millisecond.
 void WriteLate(CudaDriver& driver, float* out, int64_t count, int64_t first, int period,
                int offset);
 

@@ -31,7 +31,7 @@ void CpuBackend::RouteTokens(ConstMatrixView logits, ConstMatrixView bias, Const
       for (int i = 0; i < k; ++i) sum += scores[experts[i]];
       sum += kMinScoreSum;
     }
-    if (has_nan) sum = std::numeric_limits<float>::quiet_NaN();  // for the logits to show it
+    if (has_nan) sum = std::numeric_limits<float>::quiet_NaN();  // so that the logits show it
     for (int i = 0; i < k; ++i) {
       const float scale =
           scales.empty() ? options.scale : options.scale * scales.F32(0)[experts[i]];

@@ -80,7 +80,7 @@ void CudaExperts::MatMulExperts(ConstMatrixView x, absl::Span<const Linear> expe
   Multiply(x, routing.pair_token, experts, routing, {0, out.cols(), out});
 }
 
-// Sums of pairs go through the scratch: some columns of all pairs at a time.
+// Sums of pairs use the scratch: some columns of all pairs at a time.
 void CudaExperts::SumExperts(ConstMatrixView x, absl::Span<const Linear> experts,
                              const ExpertRouting& routing, bool adds, MatrixView out) {
   const int64_t columns = scratch_.sums_count / x.rows() / cuda::kGemmTile * cuda::kGemmTile;
@@ -233,7 +233,7 @@ void CudaBackend::SumExperts(ConstMatrixView x, absl::Span<const Linear> experts
   if (!x.empty()) {
     experts_->SumExperts(x, experts, routing, has_shared, out);
   } else if (!has_shared) {
-    Fill(-0.0F, out);  // a rank without columns of experts adds nothing to the sum
+    Fill(-0.0F, out);  // a rank without expert columns adds nothing to the sum
   }
 }
 

@@ -1,5 +1,5 @@
-// The mixture of experts of the CUDA backend: how its ops are cut into launches, and the memory
-// that they need beside their operands.
+// The mixture of experts of the CUDA backend: how its ops are split into launches, and the memory
+// that they need besides their operands.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace bulkhead {
 
 class CudaExperts {
  public:
-  // Both outlive this.
+  // Both must outlive this.
   CudaExperts(CudaDriver& driver, CudaProducts& products)
       : driver_(driver), products_(products), has_warpgroups_(HasWarpgroups(driver.properties())) {}
 
@@ -26,28 +26,28 @@ class CudaExperts {
   // the warm-up; no graph is recorded before it.
   void BeginWarmUp() { warming_up_ = true; }
 
-  // Backend's.
+  // As in Backend.
   void RouteTokens(ConstMatrixView logits, ConstMatrixView bias, ConstMatrixView scales,
                    const RouterOptions& options, const ExpertRouting& routing);
   void MatMulExperts(ConstMatrixView x, absl::Span<const Linear> experts,
                      const ExpertRouting& routing, MatrixView out);
-  // `adds`: to what out holds.
+  // `adds`: to the contents of out.
   void SumExperts(ConstMatrixView x, absl::Span<const Linear> experts, const ExpertRouting& routing,
                   bool adds, MatrixView out);
 
  private:
-  // Outputs [begin, end) of a product, into columns of `out` from 0 on.
+  // Outputs [begin, end) of a product, stored in columns of `out` from 0 on.
   struct Outputs {
     int64_t begin;
     int64_t end;
     MatrixView out;  // [P]
   };
 
-  // `row_of_pair`: which row of x is a pair's; null: its own.
+  // `row_of_pair`: the row of x for each pair; null: its own.
   void Multiply(ConstMatrixView x, const int32_t* row_of_pair, absl::Span<const Linear> experts,
                 const ExpertRouting& routing, const Outputs& outputs);
   void Launch(WeightFormat format, cuda::ExpertProductParameters p);
-  // Of `tiles` tiles of many pairs: by warpgroups, where those multiply as the other kernel does.
+  // For `tiles` tiles of many pairs: by warpgroups, if their results equal the other kernel's.
   void LaunchMany(WeightFormat format, cuda::ExpertProductParameters p, int tiles);
   void LaunchGemm(WeightFormat format, const cuda::ExpertProductParameters& p, int tiles);
   void CheckRouted(const ExpertRouting& routing, int64_t pairs) const;
@@ -58,7 +58,7 @@ class CudaExperts {
   bool warming_up_ = false;
   std::set<WeightFormat> checked_;
   CudaExpertScratch scratch_;
-  // What scratch_ holds the tiles and places of: those of the last RouteTokens.
+  // The routing of the tiles and positions in scratch_: the last RouteTokens'.
   const int32_t* routed_ = nullptr;  // its expert_begin
   int64_t pairs_ = 0;
   int tile_pairs_ = 0;

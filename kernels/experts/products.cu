@@ -1,5 +1,5 @@
-// The products of linear.cuh and gemm.cuh of pairs of a token and an expert: a block has a tile of
-// one expert's pairs, and their rows of inputs from where they are.
+// The products of linear.cuh and gemm.cuh for pairs of a token and an expert: a block has a tile of
+// one expert's pairs, and reads their rows of inputs in place.
 #include "intrinsics.h"
 #include "kernels/cuda/registered_kernels.h"
 #include "kernels/experts/cuda_kernels.h"

@@ -1,4 +1,4 @@
-// Where the products of pairs of a token and an expert find their rows and weights.
+// The rows and weights of products of pairs of a token and an expert.
 #pragma once
 
 #include "intrinsics.h"
@@ -6,8 +6,8 @@
 
 namespace bulkhead::cuda {
 
-// A tile of the list, less the pairs whose inputs are not there. With such a part no pair's sum
-// changes: columns of a tile know nothing of each other.
+// A tile of the list, without pairs whose inputs are absent. This changes no pair's sum: columns of
+// a tile are independent.
 BH_DEVICE ExpertTile TileAt(const ExpertProductParameters& p, int index) {
   ExpertTile tile = p.tiles[index];
   if (tile.begin < p.first_pair) tile.begin = p.first_pair;

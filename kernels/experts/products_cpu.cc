@@ -11,7 +11,7 @@
 namespace bulkhead {
 namespace {
 
-// The products of one op: of each expert, those of its pairs.
+// The products of one op: each expert's with its pairs.
 class ProductsOfExperts {
  public:
   ProductsOfExperts(Isa isa, ThreadPool& pool, const CpuMatMulScratch& scratch, ConstMatrixView x,
@@ -122,7 +122,7 @@ class ProductsOfExperts {
   int64_t RowsOf(int e) const { return routing_.expert_begin[e + 1] - routing_.expert_begin[e]; }
   const int32_t* TokensOf(int e) const { return routing_.pair_token + FirstOf(e); }
 
-  // body(expert, begin, end) of the expert's units of inputs.
+  // body(expert, begin, end) for the expert's units of inputs.
   template <typename Units, typename Body>
   void ForUnits(const Units& units, const Body& body) const {
     ForExperts(
@@ -131,8 +131,8 @@ class ProductsOfExperts {
         [&](int, int e, int64_t begin, int64_t end) { body(e, begin, end); });
   }
 
-  // Panels [begin, end) of an expert's product, by the kernel `multiply`; of gates where they are
-  // activated.
+  // Panels [begin, end) of an expert's product, by the kernel `multiply`; panels of gates if they
+  // are activated.
   template <typename Kernel>
   void Multiply(int thread, int e, const RowUnits& units, int64_t begin, int64_t end,
                 const Kernel& multiply) const {

@@ -43,7 +43,7 @@ std::vector<double> ScoresInDouble(RouterScoring scoring, const float* logits, i
   return scores;
 }
 
-// The largest first, the lowest index of equals first.
+// Indices in descending order of values, equal ones by ascending index.
 template <typename Number>
 std::vector<int> Descending(const std::vector<Number>& values) {
   std::vector<int> order(values.size());

@@ -9,7 +9,7 @@
 namespace bulkhead {
 namespace {
 
-// The largest of `values` that `skip` does not name, the first of equals.
+// Index of the largest of `values` that `skip` does not exclude; the first of equals.
 template <typename Skip>
 int IndexOfLargest(const float* values, int count, const Skip& skip) {
   int best = -1;
@@ -69,7 +69,7 @@ void SortPairs(int64_t num_tokens, const ExpertRouting& routing) {
   int32_t sum = 0;
   for (int e = 0; e <= routing.num_experts; ++e) {
     sum += begin[e];
-    begin[e] = sum;  // its end; filled from the last token on, it becomes its begin
+    begin[e] = sum;  // its end; decreases to its begin as pairs are filled from the last token on
   }
   for (int64_t i = pairs - 1; i >= 0; --i) {
     const int32_t at = --begin[routing.experts[i]];

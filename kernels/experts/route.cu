@@ -7,12 +7,12 @@
 namespace bulkhead::cuda {
 namespace {
 
-// Of one warp, in shared memory.
+// For one warp, in shared memory.
 struct RouteSpace {
-  CandidateKey* experts;  // [E] what they are chosen by; 0: not to be chosen
+  CandidateKey* experts;  // [E] keys of the choice; 0: cannot be chosen
   CandidateKey* groups;   // [num_groups]
   int32_t* chosen;        // [k]
-  float* scores;          // [k] of the chosen
+  float* scores;          // [k] of the chosen ones
 };
 
 BH_DEVICE CandidateKey MaxInWarp(CandidateKey key) {
@@ -28,7 +28,7 @@ BH_DEVICE CandidateKey MaxInWarp(CandidateKey key) {
   return key;
 }
 
-// The greatest of keys below `bound`, which no key of a number reaches at first.
+// The greatest key below `bound`, which initially exceeds every number's key.
 BH_DEVICE CandidateKey GreatestBelow(const CandidateKey* keys, int begin, int end, int step,
                                      CandidateKey bound) {
   CandidateKey best = 0;
@@ -54,7 +54,7 @@ BH_DEVICE float SumInWarp(float x) {
 
 struct Scoring {
   RouterScoring scoring;
-  float most;  // logit, of a softmax
+  float most;  // largest logit, for a softmax
 
   BH_DEVICE float Of(float logit) const {
     if (scoring == RouterScoring::kSoftmax) return expf(logit - most);
@@ -144,7 +144,7 @@ BH_DEVICE void RouteToken(const RouteParameters& p, int token, const RouteSpace&
     for (int i = 0; i < k; ++i) sum += space.scores[i];
     sum += kMinScoreSum;
   }
-  if (has_nan) sum = __uint_as_float(0x7FC00000U);  // for the logits to show it
+  if (has_nan) sum = __uint_as_float(0x7FC00000U);  // so that the logits show it
   for (int i = LaneIndex(); i < k; i += kWarp) {
     const int expert = space.chosen[i];
     const float scale = p.scales == nullptr ? p.options.scale : p.options.scale * p.scales[expert];
@@ -174,9 +174,9 @@ BH_KERNEL(kRouteWarps* kWarp) Route(RouteParameters p) {
 // ---- SortPairs
 
 constexpr int kSortThreads = kSortWarps * kWarp;
-constexpr int kScanned = kMaxExperts / kSortThreads;  // numbers of a thread
+constexpr int kScanned = kMaxExperts / kSortThreads;  // numbers per thread
 
-// Each becomes the sum of all up to itself; begins and ends with what a barrier promises.
+// Inclusive prefix sum; acts as a barrier before and after.
 BH_DEVICE void SumUp(int* values, int count) {
   for (int apart = 1; apart < count; apart *= 2) {
     int before[kScanned];
@@ -195,7 +195,7 @@ BH_DEVICE void SumUp(int* values, int count) {
   }
 }
 
-// A warp puts the pairs of an expert behind one another, as they come.
+// A warp stores an expert's pairs one after the other, in their order.
 BH_DEVICE void PutPairs(const SortPairsParameters& p, int expert, int at) {
   constexpr int kAhead = 4;
   for (int first = 0; first < p.pairs; first += kAhead * kWarp) {
@@ -220,7 +220,7 @@ BH_DEVICE void PutPairs(const SortPairsParameters& p, int expert, int at) {
   }
 }
 
-// Every block counts all pairs; its warps put those of their experts in place.
+// Every block counts all pairs; its warps store the pairs of their experts.
 BH_KERNEL(kSortThreads) SortPairs(SortPairsParameters p) {
   GridDependencySynchronize();
   auto* const ends = reinterpret_cast<int*>(SharedMemory());  // of each expert's pairs

@@ -1,4 +1,4 @@
-// What is done to the rows of pairs, and of tokens, one by one.
+// Operations on single rows of pairs, and of tokens.
 #include "intrinsics.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/launch.h"
@@ -60,7 +60,7 @@ BH_KERNEL(kRowThreads) ScaleRows(ScaleRowsParameters p) {
 BH_KERNEL(kRowThreads) AddExpertBias(AddExpertBiasParameters p) {
   GridDependencySynchronize();
   const int pair = int(blockIdx.x);
-  int expert = 0;  // the last one that begins at the pair or in front of it
+  int expert = 0;  // the last expert whose pairs begin at or before the pair
   for (int begin = 0, end = p.num_experts; begin < end;) {
     const int middle = (begin + end) / 2;
     if (p.expert_begin[middle] <= pair) {

@@ -1,4 +1,4 @@
-// What the products of experts share on CPUs: threads' parts, and inputs in int8.
+// Shared by the products of experts on CPUs: threads' parts, and inputs in int8.
 #pragma once
 
 #include <algorithm>
@@ -24,11 +24,11 @@ void ForExperts(ThreadPool& pool, int num_experts, int64_t work, const Units& un
   pool.ParallelForWork(parts, work, [&](int thread, int64_t first_part, int64_t end_part) {
     const int64_t first = ThreadPool::PartBegin(total, first_part, parts);
     const int64_t end = ThreadPool::PartBegin(total, end_part, parts);
-    int64_t before = 0;  // the cost of the experts in front
+    int64_t before = 0;  // the cost of the previous experts
     for (int e = 0; e < num_experts && before < end; ++e) {
       const int64_t cost = unit_cost(e);
       const int64_t count = units(e);
-      // A unit is done by the part in which it begins.
+      // A unit belongs to the part in which it begins.
       const auto unit_at = [&](int64_t at) {
         return std::clamp<int64_t>(CeilDiv(std::max<int64_t>(at - before, 0), cost), 0, count);
       };
@@ -40,7 +40,7 @@ void ForExperts(ThreadPool& pool, int num_experts, int64_t work, const Units& un
   });
 }
 
-// Inputs in int8 of several weights that are cut alike, `rows` of each one behind the other.
+// Inputs in int8 of several weights with equal cells, `rows` of each one after the other.
 class Int8Runs {
  public:
   Int8Runs(Isa isa, const QuantizedPanels& panels, const QuantizedInputs& inputs)
@@ -63,7 +63,7 @@ class Int8Runs {
     inputs.sums += begin * inputs.cells;
     return inputs;
   }
-  // The run of `rows` that begins at `begin`, which are those of x.
+  // Quantises the run of `rows` that begins at `begin`; x has its rows.
   void Quantize(const FloatRows& x, int64_t begin, int64_t rows, int64_t first_unit,
                 int64_t end_unit) const {
     const auto quantize = BH_OF_ISA_OR_VNNI(isa_, QuantizeCell);

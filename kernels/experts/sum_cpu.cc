@@ -12,7 +12,7 @@
 namespace bulkhead {
 namespace {
 
-// One op: blocks of tokens one after the other, in each all experts.
+// One op: blocks of tokens one after the other, with all experts in each.
 class SumOfExperts {
  public:
   SumOfExperts(Isa isa, ThreadPool& pool, const CpuMatMulScratch& scratch,
@@ -49,7 +49,7 @@ class SumOfExperts {
   }
 
  private:
-  // The block's pairs of each expert.
+  // Finds the block's pairs of each expert.
   void FindRows() {
     const int32_t* const tokens = routing_.pair_token;
     int32_t rows = 0;
@@ -77,7 +77,7 @@ class SumOfExperts {
     return run < routing_.num_experts ? x_.Rows(begin_[run], RowsOf(run))
                                       : shared_x_.Rows(first_token_, num_tokens_);
   }
-  // The shared expert's lie behind those of all pairs, whose rows have other sizes.
+  // The shared expert's inputs are stored after those of all pairs, and its rows have another size.
   Int8Runs RunsOf(int run) const {
     const QuantizedPanels panels = QuantizedPanelsOf(WeightOf(run));
     QuantizedInputs inputs = scratch_.InputsFor(panels);
@@ -89,7 +89,7 @@ class SumOfExperts {
     }
     return Int8Runs(isa_, panels, inputs);
   }
-  // Null: all of the block, in order.
+  // Null: all tokens of the block, in order.
   const int32_t* TokensOf(int run) const {
     return run < routing_.num_experts ? routing_.pair_token + begin_[run] : nullptr;
   }
@@ -113,7 +113,7 @@ class SumOfExperts {
         });
   }
 
-  // The shared expert's format may be another than the others'.
+  // The shared expert's format may differ from the others'.
   bool InInt8(int run) const { return bulkhead::InInt8(activation_, WeightOf(run).shape); }
   bool InBf16Pairs(int run) const {
     return bulkhead::InBf16Pairs(activation_, WeightOf(run).shape);
@@ -121,7 +121,7 @@ class SumOfExperts {
   bool InBf16Tiles(int run) const {
     return bulkhead::InBf16Tiles(activation_, WeightOf(run).shape);
   }
-  // `out` is not written to: slices are added up apart.
+  // Does not write `out`: slices are added separately.
   Product Bf16ProductOf(int run) const {
     QuantizedPanels none{};
     return ProductOf(InputsOf(run), WeightOf(run), out_.Rows(first_token_, RowsOf(run)), none);
@@ -130,12 +130,12 @@ class SumOfExperts {
     return scratch_.ExpertTiles(run, run < routing_.num_experts ? begin_[run] : x_.rows());
   }
 
-  // Where the pairs of a run lie: one run behind the other, each row as wide as all may be.
+  // The pairs of a run: runs are stored one after the other, with rows of the maximum width.
   float* PairsOf(int run) const {
     return scratch_.bf16_rows + rows_before_[run] * PairFloats(scratch_.max_expert_inputs);
   }
 
-  // round(product, first row, end, run) of all rows of the runs that `takes`.
+  // round(product, first row, end, run) for all rows of the runs that `takes`.
   template <typename Takes, typename Round>
   void ForRows(const Takes& takes, const Round& round) const {
     BH_CHECK(x_.cols() <= scratch_.max_expert_inputs &&
@@ -169,7 +169,7 @@ class SumOfExperts {
             });
   }
 
-  // As many panels together as there is room for: few tokens read on in one expert.
+  // As many panels together as fit: few tokens continue in one expert's weights.
   void SumPanels(float* sums, int64_t begin, int64_t end) const {
     const int64_t panel_floats = shape_.num_slices() * num_tokens_ * kPanelColumns;
     const int64_t together = std::max<int64_t>(1, kExpertSumTokens / num_tokens_);
@@ -204,7 +204,7 @@ class SumOfExperts {
     }
   }
 
-  // For products in AMX's tiles, which add by themselves.
+  // For products in AMX's tiles, which do the adding.
   SliceSums SliceSumsOf(int run, int64_t first_panel, float* sums) const {
     return {.sums = sums,
             .first_panel = first_panel,
@@ -219,7 +219,7 @@ class SumOfExperts {
     const Int8Runs runs = RunsOf(run);
     const int64_t rows = RowsOf(run);
     const int64_t tiles = runs.TilesOf(rows);
-    // `out` is not written to: slices are added up apart.
+    // Does not write `out`: slices are added separately.
     Int8Product product = Int8ProductOf(weight, quantized, runs.Of(FirstRowOf(run), rows), rows,
                                         tiles, out_.Rows(first_token_, rows));
     if (product.x.by_row) {
@@ -278,7 +278,7 @@ class SumOfExperts {
     }
   }
 
-  // The slices of one panel join into out.
+  // Joins the slices of one panel into out.
   void Join(int64_t panel, float* sums) const {
     const int num_slices = shape_.num_slices();
     const int64_t slice_floats = num_tokens_ * kPanelColumns;
@@ -311,7 +311,7 @@ class SumOfExperts {
   int64_t num_tokens_ = 0;
   int32_t begin_[kMaxExperts];
   int32_t end_[kMaxExperts];
-  int32_t rows_before_[kMaxExperts + 1];  // of each run
+  int32_t rows_before_[kMaxExperts + 1];  // before each run
 };
 
 }  // namespace

@@ -1,8 +1,7 @@
-// Products of many pairs of an expert by the products of warpgroups (wgmma): for devices of compute
-// capability 9.0. Two warpgroups have 64 pairs of a piece each, and the sums of these in registers;
-// the others, one, or two that make numbers of codes, copy inputs and weights, 64 of the depth at a
-// time, into a ring of stages and are two of them ahead, also of the next piece while sums of this
-// one are stored.
+// Products of many pairs of an expert by warpgroup products (wgmma), for compute capability 9.0.
+// Two warpgroups have 64 pairs of a piece each, and keep their sums in registers; the other one, or
+// two that convert codes, copy inputs and weights, 64 of the depth at a time, into a ring of
+// stages, two stages ahead, including the next piece's while sums of this one are stored.
 #pragma once
 
 #include "kernels/experts/warpgroups_copies.cuh"
@@ -15,7 +14,7 @@ struct alignas(8) TwoSums {
   float v[2];
 };
 
-// Of the sums of a warpgroup's 64 pairs what a thread has: of pairs g and g + 8 of its warp's 16,
+// A thread's part of the sums of a warpgroup's 64 pairs: for pairs g and g + 8 of its warp's 16,
 // outputs 8 t + 2 j and the next one; g = lane / 4, j = lane % 4. A product has kAtOnce outputs.
 template <WeightFormat kFormat, int kOutputs, int kAtOnce>
 class PieceSums {
@@ -33,7 +32,7 @@ class PieceSums {
       }
     }
     CommitProducts();
-    WaitForEarlierProducts<1>();  // the stage before may be copied into
+    WaitForEarlierProducts<1>();  // the previous stage may be overwritten
   }
 
   BH_DEVICE void Store(const ExpertProductParameters& p, const Piece& piece) {
@@ -93,7 +92,7 @@ BH_DEVICE void MultiplyPieces(const ExpertProductParameters& p) {
   constexpr int kNarrow = kPieceOutputs / 2;
   Ring ring;
   ForPieces(p, [&](const Piece& piece) {
-    if (piece.pairs() <= WarpIndex() / 4 * kPiecePairs) {  // none for this warpgroup
+    if (piece.pairs() <= WarpIndex() / 4 * kPiecePairs) {  // no pairs for this warpgroup
       BH_NO_UNROLL
       for (int at = 0; at < p.weight.depth; at += kPieceStepInputs) {
         ring.Next();
@@ -107,8 +106,8 @@ BH_DEVICE void MultiplyPieces(const ExpertProductParameters& p) {
   });
 }
 
-// kThreads: of a block. Registers that copying threads give are those that the others take. Where a
-// thread begins with 128 no product may have the 256 outputs of a piece.
+// kThreads: per block. The others take the registers that copying threads give. If a thread begins
+// with 128, no product may have the 256 outputs of a piece.
 template <WeightFormat kFormat, int kThreads>
 BH_DEVICE void MultiplyByWarpgroups(const ExpertProductParameters& p) {
   constexpr int kCopyThreads = kThreads - kPieceComputeThreads;

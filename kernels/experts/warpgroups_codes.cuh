@@ -1,6 +1,6 @@
-// Weights in codes on their way to the stages of warpgroups.cuh: numbers in bf16, to the bit those
-// of codes.cuh, (code - zero) scale rounded once, by fewer instructions. Of nvfp4 without the row's
-// factor, which its sums get.
+// Conversion of weights in codes for the stages of warpgroups.cuh: to bf16, with the same bits as
+// codes.cuh, (code - zero) scale rounded once, by fewer instructions. nvfp4 is without the row's
+// factor, which is applied to the sums.
 #pragma once
 
 #include "kernels/cuda/float_codes.cuh"
@@ -8,10 +8,10 @@
 
 namespace bulkhead::cuda {
 
-// What makes numbers of a row's codes in a cell: rows g and g + 8 of a tile are `row` 0 and 1. A
-// whole code becomes a number in f32 by the bits of 2^n around it, and (2^n + code) scale -
-// (2^n + zero) scale, fused, is (code - zero) scale: (2^n + zero) scale has 24 bits at most.
-// scales: of the lane's group, mxfp4's and nvfp4's, twice in bf16.
+// Converts a row's codes in a cell: rows g and g + 8 of a tile are `row` 0 and 1. An integer code
+// becomes an f32 by the bits of 2^n around it, and (2^n + code) scale - (2^n + zero) scale, fused,
+// is (code - zero) scale: (2^n + zero) scale has at most 24 bits. scales: of the lane's group, for
+// mxfp4 and nvfp4, twice in bf16.
 template <WeightFormat kFormat>
 class RowScale {
  public:
@@ -20,7 +20,7 @@ class RowScale {
     if constexpr (!HasFloatCodes(kFormat)) offset_ = -AroundZero(scaling, row) * scale_;
   }
 
-  // Of four inputs, pairs in bf16.
+  // Four inputs, as pairs in bf16.
   BH_DEVICE void Four(uint32_t word, int row, uint32_t (&pairs)[2]) const {
     if constexpr (kFormat == WeightFormat::kInt4) {
       // Row g from bits 16 to 19, row g + 8 from bits 12 to 15.
@@ -51,7 +51,7 @@ class RowScale {
       return FmaBf16Pairs(E2m1Pair(word >> (8 * at + 4 * row)), scales_, kBf16OfMinusZero);
     }
   }
-  // 2^n + zero, 2^n: 2^15 of 8 bits, whose zero is 128, and of 4 bits 2^7 and 2^11 by row.
+  // 2^n + zero, 2^n: 2^15 for 8 bits, whose zero is 128, and for 4 bits 2^7 and 2^11 by row.
   BH_DEVICE static float AroundZero(uint32_t scaling, int row) {
     if constexpr (kFormat == WeightFormat::kInt8) return 32768.0F + 128.0F;
     return __uint_as_float(row == 0 ? AndXor(scaling << 16, kInt4ZeroBits << 16, 0x43000000U)
@@ -61,7 +61,7 @@ class RowScale {
     return __uint_as_float(row == 0 ? AndXor(word, 0x000F0000U, 0x43000000U)
                                     : AndXor(word, 0x0000F000U, 0x45000000U));
   }
-  // In bits 8 to 15.
+  // The code in bits 8 to 15.
   BH_DEVICE static float Whole8(uint32_t word, int input) {
     return __uint_as_float(
         __byte_perm(word, 0x47000000U, 0x7604U + 0x10U * static_cast<uint32_t>(input)));
@@ -76,14 +76,14 @@ class RowScale {
 };
 
 // Lane 4 g + j stores 16 bytes of each row g and g + 8 of a chunk at a time: lanes with an even g
-// of the first chunk, while the others store of the second one, then the other way round, so that
-// they write to different banks.
+// begin with the first chunk, the others with the second one, so that they write to different
+// banks.
 BH_DEVICE int ChunkOfLane(int turn) { return turn ^ LaneIndex() / 4 % 2; }
 
-// The weights of a piece, of which a thread makes the numbers of a lane of one tile of 16 rows of
-// each 128. A step is asked for before the numbers of the one in front are made, and its scales'
-// cells a step earlier. Behind the last tile, whose outputs are not stored, and behind the last
-// step these are taken again.
+// The weights of a piece: a thread converts one lane's codes of one tile of 16 rows in each 128. A
+// step is loaded before the previous one's codes are converted, and the cells of its scales a step
+// earlier. Beyond the last tile, whose outputs are not stored, and beyond the last step, these are
+// loaded again.
 template <WeightFormat kFormat, int kThreads>
 class CodeSteps {
  public:
@@ -110,7 +110,7 @@ class CodeSteps {
     }
   }
 
-  // The next step.
+  // Loads the next step.
   template <int kSlot>
   BH_DEVICE void Load() {
     LoadTile(0, 0, slots_[kSlot][0]);
@@ -124,7 +124,7 @@ class CodeSteps {
       FindCells();
     }
   }
-  // Whether what is stored is the last step.
+  // Whether the step being stored is the last.
   BH_DEVICE bool is_last() const { return steps_left_ < 0; }
   template <int kSlot>
   BH_DEVICE void Store(unsigned char* stage) const {
@@ -140,18 +140,18 @@ class CodeSteps {
   static constexpr int kScaleWords = Fp4ScaleWords(kFormat);
   static constexpr int kWarps = kThreads / kWarp;
   static_assert(kWarps * kTileRows == kPieceOutputs / 2);
-  static constexpr int kTurnBytes = kWarp * 16;  // of 8 bits
+  static constexpr int kTurnBytes = kWarp * 16;  // for 8 bits
   static constexpr int kStepBytes = k8Bits ? 2 * kTurnBytes : kWarp * 16;
 
   struct Tile {
-    Words4 words[k8Bits ? 2 : 1];  // by turn; of 4 bits the chunks' side by side
-    uint32_t scaling[2][2];  // by turn, then row; of fp4 scales of groups, the first word alone
+    Words4 words[k8Bits ? 2 : 1];  // by turn; with 4 bits both chunks' together
+    uint32_t scaling[2][2];        // by turn, then row; fp4: scales of groups, only the first word
   };
 
   BH_DEVICE static int Least(int a, int b) { return a < b ? a : b; }
   BH_DEVICE static int Warp() { return WarpIndex() - kPieceComputeThreads / kWarp; }
 
-  // Of the scales that are asked for next.
+  // The cells of the scales that are loaded next.
   BH_DEVICE void FindCells() {
     BH_UNROLL
     for (int turn = 0; turn < 2; ++turn) cells_[turn] = CellOf(chunk_cell_[ChunkOfLane(turn)]);
@@ -197,8 +197,8 @@ class CodeSteps {
       }
     }
   }
-  // Of the lane's group of a row. A power of two bf16 has: products with mxfp4's are rounded only
-  // where f32 would be, too.
+  // The scale of the lane's group of a row. bf16 has all powers of two, so products with mxfp4's
+  // are rounded only where f32 would round them as well.
   BH_DEVICE static uint32_t ScalesOf(const Tile& tile, int turn, int row) {
     if constexpr (kFormat == WeightFormat::kMxfp4) {
       const uint32_t bits = E8m0ScaleBits(tile.scaling[0][0], ChunkOfLane(turn) * 2 + row);
@@ -222,7 +222,7 @@ class CodeSteps {
   const unsigned char* numbers_;
   const uint32_t* scaling_;
   const int32_t* chunk_cell_;
-  int steps_left_;  // from the one that is asked for next on
+  int steps_left_;  // from the next one to be loaded
   const bool is_wide_;
   int further_bytes_;  // to the tile of the second 128 rows
   int further_scaling_;

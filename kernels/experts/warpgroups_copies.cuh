@@ -1,5 +1,5 @@
-// The threads of warpgroups.cuh that copy: inputs as they are, and weights as they are or, of
-// codes, as numbers in bf16.
+// The copying threads of warpgroups.cuh: they copy inputs unchanged, and weights unchanged or, if
+// they are codes, converted to bf16.
 #pragma once
 
 #include "kernels/experts/warpgroups_codes.cuh"
@@ -7,12 +7,12 @@
 
 namespace bulkhead::cuda {
 
-// What one of kThreads threads copies of rows of 128 bytes: 16 bytes of each kRowsApart-th row.
+// The share of one of kThreads threads in rows of 128 bytes: 16 bytes of each kRowsApart-th row.
 template <int kThreads>
 struct CopyPlace {
   static constexpr int kChunks = kPieceRowBytes / 16;
   static constexpr int kRowsApart = kThreads / kChunks;
-  static_assert(kRowsApart % 8 == 0);  // rows of a thread have their 16 bytes at the same place
+  static_assert(kRowsApart % 8 == 0);  // a thread has the same 16-byte position in all its rows
 
   BH_DEVICE static int Thread() { return (int(threadIdx.x) - kPieceComputeThreads) % kThreads; }
   BH_DEVICE static int Row0() { return Thread() / kChunks; }
@@ -22,7 +22,7 @@ struct CopyPlace {
   }
 };
 
-// Each kGroups-th step of a piece's inputs, from `step` on.
+// Copies each kGroups-th step of a piece's inputs, from `step` on.
 template <int kThreads, int kGroups>
 class InputCopies {
  public:
@@ -56,7 +56,7 @@ class InputCopies {
     }
   }
 
-  const int left_;  // behind the first row
+  const int left_;  // rows after the first
   const bool is_tall_;
   const unsigned char* from_[kManyTilePairs / Place::kRowsApart];
 };
@@ -92,14 +92,14 @@ class WeightCopies {
   using Place = CopyPlace<kThreads>;
 
   const int row_bytes_;
-  const int left_;  // behind the first row
+  const int left_;  // rows after the first
   const int outputs_;
   const unsigned char* from_;
 };
 
-// The stages that are written, in turn, of which a thread copies each kGroups-th one. At each
-// __syncthreads the oldest one that is copied is there, and products no longer read the one that is
-// copied next.
+// The stages being written, in rotation; a thread copies each kGroups-th one. At each __syncthreads
+// the oldest copied stage is complete, and products no longer read the one that is overwritten
+// next.
 template <int kGroups>
 class CopyRing {
  public:
@@ -116,7 +116,7 @@ class CopyRing {
     }
     return ring_.Next();
   }
-  // Steps that others copy first.
+  // Number of steps that others copy first.
   BH_DEVICE int turn() const { return turn_; }
   // Whether this thread copies what Next() returned.
   BH_DEVICE bool is_mine() const { return kGroups == 1 || turn_ == kGroups - 1; }
@@ -136,10 +136,10 @@ class CopyRing {
 
   Ring ring_;
   int turn_;
-  int copied_ = 0;  // as far as it matters
+  int copied_ = 0;  // as far as needed
 };
 
-// Two groups of threads take turns, so that a fence need not wait for copies that are wanted later.
+// Two groups of threads alternate, so that a fence need not wait for copies that are needed later.
 inline constexpr int kCopyGroups = 2;
 template <WeightFormat kFormat, int kThreads>
 BH_DEVICE void CopyNumbers(const ExpertProductParameters& p) {

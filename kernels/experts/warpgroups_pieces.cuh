@@ -1,6 +1,6 @@
-// What the products of many pairs of an expert by warpgroups (warpgroups.cuh) are cut into, and
-// what lies where in shared memory: stages of inputs [pairs][64], then weights [outputs][64] in 16
-// bits, rows of 128 bytes whose 16 bytes i are at i ^ row % 8.
+// How the products of many pairs of an expert by warpgroups (warpgroups.cuh) are split, and the
+// layout of shared memory: stages of inputs [pairs][64], then weights [outputs][64] in 16 bits,
+// rows of 128 bytes whose 16 bytes i are at i ^ row % 8.
 #pragma once
 
 #include "kernels/experts/products.cuh"
@@ -10,28 +10,28 @@ namespace bulkhead::cuda {
 
 inline constexpr int kPieceStepInputs = 64;
 inline constexpr int kPieceStages = 4;
-inline constexpr int kStepsAhead = 2;  // further stages may still be read
+inline constexpr int kStepsAhead = 2;  // the other stages may still be read
 inline constexpr int kPieceRowBytes = kPieceStepInputs * 2;
 inline constexpr int kPieceInputBytes = kManyTilePairs * kPieceRowBytes;
 inline constexpr int kPieceStageBytes = kPieceInputBytes + kPieceOutputs * kPieceRowBytes;
 inline constexpr int kPieceComputeThreads = 2 * kWarpgroup;
-inline constexpr int kPiecePairs = kManyTilePairs / 2;  // of a warpgroup
+inline constexpr int kPiecePairs = kManyTilePairs / 2;  // per warpgroup
 static_assert(kPieceStages * kPieceStageBytes == kExpertPieceSharedBytes);
 static_assert(kPieceStepInputs == kDepthGranule);
 
-// A tile of 128 pairs by 256 outputs of its expert, the last ones of a row 128 where there are no
-// more.
+// A tile of 128 pairs by 256 outputs of its expert; the last piece of a row has 128 if no more are
+// left.
 struct Piece {
   ExpertTile tile;
   int output0;
-  int outputs;  // to the end
+  int outputs;  // up to the end
 
   BH_DEVICE int pairs() const { return tile.end - tile.begin; }
   BH_DEVICE bool is_wide() const { return outputs > kPieceOutputs / 2; }
 };
 
-// for_piece(piece) for each of the block's. Pieces that run at the same time are of neighbouring
-// tiles and outputs: eight tiles of one expert read its weights from memory once.
+// for_piece(piece) for each of the block's. Pieces that run at the same time have adjacent tiles
+// and outputs: eight tiles of one expert read its weights from memory once.
 template <typename ForPiece>
 BH_DEVICE void ForPieces(const ExpertProductParameters& p, const ForPiece& for_piece) {
   constexpr int kTilesAtOnce = 8;
@@ -49,7 +49,7 @@ BH_DEVICE void ForPieces(const ExpertProductParameters& p, const ForPiece& for_p
   }
 }
 
-// The stages in turn.
+// The stages in rotation.
 class Ring {
  public:
   BH_DEVICE unsigned char* Next() {

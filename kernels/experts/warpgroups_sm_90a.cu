@@ -1,4 +1,4 @@
-// Products of experts by the products of warpgroups (cuda_kernels.h).
+// Products of experts by warpgroup products (cuda_kernels.h).
 #include "kernels/cuda/registered_kernels.h"
 #include "kernels/experts/warpgroups.cuh"
 

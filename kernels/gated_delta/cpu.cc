@@ -46,7 +46,7 @@ float DeltaBeta(float b) { return static_cast<float>(SigmoidOf(b)); }
 
 namespace {
 
-// What a call is about, for its threads.
+// The arguments of a call, for its threads.
 struct DeltaCall {
   Isa isa;
   const StepIndex& index;
@@ -62,7 +62,7 @@ struct DeltaCall {
 // Tokens of one sequence in one block.
 struct DeltaPiece {
   int64_t slot;
-  int64_t row;  // the first one's
+  int64_t row;  // its first row
   int first;    // in the block
   int count;
   bool has_state;
@@ -182,7 +182,7 @@ void CpuBackend::GatedDelta(const StepIndex& index, const GatedDeltaWeights& wei
   if (index.num_tokens == 0 || heads.num_value_heads == 0) return;
   BH_CHECK(qkv.cols() == heads.qkv_dim() && out.cols() == heads.out_dim());
   BH_CHECK(ba.cols() == 2 * heads.num_value_heads && heads.key_dim == delta_scratch_.key_dim);
-  // Sequences of a key head one after the other, so that a long one is spread over the threads.
+  // A key head's sequences are consecutive, so that a long one is spread over the threads.
   const int64_t work = int64_t{4} * index.num_tokens * heads.out_dim() * heads.key_dim;
   pool_->ParallelForWork(int64_t{heads.num_key_heads} * index.num_seqs, work,
                          [&](int thread, int64_t begin, int64_t end) {

@@ -1,4 +1,4 @@
-// What GatedDelta takes of the CPU backend's workspace.
+// GatedDelta's part of the CPU backend's workspace.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace bulkhead {
 
-// Of each of kMaxThreads threads. Null pointers where there is no memory behind the allocator.
+// For each of kMaxThreads threads. Null pointers if the allocator only plans.
 struct CpuDeltaScratch {
   CpuDeltaScratch() = default;
   CpuDeltaScratch(const StepLimits& limits, BumpAllocator& allocator);
 
-  // One thread's.
+  // For one thread.
   struct OfThread {
     float* normed;   // [2 kStateBlock, key_dim] keys, then queries
     float* dots;     // [2 kStateBlock, kStateBlock] with the block's keys

@@ -44,13 +44,13 @@ GatedDelta(GatedDeltaParameters p) {
     if (block.first < kStateBlock) continue;
     block.Advance();
   }
-  // Begin and slot are read again: registers are short in the loop.
-  const int from = block.first - (end - p.seq_begin[seq]);  // below 0 behind a block's border
+  // Begin and slot are read again, to save registers in the loop.
+  const int from = block.first - (end - p.seq_begin[seq]);  // negative: began in an earlier block
   block.StoreState(p.seq_slot[seq], from < 0, from < 0 ? 0 : from);
 }
 
-// What blocks of the next step read of this one's open block: normed keys of a key head, or sums of
-// decay of a value head.
+// Stores what the next step's blocks read of this one's open block: normed keys of a key head, or
+// sums of decay of a value head.
 BH_DEVICE void Keep(const GatedDeltaParameters& p, int seq, int head) {
   const int slot = p.seq_slot[seq];
   if (slot >= p.num_slots) return;
@@ -83,7 +83,7 @@ BH_DEVICE void Keep(const GatedDeltaParameters& p, int seq, int head) {
   }
 }
 
-// Blocks that keep, then those that norm a token's heads, a warp each.
+// First the blocks that keep, then blocks that norm a token's heads, one warp each.
 BH_KERNEL(kFinishWarps* kWarp) FinishGatedDelta(GatedDeltaParameters p) {
   GridDependencySynchronize();
   const int heads = p.num_key_heads + p.num_value_heads;

@@ -1,12 +1,11 @@
 // A block has kDeltaColumns columns of one value head of one sequence. Their part of the state's
-// matrix and of the open block's corrected values stays in shared memory for the step, beside the
-// block's normed keys; tokens are taken kPiece at a time, and never over a border of kStateBlock.
-// kernels/gated_delta/op.h has the formulas. Orders of sums: dot products and products with the
-// matrix are four chains, of columns 4i, 4i + 1 and so on, joined (0+1)+(2+3); sums over the
-// block's tokens are a chain over ascending positions. None depends on where a piece or a step
-// begins.
+// matrix and of the open block's corrected values stays in shared memory for the step, with the
+// block's normed keys; tokens are taken kPiece at a time, and never across a border of kStateBlock.
+// Formulas: kernels/gated_delta/op.h. Orders of sums: dot products and products with the matrix are
+// four chains, of columns 4i, 4i + 1 and so on, joined (0+1)+(2+3); sums over the block's tokens
+// are a chain over ascending positions. None depends on where a piece or a step begins.
 //
-// Keys and sums of decay are read by many blocks, so a second kernel keeps them: its other blocks
+// Keys and sums of decay are read by many blocks, so a second kernel stores them; its other blocks
 // norm the outputs.
 #pragma once
 
@@ -30,7 +29,7 @@ struct GatedDeltaParameters {
   const float* dt_bias = nullptr;
   const float* norm = nullptr;
   float epsilon = 0;
-  // The state of slot 0; memory/recurrent_state.h.
+  // State of slot 0; layout: memory/recurrent_state.h.
   double* decays = nullptr;
   float* matrices = nullptr;
   float* corrected = nullptr;
@@ -54,7 +53,7 @@ inline constexpr int kWeightStride = kStateBlock + 1;  // of a row of weights
 inline constexpr int kProductStride = kDeltaColumns + 4;
 inline constexpr int kFinishWarps = 4;
 
-// Shared memory of a block; sizes in floats but for the doubles in front.
+// Shared memory of a block; sizes in floats, except for the doubles in front.
 struct DeltaShared {
   int key_stride;
   int piece;
@@ -66,7 +65,7 @@ struct DeltaShared {
   }
 };
 
-// Of a head of up to kMaxDeltaKeyDim numbers, by a warp.
+// Norms a head of up to kMaxDeltaKeyDim numbers, by one warp.
 BH_DEVICE void NormHead(const float* x, int size, float factor, float* out) {
   const int column = LaneIndex() * 4;
   Floats4 v = {};
@@ -88,7 +87,7 @@ BH_DEVICE void NormHead(const float* x, int size, float factor, float* out) {
 BH_DEVICE double DecayTerm(const GatedDeltaParameters& p, int row, int head) {
   float a_log = p.a_log[head];
   if (a_log < -80.0F) a_log = -80.0F;
-  if (a_log > 80.0F) a_log = 80.0F;  // a NaN stays one
+  if (a_log > 80.0F) a_log = 80.0F;  // a NaN is kept
   const auto rate = static_cast<float>(ExpOf(static_cast<double>(a_log)));
   const float a = p.ba.data[row * p.ba.stride + p.num_value_heads + head] + p.dt_bias[head];
   return -static_cast<double>(rate) * Softplus(static_cast<double>(a));
@@ -98,8 +97,8 @@ BH_DEVICE float DecayBetween(double from, double to) { return expf(static_cast<f
 
 BH_DEVICE float JoinChains(const Floats4& x) { return (x.v[0] + x.v[1]) + (x.v[2] + x.v[3]); }
 
-// What a block works on. Rows of kPiece keys and kPiece queries of a piece are the rows of
-// `weights` and `products`.
+// The data of one block. Rows of `weights` and `products` are the kPiece keys, then the kPiece
+// queries of a piece.
 template <int kPiece>
 struct DeltaBlock {
   const GatedDeltaParameters& p;
@@ -116,9 +115,9 @@ struct DeltaBlock {
   float* beta;       // [kPiece]
   int key_stride;
   bool has_state = false;
-  int first = 0;  // of the piece, in the block of kStateBlock
+  int first = 0;  // of the piece, in its kStateBlock
   int count = 0;  // tokens of the piece
-  int row = 0;    // of the step, the piece's first
+  int row = 0;    // of the piece's first token, in the step
 
   BH_DEVICE DeltaBlock(const GatedDeltaParameters& parameters, int head_index, int column)
       : p(parameters),
@@ -136,7 +135,7 @@ struct DeltaBlock {
     beta = weights + 2 * kPiece * kWeightStride;
   }
 
-  // The first column of the four that this thread has of 32.
+  // The first of this thread's four columns, of 32.
   BH_DEVICE int Column() const { return int(threadIdx.x) % 8 * 4; }
   BH_DEVICE float* Row(int r) const {  // of keys, then queries
     return r < kPiece ? keys + (first + r) * key_stride : queries + (r - kPiece) * key_stride;
@@ -171,8 +170,8 @@ struct DeltaBlock {
     }
   }
 
-  // Normed keys and queries, sums of decay and beta of the piece. The last warp's lanes have read
-  // decays before the block of `first` > 0 only behind a barrier.
+  // Normed keys and queries, sums of decay and beta of the piece. Call after a barrier: the last
+  // warp reads decays[first - 1].
   BH_DEVICE void Begin() {
     const float q_scale = 1.0F / sqrtf(static_cast<float>(p.key_dim));
     const float* const q = p.qkv.data + row * p.qkv.stride + p.key_head_of[head] * p.key_dim;
@@ -201,7 +200,7 @@ struct DeltaBlock {
     }
   }
 
-  // The weights of tokens t and the next kTokens - 1 of keys s: a lane has one s.
+  // The weights of tokens t to t + kTokens - 1 for keys s: one s per lane.
   template <int kTokens>
   BH_DEVICE void Weigh(int token, int s) {
     const int last = first + (token + kTokens < count ? token + kTokens : count) - 1;
@@ -236,7 +235,7 @@ struct DeltaBlock {
     }
   }
 
-  // Four rows of keys and queries times the matrix: a warp.
+  // Four rows of keys and queries times the matrix, by one warp.
   BH_DEVICE void MultiplyMatrix(int first_row) {
     constexpr int kRows = kPiece == 1 ? 2 : 4;
     const int column = Column();
@@ -292,7 +291,7 @@ struct DeltaBlock {
     return v;
   }
 
-  // Corrected values and outputs: a warp has four columns, a lane a row of keys or queries.
+  // Corrected values and outputs: four columns per warp, a row of keys or queries per lane.
   BH_DEVICE void Solve() {
     const int own_column = WarpIndex() * 4;
     const int column = first_column + own_column;
@@ -334,7 +333,7 @@ struct DeltaBlock {
     StoreFour(p.out.data + (row + t) * p.out.stride + head * p.value_dim + column, sum);
   }
 
-  // The matrix behind the block's last token; two barriers.
+  // The matrix after the block's last token; has two barriers.
   BH_DEVICE void Advance() {
     const double end = decays[kStateBlock - 1];
     const int column = Column();
@@ -374,7 +373,7 @@ struct DeltaBlock {
     first = 0;
   }
 
-  // The matrix where it has moved on, and the open block's corrected values from `from` on.
+  // Stores the matrix if it has advanced, and the open block's corrected values from `from` on.
   BH_DEVICE void StoreState(int slot, bool advanced, int from) {
     const int column = Column();
     if (first_column + column >= p.padded_value_dim) return;

@@ -86,7 +86,7 @@ void RunInOrder(const Token& token, int64_t head, float* out) {
   const float beta = DeltaBeta(token.ba[head]);
   const float* const matrix = token.state.Matrix(token.slot, head);
   float* const corrected = token.state.Corrected(token.slot, head);
-  std::vector<float> k_weights;  // of the block's tokens so far
+  std::vector<float> k_weights;  // for the block's tokens so far
   std::vector<float> q_weights;
   for (int s = 0; s <= t; ++s) {
     const float decay = DecayBetween(decays[s], decays[t]);
@@ -112,7 +112,7 @@ void RunInOrder(const Token& token, int64_t head, float* out) {
   if (t + 1 == kStateBlock) AdvanceInOrder(token, head, decays, keys, corrected);
 }
 
-// The recurrence: the state's matrix is that behind the last token.
+// The recurrence; the state's matrix is the one after the last token.
 void RunInDouble(const Token& token, int64_t head, float* out) {
   const DeltaHeads& heads = token.heads();
   const int64_t key_head = heads.value_to_key[head];

@@ -56,7 +56,7 @@ BH_INLINE void DecaysSince(const double* decays, double at_t, int count, float* 
   for (int s = 0; s < count; s += kLanes) Store(out + s, Exp(Load(out + s)));
 }
 
-// Columns [col, col + kVectors x 16) of a token; `lanes` of the last vector are the head's.
+// Columns [col, col + kVectors x 16) of a token; `lanes`: valid lanes of the last vector.
 template <int kVectors>
 BH_INLINE void SolveColumns(const DeltaTokens& a, int t, const float* k_weight,
                             const float* q_weight, float decay, int64_t col, int lanes) {

@@ -27,7 +27,7 @@ BH_DEVICE float SumOfBlock(float value) {
   float sum = 0.0F;
   BH_UNROLL
   for (int i = 0; i < kRowThreads / kWarp; ++i) sum += sums[i];
-  __syncthreads();  // the next sum's writes come after these reads
+  __syncthreads();  // the next sum writes after these reads
   return sum;
 }
 

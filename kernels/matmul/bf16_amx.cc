@@ -10,19 +10,19 @@
 namespace bulkhead::BH_ISA {
 namespace {
 
-// Sums of both tiles of rows by both tiles of columns, inputs and weights.
+// Sums of both row tiles by both column tiles; inputs; weights.
 enum TileName { kSums00, kSums01, kSums10, kSums11, kInputs0, kInputs1, kWeights0, kWeights1 };
 
 constexpr int64_t kStepBytes = kPairBytes / 2;  // of one k of a panel
 constexpr int64_t kRowBytes = 64;               // of a tile
 constexpr int64_t kTileBytes = kTileRegisterRows * kRowBytes;
 constexpr int64_t kChainBytes = kRowFloats * 4;
-constexpr int64_t kBlockTiles = 8;        // of weights; inputs pass beside them in the first cache
-constexpr int64_t kMaxBlockTiles = 12;    // where that is a whole slice
-constexpr int64_t kPrefetchBytes = 8192;  // ahead of weights that come from memory
-constexpr int64_t kGroupBytes = 1 << 20;  // of inputs that stay in L2 while panels pass
-constexpr int64_t kMinGroupRows = 128;    // or weights would come too often
-constexpr int64_t kTilePrefetchLines = 32;  // of the weights that a tile of inputs meets
+constexpr int64_t kBlockTiles = 8;          // of weights; inputs pass through L1 beside them
+constexpr int64_t kMaxBlockTiles = 12;      // if that is a whole slice
+constexpr int64_t kPrefetchBytes = 8192;    // ahead of weights read from memory
+constexpr int64_t kGroupBytes = 1 << 20;    // of inputs that stay in L2 while panels pass
+constexpr int64_t kMinGroupRows = 128;      // or weights would be read too often
+constexpr int64_t kTilePrefetchLines = 32;  // of the weights for a tile of inputs
 
 void ConfigureWholeTiles() {
   TileShapes shapes;
@@ -39,22 +39,22 @@ BH_INLINE const char* SliceAt(const Product& product, int64_t panel, int slice) 
   return static_cast<const char*>(product.weight) + pairs * kPairBytes;
 }
 
-// Where the tiles of a slice begin in a row.
+// First tile of a slice in a row.
 BH_INLINE int64_t FirstTile(const Product& product, int slice) {
   return product.k_borders[slice] / kBf16TileInputs + slice;
 }
 
-// Rows of some tiles, with their inputs.
+// Rows of several tiles, with their inputs.
 struct Group {
   SliceRows rows;
-  int64_t num_tiles;       // of rows
-  const uint16_t* inputs;  // of its first row
-  int64_t tile_stride;     // numbers from a tile of rows to the next one
+  int64_t num_tiles;       // row tiles
+  const uint16_t* inputs;  // of the group's first row
+  int64_t tile_stride;     // numbers from one row tile to the next
   float* chains;           // [16 num_tiles][32]
 };
 
-// tiles [tiles][2][16 pairs][16 columns] = `count` k's of a panel, and 0 behind them up to whole
-// tiles; `prefetches` what lies kPrefetchBytes behind.
+// tiles [tiles][2][16 pairs][16 columns] = `count` k's of a panel, padded with 0 to whole tiles;
+// `prefetches`: also fetches data kPrefetchBytes later.
 BH_INLINE void Copy(const char* from, int64_t count, char* tiles, bool prefetches) {
   const int64_t padded = (count + kBf16TileInputs - 1) / kBf16TileInputs * kBf16TileInputs;
   for (int64_t k = 0; k < padded; k += 2) {
@@ -72,27 +72,27 @@ BH_INLINE void Copy(const char* from, int64_t count, char* tiles, bool prefetche
   }
 }
 
-// Some neighbouring tiles of inputs of a slice, with the weights that they meet.
+// Adjacent tiles of inputs of a slice, with their weights.
 struct Block {
   const char* weights;     // [tiles][2][16][16 pairs]
   const uint16_t* inputs;  // of the group's first row
   int64_t tiles;
   bool begins_slice;
   bool ends_slice;
-  bool in_place;  // chains that end are the product's output
+  bool in_place;  // completed chains are the product's output
   const char* ahead;
-  int64_t ahead_lines;  // that a tile of each row fetches
+  int64_t ahead_lines;  // prefetched with a tile of each row
 };
 
-// Where two tiles of rows by two of columns lie.
+// Where two row tiles by two column tiles are stored.
 struct SumTiles {
-  float* at[2];  // of each tile of rows
+  float* at[2];  // per row tile
   int64_t row_bytes[2];
 };
 
-// Sums of two tiles of rows in registers, whose block has been added, go to memory, and those of
-// the next rows begin. Stored this late because tile registers are not renamed: a store just behind
-// its sums would hold up all others.
+// Stores the sums of two row tiles, whose block has been added, and begins those of the next rows.
+// Stored this late because tile registers are not renamed: a store right after its sums would stall
+// all others.
 template <int kSums, int kRowTile, int kColumnTile>
 BH_INLINE void NextSums(const SumTiles& before, const SumTiles& chains, bool begins) {
   StoreTile<kSums>(before.at[kRowTile] + kColumnTile * kLanes, before.row_bytes[kRowTile]);
@@ -108,8 +108,8 @@ BH_INLINE void PrefetchAhead(const Block& block, const char*& ahead) {
   ahead += 64 * block.ahead_lines;
 }
 
-// The chains of two tiles of rows go on by a block. `inputs` of the second are `tile_stride`
-// behind.
+// Continues the chains of two row tiles over a block. `inputs` of the second tile are `tile_stride`
+// later.
 void AddBlock(const Block& block, const uint16_t* inputs, int64_t tile_stride,
               const SumTiles& before, const SumTiles& chains, const char* ahead) {
   const char* weights = block.weights;
@@ -141,7 +141,7 @@ void AddBlock(const Block& block, const uint16_t* inputs, int64_t tile_stride,
   }
 }
 
-// Pairs of tiles of rows, one after the other; each ends while the next one is added up.
+// Pairs of row tiles, one after the other; one is completed while the next is summed.
 void AddBlockToAll(const Product& product, const Group& group, int64_t panel, int slice,
                    const Block& block) {
   constexpr int64_t kPairRows = 2 * kBf16TileRows;
@@ -149,10 +149,10 @@ void AddBlockToAll(const Product& product, const Group& group, int64_t panel, in
   SumTiles sums = {{nobodys, nobodys}, {kChainBytes, kChainBytes}};
   const bool is_slice = block.begins_slice && block.ends_slice;
   const char* ahead = block.ahead;
-  const float* ended = nullptr;  // chains of the pair before
+  const float* ended = nullptr;  // chains of the previous pair
   const auto end_rows = [&](int64_t begin) {
     const int64_t end = Smaller(begin + kPairRows, group.rows.num_rows);
-    if (block.in_place) {  // but for a tile that is not whole
+    if (block.in_place) {  // except for a partial tile
       const int64_t whole = end / kBf16TileRows * kBf16TileRows;
       ended += (whole - begin) * kRowFloats;
       begin = whole;
@@ -160,7 +160,7 @@ void AddBlockToAll(const Product& product, const Group& group, int64_t panel, in
     EndSlice(product, group.rows, panel, slice, begin, end, ended);
   };
   for (int64_t t = 0; t < group.num_tiles; t += 2) {
-    // Where a block is a whole slice, a pair's chains end before the next pair's are stored.
+    // If a block is a whole slice, a pair's chains are complete before the next pair's are stored.
     float* const chains_at = group.chains + (is_slice ? 0 : t * kBf16TileRows * kRowFloats);
     SumTiles chains = sums;
     SumTiles next = sums;
@@ -194,8 +194,8 @@ void AddBlockToAll(const Product& product, const Group& group, int64_t panel, in
   if (block.ends_slice) end_rows((group.num_tiles - 1) / 2 * kPairRows);
 }
 
-// A slice of a panel, of all rows of a group of kRowTiles tiles: their sums stay in registers while
-// weights come from memory, a tile's being copied while those before it are multiplied.
+// A slice of a panel, for all rows of a group of kRowTiles tiles: their sums stay in registers
+// while weights are read from memory; a tile's are copied while the previous ones are multiplied.
 template <int kRowTiles>
 void AddSliceOfTiles(const Product& product, const Group& group, int64_t panel, int slice) {
   static_assert(kRowTiles == 1 || kRowTiles == 2);
@@ -240,7 +240,7 @@ void AddSliceOfTiles(const Product& product, const Group& group, int64_t panel, 
   EndSlice(product, group.rows, panel, slice, 0, group.rows.num_rows, chains);
 }
 
-// A slice of a panel, of all rows of the group.
+// A slice of a panel, for all rows of the group.
 void AddSlice(const Product& product, const Group& group, int64_t panel, int slice) {
   alignas(64) char tiles[kMaxBlockTiles * 2 * kTileBytes];
   const int64_t begin = product.k_borders[slice];
@@ -267,7 +267,7 @@ void AddSlice(const Product& product, const Group& group, int64_t panel, int sli
   }
 }
 
-// Of the rows of a part with `tiles` tiles, in a whole number of pairs of tiles.
+// Rows per group of a part with `tiles` tiles, in whole pairs of tiles.
 int64_t GroupRows(const Product& product, int64_t tiles) {
   constexpr int64_t kPairRows = 2 * kBf16TileRows;
   const int64_t row_bytes =

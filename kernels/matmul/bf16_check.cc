@@ -15,7 +15,7 @@ constexpr int64_t kInputs = 8;
 constexpr int64_t kRows = 4;
 constexpr int kProducts = 100;
 
-// Any bf16; or, three times of four, one near 1, so that sums cancel.
+// Any bf16; or, three times out of four, one near 1, so that sums cancel.
 uint16_t Draw(std::mt19937& random) {
   const uint32_t bits = random();
   const auto any = static_cast<uint16_t>(bits >> 16);
@@ -65,12 +65,12 @@ bool CompareDots() {
   return true;
 }
 
-// Of three tiles of inputs, the last one in part.
+// Three tiles of inputs, the last one partial.
 constexpr int64_t kTileInputs = 2 * kBf16TileInputs + 7;
 constexpr int kTileProducts = 50;
 
-// Numbers near 1, so that sums cancel and each bit shows; of every fourth product any number, of
-// every fourth weights that are denormal or whose products are.
+// Numbers near 1, so that sums cancel and each bit shows; every fourth product takes any number,
+// every fourth weights that are denormal or have denormal products.
 uint16_t DrawInput(std::mt19937& random, int product) {
   const auto any = static_cast<uint16_t>(random());
   return product % 4 == 0 ? any : static_cast<uint16_t>((any & 0x80FF) | 0x3F00);

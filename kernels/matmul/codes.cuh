@@ -1,6 +1,5 @@
-// Codes of 8 or 4 bits on their way to numbers in bf16, (code - zero) scale rounded: what the
-// products for many tokens multiply with. Of nvfp4 exact and without the row's factor, which its
-// sums get.
+// Conversion of 8- or 4-bit codes to bf16, (code - zero) scale rounded: the operands of products
+// for many tokens. nvfp4 is exact and without the row's factor, which is applied to the sums.
 #pragma once
 
 #include "intrinsics.h"
@@ -10,21 +9,21 @@
 
 namespace bulkhead::cuda {
 
-// Of a row of nvfp4, the last one's behind it.
+// The factor of a row of nvfp4; the last row's for rows beyond it.
 BH_DEVICE float FactorOf(const PackedWeight& weight, int row) {
   return __uint_as_float(weight.scaling[row < weight.rows ? row : weight.rows - 1]);
 }
 
-// What a lane holds of one chunk of a tile of rows: 8 inputs of the rows lane / 4 and 8 behind it.
+// A lane's part of one chunk of a tile of rows: 8 inputs of the rows lane / 4 and 8 more.
 template <WeightFormat kFormat>
 struct Codes {
   static constexpr bool k8Bits = WeightBits(kFormat) == 8;
   static constexpr int kWords = k8Bits ? 4 : 2;
   uint32_t words[kWords] = {};
   uint32_t scaling[2] = {};
-  uint32_t scales = 0;  // of the lane's group, of nvfp4: bytes of the two rows
+  uint32_t scales = 0;  // of the lane's group; nvfp4: bytes of the two rows
 
-  // Nothing for a tile behind the last row.
+  // Does nothing for a tile after the last row.
   BH_DEVICE void Load(const PackedWeight& weight, int row_tile, unsigned chunk) {
     const int64_t padded_rows = (weight.rows + kTileRows - 1) / kTileRows * kTileRows;
     if (row_tile * kTileRows >= padded_rows) return;
@@ -71,7 +70,7 @@ struct Codes {
   }
 
   BH_DEVICE float Number(int row, int input) const {
-    const int product = input / 4;  // four inputs each
+    const int product = input / 4;  // of four inputs each
     const float scale = __uint_as_float(ScaleBits(kFormat, scaling[row]));
     if constexpr (HasFloatCodes(kFormat)) {
       const uint32_t pair = FloatPair(product, row, input % 4 / 2);

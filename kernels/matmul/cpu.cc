@@ -61,7 +61,7 @@ void MatMulInInt8(ThreadPool& pool, Isa isa, const CpuMatMulScratch& scratch, Co
       });
 }
 
-// Any number of rows: all sums pair as those of tiles.
+// Any number of rows: all sums are paired as in tiles.
 void MatMulInBf16Tiles(ThreadPool& pool, Isa isa, const CpuMatMulScratch& scratch,
                        const Product& product, int64_t rows, const ProductOutput& output) {
   BH_CHECK(rows <= scratch.max_rows && product.inputs <= scratch.max_tile_inputs);
@@ -84,13 +84,12 @@ void MatMulInBf16Tiles(ThreadPool& pool, Isa isa, const CpuMatMulScratch& scratc
           });
 }
 
-// Fewer panels than threads: each (panel, slice) on its own, then the slices of each output join.
+// Fewer panels than threads: each (panel, slice) separately, then the slices of each output join.
 void MultiplySlices(ThreadPool& pool, Isa isa, const CpuMatMulScratch& scratch,
                     const Product& product, int64_t rows, int64_t panels) {
   const int64_t num_slices = product.num_slices;
   const int64_t tile_floats = rows * kPanelColumns;
-  // At most one tile of scratch per slice and thread, fewer than a thread's scratch for `rows`
-  // rows.
+  // At most one tile of scratch per slice and thread, less than a thread's scratch for `rows` rows.
   static_assert(kMaxSlices * kPanelColumns <= kMinScratchFloatsPerRow);
   const auto multiply = BH_OF_ISA_OR_BF16(isa, MultiplySlice);
   pool.ParallelForWork(panels * num_slices, rows * product.outputs * product.inputs,
@@ -154,15 +153,15 @@ Int8Product Int8ProductOf(const Linear& weight, const QuantizedPanels& panels,
 
 namespace {
 
-// Of a block of SumExperts: its pairs, and its tokens for the shared expert.
+// Rows of a block of SumExperts: its pairs, and its tokens for the shared expert.
 int64_t ExpertSumRows(const StepLimits& limits) {
   if (limits.experts_per_token == 0) return 0;
   const auto tokens = std::min<int64_t>(limits.max_num_batched_tokens, kExpertSumTokens);
   return tokens * (limits.experts_per_token + 1);
 }
 
-// The rows of bf16_tiles that products of experts take: each expert begins with a tile of its own,
-// the shared one, of a block of SumExperts, too.
+// The rows of bf16_tiles for products of experts: each expert begins with a new tile, and so does
+// the shared one of a block of SumExperts.
 int64_t ExpertTileRows(const StepLimits& limits) {
   if (limits.experts_per_token == 0) return 0;
   const int64_t tokens = limits.max_num_batched_tokens;
@@ -201,7 +200,7 @@ CpuMatMulScratch::CpuMatMulScratch(const StepLimits& limits, BumpAllocator& allo
   }
   if (max_inputs == 0) return;
   const int64_t rows = limits.max_num_batched_tokens;
-  // Of a step's tokens, or of all pairs of a token and an expert and of the shared expert's tokens.
+  // A step's tokens, or all pairs of a token and an expert plus the shared expert's tokens.
   const int64_t expert_rows =
       limits.experts_per_token > 0 ? rows * (limits.experts_per_token + 1) : 0;
   const int64_t expert_inputs = limits.max_expert_inputs;
@@ -221,7 +220,7 @@ QuantizedInputs CpuMatMulScratch::InputsFor(const QuantizedPanels& panels) const
   return of_panels;
 }
 
-// Pairs in front fill at most first / kBf16TileRows tiles, and one more for each expert's last one.
+// Earlier pairs fill at most first / kBf16TileRows tiles, plus a last one per expert.
 uint16_t* CpuMatMulScratch::ExpertTiles(int expert, int64_t first) const {
   const int64_t tile = first / kBf16TileRows + expert;
   return bf16_tiles + Bf16TileInputsOf(tile * kBf16TileRows, max_expert_inputs);

@@ -21,22 +21,22 @@ namespace bulkhead {
 namespace {
 
 constexpr int kMaxTokenTiles = 4;
-constexpr int64_t kMinSteppedBucket = 64;  // up to here powers of two
+constexpr int64_t kMinSteppedBucket = 64;  // powers of two up to here
 constexpr int64_t kMinBucketStep = 128;
 constexpr int64_t kBucketsPerOctave = 8;
 
 using cuda::NumBlocks;
 using cuda::RowsOf;
 
-// One token of plain weights is ours: our kernel reads weights before the one in front has ended.
+// Ours multiplies one token by plain weights: it reads weights before the previous kernel ends.
 constexpr int64_t kMinPlainLibraryTokens = 2;
 
 int64_t MinLibraryTokens(WeightFormat format) {
   return IsQuantized(format) ? kMinUnpackedTokens : kMinPlainLibraryTokens;
 }
 
-// The library computes a bucket of rows whatever rows there are, so that a row's bits depend on the
-// bucket alone, and the warm-up meets every product that a step may need.
+// The library computes a bucket of rows whatever the number of rows, so that a row's bits depend
+// only on the bucket, and the warm-up covers every product that a step may need.
 int64_t BucketOf(int64_t tokens, int64_t max_tokens) {
   if (tokens <= kMinSteppedBucket) {
     return std::min(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(tokens))), max_tokens);
@@ -152,7 +152,7 @@ absl::Status CudaProducts::CheckWarpgroups(const Linear& weight, const PackedLay
 
 absl::Status CudaProducts::CheckThatItWaits(const GemmProblem& problem, const uint16_t* numbers,
                                             MatrixView out) {
-  constexpr int kPeriod = 97;  // their bits are finite operands, in pairs
+  constexpr int kPeriod = 97;  // as bits: pairs of finite operands
   auto* const inputs = reinterpret_cast<std::byte*>(scratch_.inputs);
   const int64_t bytes = problem.outputs * DTypeBytes(out.dtype());
   std::vector<std::byte> in_time(bytes);
@@ -189,7 +189,7 @@ CudaProducts::Cut CudaProducts::CutOf(const LinearShape& shape, int64_t depth, i
                .out_alignment_bytes = static_cast<int64_t>(address & -address)};
   cut.last = cut.piece;
   if (!IsQuantized(shape.format)) return cut;
-  // Equal pieces, whole tiles of rows each.
+  // Equal pieces of whole row tiles.
   const int64_t max_rows = unpacked_bytes_ / 2 / depth / cuda::kTileRows * cuda::kTileRows;
   BH_CHECK(max_rows > 0);
   cut.pieces = CeilDiv(shape.rows, max_rows);
@@ -313,7 +313,7 @@ bool CudaProducts::MultiplyByWarpgroups(const cuda::LinearParameters& product, W
       format, product.weight.rows, product.weight.depth, product.parts, product.tokens,
       scratch_.part_sums_count, gpu.max_shared_bytes, gpu.num_sms);
   const auto kernel = cuda::LinearWarpgroupKernel(format, blocks.tokens);
-  // An eighth less: what begins and ends a block is not counted.
+  // An eighth less, since starting and ending a block is not counted.
   if (blocks.bytes_read >= than_bytes - than_bytes / 8 || !kernel.has_value()) return false;
   const LaunchShape shape = blocks.Launch(product.weight.rows, product.parts);
   Enqueue(driver_, *kernel, shape, {product, blocks.in_parts ? scratch_.part_sums : nullptr});

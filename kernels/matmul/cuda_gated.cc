@@ -9,8 +9,8 @@
 namespace bulkhead {
 namespace {
 
-// Gates and ups in bf16, in half of the memory of those in f32. None for weights with more bits
-// than bf16, and where GatedActivation cannot read such rows.
+// Gates and ups in bf16, in half of the memory of f32 ones. None for weights with more bits than
+// bf16, or if GatedActivation cannot read such rows.
 std::optional<MatrixView> InBf16(const Linear& weight, MatrixView gate_up) {
   const WeightFormat format = weight.shape.format;
   if (format == WeightFormat::kF16 || format == WeightFormat::kF32) return std::nullopt;

@@ -1,4 +1,4 @@
-// The kernels of MatMul: what they take and how they are launched.
+// The kernels of MatMul: their parameters and launch shapes.
 #pragma once
 
 #include <stdint.h>
@@ -12,11 +12,11 @@
 
 namespace bulkhead::cuda {
 
-// out[i][at] = x[t][input_at[at]], or x[t][at] without a map, as bf16 or f16; 0 where there is
-// none. t is row_at[i], or i.
+// out[i][at] = x[t][input_at[at]], or x[t][at] without a map, as bf16 or f16; 0 if there is none. t
+// is row_at[i], or i.
 struct GatherInputsParameters {
   ConstRows x;
-  const uint16_t* rounded = nullptr;  // instead of x.data, in the numbers of out
+  const uint16_t* rounded = nullptr;  // instead of x.data, in out's number format
   const int32_t* row_at = nullptr;
   const int32_t* input_at = nullptr;
   int inputs = 0;
@@ -27,14 +27,14 @@ CudaKernelOf<GatherInputsParameters> GatherInputsKernel(bool f16);
 
 // ---- products: out[t][n] = sum over the depth of x[t] weight[n]
 struct LinearParameters {
-  const uint16_t* x = nullptr;  // [T][depth]: f16 for weights in f16, bf16 for all others
+  const uint16_t* x = nullptr;  // [T][depth]: f16 for weights in f16, otherwise bf16
   int tokens = 0;
   PackedWeight weight;
   Rows out;
-  int parts = 0;  // of the depth (linear_blocks.h); of LinearKernel
+  int parts = 0;  // of the depth (linear_blocks.h); for LinearKernel
 };
-// Tiles of rows that a warp multiplies together, so that inputs are read and added up for all. With
-// many of them a block reads less for each row; registers are enough where a warp has one part.
+// Row tiles that a warp multiplies together, so that inputs are read and summed once for all. With
+// many of them a block reads less per row; there are enough registers if a warp has one part.
 enum class LinearWidth { kNarrow, kWide };
 constexpr int LinearRowTiles(WeightFormat format, LinearWidth width = LinearWidth::kNarrow) {
   if (!IsQuantized(format)) return 1;
@@ -43,8 +43,8 @@ constexpr int LinearRowTiles(WeightFormat format, LinearWidth width = LinearWidt
 constexpr int LinearRows(WeightFormat format, LinearWidth width = LinearWidth::kNarrow) {
   return LinearRowTiles(format, width) * kTileRows;
 }
-// For few tokens: grid {rows filled up / LinearRows, T / (8 token_tiles)}; token_tiles 1, 2 or 4,
-// of kWide, which weights in codes have, 2 or 4.
+// For few tokens: grid {padded rows / LinearRows, T / (8 token_tiles)}; token_tiles 1, 2 or 4; for
+// kWide, which exists for weights in codes, 2 or 4.
 CudaKernelOf<LinearParameters> LinearKernel(WeightFormat format, int token_tiles,
                                             LinearWidth width);
 
@@ -53,38 +53,38 @@ inline constexpr int kLinearPlaces = 3;
 constexpr int LinearStepBytes(WeightFormat format, int token_tiles,
                               LinearWidth width = LinearWidth::kNarrow) {
   const int row_tiles = LinearRowTiles(format, width);
-  const int scales = IsFp4(format) ? 64 * row_tiles : 0;  // filled up to all banks
+  const int scales = IsFp4(format) ? 64 * row_tiles : 0;  // padded to all banks
   return row_tiles * WeightBits(format) / 4 * 512 + token_tiles * 1024 + scales;
 }
-// Four tiles of sums leave registers for no more.
+// Four tiles of sums leave no registers for more.
 template <int kTokenTiles, LinearWidth kWidth = LinearWidth::kNarrow>
 inline constexpr int kLinearMaxThreads =
     kTokenTiles == 4 || kWidth == LinearWidth::kWide ? 256 : 512;
-// Parts of the depth that a warp may have.
+// Maximum parts of the depth per warp.
 template <int kTokenTiles, LinearWidth kWidth = LinearWidth::kNarrow>
 inline constexpr int kLinearMaxWarpParts = kTokenTiles == 1 || kWidth == LinearWidth::kWide ? 1 : 2;
 
-// The same of 9 to 64 tokens and weights in codes on GPUs of compute capability 9.0 alone, by the
-// products of warpgroups: grid {row tiles / tiles of a block's warps, 1, blocks of parts}, blocks
-// of one or two warpgroups that multiply and one that copies. tokens: of a block, 16, 32 or 64.
-// Nothing for other formats, and in builds without such GPUs.
+// The same for 9 to 64 tokens and weights in codes, only on GPUs of compute capability 9.0, by
+// warpgroup products: grid {row tiles / tiles of a block's warps, 1, blocks of parts}, blocks of
+// one or two warpgroups that multiply and one that copies. tokens: per block, 16, 32 or 64. None
+// for other formats, and in builds without such GPUs.
 struct WarpgroupLinearParameters {
   LinearParameters product;
-  // [pairs of parts][T][rows], what the product's out would have of each pair, instead of it.
+  // [pairs of parts][T][rows]: if set, gets each pair's share of the product instead of its out.
   float* part_out = nullptr;
 };
-inline constexpr int kWarpgroupLinearTiles = 2;  // of 16 rows, of a warp that multiplies
+inline constexpr int kWarpgroupLinearTiles = 2;  // of 16 rows, per multiplying warp
 inline constexpr int kWarpgroupLinearMaxThreads = 384;
 inline constexpr int kWarpgroupLinearCopyThreads = 128;
 std::optional<CudaKernelOf<WarpgroupLinearParameters>> LinearWarpgroupKernel(WeightFormat format,
                                                                              int tokens);
 
-// For many tokens: grid {rows / kGemmTile, T / kGemmTile}. Of codes the sum over the depth is that
-// of its parts (gemm_parts.h), added up in order: by each block, or, with the parts as the grid's
-// third dimension, each block has one, which it leaves at part_out.
+// For many tokens: grid {rows / kGemmTile, T / kGemmTile}. With codes the sum over the depth is the
+// ordered sum of its parts (gemm_parts.h): computed by each block, or, with the parts as the grid's
+// third dimension, by one block per part, which stores it in part_out.
 struct GemmParameters {
   LinearParameters product;
-  unsigned part_steps = 0;    // of kGemmStepInputs, of a part but for the last
+  unsigned part_steps = 0;    // of kGemmStepInputs, per part except the last
   float* part_out = nullptr;  // [parts][T][rows]
 };
 inline constexpr int kGemmThreads = 256;
@@ -105,13 +105,13 @@ inline constexpr int kAddPartsThreads = 256;
 inline constexpr int kMaxGemmParts = 8;
 CudaKernelOf<AddPartsParameters> AddPartsKernel();
 
-// ---- of weights in f32, which are not multiplied by tensor cores, and rows in any format
+// ---- weights in f32, which tensor cores do not multiply, and rows in any format
 struct F32ProductParameters {
   const void* x = nullptr;  // [T][inputs]
   int64_t x_stride = 0;
   Numbers numbers = Numbers::kF32;  // of x
   bool vec4 = false;                // four inputs at a time can be read
-  const float* weight = nullptr;    // [outputs][depth], 0 behind the last input
+  const float* weight = nullptr;    // [outputs][depth], 0 after the last input
   int inputs = 0;
   int depth = 0;
   int outputs = 0;
@@ -119,8 +119,8 @@ struct F32ProductParameters {
   Rows out;
 };
 inline constexpr int kF32FewThreads = 128;
-inline constexpr int kF32FewTokens = 8;  // of a block
-// Up to which blocks of few tokens are used: blocks of a tile are too few to fill a GPU.
+inline constexpr int kF32FewTokens = 8;  // per block
+// The most tokens for blocks of few tokens: blocks of a tile are too few to fill a GPU.
 inline constexpr int kF32MaxFewTokens = 512;
 inline constexpr int kF32FewSharedBytes = kF32FewThreads / 32 * kF32FewTokens * 4;
 inline constexpr int kF32TileThreads = 256;
@@ -132,12 +132,12 @@ inline constexpr int kF32TileSharedBytes =
 // kF32TileTokens}.
 CudaKernelOf<F32ProductParameters> LinearF32Kernel(bool few_tokens);
 
-// out[n - first_row] = row n of a quantised weight in bf16, for a library that takes no codes. Rows
-// from first_row on, a multiple of 16; grid {rows / 16, depth / (64 kUnpackWarps)}.
+// out[n - first_row] = row n of a quantised weight in bf16, for a library that does not take codes.
+// Rows from first_row on, a multiple of 16; grid {rows / 16, depth / (64 kUnpackWarps)}.
 struct UnpackParameters {
   PackedWeight weight;
   int first_row = 0;
-  uint16_t* out = nullptr;  // [rows filled up][depth]
+  uint16_t* out = nullptr;  // [padded rows][depth]
 };
 inline constexpr int kUnpackWarps = 8;
 CudaKernelOf<UnpackParameters> UnpackKernel(WeightFormat format);  // weights in codes

@@ -1,4 +1,4 @@
-// A build for GPUs of which none has compute capability 9.0.
+// For builds without GPUs of compute capability 9.0.
 #include "kernels/matmul/cuda_kernels.h"
 
 namespace bulkhead::cuda {

@@ -1,5 +1,5 @@
-// MatMul. Few rows are bound by memory: each panel is one stream, read once. Many rows are bound by
-// arithmetic: tiles of registers over blocks that stay in the caches. Compiled per instruction set.
+// MatMul. Few rows are memory-bound: each panel is one stream, read once. Many rows are
+// compute-bound: register tiles over blocks that stay in the caches. Compiled per instruction set.
 #include "kernels/matmul/op.h"
 
 #include "kernels/matmul/input_rows.h"
@@ -13,7 +13,7 @@ namespace {
 constexpr int kFewRows = kTileVectors == 2 ? 4 : 2;
 static_assert(kFewRows <= kMaxFewRowsOfAnyIsa);
 constexpr int64_t kPrefetchBytes = 2048;
-constexpr int64_t kWidenedInputs = 256;  // of a quantised panel, at once
+constexpr int64_t kWidenedInputs = 256;  // of a quantised panel at a time
 constexpr int64_t kMaxGroupTiles = (kGroupRows + kTileRows - 1) / kTileRows;
 // Words of a group's rows that stay in L2 together; AVX2's CPUs have 256 or 512 KiB.
 constexpr int64_t kGroupWords = kGroupRows * (kTileVectors == 1 ? 1024 : kMaxWordsPerRow);
@@ -45,7 +45,7 @@ const Kernels& KernelsFor(const Product& product) {
 }
 
 BH_INLINE int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-// Where part `part` of `count` things begins, cut into `parts` equal to within one.
+// Begin of part `part` of `count` items, split into `parts` equal to within one.
 BH_INLINE int64_t PartBegin(int64_t count, int64_t part, int64_t parts) {
   return count * part / parts;
 }
@@ -54,7 +54,7 @@ BH_INLINE int ColumnsOf(const Product& product, int64_t panel) {
   return static_cast<int>(Smaller(product.outputs - panel * kPanelColumns, kPanelColumns));
 }
 
-// A panel from input `k` of a slice on: in bf16 from a whole pair on.
+// A panel from input `k` of a slice on; in bf16 k must begin a pair.
 BH_INLINE const char* WeightAt(const Product& product, int64_t panel, int slice, int64_t k,
                                int64_t step_bytes) {
   const char* const weight = static_cast<const char*>(product.weight);
@@ -66,7 +66,7 @@ BH_INLINE const char* WeightAt(const Product& product, int64_t panel, int slice,
                                 PairsBefore(borders, slice) + (k - borders[slice]) / 2);
 }
 
-// A tile of rows read in place over one whole slice of one panel.
+// A tile of rows read in place, over one whole slice of one panel.
 Tile SliceTile(const Product& product, const ProductPart& part, int64_t panel, int slice,
                int64_t step_bytes) {
   const int64_t begin = product.k_borders[slice];
@@ -82,17 +82,17 @@ Tile SliceTile(const Product& product, const ProductPart& part, int64_t panel, i
   return tile;
 }
 
-// The ranges of a slice's inputs that are worked on one after the other: cells of a quantised
+// The ranges of a slice's inputs that are processed one after the other: cells of a quantised
 // weight, else at most BlockInputs.
 struct SliceBlocks {
   int64_t begin;
   int64_t inputs;
-  int64_t num_blocks;       // at least one, for an empty slice too
+  int64_t num_blocks;       // at least one, even for an empty slice
   const PackedCell* cells;  // [num_blocks], or null
 };
 
-// Of blocks of `rows` rows. With one slice as many as there is room for, but for a vector that
-// PackPairs may write behind them: sums are loaded less often, and weights are one long stream.
+// Inputs of a block of `rows` rows. With one slice as many as fit, less one vector that PackPairs
+// may write beyond them: sums are loaded less often, and weights are one long stream.
 int64_t BlockInputs(const Product& product, const ProductPart& part, int64_t rows) {
   const int64_t inputs_of_word = product.in_bf16 && kWordsPerPair == 1 ? 2 : 1;
   if (product.num_slices > 1) return inputs_of_word * kBlockInputs;
@@ -116,15 +116,15 @@ SliceBlocks BlocksOf(const Product& product, int slice, int64_t block_inputs) {
   return blocks;
 }
 
-// Of an unquantised slice. No border parts a pair of bf16.
+// For an unquantised slice. A pair of bf16 is never split.
 BH_INLINE int64_t BlockBegin(const Product& product, const SliceBlocks& blocks, int64_t i) {
   if (product.format != PanelFormat::kBf16) return PartBegin(blocks.inputs, i, blocks.num_blocks);
   const int64_t pairs = CeilDiv(blocks.inputs, 2);
   return Smaller(2 * PartBegin(pairs, i, blocks.num_blocks), blocks.inputs);
 }
 
-// How many of `count` neighbouring cells are widened together, one at least: with more inputs at
-// once sums are stored and loaded less often.
+// How many of `count` adjacent cells are widened together, at least one: with more inputs at once
+// sums are stored and loaded less often.
 int64_t CellsTogether(const PackedCell* cells, int64_t count) {
   int64_t inputs = cells[0].count;
   int64_t together = 1;
@@ -134,8 +134,8 @@ int64_t CellsTogether(const PackedCell* cells, int64_t count) {
   return together;
 }
 
-// The same of a quantised weight: `tile` says where the slice goes, its cells come one after the
-// other.
+// The same for a quantised weight: `tile` says where the slice goes; its cells are processed one
+// after the other.
 void MultiplyCells(const Product& product, const ProductPart& part, int64_t panel, int slice,
                    Tile tile) {
   alignas(64) float weight[kMaxCellInputs * kPanelColumns];
@@ -170,8 +170,7 @@ void MultiplyInPlace(const Product& product, const ProductPart& part, int64_t pa
   KernelsFor(product).in_place[part.row_end - part.row_begin - 1](tile);
 }
 
-// Rows and panels whose blocks are in the caches together, and the range of K that is being worked
-// on.
+// Rows and panels whose blocks are cached together, and the current range of K.
 struct Block {
   int64_t row_begin;
   int64_t num_rows;
@@ -183,15 +182,15 @@ struct Block {
   int slice;
   int64_t k_begin;
   int64_t k_end;
-  const PackedCell* cells;  // that it is, of a quantised weight
+  const PackedCell* cells;  // the cell, for a quantised weight
   int64_t num_cells;
-  bool by_panel;          // all slices of a panel before the next one; else all panels of a slice
+  bool by_panel;          // all slices of a panel before the next panel; else all panels of a slice
   const float* packed_x;  // tile by tile: [k][rows of the tile]
-  // Panel by panel, by_panel of one panel: tile by tile: [level][rows of the tile][32]
+  // Per panel (by_panel: one panel), then per tile: [level][rows of the tile][32]
   float* subtrees;
 };
 
-// What is multiplied after this panel's block.
+// The weights that are multiplied after this panel's block.
 const char* NextWeight(const Product& product, const Block& block, int64_t panel, int64_t step) {
   if (!block.by_panel) return WeightAt(product, panel + 1, block.slice, block.k_begin, step);
   const bool is_last = block.slice + 1 == product.num_slices;
@@ -210,7 +209,7 @@ void MultiplyPanel(const Product& product, const Block& block, int64_t panel) {
   const int joins = JoinsAfter(block.slice);
   alignas(64) float widened[kWidenedInputs * kPanelColumns];
   Tile tile{};
-  int64_t share = 0;  // of the next block, which each tile fetches
+  int64_t share = 0;  // of the next block, fetched by each tile
   if (product.quantized != nullptr) {
     for (int64_t i = 0; count > 0 && i < block.num_cells; ++i) {
       const PackedCell& cell = block.cells[i];
@@ -255,7 +254,7 @@ void PackTiles(const Product& product, const Block& block, float* to) {
 }
 
 // Whether all slices of a group of `rows` rows stay in L2 while its panels pass: they are packed
-// once, and the subtrees of one panel stay in L1.
+// once, and one panel's subtrees stay in L1.
 bool IsByPanel(const Product& product, const ProductPart& part, int64_t rows) {
   if (product.num_slices == 1 || product.quantized != nullptr) return false;
   const int last = product.num_slices - 1;
@@ -362,7 +361,7 @@ void MultiplyMany(const Product& product, const ProductPart& part) {
   Block block{};
   block.by_panel = IsByPanel(product, part, CeilDiv(rows, num_groups));
   block.max_inputs = BlockInputs(product, part, CeilDiv(rows, num_groups));
-  // One slice leaves no unfinished subtrees behind.
+  // With one slice there are no unfinished subtrees.
   const bool is_whole = product.num_slices == 1 || block.by_panel;
   const int64_t chunk_panels = is_whole ? panels : kChunkPanels;
   const auto multiply = block.by_panel ? &MultiplyGroupByPanel : &MultiplyGroup;

@@ -1,4 +1,4 @@
-// The products of gemm.cuh of the rows of one matrix.
+// The products of gemm.cuh, with one matrix.
 #include "intrinsics.h"
 #include "kernels/cuda/registered_kernels.h"
 #include "kernels/matmul/cuda_kernels.h"
@@ -52,7 +52,7 @@ GemmOfCodes(GemmParameters p) {
       range, [&](int row, int column, float sum) { tile.Store(out, row, column, sum); });
 }
 
-// As a block that has all parts adds them: from 0 on.
+// The same order as in a block that has all parts: from 0 on.
 BH_KERNEL(kAddPartsThreads) AddParts(AddPartsParameters p) {
   GridDependencySynchronize();
   const int row = int(blockIdx.y) * kAddPartsThreads + int(threadIdx.x);
@@ -60,7 +60,7 @@ BH_KERNEL(kAddPartsThreads) AddParts(AddPartsParameters p) {
   if (row >= p.rows) return;
   const int64_t part_numbers = static_cast<int64_t>(p.tokens) * p.rows;
   const float* const from = p.parts + token * p.rows + row;
-  float parts[kMaxGemmParts];  // all asked for before any is used
+  float parts[kMaxGemmParts];  // all loads are issued before any is used
   BH_UNROLL
   for (int i = 0; i < kMaxGemmParts; ++i) {
     parts[i] = i < p.num_parts ? from[i * part_numbers] : 0.0F;

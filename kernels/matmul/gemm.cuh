@@ -1,9 +1,9 @@
 // Products for many tokens: a block computes 128 tokens by 128 outputs, 32 inputs at a time, which
-// come to shared memory by copies that run ahead. Each of its eight warps has 64 tokens by 32
-// outputs in registers. Weights and inputs lie as cuda_layout.h and GatherInputs leave them.
-// Codes become (code - zero) scale, rounded to bf16, on their way to shared memory. The depth of a
-// product of codes may be in parts, each summed from zero and added up in order, whichever blocks
-// compute them (gemm_parts.h).
+// asynchronous copies bring to shared memory ahead. Each of its eight warps has 64 tokens by 32
+// outputs in registers. Weights and inputs have the layouts of cuda_layout.h and GatherInputs.
+// Codes become (code - zero) scale, rounded to bf16, on the way to shared memory. The depth of a
+// product of codes may be split into parts, each summed from zero and added in order, whichever
+// blocks compute them (gemm_parts.h).
 #pragma once
 
 #include "intrinsics.h"
@@ -14,7 +14,7 @@ namespace bulkhead::cuda {
 
 inline constexpr int kStepInputs = kGemmStepInputs;
 inline constexpr int kStages = 4;
-inline constexpr int kRowBytes = kStepInputs * 2 + 16;  // rows of a tile lie in different banks
+inline constexpr int kRowBytes = kStepInputs * 2 + 16;  // rows of a tile are in different banks
 inline constexpr int kOperandBytes = kGemmTile * kRowBytes;
 inline constexpr int kStageBytes = 2 * kOperandBytes;  // inputs, weights
 inline constexpr int kWarpTokens = 64;
@@ -23,8 +23,8 @@ inline constexpr int kTokenTiles = kWarpTokens / 16;
 inline constexpr int kOutputTiles = kWarpOutputs / 8;
 static_assert(kStages * kStageBytes == kGemmSharedBytes);
 
-// A thread's pieces of 128 rows in row-major memory, 32 numbers of each a step: row_at(i) is where
-// row i is, or -1 for a row of zeroes.
+// A thread's pieces of 128 rows in row-major memory, 32 numbers of each per step: row_at(i) is the
+// location of row i, or -1 for a row of zeros.
 struct RowCopies {
   static constexpr int kChunks = kStepInputs / 8;
   static constexpr int kPieces = kGemmTile * kChunks / kGemmThreads;
@@ -55,7 +55,7 @@ struct RowCopies {
   }
 };
 
-// A thread has one lane of one of the block's tiles of 16 rows, read a step before it is stored.
+// A thread has one lane of one of the block's tiles of 16 rows, read one step before it is stored.
 template <WeightFormat kFormat>
 BH_DEVICE void StoreCodes(const Codes<kFormat>& codes, unsigned char* operand) {
   unsigned char* const to =
@@ -72,7 +72,7 @@ template <bool kF16>
 struct WarpSums {
   float sums[kTokenTiles][kOutputTiles][4] = {};
 
-  // 16 inputs, `at` bytes into the rows of the operands.
+  // Adds 16 inputs, `at` bytes into the rows of the operands.
   BH_DEVICE void Add(const unsigned char* inputs, const unsigned char* weights, int at) {
     const int lane = LaneIndex();
     uint32_t b[kOutputTiles][2];
@@ -101,7 +101,7 @@ struct WarpSums {
     }
   }
 
-  // Times the factors of the outputs, of which the warp has those from `output` on.
+  // Multiplies by the outputs' factors; the warp has outputs from `output` on.
   BH_DEVICE void Scale(const PackedWeight& weight, int output) {
     BH_UNROLL
     for (int n = 0; n < kOutputTiles; ++n) {
@@ -117,7 +117,7 @@ struct WarpSums {
     }
   }
 
-  // Adds the sums of a part, which begin at zero again.
+  // Adds the sums of a part, and resets them to zero.
   BH_DEVICE void Take(WarpSums& part) {
     BH_UNROLL
     for (int m = 0; m < kTokenTiles; ++m) {
@@ -132,7 +132,7 @@ struct WarpSums {
     }
   }
 
-  // store(token, output, sum) for each of the block's.
+  // store(token, output, sum) for each of the block's sums.
   template <typename Store>
   BH_DEVICE void ForEach(int warp_token, int warp_output, const Store& store) const {
     BH_UNROLL
@@ -149,7 +149,7 @@ struct WarpSums {
   }
 };
 
-// One block's tile: its 128 rows of x, of which input_row(i) says where row i is, or -1, times the
+// One block's tile: its 128 rows of x (input_row(i) is the location of row i, or -1) times the
 // weight's rows from output0 on; store(token of the tile, output of the tile, sum) for each.
 template <bool kF16, typename InputRow, typename Store>
 BH_DEVICE void MultiplyNumbers(const uint16_t* x, const InputRow& input_row,
@@ -167,7 +167,7 @@ BH_DEVICE void MultiplyNumbers(const uint16_t* x, const InputRow& input_row,
       inputs.Copy(step, stage);
       weights.Copy(step, stage + kOperandBytes);
     }
-    CpAsyncCommit();  // an empty group counts, too
+    CpAsyncCommit();  // empty groups count as well
   };
   for (int step = 0; step < kStages - 1; ++step) load(step);
   const int warp_token = WarpIndex() % 2 * kWarpTokens;
@@ -175,7 +175,7 @@ BH_DEVICE void MultiplyNumbers(const uint16_t* x, const InputRow& input_row,
   WarpSums<kF16> sums;
   for (int step = 0; step < steps; ++step) {
     CpAsyncWait<kStages - 2>();
-    __syncthreads();  // the stage is there, and everybody is done with the one before
+    __syncthreads();  // the stage has arrived, and all threads are done with the previous one
     load(step + kStages - 1);
     const unsigned char* const stage = shared + step % kStages * kStageBytes;
     BH_UNROLL
@@ -187,8 +187,8 @@ BH_DEVICE void MultiplyNumbers(const uint16_t* x, const InputRow& input_row,
   sums.ForEach(warp_token, warp_output, store);
 }
 
-// Steps of kStepInputs that a block takes, in parts of `part_steps`; the last may have fewer.
-// Unsigned: remainders take no instructions for what is below 0.
+// Steps of kStepInputs of a block, in parts of `part_steps`; the last may have fewer. Unsigned:
+// remainders then need no code for negative numbers.
 struct DepthRange {
   unsigned begin = 0;
   unsigned end = 0;
@@ -196,7 +196,7 @@ struct DepthRange {
 };
 
 // The same with codes, which go through registers. A warp has the sums of a part and, if kInParts,
-// those of the parts before it.
+// those of the previous parts.
 template <WeightFormat kFormat, bool kInParts, typename InputRow, typename Store>
 BH_DEVICE void MultiplyCodes(const uint16_t* x, const InputRow& input_row,
                              const PackedWeight& weight, int output0, const DepthRange& range,
@@ -221,7 +221,7 @@ BH_DEVICE void MultiplyCodes(const uint16_t* x, const InputRow& input_row,
       const bool more = step + 1 < range.end;
       if (more) codes.Load(weight, row_tile, step + 1);
       CpAsyncWait<kStages - 2>();
-      __syncthreads();  // the stage is there, and everybody is done with the one before
+      __syncthreads();  // the stage has arrived, and all threads are done with the previous one
       load(step + kStages - 1);
       const unsigned char* const stage = stage_of(step);
       BH_UNROLL
@@ -250,7 +250,7 @@ BH_DEVICE void MultiplyCodes(const uint16_t* x, const InputRow& input_row,
   }
 }
 
-// Either, the depth as a whole.
+// Either of these, over the whole depth.
 template <WeightFormat kFormat, typename InputRow, typename Store>
 BH_DEVICE void MultiplyTile(const uint16_t* x, const InputRow& input_row,
                             const PackedWeight& weight, int output0, const Store& store) {

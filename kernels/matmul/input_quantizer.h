@@ -1,5 +1,5 @@
-// How activations become codes for products in int8 (--activation-dtype int8): what every variant
-// of the kernels must equal bit for bit.
+// How activations become codes for products in int8 (--activation-dtype int8): every variant of the
+// kernels must give the same bits.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ struct InputScaling {
   int32_t sum = 0;  // of the codes
 };
 
-// codes = x * (127 / largest magnitude), to nearest even; scale = largest magnitude / 127. Inputs
-// all below 1e-30 count as 0; with one that is no finite number the scale is NaN and codes are 0.
+// codes = x * (127 / largest magnitude), to nearest even; scale = largest magnitude / 127. If all
+// inputs are below 1e-30 they count as 0; if one is not finite the scale is NaN and codes are 0.
 InputScaling QuantizeInputs(absl::Span<const float> x, absl::Span<int8_t> codes);
 
 }  // namespace bulkhead

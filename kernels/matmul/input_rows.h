@@ -1,4 +1,4 @@
-// Rows of x as the float products take them: packed in tiles; in bf16 rounded, in pairs.
+// Rows of x in the layouts of the float products: packed in tiles; in bf16 rounded, in pairs.
 #pragma once
 
 #include "kernels/matmul/op.h"
@@ -10,7 +10,7 @@ namespace bulkhead::BH_ISA {
 
 BH_INLINE int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// The 32 inputs from `x` on, of which `count` are there, as pairs.
+// Up to 32 inputs from `x` on, of which `count` exist, as pairs.
 BH_INLINE void RoundPairs(const float* x, int64_t count, float* words) {
   const auto n = static_cast<int>(Smaller(count, 2 * kLanes));
   if (n == 2 * kLanes) return StorePairs(words, Load(x), Load(x + kLanes));
@@ -29,9 +29,9 @@ inline void RoundInputs(const float* x, int64_t count, float* words) {
   }
 }
 
-inline constexpr int64_t kPairsAhead = 128;  // inputs from those packed to those fetched
+inline constexpr int64_t kPairsAhead = 128;  // inputs between packed and prefetched ones
 
-// The pairs of `count` inputs of each row, [words][rows], where a pair is one word.
+// The pairs of `count` inputs of each row, [words][rows], if a pair is one word.
 inline void PackPairs(const float* const* from, int64_t rows, int64_t count, float* to) {
   const int64_t words = (count + 1) / 2;
   for (int64_t word = 0; word < words; word += kLanes, to += kLanes * rows) {
@@ -44,7 +44,7 @@ inline void PackPairs(const float* const* from, int64_t rows, int64_t count, flo
       pairs[r] = BitsOf(Load(rounded));
     }
     Transpose(pairs);
-    // Lanes behind the last row are those of words that are written later.
+    // Lanes after the last row write words that are overwritten later.
     const bool is_last = word + kLanes >= words;
     const auto lanes = static_cast<int>(is_last ? rows : kLanes);
     for (int64_t k = 0; k < Smaller(kLanes, words - word); ++k) {
@@ -53,12 +53,12 @@ inline void PackPairs(const float* const* from, int64_t rows, int64_t count, flo
   }
 }
 
-// Words of `count` inputs of a row as the kernels take them.
+// Words of `count` inputs of a row in the kernels' layout.
 BH_INLINE int64_t XWords(const Product& product, int64_t count) {
   return product.in_bf16 ? (count + 1) / 2 * kWordsPerPair : count;
 }
 
-// Where the words of a slice begin in a row: each slice begins with a whole pair.
+// First word of a slice in a row: each slice begins with a whole pair.
 BH_INLINE int64_t XBegin(const Product& product, int slice) {
   const int64_t begin = product.k_borders[slice];
   return product.in_bf16 ? (begin / 2 + slice) * kWordsPerPair : begin;

@@ -1,6 +1,6 @@
 // Products of quantised weights and quantised inputs in AMX's tile registers: 16 rows by 16 columns
-// by 64 inputs at a time. Sums of a cell are exact integers, so the bits are those of
-// int8_simd.cc. Compiled with the instructions and with their emulation.
+// by 64 inputs at a time. Sums of a cell are exact integers, so the bits equal int8_simd.cc's.
+// Compiled with the instructions and with their emulation.
 #include "kernels/matmul/int8.h"
 #include "kernels/matmul/op.h"
 #include "kernels/matmul/quantized_codes.h"
@@ -11,7 +11,7 @@
 namespace bulkhead::BH_ISA {
 namespace {
 
-// Two sets of sums of both vectors of columns, which cells use in turn; inputs, and weights of both
+// Two sets of sums of both column vectors, which cells use alternately; inputs; weights of both
 // vectors.
 enum TileName { kSums00, kSums01, kSums10, kSums11, kInputs, kWeights0, kWeights1 };
 
@@ -19,11 +19,11 @@ constexpr int kWordsPerTile = kTileRegisterRows;
 constexpr int kWordBytes = 128;  // both vectors of columns
 constexpr int kVectorBytes = 64;
 constexpr int kMaxCellWords = kMaxCellInputs / 4;
-constexpr int kBlockCells = 4;              // whose weights stay in the first cache while rows pass
-constexpr int64_t kMinGroupTiles = 8;       // or weights would come too often
+constexpr int kBlockCells = 4;              // whose weights stay in L1 while rows pass
+constexpr int64_t kMinGroupTiles = 8;       // or weights would be read too often
 constexpr int64_t kGroupBytes = 512 << 10;  // of inputs that stay in L2 while panels pass
 
-// All tiles of inputs count as if they had as many rows as the largest one.
+// All tiles of inputs are configured with the rows of the largest one.
 void ConfigureTilesOf(int64_t rows) {
   TileShapes shapes;
   for (int i = 0; i < kTiles; ++i) {
@@ -34,7 +34,7 @@ void ConfigureTilesOf(int64_t rows) {
   ConfigureTiles(shapes);
 }
 
-// The weights of a cell as signed bytes q - z, with 0 behind them up to whole tiles.
+// The weights of a cell as signed bytes q - z, padded with 0 to whole tiles.
 struct Cell {
   alignas(64) char codes[kMaxCellWords * kWordBytes];  // [words][2][16][4]
   F32x16 scale[2];
@@ -81,7 +81,7 @@ void LoadCell(const QuantizedPanels& weight, const char* panel, const PackedCell
   }
 }
 
-// The dots of a tile of words with inputs [rows][words][4].
+// Dot products of a tile of words with inputs [rows][words][4].
 template <int kSet>
 BH_INLINE void DotWords(const char* weights, const int8_t* inputs, int64_t stride) {
   LoadPassingTile<kInputs>(inputs, stride);
@@ -97,8 +97,8 @@ BH_INLINE void StoreSums(int32_t* sums) {
   StoreTile<kSums01 + 2 * kSet>(sums + kLanes, kRowFloats * 4);
 }
 
-// Sums of set kSet = the dots of a cell; those of the other set, which are complete by then, go to
-// `others`: tiles are not renamed, so that a store next to its sums would hold up the dots behind.
+// Sums of set kSet = a cell's dot products; the other set's completed sums are stored in `others`:
+// tiles are not renamed, so a store next to its sums would stall the following dot products.
 template <int kSet>
 void DotCell(const Cell& cell, const int8_t* inputs, int32_t* others) {
   const int64_t stride = int64_t{4} * cell.words;
@@ -111,7 +111,7 @@ void DotCell(const Cell& cell, const int8_t* inputs, int32_t* others) {
   }
 }
 
-// Some neighbouring tiles of rows.
+// Adjacent row tiles.
 struct Group {
   SliceRows rows;
   int64_t tile_begin;
@@ -119,28 +119,28 @@ struct Group {
   float* chains;  // [rows][32]
 };
 
-// Some neighbouring cells of a slice.
+// Adjacent cells of a slice.
 struct Block {
   Cell cells[kBlockCells];
   int cell_begin;
   int num_cells;
   bool begins_slice;
   bool ends_slice;
-  bool in_place;        // chains that end are the product's output
-  const char* ahead;    // what is wanted soon
-  int64_t ahead_lines;  // with each cell of each tile
+  bool in_place;        // completed chains are the product's output
+  const char* ahead;    // data needed soon
+  int64_t ahead_lines;  // per cell and tile
 };
 
-// A cell's sums of a tile of rows, which the chains have not got yet.
+// A cell's sums for a row tile, not yet added to the chains.
 struct Dots {
   alignas(64) int32_t sums[kAmxTileRows * kRowFloats];
   const Cell* cell;
   const float* input_scales;  // [rows]
   int64_t rows;
-  const float* chains;  // [rows][32]; null where they begin
+  const float* chains;  // [rows][32]; null at the beginning
   float* out;           // [rows], out_stride apart
   int64_t out_stride;
-  int64_t ended_row;  // of the group, from which on they are complete subtrees then; or -1
+  int64_t ended_row;  // group row from which chains are then complete subtrees; or -1
 };
 
 // out = fma(sums, weight scale * input scale, chains)
@@ -174,7 +174,7 @@ BH_INLINE void AddDots(const Int8Product& product, const Group& group, int64_t p
   EndSlice(product, group.rows, panel, slice, dots.ended_row, dots.ended_row + dots.rows, dots.out);
 }
 
-// All rows of the group go on by the block, or begin.
+// Continues, or begins, all rows of the group over the block.
 void AddBlock(const Int8Product& product, const Group& group, int64_t panel, int slice,
               const Block& block) {
   Dots dots[2];
@@ -187,7 +187,7 @@ void AddBlock(const Int8Product& product, const Group& group, int64_t panel, int
     const InputTile rows = InputTileOf(product.rows, product.tiles, t);
     const int64_t row = rows.begin - group.rows.row_begin;
     const float* input_scales = x.scales + rows.begin * x.cells + block.cell_begin * rows.rows;
-    // Where a block is a whole slice, a tile's chains end before the next tile's begin.
+    // If a block is a whole slice, a tile's chains are complete before the next tile's begin.
     float* const chains = group.chains + (is_slice ? 0 : row * kRowFloats);
     float* const out = product.out + rows.begin * product.out_stride + panel * kPanelColumns;
     for (int64_t r = 0; in_place && r < rows.rows; ++r) {

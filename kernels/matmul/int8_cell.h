@@ -1,5 +1,5 @@
-// What a cell's sum of codes times inputs becomes, however it was added up. Compiled per
-// instruction set.
+// Completes a cell's sum of codes times inputs, however it was computed. Compiled per instruction
+// set.
 #pragma once
 
 #include "kernels/matmul/quantized_codes.h"
@@ -7,16 +7,16 @@
 
 namespace bulkhead::BH_ISA {
 
-// Added to the sum of a cell's (q - taken_off) x so that it is that of (q - z) x: but for int4 the
-// zero is the same for all.
+// Added to the sum of a cell's (q - taken_off) x to get that of (q - z) x, if all zeros are equal
+// (all formats but int4).
 template <PanelFormat kFormat>
 BH_INLINE I32x16 FreshSum(int taken_off, int32_t input_sum) {
   if constexpr (kFormat == PanelFormat::kInt4) return SetI1(0);
   return SetI1((taken_off - kZeroOf<kFormat>)*input_sum);
 }
 
-// sum - zero * input_sum, in f32: whole numbers below 2^24 are exact, and cheaper than products of
-// integers.
+// sum - zero * input_sum, in f32: integers below 2^24 are exact, and this is cheaper than integer
+// products.
 template <PanelFormat kFormat>
 BH_INLINE F32x16 FinishSum(I32x16 sum, F32x16 zero, int32_t input_sum) {
   if constexpr (kFormat != PanelFormat::kInt4) return ToF32(sum);

@@ -18,7 +18,7 @@ constexpr int64_t kPrefetchBytes = 8192;
 constexpr float kMinMagnitude = 1e-30f;
 constexpr float kRounding = 12582912.0f;  // x + this - this: to nearest even, for |x| < 2^22
 
-// The magnitudes' bits order as they do, and above all those of infinities and NaNs.
+// Magnitudes have the order of their bits, with infinities and NaNs above all others.
 float LargestMagnitude(const float* x, int count) {
   const I32x16 magnitude_bits = SetI1(0x7FFFFFFF);
   I32x16 max = SetI1(0);
@@ -38,11 +38,11 @@ BH_INLINE I32x16 CodesOf(F32x16 inputs, float inverse) {
   return ToI32(Sub(Add(scaled, Set1(kRounding)), Set1(kRounding)));
 }
 
-// One row of one cell, into words `step` bytes apart; its scale and the sum of its codes.
+// Quantises one row of one cell, into words `step` bytes apart; its scale and the sum of its codes.
 void QuantizeInputs(const float* from, const PackedCell& cell, int8_t* words, int64_t step,
                     float& scale, int32_t& code_sum) {
   const float max = LargestMagnitude(from, cell.count);
-  const bool finite = max <= 3.402823466e38f;  // false for a NaN, too
+  const bool finite = max <= 3.402823466e38f;  // also false for a NaN
   const bool zero = !(finite && max >= kMinMagnitude);
   scale = finite ? (zero ? 0.0f : max / 127.0f) : __builtin_nanf("");
   code_sum = 0;
@@ -71,11 +71,11 @@ void QuantizeInputs(const float* from, const PackedCell& cell, int8_t* words, in
   code_sum = SumLanes(sum);
 }
 
-// Sums of nibbles in 16 bits cost less for each row and more for each cell: not worth it for one.
+// 16-bit sums of nibbles cost less per row and more per cell: not worth it for one row.
 template <PanelFormat kFormat, int kRows>
 inline constexpr bool kShortSums = kFormat != PanelFormat::kInt8&& kNibbleSumsAreShort&& kRows > 1;
 
-// `codes` of four inputs; those of nibbles are at most 24.
+// `codes` of four inputs; nibbles give at most 24.
 template <PanelFormat kFormat, int kRows>
 BH_INLINE I32x16 Dot(I32x16 acc, I32x16 codes, I32x16 x) {
   if (kFormat == PanelFormat::kInt8) return DotBytes(acc, codes, x);
@@ -89,7 +89,7 @@ BH_INLINE I32x16 Broadcast(const int8_t* p) {
   return SetI1(four);
 }
 
-// A cell's inputs of the rows of a tile.
+// A cell's inputs for the rows of a tile.
 struct TileInputs {
   const int8_t* codes;  // [words][rows][4]
   const float* scales;  // [rows]
@@ -105,7 +105,7 @@ using DotSums = I32x16[kRows][kVectors];
 template <PanelFormat kFormat>
 inline constexpr int kTakenOff = kFormat == PanelFormat::kInt8 ? kDotBytesZero : 0;
 
-// sums += the dots of `words` words, of vectors [kFirst, kFirst + kVectors) of a panel.
+// sums += dot products of `words` words, for vectors [kFirst, kFirst + kVectors) of a panel.
 template <PanelFormat kFormat, int kRows, int kFirst, int kVectors>
 BH_INLINE void AddWords(const char* at, int words, const int8_t* inputs, Ahead ahead,
                         DotSums<kRows, kVectors>& sums) {
@@ -129,7 +129,7 @@ BH_INLINE void AddWords(const char* at, int words, const int8_t* inputs, Ahead a
 #pragma GCC unroll 2
       for (int v = 0; v < kVectors; ++v) {
         sums[r][v] = Dot<kFormat, kRows>(sums[r][v], weight[v], input);
-        // Row after row: g++ would begin all of them, which few registers do not hold.
+        // Row after row: g++ would begin all of them, which exceeds few registers.
         if constexpr (kVectors == 1) Pin(sums[r][v]);
       }
     }
@@ -138,7 +138,7 @@ BH_INLINE void AddWords(const char* at, int words, const int8_t* inputs, Ahead a
   }
 }
 
-// The same, where sums of nibbles are of 16 bits: as many words at a time as they hold.
+// The same with 16-bit sums of nibbles: as many words at a time as they hold.
 template <PanelFormat kFormat, int kRows, int kFirst, int kVectors>
 BH_INLINE void AddWordsShort(const char* at, int words, const int8_t* inputs, Ahead ahead,
                              DotSums<kRows, kVectors>& sums) {
@@ -165,7 +165,7 @@ BH_INLINE void AddWordsShort(const char* at, int words, const int8_t* inputs, Ah
   }
 }
 
-// chains = fma(sum of (q - z) x, weight scale * input scale, chains), of vectors [kFirst, kFirst +
+// chains = fma(sum of (q - z) x, weight scale * input scale, chains), for vectors [kFirst, kFirst +
 // kVectors) of a panel.
 template <PanelFormat kFormat, int kRows, int kFirst, int kVectors>
 BH_INLINE void AddVectors(const char* at, int words, bool bf16_scales, const float* factors,
@@ -197,7 +197,7 @@ BH_INLINE void AddVectors(const char* at, int words, bool bf16_scales, const flo
   }
 }
 
-// A whole panel: at once where the registers hold it, else its halves one after the other.
+// A whole panel: at once if the registers hold it, else its halves one after the other.
 template <PanelFormat kFormat, int kRows>
 BH_INLINE void AddCell(const char* at, int words, bool bf16_scales, const float* factors,
                        const TileInputs& x, Ahead ahead, Chains<kRows>& chains) {
@@ -211,8 +211,7 @@ BH_INLINE void AddCell(const char* at, int words, bool bf16_scales, const float*
   }
 }
 
-// Where the sums fill the registers the chains have to stay in memory: g++ does that only across a
-// call.
+// If sums fill the registers the chains must stay in memory: g++ does that only across a call.
 template <PanelFormat kFormat, int kRows>
 [[gnu::noinline]] void AddCellApart(const char* at, int words, bool bf16_scales,
                                     const float* factors, const TileInputs& x, Ahead ahead,
@@ -220,8 +219,8 @@ template <PanelFormat kFormat, int kRows>
   AddCell<kFormat, kRows>(at, words, bf16_scales, factors, x, ahead, chains);
 }
 
-// What the words of a cell fetch: the last cell's as far ahead as the first one's, though scales
-// and zeros lie between the codes. Those are fetched here.
+// The prefetches of a cell's words: the last cell's reach as far ahead as the first's, although
+// scales and zeros are stored between the codes. Those are fetched here.
 template <PanelFormat kFormat>
 BH_INLINE Ahead AheadOfCell(const Ahead& panel, const PackedCell& cell) {
   constexpr int kWordBytes = QuantizedWordBytes(kFormat);
@@ -232,8 +231,8 @@ BH_INLINE Ahead AheadOfCell(const Ahead& panel, const PackedCell& cell) {
   return ahead;
 }
 
-// Rows of `out` are pages apart: else each store waits for its page's address and its line. Three
-// rows a cell: weights would wait for more lines than that.
+// Rows of `out` are pages apart: without this each store waits for its page's address and its line.
+// Three rows per cell: weights would wait behind more lines than that.
 template <int kRows>
 BH_INLINE void PrefetchOut(const Int8Product& product, int64_t panel, int64_t row, int cell) {
   constexpr int kRowsOfCell = 3;
@@ -246,8 +245,8 @@ BH_INLINE void PrefetchOut(const Int8Product& product, int64_t panel, int64_t ro
   }
 }
 
-// The rows of one tile of one panel; slices join into the product's `out`, or lie apart in
-// `slice_sums` where it is not null.
+// The rows of one tile of one panel; slices join into the product's `out`, or are stored separately
+// in `slice_sums` if that is not null.
 template <PanelFormat kFormat, int kRows>
 void RunPanel(const Int8Product& product, int64_t panel, int64_t row, Ahead ahead,
               float* slice_sums) {
@@ -370,7 +369,7 @@ void MultiplyInt8(const Int8Product& product, const Int8Part& part) {
   const int64_t panel_bytes = product.weight->panel_bytes;
   for (int64_t group = part.tile_begin; group < part.tile_end; group += kGroupTiles) {
     const int64_t tiles = part.tile_end - group < kGroupTiles ? part.tile_end - group : kGroupTiles;
-    // Divisions take longer than a cell: once a group.
+    // Divisions take longer than a cell: once per group.
     InputTile tile[kGroupTiles];
     for (int64_t i = 0; i < tiles; ++i) {
       tile[i] = InputTileOf(product.rows, product.tiles, group + i);
@@ -378,7 +377,7 @@ void MultiplyInt8(const Int8Product& product, const Int8Part& part) {
     const int64_t step = (QuantizedWordBytes(product.format) + tiles - 1) / tiles;
     const int64_t share = panel_bytes / tiles;
     for (int64_t panel = part.panel_begin; panel < part.panel_end; ++panel) {
-      // A tile alone reads on; of several, each fetches its share of the next panel.
+      // A single tile reads on; with several, each fetches its share of the next panel.
       const char* ahead = product.weight->panels + panel * panel_bytes +
                           (tiles == 1 ? kPrefetchBytes : panel_bytes);
       for (int64_t i = 0; i < tiles; ++i, ahead += share) {

@@ -1,4 +1,4 @@
-// The products of linear.cuh of the rows of one matrix.
+// The products of linear.cuh, with one matrix.
 #include "intrinsics.h"
 #include "kernels/cuda/registered_kernels.h"
 #include "kernels/matmul/cuda_kernels.h"

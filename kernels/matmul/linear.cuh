@@ -1,10 +1,10 @@
-// Products for few tokens: every byte of the weight goes once from memory into the registers of a
-// product of tiles, in which 16 outputs are the rows and 8 tokens the columns (cuda_layout.h).
-// The depth is in parts, which the warps of a block share. A warp asks for its weights and inputs
-// steps ahead, by copies to shared memory: of loads into registers the compiler waits for all when
-// the first is wanted. Codes enter the product as they are, exactly; scale and zero of a cell are
-// applied to its sums in f32: out += scale (sum of q x - zero sum of x). Codes of fp8, mxfp4 and
-// nvfp4 are numbers, with a scale alone; nvfp4's enter the product times their group's scale.
+// Products for few tokens: every byte of the weight goes once from memory into the registers of
+// tile products, with 16 outputs as rows and 8 tokens as columns (cuda_layout.h). The depth is
+// split into parts, which the warps of a block share. A warp requests its weights and inputs steps
+// ahead, by copies to shared memory: with loads into registers the compiler waits for all when the
+// first is needed. Codes enter the product unchanged, exactly; scale and zero of a cell are applied
+// to its sums in f32: out += scale (sum of q x - zero sum of x). fp8, mxfp4 and nvfp4 codes are
+// numbers with only a scale; nvfp4's are multiplied by their group's scale before the product.
 #pragma once
 
 #include "intrinsics.h"
@@ -13,13 +13,13 @@
 
 namespace bulkhead::cuda {
 
-// Sums of one warp: of what is done of its part, and of the cell in progress.
+// Sums of one warp: of the completed cells of its part, and of the current cell.
 template <WeightFormat kFormat, int kTiles, LinearWidth kWidth = LinearWidth::kNarrow>
 struct Sums {
   static constexpr int kRows = LinearRowTiles(kFormat, kWidth);
   static constexpr bool kTwoParts = kLinearMaxWarpParts<kTiles, kWidth> == 2;
   float done[kRows][kTiles][4] = {};
-  float first[kTwoParts ? kRows : 1][kTiles][4] = {};  // of the part before, where a warp has two
+  float first[kTwoParts ? kRows : 1][kTiles][4] = {};  // of the previous part, if a warp has two
   float cell[kRows][kTiles][4] = {};
   float inputs[kTiles][4] = {};  // of x over the cell, the same for each row
 
@@ -33,7 +33,7 @@ struct Sums {
     }
   }
 
-  // A product with ones: adding the numbers one by one would take as many instructions as all else.
+  // A product with ones: adding the numbers individually would double the instructions.
   BH_DEVICE void AddInputs(int n, const uint32_t (&b)[2]) {
     const uint32_t ones[4] = {kBf16Of1, kBf16Of1, kBf16Of1, kBf16Of1};
     MmaBf16(inputs[n], ones, b);
@@ -43,7 +43,7 @@ struct Sums {
     BH_UNROLL
     for (int half = 0; half < 2; ++half) {
       const float scale = __uint_as_float(ScaleBits(kFormat, scaling[half]));
-      // Codes of 8 bits were centred.
+      // 8-bit codes are centred.
       const float zero = kFormat == WeightFormat::kInt4
                              ? __uint_as_float(Int4ZeroAnd128Bits(scaling[half]))
                              : 0.0F;
@@ -60,7 +60,7 @@ struct Sums {
     }
   }
 
-  // The cell is complete, as far as the part goes.
+  // The cell, or its part of it, is complete.
   BH_DEVICE void FinishCell(const uint32_t (&scaling)[kRows][2]) {
     BH_UNROLL
     for (int r = 0; r < kRows; ++r) FinishRows(r, scaling[r]);
@@ -86,7 +86,7 @@ struct Sums {
   }
 };
 
-// 32 inputs of the tiles of rows times those of the columns.
+// 32 inputs of the row tiles times those of the columns.
 template <WeightFormat kFormat, int kTiles, LinearWidth kWidth, int kRows>
 BH_DEVICE void MultiplyChunk(const WeightTile<kFormat> (&tiles)[kRows], const Words4 (&x)[kTiles],
                              int chunk, Sums<kFormat, kTiles, kWidth>& sums) {
@@ -115,11 +115,11 @@ BH_DEVICE void MultiplyChunk(const WeightTile<kFormat> (&tiles)[kRows], const Wo
   }
 }
 
-// The steps of one or two parts of the depth, by one warp.
+// The steps of a warp's one or two parts of the depth.
 struct WarpSteps {
   int begin = 0;
   int count = 0;
-  int of_second = 0;  // at the end, of the second part
+  int of_second = 0;  // at the end, in the second part
 
   BH_DEVICE WarpSteps(int steps, int parts) {
     const int warps = int(blockDim.x) / kWarp;
@@ -132,7 +132,7 @@ struct WarpSteps {
   }
 };
 
-// This warp's part of the depth of the tiles of rows from row_tile on. `wait` comes between the
+// This warp's part of the depth of the row tiles from row_tile on. `wait` is called between the
 // first copies of the weight and those of the inputs.
 template <WeightFormat kFormat, int kTiles, LinearWidth kWidth, typename Inputs, typename Wait>
 BH_DEVICE void MultiplyParts(const PackedWeight& weight, int parts, int row_tile,
@@ -165,7 +165,7 @@ BH_DEVICE void MultiplyParts(const PackedWeight& weight, int parts, int row_tile
   BH_NO_UNROLL
   for (int left = steps.count; left > 0; --left) {
     CpAsyncWait<kPlaces - 2>();
-    __syncwarp();  // of a place lanes read what others have copied
+    __syncwarp();  // lanes read what other lanes have copied
     WeightTile<kFormat> tiles[kRows];
     if constexpr (kWidth == LinearWidth::kNarrow) {
       BH_UNROLL
@@ -191,7 +191,7 @@ BH_DEVICE void MultiplyParts(const PackedWeight& weight, int parts, int row_tile
         }
       }
       if constexpr (kWidth == LinearWidth::kWide) {
-        // What both chunks read at once registers are too few for.
+        // There are too few registers to read both chunks' data at once.
         __syncwarp();
         copies.ReadWeight(ring + at, chunk, tiles);
       }
@@ -207,12 +207,12 @@ BH_DEVICE void MultiplyParts(const PackedWeight& weight, int parts, int row_tile
   if constexpr (kHasCells<kFormat>) sums.FinishCell(cells.scaling);
 }
 
-// The warps' sums, for AddShared: [warp][tile of rows][tile of columns][4][lane].
+// The warps' sums, for AddShared: [warp][row tile][column tile][4][lane].
 template <WeightFormat kFormat, int kTiles, LinearWidth kWidth>
 BH_DEVICE void Share(const Sums<kFormat, kTiles, kWidth>& sums) {
   constexpr int kRows = LinearRowTiles(kFormat, kWidth);
   CpAsyncWait<0>();
-  __syncthreads();  // of all that lies there
+  __syncthreads();  // the memory of the copies is free
   auto* const shared = reinterpret_cast<float*>(SharedMemory());
   BH_UNROLL
   for (int r = 0; r < kRows; ++r) {
@@ -229,8 +229,8 @@ BH_DEVICE void Share(const Sums<kFormat, kTiles, kWidth>& sums) {
   __syncthreads();
 }
 
-// Pairs of parts, each added up by one warp or here, in their order: store(column, row from the
-// first tile's first one, sum) for each.
+// Adds pairs of parts, each summed by one warp or here, in order: store(column, row relative to the
+// first tile's first row, sum) for each.
 template <WeightFormat kFormat, int kTiles, LinearWidth kWidth, typename Store>
 BH_DEVICE void AddShared(int parts, const Store& store) {
   constexpr int kOfWarp = LinearRowTiles(kFormat, kWidth) * kTiles * 4 * kWarp;

@@ -1,6 +1,6 @@
-// How products of few tokens cut the depth. The weight's shape and the GPU's shared memory say into
-// how many parts; a warp takes one or two of them, and pairs of parts are added first, so a row's
-// bits do not depend on the tokens of a step.
+// How products of few tokens split the depth. The number of parts depends on the weight's shape and
+// the GPU's shared memory; a warp takes one or two parts, and pairs of parts are added first, so a
+// row's bits do not depend on the tokens of a step.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ struct LinearBlocks {
   LinearWidth width = LinearWidth::kNarrow;
 };
 
-// Matrices of few outputs have few blocks: more warps each keep more bytes in flight.
+// Matrices with few outputs have few blocks: more warps in each keep more bytes in flight.
 inline constexpr int64_t kManyPartsMaxRows = 5120;
 inline constexpr int64_t kManyPartsMinDepth = 1536;
 inline constexpr int64_t kFewPartsMaxDepth = 511;
-// Instead of a matrix's rows, where a launch has several matrices.
+// Used instead of a matrix's rows if a launch has several matrices.
 inline constexpr int64_t kRowsOfMany = kManyPartsMaxRows + 1;
 
 inline LinearBlocks LinearBlocksOf(WeightFormat format, int64_t rows, int64_t depth,
@@ -42,7 +42,7 @@ inline LinearBlocks LinearBlocksOf(WeightFormat format, int64_t rows, int64_t de
   return blocks;
 }
 
-// What the busiest multiprocessor reads of weights and inputs. `token_blocks`: the grid's y.
+// Bytes of weights and inputs read by the busiest multiprocessor. `token_blocks`: the grid's y.
 inline int64_t BytesRead(const LinearBlocks& blocks, WeightFormat format, int64_t rows,
                          int64_t depth, int token_tiles, int token_blocks, int num_sms) {
   const int64_t row_blocks = CeilDiv(rows, LinearRows(format, blocks.width));
@@ -50,8 +50,8 @@ inline int64_t BytesRead(const LinearBlocks& blocks, WeightFormat format, int64_
          LinearStepBytes(format, token_tiles, blocks.width);
 }
 
-// The same with wide blocks, if the busiest multiprocessor reads less with them: each block reads
-// the inputs of its tokens, of many of them more than of its rows.
+// The same with wide blocks, if the busiest multiprocessor then reads less: each block reads the
+// inputs of its tokens, which with many tokens exceed its rows.
 inline LinearBlocks WiderLinearBlocksOf(const LinearBlocks& narrow, WeightFormat format,
                                         int64_t rows, int64_t depth, int token_tiles,
                                         int token_blocks, int64_t max_shared_bytes, int num_sms) {

@@ -1,5 +1,5 @@
-// What a warp of linear.cuh reads: tiles of a weight and inputs, by copies to shared memory, and
-// the scaling of cells, straight into registers.
+// What a warp of linear.cuh reads: weight tiles and inputs, by copies to shared memory, and the
+// scaling of cells, directly into registers.
 #pragma once
 
 #include "intrinsics.h"
@@ -12,7 +12,7 @@ inline constexpr uint32_t kBf16Of128 = 0x43004300U;  // twice 128; the low 4 bit
 inline constexpr uint32_t kBf16OfMinus256 = 0xC380C380U;
 inline constexpr uint32_t kBf16Of1 = 0x3F803F80U;
 
-// Scales of groups come with the codes of each chunk, all others with a cell, which may be longer.
+// Group scales come with the codes of each chunk, all others with a cell, which may be longer.
 template <WeightFormat kFormat>
 inline constexpr bool kHasCells = IsQuantized(kFormat) && kFormat != WeightFormat::kMxfp4;
 
@@ -20,7 +20,7 @@ BH_DEVICE int RowTiles(const PackedWeight& weight) {
   return (weight.rows + kTileRows - 1) / kTileRows;
 }
 
-// What a lane holds of 64 inputs of a tile of rows.
+// A lane's part of 64 inputs of a row tile.
 template <WeightFormat kFormat>
 struct WeightTile {
   static constexpr int kLoads = WeightBits(kFormat) / 4;
@@ -28,7 +28,7 @@ struct WeightTile {
   Words4 loads[kLoads];
   uint32_t scales = 0;  // of groups
 
-  // The fragment of the product `half` of chunk `chunk`.
+  // The fragment for product `half` of chunk `chunk`.
   BH_DEVICE void Fragment(int chunk, int half, uint32_t (&a)[4]) const {
     if constexpr (kFormat == WeightFormat::kInt4) {
       const uint32_t word = loads[0].w[2 * chunk + half];
@@ -67,23 +67,23 @@ struct WeightTile {
     }
   }
 
-  // Two codes of 8 bits, 16 bits apart, less 128, exact in bf16: 128 and the low bits, less 128
-  // where the code's first bit is set, else 256.
+  // Two 8-bit codes, 16 bits apart, less 128, exact in bf16: 128 and the low bits, less 128 if the
+  // code's high bit is set, else 256.
   BH_DEVICE static uint32_t CodePair(uint32_t codes) {
     return FmaBf16Pairs(AndXor(codes, 0x007F007FU, kBf16Of128), kBf16Of1,
                         AndXor(codes, 0x00800080U, kBf16OfMinus256));
   }
 };
 
-// A warp's way through the cells, which lie in the depth in their order. A cell's length and its
-// scaling are asked for one cell before they are wanted, and nothing waits for them until then.
+// A warp's position in the cells, which are stored in order of depth. A cell's length and scaling
+// are loaded one cell ahead, and nothing waits for them until they are needed.
 template <int kRows>
 struct Cells {
   int until = 0;                    // chunks from the first of the step to the cell's end
-  const int32_t* next = nullptr;    // the next cell's place in chunk_cell
-  int32_t next_cell = 0;            // what is there
-  const uint32_t* at = nullptr;     // this lane's of the scaling
-  int last_row = 0;                 // from the first one, of the matrix's last tile
+  const int32_t* next = nullptr;    // position of the next cell in chunk_cell
+  int32_t next_cell = 0;            // its value
+  const uint32_t* at = nullptr;     // this lane's position in the scaling
+  int last_row = 0;                 // of the matrix's last tile, relative to the first row
   uint32_t scaling[kRows][2] = {};  // of the cell, rows lane / 4 and 8 more of each tile
   int padded_rows = 0;
 
@@ -101,7 +101,7 @@ struct Cells {
     at += padded_rows;
     Load();
   }
-  // Behind the last cell `next` is at input_at, whose first word is not used.
+  // After the last cell `next` is at input_at, whose first word is not used.
   BH_DEVICE void Load() {
     until += ChunksLeftOf(next_cell);
     next += ChunksLeftOf(next_cell);
@@ -115,8 +115,8 @@ struct Cells {
   }
 };
 
-// The copies of a warp: places in shared memory, each of one step: [tile of rows][load][lane][16]
-// of the weight, [chunk][tile of columns][lane][16] of the inputs, the scales of groups.
+// The copies of a warp: places in shared memory of one step each: [row tile][load][lane][16] of the
+// weight, [chunk][column tile][lane][16] of the inputs, the group scales.
 template <WeightFormat kFormat, int kTiles, LinearWidth kWidth>
 struct StepCopies {
   static constexpr int kRows = LinearRowTiles(kFormat, kWidth);
@@ -128,11 +128,11 @@ struct StepCopies {
   static constexpr int kBytes = LinearStepBytes(kFormat, kTiles, kWidth);
   static_assert(kBytes >= kScalesAt + kRows * kScaleBytes);
 
-  const unsigned char* codes[kRows];   // this lane's of the next step
+  const unsigned char* codes[kRows];   // this lane's codes of the next step
   const unsigned char* scales[kRows];  // of groups
-  const uint16_t* inputs[kTiles];      // of this lane's column; null where there is none
-  int input_at[kTiles];  // in a place, what this lane reads: columns that are not there repeat the
-                         // last one, their sums are not stored
+  const uint16_t* inputs[kTiles];      // of this lane's column; null if there is none
+  int input_at[kTiles];  // offset in a place that this lane reads: absent columns repeat the last
+                         // one, and their sums are not stored
   int64_t depth = 0;
 
   BH_DEVICE void BeginWeight(const PackedWeight& weight, int row_tile, int step) {
@@ -203,7 +203,7 @@ struct StepCopies {
     }
   }
 
-  // What chunk `chunk` needs and the one before it did not.
+  // Reads what chunk `chunk` needs and the previous one did not.
   BH_DEVICE void ReadWeight(const unsigned char* place, int chunk,
                             WeightTile<kFormat> (&tiles)[kRows]) const {
     BH_UNROLL

@@ -1,7 +1,6 @@
-// Products with weights in f32, whose inputs are not rounded: those of routers, of some hundred
-// outputs. Of up to 512 tokens a block has 8 and one output, whose weight it has asked for before
-// the kernel in front has ended; of more, a block has 16 tokens by 32 outputs, and its warps share
-// the depth.
+// Products with weights in f32 and unrounded inputs: for routers, with some hundred outputs. For up
+// to 512 tokens a block has 8 tokens and one output, whose weight it requests before the previous
+// kernel has ended; for more, a block has 16 tokens by 32 outputs, and its warps share the depth.
 #include "intrinsics.h"
 #include "kernels/cuda/out_rows.cuh"
 #include "kernels/cuda/registered_kernels.h"
@@ -10,7 +9,7 @@
 namespace bulkhead::cuda {
 namespace {
 
-// Four inputs of a token from `at`, a multiple of 4, on; 0 behind the last one.
+// Four inputs of a token from `at`, a multiple of 4, on; 0 after the last one.
 BH_DEVICE Floats4 LoadInputs(const F32ProductParameters& p, int token, int at) {
   Floats4 x = {};
   const int64_t place = token * p.x_stride + at;
@@ -47,7 +46,7 @@ BH_DEVICE float AddDot(const Floats4& a, const Floats4& b, float sum) {
 }
 
 constexpr int kFewWarps = kF32FewThreads / kWarp;
-constexpr int kFewLoads = 4;  // of a weight, by a thread at once
+constexpr int kFewLoads = 4;  // of a weight per thread at once
 
 BH_KERNEL(kF32FewThreads) LinearF32Few(F32ProductParameters p) {
   const int output = int(blockIdx.x);
@@ -98,8 +97,8 @@ BH_KERNEL(kF32FewThreads) LinearF32Few(F32ProductParameters p) {
 }
 
 constexpr int kTileWarps = kF32TileThreads / kWarp;
-constexpr int kLaneSide = 4;    // tokens, and outputs, of a lane
-constexpr int kRunInputs = 32;  // of a warp, one behind the other
+constexpr int kLaneSide = 4;    // tokens, and outputs, per lane
+constexpr int kRunInputs = 32;  // consecutive inputs per warp
 static_assert(kF32TileTokens * kF32TileOutputs == kWarp * kLaneSide * kLaneSide);
 
 BH_KERNEL(kF32TileThreads) LinearF32(F32ProductParameters p) {
@@ -109,7 +108,7 @@ BH_KERNEL(kF32TileThreads) LinearF32(F32ProductParameters p) {
   const int output0 = int(blockIdx.x) * kF32TileOutputs;
   const int lane_token = LaneIndex() / kOutputLanes * kLaneSide;
   const int lane_output = LaneIndex() % kOutputLanes * kLaneSide;
-  int tokens[kLaneSide];  // what is not there repeats the last one, and is not stored
+  int tokens[kLaneSide];  // absent ones repeat the last one, and are not stored
   const float* weights[kLaneSide];
   BH_UNROLL
   for (int i = 0; i < kLaneSide; ++i) {

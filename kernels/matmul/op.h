@@ -1,5 +1,5 @@
-// The product kernels: what crosses from the CPU backend into the sources compiled per instruction
-// set.
+// The product kernels: the interface between the CPU backend and the sources compiled per
+// instruction set.
 #pragma once
 
 #include <stdint.h>
@@ -15,17 +15,17 @@ inline constexpr int kMaxSlices = 8;
 inline constexpr int kMaxSliceLevels = 3;  // of the tree over kMaxSlices
 
 // Blocks of a product of many rows: kBlockInputs inputs of kGroupRows rows of x are packed and stay
-// in L2 while panels pass; with several slices, the unfinished subtrees of kChunkPanels panels stay
-// there too. With one slice a block has as many inputs as the scratch holds, at most kGroupRows *
-// kMaxWordsPerRow words and fewer by the instruction set. Where that holds all slices of a group's
+// in L2 while panels pass; with several slices so do the unfinished subtrees of kChunkPanels
+// panels. With one slice a block has as many inputs as the scratch holds, at most kGroupRows *
+// kMaxWordsPerRow words and fewer on some instruction sets. If that holds all slices of a group's
 // rows, they stay there together.
 inline constexpr int64_t kBlockInputs = 512;
 inline constexpr int64_t kGroupRows = 48;
 inline constexpr int64_t kChunkPanels = 8;
-inline constexpr int64_t kMaxWordsPerRow = 3584;  // 672 KiB of a group
-inline constexpr int64_t kSubtreeFloatsPerRow = kPanelColumns * kMaxSliceLevels;  // of a panel
-// Floats of a row of pairs of bf16, of any variant: a pair is at most two floats, and a slice with
-// an odd number of inputs ends with half a pair.
+inline constexpr int64_t kMaxWordsPerRow = 3584;  // 672 KiB per group
+inline constexpr int64_t kSubtreeFloatsPerRow = kPanelColumns * kMaxSliceLevels;  // per panel
+// Floats of a row of bf16 pairs, for any variant: a pair is at most two floats, and a slice with an
+// odd number of inputs ends with half a pair.
 static constexpr int64_t PairFloats(int64_t inputs) { return inputs + 2 * (kMaxSlices + 1); }
 // Scratch of one thread, per row of the largest product, up to kGroupRows rows: at least the first.
 inline constexpr int64_t kMinScratchFloatsPerRow =
@@ -39,22 +39,22 @@ static constexpr int64_t ScratchFloatsPerRow(int64_t max_inputs) {
 
 // out = x * weight^T.
 struct Product {
-  const float* x;  // [rows, inputs]; of few rows in bf16: their pairs, as RoundRows leaves them
+  const float* x;  // [rows, inputs]; few rows in bf16: their pairs, from RoundRows
   int64_t x_stride;
-  // Where each row is in x, for MultiplyMany, RoundRows and RoundRowToTiles; null: in this order.
+  // Each row's position in x, for MultiplyMany, RoundRows and RoundRowToTiles; null: in order.
   const int32_t* x_rows;
-  const void* weight;  // packed; of a float format
+  const void* weight;  // packed, in a float format
   PanelFormat format;
-  bool in_bf16;              // kBf16 alone: ActivationDType::kBf16
+  bool in_bf16;              // only kBf16: ActivationDType::kBf16
   int64_t outputs;           // N
   int64_t inputs;            // K
   const int64_t* k_borders;  // [num_slices + 1]
   int num_slices;            // a power of two, at most kMaxSlices
   float* out;                // [rows, outputs]
   int64_t out_stride;
-  // Of the formats behind those, whose weights are widened to f32 cell by cell; else null.
+  // Set for the other formats, whose weights are widened to f32 cell by cell; else null.
   const QuantizedPanels* quantized;
-  // Of MultiplyBf16InTiles: to which slices are added, in place of joining into `out`; else null.
+  // For MultiplyBf16InTiles: slices are added to these instead of being joined into `out`; or null.
   const SliceSums* slice_sums = nullptr;
 };
 
@@ -64,14 +64,14 @@ struct ProductPart {
   int64_t panel_end;
   int64_t row_begin;
   int64_t row_end;
-  float* scratch;  // [scratch_floats]; MultiplyFew's and MultiplySlice's parts have none
-  // MultiplyMany's: at least min(rows, kGroupRows) * kMinScratchFloatsPerRow.
+  float* scratch;  // [scratch_floats]; none for MultiplyFew and MultiplySlice
+  // For MultiplyMany: at least min(rows, kGroupRows) * kMinScratchFloatsPerRow.
   int64_t scratch_floats = 0;
 };
 
 inline constexpr int kMaxFewRowsOfAnyIsa = 4;
-// At most this many rows are read in place, each panel streamed once from its first byte to its
-// last.
+// Up to this many rows are read in place, and each panel is streamed once from its first byte to
+// its last.
 BH_PER_ISA_AND_BF16(extern const int kMaxFewRows)
 // At most kMaxFewRows rows; no scratch.
 BH_PER_ISA_AND_BF16(void MultiplyFew(const Product& product, const ProductPart& part))
@@ -80,8 +80,8 @@ BH_PER_ISA_AND_BF16(void MultiplyMany(const Product& product, const ProductPart&
 // The chain of one slice of one panel, for at most kMaxFewRows rows: into sums [rows][32].
 BH_PER_ISA_AND_BF16(void MultiplySlice(const Product& product, const ProductPart& part, int slice,
                                        float* sums))
-// pairs [rows][PairFloats(inputs)] = x rounded to bf16, as this variant's MultiplyFew and
-// MultiplySlice take it in place of x.
+// pairs [rows][PairFloats(inputs)] = x rounded to bf16, which this variant's MultiplyFew and
+// MultiplySlice take instead of x.
 BH_PER_ISA_AND_BF16(void RoundRows(const Product& product, int64_t rows, float* pairs))
 
 }  // namespace bulkhead

@@ -1,5 +1,5 @@
 // One tile of a product in registers: up to kTileRows rows by kTileVectors vectors of a panel, over
-// one range of K. Compiled per instruction set; included by simd.cc alone.
+// one range of K. Compiled per instruction set; included only by simd.cc files.
 #pragma once
 
 #include "kernels/matmul/op.h"
@@ -19,13 +19,13 @@ struct Tile {
   float fresh;  // +0, the head of a chain; or -0, an empty slice
   float* dest;  // rows `dest_stride` apart
   int64_t dest_stride;
-  int columns;        // of the panel that exist; the others are neither read nor written
+  int columns;        // existing ones of the panel; the others are neither read nor written
   const float* left;  // [num_joins][rows][32] finished left subtrees to add, the smallest first
   int num_joins;
   Ahead ahead;
 };
 
-// Number kNumber of kNumbers k's that lie together, of vector kVector of the panel.
+// Number kNumber of kNumbers adjacent k's, of vector kVector of the panel.
 struct F32Panel {
   static constexpr int64_t kStepBytes = 128;  // of one k
   static constexpr int kNumbers = 1;
@@ -55,7 +55,7 @@ struct Bf16Panel {
   }
 };
 
-// The same weights, with inputs in bf16 too: two k's at a time.
+// The same weights with bf16 inputs: two k's at a time.
 struct Bf16Pairs {
   static constexpr int64_t kStepBytes = Bf16Panel::kStepBytes;
 };
@@ -115,7 +115,7 @@ BH_INLINE void StoreSums(const Tile& tile, const Sums<kRows, kVectors>& sums) {
   }
 }
 
-// What is stored when the tile is done: rows of `dest` may lie pages apart.
+// Prefetches what is stored when the tile is done: rows of `dest` may be pages apart.
 template <int kRows, int kFirst, int kVectors>
 BH_INLINE void PrefetchDest(const Tile& tile) {
   const float* row = tile.dest + kFirst * kLanes;
@@ -124,7 +124,7 @@ BH_INLINE void PrefetchDest(const Tile& tile) {
   }
 }
 
-// Few rows read on at once, into the first cache; many come to the next panel much later.
+// Few rows continue at once, into L1; many reach the next panel much later.
 template <int64_t kBytes, bool kIsForLater>
 BH_INLINE void PrefetchStep(const char* p) {
   for (int64_t at = 0; at < kBytes; at += 64) {
@@ -136,7 +136,7 @@ BH_INLINE void PrefetchStep(const char* p) {
   }
 }
 
-// What a last half pair lacks is 0 in both.
+// The missing half of a last pair is 0 in both.
 template <bool kPackedX, int kRows, int kFirst, int kVectors>
 BH_INLINE void AddPairs(const Tile& tile, Ahead ahead, Sums<kRows, kVectors>& sums) {
   const int64_t row_stride = kPackedX ? 1 : tile.x_stride;
@@ -160,7 +160,7 @@ void RunPairs(const Tile& tile, Ahead ahead) {
   Sums<kRows, kVectors> sums;
   StartSums<kRows, kFirst, kVectors>(tile, sums);
   if constexpr (kPackedX) PrefetchDest<kRows, kFirst, kVectors>(tile);
-  // Joins are in the mode of all other sums.
+  // Joins use the same mode as all other sums.
   InFlushMode(sums, [&]() { AddPairs<kPackedX, kRows, kFirst, kVectors>(tile, ahead, sums); });
   JoinSums<kRows, kFirst, kVectors>(tile, sums);
   StoreSums<kRows, kFirst, kVectors>(tile, sums);
@@ -219,7 +219,7 @@ BH_INLINE void RunVectors(const Tile& tile, Ahead ahead) {
   }
 }
 
-// A whole panel: at once where the registers hold it, else its halves one after the other.
+// A whole panel: at once if the registers hold it, else its halves one after the other.
 template <typename Panel, bool kPackedX, int kRows>
 void RunPanel(const Tile& tile) {
   if constexpr (kTileVectors == 2 || kRows <= 2) {

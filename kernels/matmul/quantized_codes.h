@@ -8,11 +8,11 @@
 
 namespace bulkhead::BH_ISA {
 
-// Of the formats with one zero for all.
+// The zero of formats in which all zeros are equal.
 template <PanelFormat kFormat>
 inline constexpr int kZeroOf = kFormat == PanelFormat::kFp4 ? kFp4Zero : 128;
 
-// A word: four inputs of one vector of columns, a byte each; of fp4 the steps, of fp8 E4m3Pairs.
+// A word: four inputs of one column vector, a byte each; for fp4 steps, for fp8 E4m3Pairs.
 template <PanelFormat kFormat>
 BH_INLINE auto LoadCodes(const char* word, int vector) {
   const int32_t* from = reinterpret_cast<const int32_t*>(word);
@@ -47,7 +47,7 @@ BH_INLINE CellScaling LoadScaling(const char* scales, const char* zeros, bool bf
         const F32x16 number = Mul(LoadSmallE4m3(codes), Set1(0x1p7f));
         scaling.scale[v] = Mul(number, Load(factors + v * kLanes));
       } else {
-        // e8m0: the exponent's bits, 2^-127 a subnormal number.
+        // e8m0: the exponent's bits; 2^-127 is subnormal.
         const I32x16 bits = MaxI(ShiftLeft<23>(LoadBytes(codes)), SetI1(0x00400000));
         scaling.scale[v] = Mul(FromBits(bits), Set1(0.5f));
       }

@@ -1,4 +1,4 @@
-// Cells of a quantised panel as f32. Compiled per instruction set; included by simd.cc alone.
+// Cells of a quantised panel as f32. Compiled per instruction set; included only by simd.cc files.
 #pragma once
 
 #include "kernels/matmul/product_tile.h"
@@ -6,8 +6,7 @@
 
 namespace bulkhead::BH_ISA {
 
-// Ahead of the word that is read. Of fp8, whose words take more instructions, fewer words are begun
-// before the first of them is done.
+// Prefetch distance. fp8 words take more instructions, so fewer of them are in flight.
 template <PanelFormat kFormat>
 inline constexpr int64_t kTilePrefetchBytes = kFormat == PanelFormat::kFp8 ? 6144 : 2048;
 
@@ -18,14 +17,14 @@ BH_INLINE void PrefetchWord(const char* at) {
   }
 }
 
-// Input `kInput` of a word, of vector `v` of columns.
+// Input `kInput` of a word, in column vector `v`.
 template <PanelFormat kFormat, int kInput>
 BH_INLINE F32x16 InputOf(const Codes<kFormat>& codes, const CellScaling& scaling, int v) {
   if constexpr (kFormat == PanelFormat::kFp8) {
     return Mul(SmallE4m3Of<kInput>(codes), scaling.scale[v]);
   } else {
     const I32x16 code = And(ShiftRight<8 * kInput>(codes), SetI1(0xFF));
-    // Exact, at most 9 bits times 11, but where the scale has a factor.
+    // Exact, at most 9 bits times 11, unless the scale has a factor.
     return Mul(Sub(ToF32(code), scaling.zero[v]), scaling.scale[v]);
   }
 }
@@ -103,7 +102,7 @@ BH_INLINE void Dequantize(const Product& product, int64_t panel, const PackedCel
   }
 }
 
-// Sums of rows in place and vectors [kBegin, kEnd) of a panel go on over input `kInput` of a word.
+// Continues sums of rows in place and vectors [kBegin, kEnd) over input `kInput` of a word.
 template <PanelFormat kFormat, int kInput, int kRows, int kBegin, int kEnd>
 BH_INLINE void AddInput(const Codes<kFormat> (&codes)[2], const CellScaling& scaling,
                         const float* x, int64_t x_stride, Sums<kRows, 2>& sums) {
@@ -128,8 +127,8 @@ BH_INLINE void AddVectors(const char* word, int count, const CellScaling& scalin
   if (count > 3) AddInput<kFormat, 3, kRows, kBegin, kEnd>(codes, scaling, x, x_stride, sums);
 }
 
-// And both vectors of a panel. Of fp8 one after the other: AVX2 has no registers for the pairs of
-// both, nor for the inputs, which g++ would keep for the second but for the empty asm.
+// The same for both vectors of a panel. With fp8 one after the other: AVX2 lacks registers for both
+// vectors' pairs, and for the inputs, which g++ would keep without the empty asm.
 template <PanelFormat kFormat, int kRows>
 BH_INLINE void AddWord(const char* word, int count, const CellScaling& scaling, const float* x,
                        int64_t x_stride, Sums<kRows, 2>& sums) {
@@ -142,9 +141,8 @@ BH_INLINE void AddWord(const char* word, int count, const CellScaling& scaling, 
   }
 }
 
-// A slice of a panel without an index, for rows in place; `cells` are those of the slice. Numbers
-// stay in registers, where widening them and the chain of sums, which both take their time,
-// overlap.
+// A slice of a panel without an index, for rows in place; `cells` are the slice's. Numbers stay in
+// registers, so that widening them overlaps with the chain of sums.
 template <PanelFormat kFormat, int kRows>
 void RunCells(const QuantizedPanels& weight, int64_t panel_index, const PackedCell* cells,
               int64_t num_cells, const Tile& tile) {
@@ -173,7 +171,7 @@ void RunCells(const QuantizedPanels& weight, int64_t panel_index, const PackedCe
   StoreSums<kRows, 0, 2>(tile, sums);
 }
 
-// What the registers of every instruction set hold beside two vectors of weights.
+// Rows that fit every instruction set's registers besides two vectors of weights.
 inline constexpr int kRowsOfCells = 2;
 using RunCellsFunction = void (*)(const QuantizedPanels& weight, int64_t panel,
                                   const PackedCell* cells, int64_t num_cells, const Tile& tile);

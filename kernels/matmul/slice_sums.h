@@ -1,4 +1,4 @@
-// Where the slices of several products are added up before they join (kernels/experts/sum_cpu.cc).
+// Where the slices of several products are added before they join (kernels/experts/sum_cpu.cc).
 #pragma once
 
 #include <stdint.h>
@@ -6,7 +6,7 @@
 namespace bulkhead {
 
 // sums [panels from first_panel on][num_slices][slice_rows][32]: row r of a product belongs to row
-// rows[r] - first_row of each slice, or to row r where there are no `rows`.
+// rows[r] - first_row of each slice, or to row r if `rows` is null.
 struct SliceSums {
   float* sums;
   int64_t first_panel;

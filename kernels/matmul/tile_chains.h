@@ -1,5 +1,5 @@
-// What the chains of a panel's rows become where a slice ends, in products with tile registers.
-// Compiled per instruction set.
+// How the chains of a panel's rows are completed at the end of a slice, in products with tile
+// registers. Compiled per instruction set.
 #pragma once
 
 #include "kernels/matmul/op.h"
@@ -13,22 +13,22 @@ inline constexpr int64_t kRowFloats = kPanelColumns;
 
 BH_INLINE int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 BH_INLINE int64_t Larger(int64_t a, int64_t b) { return a > b ? a : b; }
-// How large the fewest parts of `count` are, at most `most` each; the last one may be smaller.
+// The size of the fewest parts of `count` with at most `most` each; the last may be smaller.
 BH_INLINE int64_t EvenPart(int64_t count, int64_t most) {
   const int64_t parts = Larger(1, (count + most - 1) / most);
   return (count + parts - 1) / parts;
 }
 
-// Rows that a thread takes through its panels together, and their unfinished left subtrees, the
+// Rows that a thread takes through its panels together, and their unfinished left subtrees,
 // smallest first.
 struct SliceRows {
-  int64_t row_begin;  // of the product's
+  int64_t row_begin;  // in the product
   int64_t num_rows;
   float* left;  // [kMaxSliceLevels][rows][32]
   int64_t level_floats;
 };
 
-// The chains [rows][32] of rows [begin, end) of the product are added to their slice's.
+// Adds the chains [rows][32] of rows [begin, end) of the product to their slice.
 BH_INLINE void AddToSlice(const SliceSums& to, int64_t slice_index, int64_t begin, int64_t end,
                           const float* chains) {
   float* const slice = to.sums + slice_index * to.slice_rows * kRowFloats;
@@ -39,9 +39,9 @@ BH_INLINE void AddToSlice(const SliceSums& to, int64_t slice_index, int64_t begi
   }
 }
 
-// The chains [rows][32] of rows [begin, end) of them become the left subtree of a join, or the
-// product's output, or are added to slices apart; null: an empty slice's. `product`: a Product or
-// an Int8Product.
+// The chains [rows][32] of rows [begin, end) become the left subtree of a join, or the product's
+// output, or are added to separate slices; null: an empty slice's. `product`: a Product or an
+// Int8Product.
 template <typename AnyProduct>
 BH_INLINE void EndSlice(const AnyProduct& product, const SliceRows& rows, int64_t panel, int slice,
                         int64_t begin, int64_t end, const float* chains) {

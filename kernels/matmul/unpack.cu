@@ -1,5 +1,5 @@
-// Rows of a quantised weight as bf16, row-major, for a library that takes no codes. A warp takes
-// 64 inputs of a tile of 16 rows: lanes that share a row write pieces of 64 bytes.
+// Rows of a quantised weight as bf16, row-major, for a library that does not take codes. A warp
+// takes 64 inputs of a tile of 16 rows: lanes that share a row write pieces of 64 bytes.
 #include "intrinsics.h"
 #include "kernels/cuda/registered_kernels.h"
 #include "kernels/matmul/codes.cuh"

@@ -1,6 +1,6 @@
-// How products of 9 to 64 tokens with weights in codes are cut into blocks of
-// LinearWarpgroupKernel. The depth has the parts that LinearBlocksOf says, and their sums are added
-// up in the same order, so which kernel multiplies, and in which blocks, is a matter of speed.
+// How products of 9 to 64 tokens with weights in codes are split into blocks of
+// LinearWarpgroupKernel. The depth has the parts of LinearBlocksOf, and their sums are added in the
+// same order, so the choice of kernel and blocks affects only speed.
 #pragma once
 
 #include <algorithm>
@@ -14,11 +14,11 @@
 namespace bulkhead::cuda {
 
 struct WarpgroupBlocks {
-  int tokens = 0;         // the kernel's
-  int warps = 0;          // that multiply
-  bool in_parts = false;  // a block has one pair of parts; a launch more adds them up
+  int tokens = 0;         // of the kernel
+  int warps = 0;          // multiplying warps
+  bool in_parts = false;  // one pair of parts per block; another launch adds them up
   int64_t shared_bytes = 0;
-  // By the busiest multiprocessor. More than any other product does where there are no such blocks.
+  // By the busiest multiprocessor. If there are no such blocks: more than any other product.
   int64_t bytes_read = std::numeric_limits<int64_t>::max();
 
   LaunchShape Launch(int64_t rows, int parts) const {
@@ -29,11 +29,11 @@ struct WarpgroupBlocks {
   }
 };
 
-// What a multiprocessor reads in the 2 us that the launch takes which adds parts up, were all
-// multiprocessors to read 5 TB/s from the second cache; by counting, no GPU has said so.
+// Bytes that a multiprocessor could read in the 2 us of the launch that adds parts up, if all
+// together read 5 TB/s from L2; estimated, not measured on a GPU.
 inline constexpr int64_t kAddPartsBytes = 76 << 10;
 
-// Those of which the busiest multiprocessor reads the least. max_part_sums: that there is room for.
+// The blocks whose busiest multiprocessor reads least. max_part_sums: available room.
 inline WarpgroupBlocks WarpgroupBlocksOf(WeightFormat format, int64_t rows, int64_t depth,
                                          int parts, int tokens, int64_t max_part_sums,
                                          int64_t max_shared_bytes, int num_sms) {

@@ -1,5 +1,5 @@
-// The inputs of warpgroups.cuh: a warpgroup that does nothing else brings them to shared memory, as
-// rows of products of warpgroups, and adds them up for zeroes of codes.
+// The inputs of warpgroups.cuh: a separate warpgroup copies them to shared memory, as rows of
+// warpgroup products, and sums them for the zeros of codes.
 #pragma once
 
 #include "intrinsics.h"
@@ -11,10 +11,10 @@
 namespace bulkhead::cuda {
 
 // The depth that a block multiplies, in steps of 64 inputs: all pairs of parts, one after the
-// other, or one.
+// other, or one pair.
 struct PairsOfBlock {
   int num_pairs = 1;
-  bool in_parts = false;  // one: its sums go to memory
+  bool in_parts = false;  // one pair: its sums go to memory
   int part_steps = 0;
   int begin = 0;
   int count = 0;  // the last parts may be shorter, or empty
@@ -35,7 +35,7 @@ struct alignas(8) FloatPair {
   float v[2];
 };
 
-// Where the inputs of a block's step are, and the sums of those of a chunk.
+// The inputs of a block's step, and the sums of a chunk's inputs.
 template <WeightFormat kFormat, int kTokens>
 BH_DEVICE unsigned char* InputsOf(int step) {
   constexpr WarpgroupStages kStages{kFormat, kTokens};
@@ -49,7 +49,7 @@ BH_DEVICE float* SumsOfInputs(int chunk) {
   return reinterpret_cast<float*>(SharedMemory() + kAt) + chunk % kSlots * kTokens;
 }
 
-// Where sums of inputs begin anew: with each cell, and with each part.
+// Where sums of inputs restart: at each cell, and at each part.
 struct CellEnds {
   int until = 0;  // chunks from the first of the step to the cell's end
   const int32_t* next = nullptr;
@@ -60,7 +60,7 @@ struct CellEnds {
     next_cell = *next;
     Advance();
   }
-  // As Cells::Load.
+  // As in Cells::Load.
   BH_DEVICE void Advance() {
     until += ChunksLeftOf(next_cell);
     next += ChunksLeftOf(next_cell);
@@ -68,19 +68,19 @@ struct CellEnds {
   }
 };
 
-// A warp's tiles of 8 tokens. A lane has the inputs of token lane / 4 of each, 8 (lane % 4) on of
-// each chunk.
+// A warp's tiles of 8 tokens. A lane has inputs 8 (lane % 4) to 8 (lane % 4) + 7 of each chunk, of
+// token lane / 4 of each tile.
 template <WeightFormat kFormat, int kTokens>
 class InputCopies {
  public:
   static constexpr WarpgroupStages kStages{kFormat, kTokens};
   static constexpr bool kAddsUp = kFormat == WeightFormat::kInt4;
   static constexpr int kTiles = kTokens > 32 ? kTokens / 32 : 1;
-  static constexpr int kTileBytes = 1024;  // of a step
+  static constexpr int kTileBytes = 1024;  // per step
   static constexpr int kPlaces = kStages.places;
   static constexpr int kPlaceBytes = kTokens * 128;
 
-  // warp: of those that copy; from kTokens / 8 / kTiles on they have nothing to do.
+  // warp: among the copying ones; from kTokens / 8 / kTiles on they have nothing to do.
   BH_DEVICE InputCopies(const LinearParameters& p, const PairsOfBlock& pairs, int warp,
                         unsigned char* places)
       : pairs_(pairs), first_tile_(warp * kTiles), places_(places + first_tile_ * kTileBytes) {
@@ -96,8 +96,8 @@ class InputCopies {
     }
   }
 
-  // Inputs are stored barrier_steps ahead of the products. At each __syncthreads those of the next
-  // steps are there for the products, and no thread reads those any more that are replaced next.
+  // Inputs are stored barrier_steps ahead of the products. At each __syncthreads the next steps'
+  // inputs are visible to the products, and no thread still reads those that are replaced next.
   BH_DEVICE void CopyAll() {
     constexpr int kAhead = kStages.barrier_steps;
     const bool has_tile = first_tile_ < kTokens / 8;
@@ -128,7 +128,7 @@ class InputCopies {
   }
 
  private:
-  // The next step.
+  // Copies the next step.
   BH_DEVICE void Copy(unsigned char* place) {
     BH_UNROLL
     for (int t = 0; t < kTiles; ++t) {
@@ -142,7 +142,7 @@ class InputCopies {
   }
 
   BH_DEVICE void Store(int step, const unsigned char* place) {
-    bool ends[2] = {};  // the sum of inputs, behind each chunk
+    bool ends[2] = {};  // whether the sum of inputs ends after each chunk
     if constexpr (kAddsUp) Advance(ends);
     BH_UNROLL
     for (int t = 0; t < kTiles; ++t) {
@@ -156,8 +156,8 @@ class InputCopies {
       }
     }
   }
-  // Word i of the four lanes of a token are 16 bytes of its row, which lie as those of a tile of
-  // products of warpgroups do.
+  // Word i of the four lanes of a token is 16 bytes of its row, laid out like a row of a warpgroup
+  // product's tile.
   BH_DEVICE static void StoreChunk(unsigned char* tile, int chunk, const Words4& words) {
     unsigned char* const row = tile + LaneIndex() / 4 * 128 + LaneIndex() % 4 * 4;
     BH_UNROLL
@@ -176,7 +176,7 @@ class InputCopies {
     }
     ends_.until -= 2;
   }
-  // As Sums::AddInputs, to the same bits. What is there so far is stored after each chunk.
+  // As Sums::AddInputs, with the same bits. The sum so far is stored after each chunk.
   BH_DEVICE void AddUp(int chunk, int t, const Words4& words, bool ends) {
     constexpr uint32_t kOnes[4] = {kBf16Of1, kBf16Of1, kBf16Of1, kBf16Of1};
     float sums[4] = {sums_[t].v[0], sums_[t].v[1], sums_[t].v[0], sums_[t].v[1]};  // rows are equal

@@ -1,19 +1,19 @@
-// What the kernels of warpgroups.cuh keep in shared memory. Plain: kernels and host code include
-// this.
+// The shared memory layout of the kernels of warpgroups.cuh. Plain C++: kernels and host code
+// include this.
 #pragma once
 
 #include "kernels/matmul/cuda_kernels.h"
 
 namespace bulkhead::cuda {
 
-// Of a kernel for up to `tokens` tokens. Places are those of steps that are copied, for each warp
-// that multiplies and for the inputs.
+// For a kernel for up to `tokens` tokens. Places hold steps being copied, for each multiplying warp
+// and for the inputs.
 struct WarpgroupStages {
   int tokens = 0;
-  int weight_bytes = 0;  // of a step of a warp
+  int weight_bytes = 0;  // per step and warp
   int places = 0;
   int barrier_steps = 0;
-  int sum_slots = 0;  // of sums of inputs, one a chunk
+  int sum_slots = 0;  // sums of inputs, one per chunk
 
   constexpr WarpgroupStages(WeightFormat format, int max_tokens) : tokens(max_tokens) {
     const bool few_tokens = max_tokens < 64;
@@ -26,8 +26,8 @@ struct WarpgroupStages {
     barrier_steps = few_tokens ? 4 : few_bits && format != WeightFormat::kNvfp4 ? 2 : 1;
     sum_slots = format == WeightFormat::kInt4 ? 4 * barrier_steps : 0;
   }
-  // In this order: inputs and their sums, each of two times barrier_steps; sums of two parts of the
-  // depth (of one where pairs of parts go to memory); the places.
+  // In this order: inputs and their sums, each for two times barrier_steps; sums of two parts of
+  // the depth (of one if pairs of parts go to memory); the places.
   constexpr int SumsAt() const { return 2 * barrier_steps * tokens * 128 + sum_slots * tokens * 4; }
   static constexpr int SumBytes(int tokens, int warps, bool in_parts) {
     return tokens / 2 * kWarpgroupLinearTiles * warps * 128 * (in_parts ? 1 : 2);

@@ -1,8 +1,8 @@
-// The products of linear.cuh of 9 to 64 tokens with weights in codes, by the products of warpgroups
-// (wgmma): for devices of compute capability 9.0. A warpgroup has 128 outputs, two tiles of 16 a
-// warp, whose codes become numbers in registers while the products of the tile before run. The
-// inputs of a step are in shared memory once for the block: the last warpgroup brings them there,
-// in the order in which cuda_layout.h has the inputs of a product, and adds them up.
+// The products of linear.cuh for 9 to 64 tokens with weights in codes, by warpgroup products
+// (wgmma), for compute capability 9.0. A warpgroup has 128 outputs, two tiles of 16 per warp, whose
+// codes become numbers in registers while the products of the previous tile run. The inputs of a
+// step are in shared memory once for the block: the last warpgroup copies them, in the order that
+// cuda_layout.h gives a product's inputs, and sums them.
 #pragma once
 
 #include "intrinsics.h"
@@ -16,7 +16,7 @@ namespace bulkhead::cuda {
 
 inline constexpr int kGroupTiles = kWarpgroupLinearTiles;
 
-// The tiles of rows of a warp, by copies to places of each lane's own.
+// A warp's row tiles, copied to a separate place for each lane.
 template <WeightFormat kFormat>
 class TileCopies {
  public:
@@ -40,7 +40,7 @@ class TileCopies {
       }
     }
   }
-  // The next step.
+  // Copies the next step.
   BH_DEVICE void Copy(unsigned char* place) {
     BH_UNROLL
     for (int r = 0; r < kGroupTiles; ++r) {
@@ -56,7 +56,7 @@ class TileCopies {
       }
     }
   }
-  // What chunk `chunk` needs and the one before it did not.
+  // Reads what chunk `chunk` needs and the previous one did not.
   BH_DEVICE static void Read(const unsigned char* place, int chunk, int r,
                              WeightTile<kFormat>& tile) {
     const unsigned char* const from = place + r * kTileBytes;
@@ -75,17 +75,17 @@ class TileCopies {
   const unsigned char* scales_[kHasScales ? kGroupTiles : 1];
 };
 
-// What a thread keeps of its warpgroup's sums: of each tile rows lane / 4 and 8 more, of these
-// columns 8 n + 2 (lane % 4) and the next one.
+// A thread's part of its warpgroup's sums: of each tile rows lane / 4 and 8 more, of these columns
+// 8 n + 2 (lane % 4) and the next one.
 template <WeightFormat kFormat, int kTokens>
 class WarpgroupSums {
  public:
   static constexpr int kSums = kTokens / 2;
 
-  // places: of this warp's sums of parts, [one or two][tile][kSums][lane].
+  // places: for this warp's sums of parts, [one or two][tile][kSums][lane].
   BH_DEVICE explicit WarpgroupSums(float* places) : places_(places + LaneIndex()) {}
 
-  // Begins the products of chunk `chunk` of a tile: b: the step's inputs; adds: to what is there.
+  // Begins the products of chunk `chunk` of a tile. b: the step's inputs; adds: to existing sums.
   BH_DEVICE void Begin(const WeightTile<kFormat>& tile, int chunk, int r, uint64_t b, bool adds) {
     uint32_t a[2][4];
     BH_UNROLL
@@ -103,7 +103,7 @@ class WarpgroupSums {
     WaitForProducts<kLeft>(cell_[r]);
   }
 
-  // As Sums::FinishRows. inputs: the sums of this lane's columns' inputs.
+  // As Sums::FinishRows. inputs: the sums of the inputs of this lane's columns.
   BH_DEVICE void FinishCell(int r, const uint32_t (&scaling)[2], const float* inputs) {
     float scale[2], zero[2];
     BH_UNROLL
@@ -134,7 +134,7 @@ class WarpgroupSums {
       sum = 0.0F;
     });
   }
-  // Of a pair but the last one.
+  // For any pair but the last.
   BH_DEVICE void FinishSecondPart(bool is_of_first_pair) {
     if (is_of_first_pair) ForEach([&](int at, float& /*sum*/) { *Total(at) = 0.0F; });
     ForEach([&](int at, float& sum) {
@@ -142,7 +142,7 @@ class WarpgroupSums {
       sum = 0.0F;
     });
   }
-  // Of the last pair: store(tile, i, the sum of all).
+  // For the last pair: store(tile, i, the sum of all).
   template <typename Store>
   BH_DEVICE void FinishLastPart(bool is_of_first_pair, const Store& store) {
     ForEach([&](int at, const float& sum) {
@@ -154,7 +154,7 @@ class WarpgroupSums {
  private:
   static constexpr int kPlaces = kGroupTiles * kSums;
 
-  // Of the pairs so far.
+  // Sums of the pairs so far.
   BH_DEVICE float* Total(int at) const { return places_ + kPlaces * kWarp + at; }
   template <typename Use>
   BH_DEVICE void ForEach(const Use& use) {
@@ -170,7 +170,7 @@ class WarpgroupSums {
   float done_[kGroupTiles][kSums] = {};
 };
 
-// The products of a warp's tiles of rows by the tokens of the step.
+// The products of a warp's row tiles with the tokens of the step.
 template <WeightFormat kFormat, int kTokens>
 class TileProducts {
  public:
@@ -179,7 +179,7 @@ class TileProducts {
   static constexpr int kPlaceBytes = kStages.weight_bytes;
   static_assert(kPlaceBytes == TileCopies<kFormat>::kPlaceBytes);
 
-  // Asks for the first of the weight.
+  // Requests the first weights.
   BH_DEVICE TileProducts(const PackedWeight& weight, const PairsOfBlock& pairs, int warps)
       : weight_(weight),
         pairs_(pairs),
@@ -197,7 +197,7 @@ class TileProducts {
       CpAsyncCommit();
     }
     if constexpr (kFollowsCells) {
-      // What is the same for all lanes the compiler keeps where it must wait for loads at once.
+      // The compiler would keep uniform values where it must wait for their loads at once.
       const int zero = static_cast<int>(AndXor(threadIdx.x, 0, 0));
       if (pairs.count > 0) cells_.Begin(weight, row_tile_, 2 * pairs.begin + zero);
     }
@@ -229,13 +229,13 @@ class TileProducts {
   }
 
  private:
-  // Nvfp4 is one cell, which ends with each part; registers are too few to have its factors before.
+  // nvfp4 is one cell, which ends with each part; there are no registers to preload its factors.
   static constexpr bool kFollowsCells = kHasCells<kFormat> && kFormat != WeightFormat::kNvfp4;
 
   BH_DEVICE void MultiplyStep(int step, bool ends_part) {
     if (step % kStages.barrier_steps == 0) __syncthreads();
     CpAsyncWait<kPlaces - 2>();
-    __syncwarp();  // of scales lanes read what others have copied
+    __syncwarp();  // lanes read scales that other lanes have copied
     const unsigned char* const place = places_ + place_ * kPlaceBytes;
     if (step + kPlaces - 1 < pairs_.count) {
       copies_.Copy(places_ + (place_ > 0 ? place_ - 1 : kPlaces - 1) * kPlaceBytes);
@@ -273,10 +273,10 @@ class TileProducts {
     adds_ = !ends;
   }
 
-  // Tells the compiler that the lanes agree.
+  // Tells the compiler that all lanes agree.
   BH_DEVICE static bool OfAllLanes(bool x) { return __ballot_sync(kFullMask, x) != 0; }
 
-  // A chunk of the block's ends the cell, or the part.
+  // A chunk ends the cell, or the part.
   BH_DEVICE void FinishCell(int chunk, int r, const WeightTile<kFormat>& tile) {
     if constexpr (kFollowsCells) {
       const float* const inputs = SumsOfInputs<kFormat, kTokens>(chunk) + LaneIndex() % 4 * 2;

@@ -1,11 +1,11 @@
-// The products of warpgroups.cuh of the rows of one matrix.
+// The products of warpgroups.cuh, with one matrix.
 #include "kernels/cuda/registered_kernels.h"
 #include "kernels/matmul/warpgroups.cuh"
 
 namespace bulkhead::cuda {
 namespace {
 
-// Of a thread that multiplies and of one that copies: together 64 Ki, a multiple of 8 each.
+// Per multiplying thread and per copying thread: together 64 Ki, each a multiple of 8.
 constexpr int kMultiplyRegisters = 224;
 constexpr int kCopyRegisters = 56;
 
@@ -14,7 +14,7 @@ BH_KERNEL(kWarpgroupLinearMaxThreads)
 LinearWarpgroups(WarpgroupLinearParameters p) {
   constexpr WarpgroupStages kStages{kFormat, kTokens};
   const PairsOfBlock pairs(p);
-  const int warps = (int(blockDim.x) - kWarpgroupLinearCopyThreads) / kWarp;  // that multiply
+  const int warps = (int(blockDim.x) - kWarpgroupLinearCopyThreads) / kWarp;  // multiplying warps
   if (WarpIndex() >= warps) {
     GiveRegisters<kCopyRegisters>();
     unsigned char* const places = SharedMemory() + kStages.SumsAt() +

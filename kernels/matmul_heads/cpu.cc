@@ -13,7 +13,7 @@ constexpr int64_t kRowsAtOnce = 4 * kGroupRows;
 
 }  // namespace
 
-// Threads share the panels of all heads, of some rows each: a head alone has few of them.
+// Threads share the panels of all heads, for some rows each: one head has few panels.
 void CpuBackend::MatMulHeads(ConstMatrixView x, int64_t x_step, absl::Span<const Linear> heads,
                              MatrixView out, int64_t out_step) {
   if (heads.empty() || x.empty() || out.empty()) return;

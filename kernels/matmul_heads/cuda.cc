@@ -14,7 +14,7 @@ constexpr int kMaxTokenTiles = 4;
 
 using cuda::NumBlocks;
 
-// Whether x is what GatherHeadsKernel would make of it.
+// Whether x already is the output of GatherHeadsKernel.
 bool AreInputs(ConstMatrixView x, int64_t x_step, const cuda::HeadProductParameters& p, bool f16) {
   return x.dtype() == (f16 ? DType::kF16 : DType::kBF16) && p.weight.input_at == nullptr &&
          p.weight.inputs == p.weight.depth && x_step == p.weight.depth &&
@@ -51,7 +51,7 @@ void CudaBackend::MatMulHeads(ConstMatrixView x, int64_t x_step, absl::Span<cons
   const LinearShape& shape = heads[0].shape;
   const auto num_heads = static_cast<int64_t>(heads.size());
   BH_CHECK(x.rows() == out.rows() && shape.format != WeightFormat::kF32);
-  BH_CHECK(shape.groups.indexed == 0);  // no head's own order of inputs
+  BH_CHECK(shape.groups.indexed == 0);  // heads have no index of inputs
   BH_CHECK(shape.cols <= x_step && (num_heads - 1) * x_step + shape.cols <= x.cols());
   BH_CHECK(shape.rows <= out_step && (num_heads - 1) * out_step + shape.rows <= out.cols());
   const int64_t head_bytes = num_heads > 1 ? heads[1].packed - heads[0].packed : 0;
@@ -72,7 +72,7 @@ void CudaBackend::MatMulHeads(ConstMatrixView x, int64_t x_step, absl::Span<cons
     p.x = reinterpret_cast<const uint16_t*>(x.data());
     return Multiply(driver_, shape.format, p);
   }
-  // As many heads, and then rows, as the scratch has room for.
+  // As many heads, then rows, as fit the scratch.
   const CudaProducts::InputScratch scratch = products_->input_scratch();
   const int64_t heads_at_once = std::min(num_heads, scratch.count / p.weight.depth);
   BH_CHECK(heads_at_once > 0);

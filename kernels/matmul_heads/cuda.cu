@@ -1,4 +1,4 @@
-// The products of linear.cuh and gemm.cuh of every head's rows with a matrix of its own.
+// The products of linear.cuh and gemm.cuh, with one matrix per head.
 #include "base/check.h"
 #include "intrinsics.h"
 #include "kernels/cuda/out_rows.cuh"
@@ -35,7 +35,7 @@ GatherHeads(GatherHeadsParameters p) {
   }
 }
 
-// Of the block's head.
+// The weight of the block's head.
 template <WeightFormat kFormat>
 BH_DEVICE PackedWeight WeightOfBlock(const HeadProductParameters& p) {
   return FurtherWeight<kFormat>(p.weight, int(blockIdx.z) * p.head_bytes);
@@ -46,7 +46,7 @@ BH_DEVICE void Store(const HeadProductParameters& p, int token, int output, floa
   StoreOut(p.out, token * p.out.stride + int(blockIdx.z) * p.out_step + output, sum);
 }
 
-// Of so few tokens all rows together have less than 2^31 numbers.
+// With so few tokens all rows together have less than 2^31 numbers.
 struct HeadRows {
   const HeadProductParameters& p;
   int token0;

@@ -9,18 +9,18 @@ namespace cuda {
 
 struct NormRopeParameters {
   const int32_t* position = nullptr;  // [T]
-  const float* q_norm = nullptr;      // [d], of all heads [h d], or null, and for k
+  const float* q_norm = nullptr;      // [d], over all heads [h d], or null; and for k
   const float* k_norm = nullptr;
   float epsilon = 0;
   bool norm_after_rotary = false;
   bool norm_without_weight = false;
   bool norms_values = false;
-  ConstRows squares;  // of all heads, [T, 2]; data null: norms are of each head
+  ConstRows squares;  // over all heads, [T, 2]; data null: norms are per head
   float q_size = 0;
   float k_size = 0;
   ConstRows rope;
   int rotary_dim = 0;
-  int pair_distance = 0;  // between the columns of a pair; 1: those of pair i are 2i and 2i + 1
+  int pair_distance = 0;  // between the columns of a pair; 1: pair i is 2i and 2i + 1
   ConstRows q_scale;      // data null: none
   int num_heads = 0;
   int num_kv_heads = 0;
@@ -44,7 +44,7 @@ BH_DEVICE float MeanSquare(const NormRopeParameters& p, const float* x) {
   return squares / static_cast<float>(p.head_dim);
 }
 
-// Norms of the head that the warp has: a lane reads and writes columns of its own.
+// Norms the warp's head: a lane reads and writes only its own columns.
 BH_DEVICE void NormValues(const NormRopeParameters& p, float* x) {
   const float scale = 1.0F / sqrtf(MeanSquare(p, x) + p.epsilon);
   for (int i = LaneIndex(); i < p.head_dim; i += kWarp) x[i] *= scale;
@@ -106,7 +106,7 @@ BH_KERNEL(kHeadWarps* kWarp) NormRope(NormRopeParameters p) {
   if (head < NumVisitedHeads(p)) NormRopeHead(p, head);
 }
 
-// A warp that has a key or a value writes it into the cache, too.
+// A warp that has a key or a value also writes it into the cache.
 template <KvFormat kFormat>
 BH_KERNEL(kHeadWarps* kWarp)
 NormRopeAppendKv(NormRopeAppendParameters p) {

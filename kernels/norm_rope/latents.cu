@@ -1,4 +1,4 @@
-// RopeLatents: the turned parts of the queries and of the token's own latent.
+// RopeLatents: rotates the rotary parts of the queries and of the token's own latent.
 #include "base/check.h"
 #include "intrinsics.h"
 #include "kernels/cuda/cuda_backend.h"
@@ -22,7 +22,7 @@ struct RopeLatentsParameters {
 
 namespace {
 
-// A warp takes one head of one token; what it turns of a KV head is already there.
+// One head of one token per warp; a KV head's part is rotated in place.
 BH_KERNEL(kHeadWarps* kWarp) RopeLatents(RopeLatentsParameters p) {
   GridDependencySynchronize();
   const int head = int(blockIdx.y) * kHeadWarps + WarpIndex();

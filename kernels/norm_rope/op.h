@@ -1,12 +1,12 @@
-// The kernel that turns one head.
+// The kernel that rotates one head.
 #pragma once
 
 #include "kernels/simd/per_isa.h"
 
 namespace bulkhead {
 
-// `rotary_dim` columns of one head, in place: pairs are neighbours, or `distance` columns apart;
-// rope [rotary_dim]: cosines, then sines.
+// Rotates `rotary_dim` columns of one head in place: pairs are adjacent, or `distance` columns
+// apart; rope [rotary_dim]: cosines, then sines.
 BH_PER_ISA(void Rotate(const float* rope, int rotary_dim, bool interleaved, int distance, float* x))
 
 }  // namespace bulkhead

@@ -51,7 +51,7 @@ struct Head {
   const HeadNorms& norms;
   bool is_q;
   int64_t token;
-  int64_t index;  // among those of q or k
+  int64_t index;  // among the heads of q or k
 
   ConstMatrixView Weight() const { return is_q ? norms.q : norms.k; }
   bool IsNormed() const { return norms.without_weight || !Weight().empty(); }

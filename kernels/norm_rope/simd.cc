@@ -3,7 +3,7 @@
 namespace bulkhead::BH_ISA {
 namespace {
 
-// Heads of a row follow one another, and CPUs fetch ahead by themselves within a page only.
+// Heads of a row are adjacent, and hardware prefetching stays within a page.
 constexpr int kRowAhead = 512;
 
 }  // namespace
@@ -14,7 +14,7 @@ void Rotate(const float* rope, int rotary_dim, bool interleaved, int distance, f
     const int n = half - i < kLanes ? half - i : kLanes;
     const F32x16 c = LoadN(rope + i, n);
     const F32x16 s = LoadN(rope + half + i, n);
-    float pairs[2][kLanes] = {};  // of interleaved ones
+    float pairs[2][kLanes] = {};  // if interleaved
     for (int j = 0; interleaved && j < n; ++j) {
       pairs[0][j] = x[2 * (i + j)];
       pairs[1][j] = x[2 * (i + j) + 1];

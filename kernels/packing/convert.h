@@ -8,7 +8,7 @@
 
 namespace bulkhead {
 
-// from [count] to to [count]; the two apart.
+// from [count] to to [count]; they must not overlap.
 using ConvertFunction = void (*)(const void* from, int64_t count, void* to);
 
 struct ConvertKernels {

@@ -1,4 +1,4 @@
-// Bound by memory. Compiled per instruction set.
+// Memory-bound. Compiled per instruction set.
 #include "kernels/packing/convert.h"
 
 #include "simd.h"

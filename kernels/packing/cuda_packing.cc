@@ -175,8 +175,8 @@ class CodeSink final : public WeightSink {
     if (parts_left_.fetch_sub(1) == 1) Finish();
   }
 
-  // The inputs of each cell, in the depth: whole runs each, which are chunks but for nvfp4. Groups
-  // that an index does not name are no cells; what is left of the depth belongs to the last one.
+  // Lays out each cell's inputs in the depth, in whole runs: chunks, or halves for nvfp4. Groups
+  // that an index does not name are no cells; the last cell has the rest of the depth.
   void LayOutDepth() {
     const int64_t run_inputs = layout_.run_inputs();
     input_at_.assign(layout_.depth(), -1);
@@ -206,7 +206,7 @@ class CodeSink final : public WeightSink {
     }
   }
 
-  // Of nvfp4 all are one cell.
+  // With nvfp4 all chunks are one cell.
   std::vector<int32_t> ChunkCells() const {
     const bool is_one = linear_.shape.format == WeightFormat::kNvfp4;
     std::vector<int32_t> chunk_cell(layout_.depth() / kChunkInputs);
@@ -222,7 +222,7 @@ class CodeSink final : public WeightSink {
     return chunk_cell;
   }
 
-  // Rows of one tile: their codes and its words lie close together.
+  // Rows of one tile: their codes, and its words, are close together.
   void PackTile(int64_t begin, int64_t end, uint32_t* words) const {
     const LinearShape& shape = linear_.shape;
     for (int64_t at = 0; at < layout_.depth(); ++at) {
@@ -248,7 +248,7 @@ class CodeSink final : public WeightSink {
     return scales;
   }
 
-  // Puts the weight together and copies it; then the host's memory is given back.
+  // Assembles the weight and copies it; then frees the host memory.
   void Finish() {
     LayOutDepth();
     const LinearShape& shape = linear_.shape;
@@ -284,10 +284,10 @@ class CodeSink final : public WeightSink {
   const bool indexed_;
   const CopyToDevice copy_;
   std::vector<WeightCell> cells_;  // without an index
-  absl::once_flag made_room_;      // in the next three; then threads write to rows of their own
+  absl::once_flag made_room_;      // for the next three; then threads write to separate rows
   std::vector<uint8_t> codes_;     // [rows, cols]
-  std::vector<uint32_t> scaling_;  // [cells][padded rows]; of fp4 bytes of group_scales
-  std::vector<float> factors_;     // [padded rows], of nvfp4
+  std::vector<uint32_t> scaling_;  // [cells][padded rows]; fp4: bytes of group_scales
+  std::vector<float> factors_;     // [padded rows], for nvfp4
   std::vector<int32_t> index_;
   std::vector<int32_t> input_at_;
   std::vector<int32_t> cell_of_run_;
@@ -319,7 +319,7 @@ PackedLayout::PackedLayout(const LinearShape& shape) {
       keeps_order_ = keeps_order_ && depth_ == cell.begin;
       const int64_t runs = CeilDiv(cell.size(), run_inputs_);
       depth_ += runs * run_inputs_;
-      // With what is left of the depth, were it the last one.
+      // With the rest of the depth, in case it is the last cell.
       longest_cell_chunks_ = std::max(longest_cell_chunks_, runs + 1);
     }
   }

@@ -11,11 +11,11 @@
 namespace bulkhead {
 namespace {
 
-constexpr int64_t kPairs = kPanelColumns / 2;  // of columns per k
+constexpr int64_t kPairs = kPanelColumns / 2;  // of columns, per k
 // Inputs of a panel that are written together: the block stays in the L1 cache while rows pass.
 constexpr int64_t kBlock = 256;
 
-// Null where nothing changes.
+// Null if nothing changes.
 ConvertFunction ConversionOf(DType from, DType to, const ConvertKernels& convert) {
   if (from == to) return nullptr;
   if (to == DType::kF32) return from == DType::kBF16 ? convert.bf16_to_f32 : convert.f16_to_f32;
@@ -126,7 +126,7 @@ class PanelSink final : public WeightSink {
     PutPairs(column, rows, k, count, block);
   }
 
-  // Words of 32 bits, of kNumbers numbers each.
+  // 32-bit words of kNumbers numbers each.
   template <typename Number, int kNumbers>
   void PutColumns(int64_t column, ConstMatrixView rows, int64_t k, int64_t count,
                   std::byte* block) {
@@ -142,8 +142,8 @@ class PanelSink final : public WeightSink {
     }
   }
 
-  // Of f16, whose words hold two columns: they are written where both are ours; a half alone is
-  // written alone, for the other may be another thread's.
+  // For f16, whose words hold two columns: written together if both are ours; otherwise only our
+  // half, as the other may be another thread's.
   void PutPairs(int64_t column, ConstMatrixView rows, int64_t k, int64_t count, std::byte* block) {
     const ConvertFunction convert = ConversionOf(rows.dtype(), dtype_, convert_);
     RowReader<uint16_t> low_reader(rows, convert);

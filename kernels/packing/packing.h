@@ -13,7 +13,7 @@ namespace bulkhead {
 // Bytes of a packed weight: N padded to whole panels.
 int64_t PanelBytes(const LinearShape& shape);
 
-// Fills `linear.packed`, fastest where whole panels come at once. Works on the thread that calls
+// Fills `linear.packed`, fastest if whole panels are put at once. Works on the thread that calls
 // PutRows.
 std::unique_ptr<WeightSink> NewPanelSink(const Linear& linear, const ConvertKernels& convert,
                                          const PackingKernels& packing);

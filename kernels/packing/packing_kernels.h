@@ -8,14 +8,14 @@
 
 namespace bulkhead {
 
-// Sixteen rows become the lanes of words that lie one behind the other.
+// Sixteen rows become the lanes of consecutive words.
 struct PackingKernels {
-  // out[k * 16 + i] = low[i][k] | high[i][k] << 16 for k below `count`, of 16-bit numbers
+  // out[k * 16 + i] = low[i][k] | high[i][k] << 16 for k below `count`, for 16-bit numbers
   void (*pair_halves)(const void* const low[16], const void* const high[16], int64_t count,
                       uint32_t* out);
-  // out[k * stride + i] = rows[i][k], of 32-bit words at any address
+  // out[k * stride + i] = rows[i][k], for 32-bit words at any address
   void (*interleave)(const void* const rows[16], int64_t count, int64_t stride, uint32_t* out);
-  // out[k * 16 + i] = low[i][k] | high[i][k] << 4, likewise, of bytes below 16
+  // out[k * 16 + i] = low[i][k] | high[i][k] << 4 for k below `count`, for bytes below 16
   void (*pair_nibbles)(const void* const low[16], const void* const high[16], int64_t count,
                        uint32_t* out);
   WeightLoops loops;

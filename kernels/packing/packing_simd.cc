@@ -15,7 +15,7 @@ BH_INLINE void StoreWords(uint32_t* p, I32x16 words) {
 BH_INLINE I32x16 LoadWords(const void* row, int64_t k) {
   return LoadI(static_cast<const int32_t*>(row) + k);
 }
-// Sixteen halves, each in the high half of a lane.
+// Sixteen 16-bit numbers, each in the high half of a lane.
 BH_INLINE I32x16 LoadHigh(const void* row, int64_t k) {
   return BitsOf(LoadBf16(static_cast<const uint16_t*>(row) + k));
 }
@@ -28,7 +28,7 @@ BH_INLINE uint32_t WordAt(const void* row, int64_t k) {
   return word;
 }
 
-// `load(i, k)` gives words k to k + 15 of row i, `word(i, k)` one.
+// `load(i, k)` returns words k to k + 15 of row i, `word(i, k)` one.
 template <typename LoadRow, typename Word>
 BH_INLINE void Interleave(int64_t count, int64_t stride, uint32_t* out, const LoadRow& load,
                           const Word& word) {

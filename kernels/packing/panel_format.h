@@ -3,9 +3,8 @@
 //   f32   [N/32][K][32 x f32]
 //   f16   [N/32][K][32 x u16]
 //   bf16  [N/32][pairs of K][32 x u32]   low half: an even k of a slice, high half: the next one,
-//   or
-//         0 where a slice ends with half a pair. Each slice begins with a whole pair.
-// Quantised ones are in kernels/packing/quantized_layout.h. Lanes run along N, never along K, so
+//         or 0 if a slice ends with half a pair. Each slice begins with a whole pair.
+// For quantised ones see kernels/packing/quantized_layout.h. Lanes run along N, never along K, so
 // each output is the one chain that memory/linear.h promises.
 #pragma once
 
@@ -21,7 +20,7 @@ enum class PanelFormat { kF32, kBf16, kF16, kInt8, kInt4, kFp4, kFp8 };
 inline constexpr int kNumFloatPanelFormats = 3;  // the first ones
 PanelFormat PanelFormatOf(WeightFormat format);
 
-// Of a panel in bf16: the pairs of the slices in front of `slice`, or of all.
+// In a bf16 panel: the number of pairs in the slices before `slice`, or in all.
 static constexpr int64_t PairsBefore(const int64_t* k_borders, int slice) {
   int64_t pairs = 0;
   for (int i = 0; i < slice; ++i) pairs += (k_borders[i + 1] - k_borders[i] + 1) / 2;

@@ -26,7 +26,7 @@ struct Header {
   int64_t x_bytes;
   int64_t index_begin;  // 0: none
   int64_t bf16_scales;  // 0 or 1
-  int64_t has_factors;  // likewise
+  int64_t has_factors;  // 0 or 1
 };
 
 struct Layout {
@@ -139,7 +139,7 @@ class Sink final : public WeightSink {
     for (const int32_t group : group_of_input) {
       BH_CHECK(group >= 0 && group < linear_.shape.groups.indexed);
     }
-    // Ours, and not const; the view hands it out const to everyone else.
+    // Our own memory; the view is const for all other users.
     std::copy(group_of_input.begin(), group_of_input.end(),
               const_cast<int32_t*>(panels_.group_of_input));
   }
@@ -194,12 +194,12 @@ class Sink final : public WeightSink {
     }
   }
 
-  // Of `left` rows from `row` on those of its panel.
+  // The number of `left` rows from `row` on that are in its panel.
   static int64_t RowsOfPanel(int64_t row, int64_t left) {
     return std::min(left, kPanelColumns - row % kPanelColumns);
   }
 
-  // codes [count, cols] of rows of one panel.
+  // codes [count, cols] for rows of one panel.
   void PutCodes(int64_t row, int64_t count, const uint8_t* codes) {
     const int64_t cols = linear_.shape.cols;
     if (count == kPanelColumns) return PutWholePanel(row, codes);

@@ -18,7 +18,7 @@ std::unique_ptr<WeightSink> NewQuantizedPanelSink(const Linear& linear,
                                                   const ConvertKernels& convert,
                                                   const PackingKernels& packing);
 
-// What the header says; the cells are those of the packed weight.
+// The contents of the header; cells are the packed weight's.
 QuantizedPanels QuantizedPanelsOf(const Linear& linear);
 
 // out [K] = row `row` of the weight, each + 0.0.

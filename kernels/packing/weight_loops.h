@@ -1,5 +1,5 @@
-// The two loops of quantising weights at load, so that a backend can have faster ones with the
-// same bits. Plain: kernel sources include this.
+// The two loops of quantising weights at load, so that a backend can have faster versions with the
+// same bits. Plain C++: kernel sources include this.
 #pragma once
 
 #include <stdint.h>
@@ -9,7 +9,7 @@ namespace bulkhead {
 struct WeightRange {
   float min;    // 0 or below
   float max;    // 0 or above
-  bool finite;  // all of them; else min and max mean nothing
+  bool finite;  // all of them; otherwise min and max are undefined
 };
 
 struct WeightLoops {

@@ -14,11 +14,11 @@ constexpr uint16_t kF16Nan = 0x7e00;
 constexpr uint16_t kF16MaxBits = 0x7bff;
 constexpr uint8_t kInt8Zero = 128;
 
-// To nearest even, for |x| < 2^22.
+// Rounds to nearest even, for |x| < 2^22.
 float Round(float x) { return (x + 12582912.0F) - 12582912.0F; }
 
-// A stored scale so that `range` is at most `steps` and half a step of it: small scales have few
-// digits in f16 and may not round down far.
+// A stored scale for which `range` is at most `steps` + 0.5 steps: small f16 scales have few digits
+// and must not round down far.
 uint16_t ScaleFor(float range, float steps) {
   uint16_t scale = std::min(F16OfF32(range / steps), kF16MaxBits);
   if (F32OfF16(scale) * (steps + 0.5F) < range && scale < kF16MaxBits) ++scale;
@@ -65,7 +65,7 @@ WeightScaling QuantizeWeights(absl::Span<const float> weights, WeightFormat form
   }
   if (!finite) {
     std::fill(codes.begin(), codes.end(), scaling.zero);
-    // 0 * NaN is NaN: what reads one of these weights is noticed.
+    // 0 * NaN is NaN: using one of these weights is noticed.
     return {kF16Nan, scaling.zero};
   }
   const float scale = F32OfF16(scaling.scale);
@@ -93,7 +93,7 @@ float WeightScaling::Scale() const {
 
 namespace {
 
-// The E4M3 number of `code` times 2^-120.
+// The E4M3 value of `code` times 2^-120.
 float SmallE4m3(uint32_t code) { return F32OfBits((code & 0x80U) << 24 | (code & 0x7FU) << 20); }
 
 }  // namespace

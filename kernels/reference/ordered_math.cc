@@ -12,11 +12,11 @@
 namespace bulkhead::ordered {
 namespace {
 
-// A function apart, so that nothing of it leaves the mode.
+// A separate function, so that nothing in it moves out of the mode.
 [[gnu::noipa]] float FlushedTileChain(const float* x, const float* w, int64_t begin, int64_t end) {
   float acc = 0.0f;
   for (int64_t tile = begin; tile < end; tile += 32) {
-    float sums[2] = {0.0f, 0.0f};  // of even inputs, of odd ones
+    float sums[2] = {0.0f, 0.0f};  // of even and of odd inputs
     for (int64_t k = tile; k < tile + 32; ++k) {
       float& sum = sums[(k - tile) % 2];
       sum = std::fma(k < end ? x[k] : 0.0f, k < end ? w[k] : 0.0f, sum);

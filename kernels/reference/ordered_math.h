@@ -12,21 +12,21 @@ float FoldLanes(const float lanes[kLanes]);
 
 // exp of x <= 0, by kernels/simd/exp_constants.h.
 float Exp(float x);
-// 2^x likewise.
+// The same for 2^x.
 float Exp2ForBf16(float x);
 
-// soft_cap * tanh(x / soft_cap), by kernels/simd/soft_cap.h; x where soft_cap is 0.
+// soft_cap * tanh(x / soft_cap), by kernels/simd/soft_cap.h; x if soft_cap is 0.
 float SoftCap(float x, float soft_cap);
 
-// To bf16, denormal numbers as 0.
+// Rounds to bf16, with denormals as 0.
 float RoundFlushed(float x);
 
-// The chain of ActivationDType::kBf16 over x[k] * w[k], k in [begin, end), of numbers that bf16
-// holds.
+// The chain of ActivationDType::kBf16 over x[k] * w[k], k in [begin, end), for numbers that are
+// exact in bf16.
 float PairChain(const float* x, const float* w, int64_t begin, int64_t end);
 
-// The chain of ActivationDType::kBf16Amx over x[k] * w[k], k in [begin, end), of numbers that bf16
-// holds, taken in 32s from `begin` on.
+// The chain of ActivationDType::kBf16Amx over x[k] * w[k], k in [begin, end), for numbers that are
+// exact in bf16, in 32s from `begin` on.
 float TileChain(const float* x, const float* w, int64_t begin, int64_t end);
 
 }  // namespace bulkhead::ordered

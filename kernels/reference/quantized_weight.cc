@@ -75,7 +75,7 @@ class Sink final : public WeightSink {
                                    : rows.scales[at];
   }
   bool is_fp4() const { return IsFp4(weight_.shape().format); }
-  // Of a row; of fp4 the steps.
+  // One row; for fp4 the steps.
   void PutCodes(const uint8_t* from, uint8_t* to) const {
     for (int64_t col = 0; col < weight_.shape().cols; ++col) {
       to[col] = is_fp4() ? kFp4Steps[from[col]] : from[col];

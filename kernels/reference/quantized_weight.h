@@ -1,5 +1,5 @@
-// A quantised weight as the reference backends hold it: row by row, codes (of fp4 steps), then the
-// scales and zeros of each row's cells (of its groups, with an index), then the index.
+// A quantised weight in the reference backends: per row its codes (for fp4 steps), then scales and
+// zeros of its cells (of its groups, with an index); then the index.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class QuantizedWeight {
   uint8_t* zeros(int64_t row) const { return zeros_ + row * scalings_; }
   int32_t* index() const { return index_; }  // [cols]; null without one
 
-  // Of one of the cells; not with an index.
+  // For one cell; not with an index.
   WeightScaling ScalingOf(int64_t row, int64_t cell) const {
     return {scales(row)[cell], zeros(row)[cell], shape().groups.scales};
   }
@@ -33,7 +33,7 @@ class QuantizedWeight {
  private:
   const Linear linear_;
   const std::vector<WeightCell> cells_;
-  const int64_t scalings_;  // of a row
+  const int64_t scalings_;  // per row
   uint8_t* codes_;
   uint32_t* scales_;
   uint8_t* zeros_;

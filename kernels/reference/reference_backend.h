@@ -1,8 +1,8 @@
-// ReferenceBackend: plain loops on the host, the oracles of the tests. Weights are kept as stored.
-// In double it rounds every sum, quotient and exponential to f32 once: the oracle of values. In the
-// promised order it computes in f32 with std::fma and has exactly the roundings that every SIMD
-// variant must equal by memcmp: the oracle of the bits. Ops with one rounding at most per output
-// are the same in both.
+// ReferenceBackend: plain loops on the host, which the tests compare with. Weights are kept as
+// stored. In double it rounds every sum, quotient and exponential to f32 once: the reference
+// values. In the promised order it computes in f32 with std::fma and exactly the roundings that
+// every SIMD variant must equal by memcmp: the reference bits. Ops with at most one rounding per
+// output are the same in both.
 #pragma once
 
 #include <memory>
@@ -34,7 +34,7 @@ class ReferenceBackend : public Backend {
 #define BH_OPTIONAL_OP(name, ...)
 #include "kernels/ops.inc"
 
-  // Gets a row of x, an output and the chains of its slices, which it may overwrite.
+  // Gets a row of x, an output, and the sums of its slices, which it may overwrite.
   using SliceSumsVisitor =
       absl::FunctionRef<void(int64_t row, int64_t output, std::vector<float>& sums)>;
 
@@ -44,11 +44,11 @@ class ReferenceBackend : public Backend {
   static double DotInDouble(const float* x, const std::vector<float>& weight);
   // In the promised order, for all rows of x and all outputs.
   void VisitSliceSums(const Linear& weight, ConstMatrixView x, SliceSumsVisitor visit) const;
-  // Slices join in pairs, pairs of pairs ...; destroys them.
+  // Joins slices in pairs, pairs of pairs and so on; overwrites `sums`.
   static float Join(std::vector<float>& sums);
 
   Device& device_;
-  const bool in_order_;  // promised
+  const bool in_order_;  // the promised order
   const ActivationDType activation_;
   const AttentionDType attention_;
 };

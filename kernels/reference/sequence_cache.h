@@ -13,14 +13,14 @@ class SequenceCache {
       : kv_(kv),
         blocks_(index.block_tables + int64_t{index.seq_slot[seq]} * index.block_table_stride) {}
 
-  // Without their scales where the cache is fp8.
+  // Without the scales of an fp8 cache.
   float Key(int head, int position, int i) const;
   float Value(int head, int position, int i) const;
   void Put(int head, int position, const float* key, const float* value) const;  // [d] each
 
  private:
   enum class Part { kKey, kValue };
-  // Where a number lies in the keys or values of its head; int4: which half of which byte.
+  // Where a number is in its head's keys or values; int4: which half of which byte.
   struct Place {
     int64_t element = 0;
     int shift = 0;
@@ -29,7 +29,7 @@ class SequenceCache {
   float Get(Part part, int head, int position, int i) const;
   void Put(Part part, int head, int position, const float* numbers) const;
   std::byte* Elements(Part part, int head, int position) const;
-  uint16_t* Scaling(Part part, int head, int position) const;  // the zero: block_tokens behind it
+  uint16_t* Scaling(Part part, int head, int position) const;  // zero: block_tokens later
   Place PlaceOf(Part part, int position, int i) const;
 
   const KvLayerView& kv_;

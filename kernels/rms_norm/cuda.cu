@@ -34,8 +34,8 @@ RmsNorm(RmsNormParameters p) {
   }
 }
 
-// The same of aligned rows: all loads are issued before any is used, those of the weight, which no
-// kernel writes, before the kernel in front has ended.
+// The same for aligned rows: all loads are issued before any is used; the weight, which no kernel
+// writes, is loaded before the previous kernel has ended.
 template <bool kAdds>
 BH_KERNEL(kNormThreads)
 RmsNormVec4(RmsNormParameters p) {

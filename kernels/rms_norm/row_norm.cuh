@@ -1,4 +1,4 @@
-// RMSNorm of a row by one block: what its kernels share, so that they give the same bits.
+// RMSNorm of a row by one block: shared by its kernels, so that they give the same bits.
 #pragma once
 
 #include "intrinsics.h"
@@ -6,11 +6,11 @@
 
 namespace bulkhead::cuda {
 
-// Of x, or of x + factor * (addend (+ bias where there is one)), which goes to `added`.
+// Norms x, or x + factor * (addend (+ bias if there is one)), which is stored in `added`.
 inline constexpr int kNormThreads = 512;
 // `vec4`: rows of up to kMaxNormVec4Cols in vectors of 4: width and stride are multiples of 4,
 // 16-byte aligned. Each number is then read once.
-inline constexpr int kNormVec4 = 4;  // vectors of a thread
+inline constexpr int kNormVec4 = 4;  // vectors per thread
 inline constexpr int kMaxNormVec4Cols = kNormVec4 * kNormThreads * 4;
 inline constexpr int kNormSharedBytes = kNormThreads / kWarp * 4;
 struct RmsNormParameters {
@@ -46,7 +46,7 @@ BH_DEVICE float ScaleOf(float squares, const RmsNormParameters& p) {
 // The first column of a thread's four numbers `j`.
 BH_DEVICE int ColumnOf(int j) { return (j * kNormThreads + int(threadIdx.x)) * 4; }
 
-// A thread's numbers of a row, 0 behind its end.
+// A thread's numbers of a row, 0 after its end.
 BH_DEVICE void LoadRow(const float* row, int width, Floats4 (&x)[kNormVec4]) {
   BH_UNROLL
   for (int j = 0; j < kNormVec4; ++j) {
@@ -55,7 +55,7 @@ BH_DEVICE void LoadRow(const float* row, int width, Floats4 (&x)[kNormVec4]) {
   }
 }
 
-// x += factor * (addends (+ bias)), which goes to row `row` of `added`, too.
+// x += factor * (addends (+ bias)), which is also stored in row `row` of `added`.
 BH_DEVICE void AddToRow(const RmsNormParameters& p, int row, const Floats4 (&addends)[kNormVec4],
                         Floats4 (&x)[kNormVec4]) {
   float* const added = p.added.data + row * p.added.stride;
@@ -72,7 +72,7 @@ BH_DEVICE void AddToRow(const RmsNormParameters& p, int row, const Floats4 (&add
   }
 }
 
-// The norm of x into row `row` of `out`.
+// Stores the norm of x in row `row` of `out`.
 BH_DEVICE void NormOfRow(const RmsNormParameters& p, int row, const Floats4 (&weights)[kNormVec4],
                          Floats4 (&x)[kNormVec4]) {
   float squares = 0.0F;

@@ -1,7 +1,7 @@
-// The likeliest entries of a row, found by one block: each thread's greatest give a lower bound;
-// what reaches it, a few hundred as a rule, is collected in shared memory and sorted, and in
-// between whenever there may be no room for more. Their order there depends on the threads, what
-// the sort makes of them does not.
+// The most likely entries of a row, found by one block: the threads' maxima give a lower bound;
+// entries that reach it, usually a few hundred, are collected in shared memory and sorted, also in
+// between when room may run out. The order of collection depends on the threads; the sorted result
+// does not.
 #pragma once
 
 #include "base/token_sampling.h"
@@ -11,7 +11,7 @@ namespace bulkhead::cuda {
 
 inline constexpr int kSelectThreads = 512;
 
-// The greater, the likelier; no two ids have the same. 0: no entry.
+// A greater key is likelier; keys of different ids differ. 0: no entry.
 using CandidateKey = uint64_t;
 
 BH_DEVICE CandidateKey KeyOf(float logit, int32_t id) {
@@ -27,13 +27,13 @@ BH_DEVICE float LogitOf(CandidateKey key) {
 BH_DEVICE int32_t IdOf(CandidateKey key) {
   return static_cast<int32_t>(~static_cast<uint32_t>(key));
 }
-// Whether it is neither NaN nor +inf, and whether it is not -inf.
+// Whether the logit is neither NaN nor +inf, and whether it is not -inf.
 BH_DEVICE bool IsFinite(CandidateKey key) { return key >> 32 < 0xFF800000; }
 BH_DEVICE bool CanBeSampled(CandidateKey key) { return key >> 32 > 0x007FFFFF; }
 
 inline constexpr int kSortKeys = 1024;
 
-// Sorts keys [n], a power of two, the greatest first; begins and ends with what a barrier promises.
+// Sorts keys [n], a power of two, greatest first; acts as a barrier before and after.
 BH_DEVICE void SortKeys(CandidateKey* keys, int n) {
   for (int run = 2; run <= n; run *= 2) {
     for (int apart = run / 2; apart > 0; apart /= 2) {
@@ -50,7 +50,7 @@ BH_DEVICE void SortKeys(CandidateKey* keys, int n) {
   }
 }
 
-// Sorts the first `held` of kSortKeys keys, and puts 0 behind them, up to kCandidates at least.
+// Sorts the first `held` of kSortKeys keys, followed by 0s, up to kCandidates at least.
 BH_DEVICE void SortHeld(CandidateKey* keys, int held) {
   const int sorted = held <= kSortKeys / 2 ? kSortKeys / 2 : kSortKeys;
   for (int i = held + int(threadIdx.x); i < sorted; i += int(blockDim.x)) keys[i] = 0;
@@ -58,10 +58,10 @@ BH_DEVICE void SortHeld(CandidateKey* keys, int held) {
   SortKeys(keys, sorted);
 }
 
-inline constexpr int kSelectAhead = 8;  // reads of a thread in flight
+inline constexpr int kSelectAhead = 8;  // reads in flight per thread
 inline constexpr int kSelectRound = kSelectThreads * kSelectAhead;
 
-// This thread's of the keys from `begin` on.
+// This thread's key among the keys from `begin` on.
 template <typename KeyAt>
 BH_DEVICE CandidateKey KeyOrNone(const KeyAt& key_at, int begin, int count) {
   const int at = begin + int(threadIdx.x);
@@ -77,7 +77,7 @@ BH_DEVICE void KeysOfRound(const KeyAt& key_at, int begin, int count,
   }
 }
 
-// This thread's greatest of key_at(0) .. key_at(count - 1).
+// The greatest of this thread's keys among key_at(0) .. key_at(count - 1).
 template <typename KeyAt>
 BH_DEVICE CandidateKey GreatestOfThread(const KeyAt& key_at, int count) {
   CandidateKey greatest = 0;
@@ -90,7 +90,7 @@ BH_DEVICE CandidateKey GreatestOfThread(const KeyAt& key_at, int count) {
   return greatest;
 }
 
-// The greatest of all, on every thread.
+// The greatest key, on every thread.
 template <typename KeyAt>
 BH_DEVICE CandidateKey Greatest(const KeyAt& key_at, int count, CandidateKey* keys) {
   keys[int(threadIdx.x)] = GreatestOfThread(key_at, count);
@@ -104,8 +104,8 @@ BH_DEVICE CandidateKey Greatest(const KeyAt& key_at, int count, CandidateKey* ke
   return keys[0];
 }
 
-// A key that at least kCandidates of key_at(0) .. key_at(count - 1) reach: the threads' greatest,
-// sorted. 0 where fewer threads have one.
+// A key that at least kCandidates of key_at(0) .. key_at(count - 1) reach: from the sorted maxima
+// of the threads. 0 if too few threads have one.
 template <typename KeyAt>
 BH_DEVICE CandidateKey LowerBound(const KeyAt& key_at, int count, CandidateKey* keys) {
   keys[int(threadIdx.x)] = GreatestOfThread(key_at, count);
@@ -119,11 +119,11 @@ BH_DEVICE CandidateKey LowerBound(const KeyAt& key_at, int count, CandidateKey* 
 // Candidates so far, in shared memory, in any order.
 struct HeldKeys {
   CandidateKey* keys;  // [kSortKeys]
-  int* next;           // shared, too: as `held`, but for what is being added
+  int* next;           // shared; `held` plus keys being added
   int held = 0;
   CandidateKey worst = 0;  // only greater ones are added
 
-  // All those of a round at once, where there is room for them: usually all of them.
+  // Adds all better keys of a round at once if there is room, as there usually is.
   BH_DEVICE bool AddRound(const CandidateKey (&round)[kSelectAhead]) {
     int better = 0;
     BH_UNROLL
@@ -144,8 +144,8 @@ struct HeldKeys {
     return true;
   }
 
-  // Sorted, and only the best kept, before there may be no room. Reads them once more: a loop that
-  // is not unrolled has no registers to find them in.
+  // Sorts, and keeps only the best, before room may run out. Reads the keys again: a loop that is
+  // not unrolled cannot index registers.
   template <typename KeyAt>
   BH_DEVICE void AddOneByOne(const KeyAt& key_at, int begin, int count) {
     BH_NO_UNROLL
@@ -169,8 +169,8 @@ struct HeldKeys {
   }
 };
 
-// The greatest kCandidates of key_at(0) .. key_at(count - 1) into keys [kSortKeys], sorted, 0 where
-// there are fewer. Takes kSelectThreads threads; `next` is shared, too.
+// The greatest kCandidates of key_at(0) .. key_at(count - 1) into keys [kSortKeys], sorted, 0 if
+// there are fewer. Uses kSelectThreads threads; `next` is also in shared memory.
 template <typename KeyAt>
 BH_DEVICE void SelectBest(const KeyAt& key_at, int count, CandidateKey* keys, int* next) {
   HeldKeys all{keys, next};

@@ -11,19 +11,19 @@ struct SelectCandidatesParameters {
   ConstRows logits;
   int width = 0;
   int32_t first_id = 0;                   // of column 0
-  int slice = 0;                          // columns of a list
+  int slice = 0;                          // columns per list
   const TokenSampling* params = nullptr;  // [rows], or null
   Rows out;                               // lists of each row
 };
 
 struct SampleParameters {
-  ConstRows candidates;  // of each rank as many rows, with `lists` of them each
+  ConstRows candidates;  // per rank `rows` rows, with `lists` lists each
   int lists = 0;
   int ranks = 1;
   const TokenSampling* params = nullptr;  // [rows]
   const int32_t* banned = nullptr;
   int32_t* sampled = nullptr;       // [rows] an id, kNotFinite or kNothingToSample
-  int32_t* last_sampled = nullptr;  // [slots] an id; 0 where there is none
+  int32_t* last_sampled = nullptr;  // [slots] an id; 0 if there is none
 };
 
 struct FillInSampledParameters {
@@ -73,9 +73,9 @@ CudaKernelOf<SelectCandidatesParameters> SelectCandidatesKernel() {
 }
 
 // ---- Sample: each row's token from the lists of all ranks. The order of filters and sums, and so
-// every bit, is that of runtime/engine/sampler.cc for a row with a top_k.
+// every bit, is the same as in runtime/engine/sampler.cc for a row with a top_k.
 
-// What is kept is known in two orders: by place, the likeliest first, and by id.
+// Kept candidates in two orders: by place, the likeliest first, and by id.
 struct SampleSpace {
   CandidateKey keys[kSortKeys];
   double weight_of_place[kCandidates];
@@ -112,7 +112,7 @@ BH_DEVICE double SumOfWeights(const SampleSpace& space, int count) {
   return sum.Total();
 }
 
-// The shortest run of the likeliest whose share reaches top_p; the others get weight 0.
+// The shortest run of the likeliest ids whose share reaches top_p; others get weight 0.
 BH_DEVICE void KeepTopP(SampleSpace& space, int count, double top_p) {
   const double target = top_p * SumOfWeights(space, count);
   for (int i = 0; i < count; ++i) {
@@ -124,7 +124,7 @@ BH_DEVICE void KeepTopP(SampleSpace& space, int count, double top_p) {
     mass += space.bucket_sums[bucket++];
   }
   if (bucket == kNumBuckets) return;  // rounding: all are needed
-  int last_place = -1;                // of those of this bucket that are needed
+  int last_place = -1;                // last needed one in this bucket
   double in_bucket = 0;
   for (int place = 0; place < count && mass + in_bucket < target; ++place) {
     const double weight = space.weight_of_place[place];
@@ -140,7 +140,7 @@ BH_DEVICE void KeepTopP(SampleSpace& space, int count, double top_p) {
   }
 }
 
-// The first in order of ids at which the running sum exceeds its share.
+// The first id, in ascending order, at which the running sum exceeds its share.
 BH_DEVICE int32_t SampleOne(const SampleSpace& space, int count, double uniform) {
   const double target = uniform * SumOfWeights(space, count);
   ChunkedSum sum;
@@ -162,8 +162,8 @@ BH_DEVICE bool IsBanned(const SampleParameters& p, const TokenSampling& sampling
   return false;
 }
 
-// Rules out what cannot be sampled, keeps top_k and min_p, and lays out weights by place and by id;
-// returns how many ids there are.
+// Excludes ids that cannot be sampled, applies top_k and min_p, and lays out weights by place and
+// by id; returns the number of ids.
 BH_DEVICE int WeighCandidates(const SampleParameters& p, const TokenSampling& sampling,
                               SampleSpace& space) {
   const int i = threadIdx.x;

@@ -1,4 +1,4 @@
-// Tokens sampled from whole rows of logits, where any number of ids may be kept.
+// Samples tokens from whole rows of logits, with any number of kept ids.
 #include "intrinsics.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/launch.h"
@@ -15,7 +15,7 @@ struct MaximaSpace {
   float of_warp[kWarp];
 };
 
-// Bans ids, too: what is banned must be a number as well.
+// Also bans ids: a banned logit must be finite as well.
 BH_KERNEL(kChunkThreads) FindRowMaxima(SampleRowsParameters p) {
   GridDependencySynchronize();
   const int row = int(blockIdx.y);
@@ -34,7 +34,7 @@ BH_KERNEL(kChunkThreads) FindRowMaxima(SampleRowsParameters p) {
   const int32_t* const banned = p.banned + sampling.banned_begin;
   for (int i = int(threadIdx.x); i < sampling.banned_count; i += kChunkThreads) {
     const int at = banned[i] - begin;
-    const bool again = i > 0 && banned[i - 1] == banned[i];  // they ascend
+    const bool again = i > 0 && banned[i - 1] == banned[i];  // they are sorted
     if (at >= 0 && at < ids && !again) logits[at] = -INFINITY;
   }
   __syncthreads();
@@ -90,8 +90,8 @@ struct DrawSpace {
   int chunk;
 };
 
-// The first id at which the sum of weights, in order, exceeds its share: in the first chunk at
-// whose end it does, since no sum falls.
+// The first id at which the sum of weights, in order, exceeds its share: it is in the first chunk
+// at whose end the sum does, since sums do not decrease.
 BH_KERNEL(kChunkThreads) DrawFromRows(SampleRowsParameters p) {
   GridDependencySynchronize();
   const int row = int(blockIdx.x);
@@ -110,12 +110,12 @@ BH_KERNEL(kChunkThreads) DrawFromRows(SampleRowsParameters p) {
   if (sampling.top_p < 1) weigh.cut = *state.cut;
   double* const sums = reinterpret_cast<double*>(&space + 1);
   const double target = sampling.uniform * Total(state, p.chunks, sums);
-  double before = 0;  // the chunk
+  double before = 0;  // sum before the chunk
   if (first) {
     int chunk = 0;
     while (chunk < p.chunks && !(before + sums[chunk] > target)) before += sums[chunk++];
     if (chunk ==
-        p.chunks) {  // the product was rounded up to the sum: the last id that has a weight
+        p.chunks) {  // the product was rounded up to the sum: take the last id with a weight
       while (!(sums[--chunk] > 0)) continue;
       before = 0;
     }

@@ -1,5 +1,5 @@
-// A row's weights, and what the kernels of SampleRows leave for one another. Weights, the order of
-// their sums and what top-p keeps, and so every bit, are those of
+// A row's weights, and the data that SampleRows' kernels pass on. Weights, the order of their sums
+// and the ids that top-p keeps, and so every bit, are the same as in
 // runtime/engine/weighted_tokens.cc.
 #pragma once
 
@@ -20,10 +20,10 @@ struct SampleRowsParameters {
   Rows scratch;  // RowScratchCols
   int32_t* sampled = nullptr;
   int32_t* last_sampled = nullptr;
-  bool cut = false;  // whether CutRows has said what top-p keeps
+  bool cut = false;  // whether CutRows has computed the cut of top-p
 };
 
-// What top-p keeps: lower buckets, and of this one the keys that reach `key`.
+// The cut of top-p: keeps lower buckets, and of this bucket the keys that reach `key`.
 struct RowCut {
   CandidateKey key = 0;
   int64_t bucket = kNumBuckets;
@@ -32,7 +32,7 @@ struct RowCut {
 // A row's scratch.
 struct RowState {
   double* sums;   // [chunks] of weights
-  RowCut* cut;    // where top_p < 1
+  RowCut* cut;    // if top_p < 1
   float* maxima;  // [chunks]; +inf: a logit is NaN or +inf
 };
 static_assert(sizeof(RowCut) == 4 * sizeof(float));
@@ -51,7 +51,7 @@ BH_DEVICE int IdsOfChunk(const SampleRowsParameters& p, int chunk) {
   return left < kChunkIds ? left : kChunkIds;
 }
 
-// Of all threads; `of_warp` [kWarp] is shared.
+// The maximum over all threads; `of_warp` [kWarp] is shared.
 BH_DEVICE float BlockMax(float x, float* of_warp) {
   for (int mask = kWarp / 2; mask > 0; mask /= 2) {
     x = fmaxf(x, __shfl_xor_sync(kFullMask, x, mask));
@@ -72,7 +72,7 @@ BH_DEVICE float RowMax(const RowState& state, int chunks, float* of_warp) {
 }
 BH_DEVICE bool HasToken(float row_max) { return row_max > -INFINITY && row_max < INFINITY; }
 
-// The weight of an id; 0: it is not kept.
+// The weight of an id; 0 if it is not kept.
 struct Weigher {
   double max;
   double per_temperature;
@@ -95,8 +95,8 @@ struct Weigher {
     return kept ? weight : 0;
   }
 
-  // Spares the exponentials of most ids that are in later buckets: those of this one are at least
-  // 2^-(1 + bucket / 16), the last one's of any size.
+  // Skips the exponentials of most ids in later buckets: weights of this bucket are at least
+  // 2^-(1 + bucket / 16), of the last one any size.
   BH_DEVICE void SkipBehind(int bucket) {
     if (bucket < kNumBuckets - 1) least_exponent = -0.7 * (bucket / 16 + 2);
   }
@@ -111,7 +111,7 @@ BH_DEVICE double Total(const RowState& state, int chunks, double* copies) {
   return total;
 }
 
-// What top-p keeps, into the rows' scratch (top_p.cu).
+// Computes the cut of top-p into the rows' scratch (top_p.cu).
 CudaKernelOf<SampleRowsParameters> CutRowsKernel();
 int64_t CutBytes(int chunks);  // of shared memory
 

@@ -1,4 +1,4 @@
-// What top-p keeps of whole rows: the shortest run of the likeliest ids whose share reaches it.
+// The cut of top-p over whole rows: the shortest run of the likeliest ids whose share reaches it.
 #include "intrinsics.h"
 #include "kernels/cuda/registered_kernels.h"
 #include "kernels/sample/rows.cuh"
@@ -7,7 +7,7 @@ namespace bulkhead::cuda {
 namespace {
 
 using Share = unsigned long long;
-inline constexpr double kShares = 0x1p40;  // of a weight of 1; 2^23 of them are less than 2^64
+inline constexpr double kShares = 0x1p40;  // per weight of 1; 2^23 weights sum to less than 2^64
 
 inline constexpr int kSelectWarps = kSelectThreads / kWarp;
 inline constexpr int kBucketsOfThread = (kNumBuckets + kSelectThreads - 1) / kSelectThreads;
@@ -26,9 +26,9 @@ struct CutSpace {
   double target;
 };
 
-// A bucket which the one where the target is reached does not lie behind. Whole numbers have one
-// sum in any order; it is less than that of the weights, and a sum in order less than 2^-30 of
-// itself from the true one.
+// A bucket at or after the one where the target is reached. Integer sums do not depend on the
+// order; they are less than the sums of the weights, and an ordered sum of weights is within 2^-30
+// (relative) of the true one.
 BH_DEVICE int LastBucket(const SampleRowsParameters& p, int row, const Weigher& weigh,
                          CutSpace& space) {
   for (int b = int(threadIdx.x); b < kNumBuckets; b += kSelectThreads) space.shares[b] = 0;
@@ -62,8 +62,8 @@ BH_DEVICE int LastBucket(const SampleRowsParameters& p, int row, const Weigher& 
   return space.bucket;
 }
 
-// Sums each bucket's weights in the order of ids, of buckets up to `last`. A thread has every
-// kSelectThreads-th bucket, and adds what is its own of a list of the block's next ids.
+// Sums the weights of each bucket up to `last` in the order of ids. A thread has every
+// kSelectThreads-th bucket, and adds its own entries of a list of the block's next ids.
 BH_DEVICE void SumBuckets(const SampleRowsParameters& p, int row, const Weigher& weigh, int last,
                           CutSpace& space) {
   const float* const logits = LogitsOf(p, row);
@@ -107,8 +107,8 @@ BH_DEVICE void SumBuckets(const SampleRowsParameters& p, int row, const Weigher&
   __syncthreads();
 }
 
-// The key of the last of the likeliest of `bucket` with which the sum, from `mass` on, reaches the
-// target; of thread 0.
+// The key of the least likely id of `bucket` that is needed for the sum, starting from `mass`, to
+// reach the target; valid on thread 0.
 BH_DEVICE CandidateKey CutBucket(const SampleRowsParameters& p, int row, Weigher weigh, int bucket,
                                  double mass, CutSpace& space) {
   weigh.SkipBehind(bucket);
@@ -162,7 +162,7 @@ BH_KERNEL(kSelectThreads) CutRows(SampleRowsParameters p) {
     mass += space.bucket_sums[bucket++];
   }
   RowCut cut;
-  if (bucket <= last) {  // else rounding: all are needed
+  if (bucket <= last) {  // otherwise rounding: all are needed
     cut.key = CutBucket(p, row, weigh, bucket, mass, space);
     cut.bucket = bucket;
   }

@@ -1,4 +1,4 @@
-// What avx512 and avx512vnni have in common; their simd.h say which one it is and include this.
+// Shared by avx512 and avx512vnni; their simd.h includes this.
 #pragma once
 
 #include <immintrin.h>
@@ -35,11 +35,11 @@ BH_INLINE F32x16 Div(F32x16 a, F32x16 b) { return {_mm512_div_ps(a.v, b.v)}; }
 // a * b + c, and c - a * b, rounded once.
 BH_INLINE F32x16 Fma(F32x16 a, F32x16 b, F32x16 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 BH_INLINE F32x16 Fnma(F32x16 a, F32x16 b, F32x16 c) { return {_mm512_fnmadd_ps(a.v, b.v, c.v)}; }
-// a > b ? a : b, and a < b ? a : b: b where either is NaN, and of two zeros.
+// a > b ? a : b, and a < b ? a : b: b if either is NaN, and for two zeros.
 BH_INLINE F32x16 Max(F32x16 a, F32x16 b) { return {_mm512_max_ps(a.v, b.v)}; }
 BH_INLINE F32x16 Min(F32x16 a, F32x16 b) { return {_mm512_min_ps(a.v, b.v)}; }
 
-// ---- comparisons: false where either is NaN
+// ---- comparisons: false if either is NaN
 BH_INLINE Mask16 Less(F32x16 a, F32x16 b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)}; }
 BH_INLINE Mask16 And(Mask16 a, Mask16 b) { return {static_cast<__mmask16>(a.m & b.m)}; }
 BH_INLINE F32x16 Select(Mask16 m, F32x16 if_true, F32x16 if_false) {
@@ -54,10 +54,10 @@ BH_INLINE I32x16 Add(I32x16 a, I32x16 b) { return {_mm512_add_epi32(a.v, b.v)}; 
 BH_INLINE I32x16 Sub(I32x16 a, I32x16 b) { return {_mm512_sub_epi32(a.v, b.v)}; }
 BH_INLINE I32x16 And(I32x16 a, I32x16 b) { return {_mm512_and_si512(a.v, b.v)}; }
 BH_INLINE I32x16 Or(I32x16 a, I32x16 b) { return {_mm512_or_si512(a.v, b.v)}; }
-// Of unsigned bytes, wrapping.
+// Unsigned bytes, wrapping.
 BH_INLINE I32x16 AddBytes(I32x16 a, I32x16 b) { return {_mm512_add_epi8(a.v, b.v)}; }
 BH_INLINE I32x16 MinBytes(I32x16 a, I32x16 b) { return {_mm512_min_epu8(a.v, b.v)}; }
-// Words of 16 bits, each 16 times its even or odd byte, the low or the high one.
+// 16-bit words: each is 16 times its even (low) or odd (high) byte.
 template <bool kOdd>
 BH_INLINE I32x16 BytesBy16(I32x16 a) {
   return {_mm512_maddubs_epi16(a.v, _mm512_set1_epi16(kOdd ? 16 << 8 : 16))};
@@ -72,15 +72,15 @@ BH_INLINE I32x16 ShiftLeft(I32x16 a) {
   return {_mm512_slli_epi32(a.v, kBits)};
 }
 template <int kBits>
-BH_INLINE I32x16 ShiftRight(I32x16 a) {  // zeros come in
+BH_INLINE I32x16 ShiftRight(I32x16 a) {  // shifts in zeros
   return {_mm512_srli_epi32(a.v, kBits)};
 }
 template <int kBits>
-BH_INLINE I32x16 ShiftRightSigned(I32x16 a) {  // copies of the sign come in
+BH_INLINE I32x16 ShiftRightSigned(I32x16 a) {  // shifts in the sign
   return {_mm512_srai_epi32(a.v, kBits)};
 }
 BH_INLINE F32x16 ToF32(I32x16 a) { return {_mm512_cvtepi32_ps(a.v)}; }
-// Of whole numbers that an int32 holds.
+// For integers that fit an int32.
 BH_INLINE I32x16 ToI32(F32x16 a) { return {_mm512_cvtps_epi32(a.v)}; }
 BH_INLINE I32x16 BitsOf(F32x16 a) { return {_mm512_castps_si512(a.v)}; }
 BH_INLINE F32x16 FromBits(I32x16 a) { return {_mm512_castsi512_ps(a.v)}; }
@@ -158,8 +158,8 @@ BH_INLINE F32x16 LoadBf16(const uint16_t* p) { return WidenBf16(LoadU16(p)); }
 BH_INLINE F32x16 LoadBf16N(const uint16_t* p, int n) { return WidenBf16(LoadU16N(p, n)); }
 BH_INLINE F32x16 LoadF16(const uint16_t* p) { return {_mm512_cvtph_ps(LoadU16(p))}; }
 BH_INLINE F32x16 LoadF16N(const uint16_t* p, int n) { return {_mm512_cvtph_ps(LoadU16N(p, n))}; }
-// E4M3 codes as numbers, but for 2^-8: the f16 of the same bits, but for a bit of exponent. f16
-// has no subnormal number that a conversion takes longer for. NaN codes as 480.
+// E4M3 codes as numbers times 2^-8: an f16 with the same bits, but one more exponent bit. No f16
+// subnormal that would slow the conversion. NaN codes become 480.
 BH_INLINE F32x16 WidenE4m3(__m128i a) {
   const __m256i shifted = _mm256_slli_epi16(_mm256_cvtepi8_epi16(a), 7);
   const __m256i mask = _mm256_set1_epi16(static_cast<int16_t>(0xBF80));
@@ -184,14 +184,14 @@ BH_INLINE F32x16 LoadBf16High(const uint32_t* p) {
   return {_mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), mask))};
 }
 
-// Of the first `n` numbers of two rows in bf16 the pairs, and 0 behind them: [16][2].
+// Pairs of the first `n` numbers of two bf16 rows, followed by 0: [16][2].
 BH_INLINE void InterleaveNumbers(const uint16_t* even, const uint16_t* odd, int n, void* pairs) {
   const __m512i first = _mm512_cvtepu16_epi32(LoadU16N(even, n));
   const __m512i second = _mm512_cvtepu16_epi32(LoadU16N(odd, n));
   _mm512_storeu_si512(pairs, _mm512_or_si512(first, _mm512_slli_epi32(second, 16)));
 }
 
-// Whether none of `n` numbers in bf16, 32 at most, is infinite or no number.
+// Whether all of `n` bf16 numbers, at most 32, are finite.
 BH_INLINE bool AreFinite(const uint16_t* numbers, int n) {
   const auto first = static_cast<__mmask32>((uint64_t{1} << n) - 1);
   const __m512i exponents = _mm512_set1_epi16(0x7F80);
@@ -218,7 +218,7 @@ BH_INLINE float MaxLanes(F32x16 a) {
 BH_INLINE int32_t MaxLanes(I32x16 a) { return _mm512_reduce_max_epi32(a.v); }
 BH_INLINE int32_t SumLanes(I32x16 a) { return _mm512_reduce_add_epi32(a.v); }
 
-// Into the first cache, and into the second.
+// Into L1, and into L2.
 BH_INLINE void Prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
 BH_INLINE void PrefetchLater(const void* p) { __builtin_prefetch(p, 0, 2); }
 BH_INLINE void PrefetchToWrite(const void* p) { __builtin_prefetch(p, 1, 3); }

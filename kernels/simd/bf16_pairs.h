@@ -1,15 +1,15 @@
-// Products in bf16 (ActivationDType::kBf16) where the CPU has no vdpbf16ps: the same bits by fused
-// multiply-adds. Each simd.h includes this but that of avx512bf16, which has its own.
+// Products in bf16 (ActivationDType::kBf16) on CPUs without vdpbf16ps: the same bits by fused
+// multiply-adds. Included by every simd.h except avx512bf16's, which has its own version.
 #pragma once
 
 #include <xmmintrin.h>
 
 namespace bulkhead::BH_ISA {
 
-// A pair of inputs is two words: f32 that bf16 holds.
+// A pair of inputs is two words: f32 values that are exact in bf16.
 inline constexpr int kWordsPerPair = 2;
 
-// body(), which adds to `sums` alone, with denormal inputs and results taken as 0.
+// body(), which only adds to `sums`, with denormal inputs and results taken as 0.
 template <int kRows, int kVectors, typename Body>
 BH_INLINE void InFlushMode(F32x16 (&sums)[kRows][kVectors], const Body& body) {
   const auto pin = [&] {
@@ -25,9 +25,8 @@ BH_INLINE void InFlushMode(F32x16 (&sums)[kRows][kVectors], const Body& body) {
   _mm_setcsr(before);
 }
 
-// Where vectors of pairs lie. Vector v of their even numbers is Number<0>(v), of the odd ones
-// Number<1>(v).
-// Even numbers from at[v] on, and odd ones `odd` behind them.
+// Storage of vectors of pairs. Number<0>(v) is vector v of the even numbers, Number<1>(v) of the
+// odd ones. CachePairs: even numbers from at[v] on, odd ones `odd` elements later.
 template <int kVectors>
 struct CachePairs {
   const uint16_t* at[kVectors];
@@ -37,7 +36,7 @@ struct CachePairs {
     return LoadBf16(at[v] + kWord * odd);
   }
 };
-// Pairs from at[v] on.
+// Interleaved pairs from at[v] on.
 template <int kVectors>
 struct InterleavedPairs {
   const char* at[kVectors];
@@ -47,7 +46,7 @@ struct InterleavedPairs {
     return kWord == 0 ? LoadBf16Low(words) : LoadBf16High(words);
   }
 };
-// Of `pairs` one number: what the other is counts as 0.
+// Only number kKept of each pair: the other counts as 0.
 template <typename Pairs, int kKept>
 struct HalfPairs {
   Pairs pairs;
@@ -72,9 +71,8 @@ BH_INLINE void AddNumbers(const float* x, int64_t row_stride, const Pairs& pairs
   }
 }
 
-// Adds to each sum the products of a row's pair with those of `pairs`:
-// fma(even, even, fma(odd, odd, sum)). The words of a pair are `word_stride` apart, rows
-// `row_stride`.
+// Adds to each sum the products of a row's pair with `pairs`: fma(even, even, fma(odd, odd, sum)).
+// The words of a pair are `word_stride` apart, rows `row_stride`.
 template <int kRows, int kVectors, typename Pairs>
 BH_INLINE void AddPair(const float* x, int64_t row_stride, int64_t word_stride, const Pairs& pairs,
                        F32x16 (&sums)[kRows][kVectors]) {
@@ -82,14 +80,14 @@ BH_INLINE void AddPair(const float* x, int64_t row_stride, int64_t word_stride, 
   AddNumbers<0>(x, row_stride, pairs, sums);
 }
 
-// A denormal number becomes 0, of its sign.
+// A denormal becomes 0 of the same sign.
 BH_INLINE F32x16 Flushed(F32x16 a) {
   const F32x16 magnitude = FromBits(And(BitsOf(a), SetI1(0x7FFFFFFF)));
   const F32x16 zero = FromBits(And(BitsOf(a), SetI1(static_cast<int32_t>(0x80000000))));
   return Select(Less(magnitude, Set1(0x1p-126f)), zero, a);
 }
 
-// Words of the 16 pairs of 32 numbers, `a` first, rounded to bf16, denormal ones as 0.
+// Words of the 16 pairs of 32 numbers, `a` first, rounded to bf16, denormals as 0.
 BH_INLINE void StorePairs(float* words, F32x16 a, F32x16 b) {
   uint16_t rounded[2 * kLanes];
   StoreBf16(rounded, Flushed(a));

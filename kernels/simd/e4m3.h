@@ -1,13 +1,12 @@
-// E4M3 codes as f32 and back, 16 at a time; memory/fp8.h has the numbers. Compiled per instruction
-// set.
+// E4M3 codes as f32 and back, 16 at a time; values: memory/fp8.h. Compiled per instruction set.
 #pragma once
 
 #include "simd.h"
 
 namespace bulkhead::BH_ISA {
 
-// Added to a code without its sign, 8 standing for those above: a number's code with five bits of
-// exponent, in which those below 2^-6 are not subnormal. Intel's CPUs multiply subnormal f32s a
+// Added to a code without its sign (entry 8: codes 8 and above): gives a code with five exponent
+// bits, in which numbers below 2^-6 are not subnormal. Intel's CPUs multiply subnormal f32s a
 // hundred times slower.
 alignas(16) inline constexpr uint8_t kWideE4m3Steps[16] = {0,   111, 118, 121, 124,
                                                            125, 126, 127, 128};
@@ -28,7 +27,7 @@ BH_INLINE E4m3Pairs LoadE4m3Pairs(const int32_t* words) {
           Or(BytesBy16<true>(wide), And(codes, signs))};
 }
 
-// The numbers of byte `kByte` of each word, but for 2^-104; NaN codes as 480.
+// The numbers of byte `kByte` of each word, times 2^-104; NaN codes become 480.
 template <int kByte>
 BH_INLINE F32x16 SmallE4m3Of(const E4m3Pairs& pairs) {
   const I32x16 pair = kByte % 2 == 0 ? pairs.even : pairs.odd;
@@ -36,8 +35,8 @@ BH_INLINE F32x16 SmallE4m3Of(const E4m3Pairs& pairs) {
                             : And(pair, SetI1(static_cast<int32_t>(0xFFFF0000))));
 }
 
-// Of what LoadSmallE4m3 loads. A product that overflows at 480 alone adds NaN there, and elsewhere
-// a zero of the number's sign.
+// Completes the result of LoadSmallE4m3. A product that overflows only at 480 adds NaN there, and
+// elsewhere a zero of the number's sign.
 BH_INLINE F32x16 F32OfE4m3(F32x16 small) {
   const F32x16 number = Mul(small, Set1(0x1p8f));
   return Fma(Mul(number, Set1(0x1.2p119f)), Zero(), number);
@@ -47,13 +46,12 @@ BH_INLINE F32x16 F32OfE4m3(F32x16 small) {
 BH_INLINE I32x16 E4m3OfF32(F32x16 x, F32x16 scale) {
   const I32x16 quotient = BitsOf(Div(x, scale));
   const F32x16 magnitude = Min(FromBits(And(quotient, SetI1(0x7FFFFFFF))), Set1(448.0f));
-  // 2^(e + 20) of a number with exponent e, -6 or more: in a sum with it three bits of the number's
-  // fraction are left.
+  // 2^(e + 20) for exponent e >= -6: adding it leaves three bits of the number's fraction.
   const I32x16 exponent = And(BitsOf(Max(magnitude, Set1(0x1p-6f))), SetI1(0x7F800000));
   const F32x16 unit = FromBits(Add(exponent, SetI1(20 << 23)));
   const F32x16 rounded = Sub(Add(magnitude, unit), unit);
-  // From 2^-6 on, code 8, the bits of exponent and fraction; below, where these say less than the
-  // number does, how often 2^-9.
+  // From 2^-6 (code 8) on, the exponent and fraction bits; below, where these would be less, the
+  // multiple of 2^-9.
   const I32x16 normal = Sub(ShiftRight<20>(BitsOf(rounded)), SetI1(120 << 3));
   const I32x16 subnormal = ToI32(Min(Mul(rounded, Set1(0x1p9f)), Set1(8.0f)));
   const I32x16 code = Add(MaxI(normal, subnormal), And(ShiftRight<24>(quotient), SetI1(0x80)));

@@ -21,7 +21,7 @@ BH_INLINE F32x16 Exp(F32x16 x) {
   return Select(is_zero, Zero(), Mul(p, power));
 }
 
-// 2^x for weights that bf16 holds. A NaN whose low bits are 0, as those of bf16 are, stays one.
+// 2^x for weights that are rounded to bf16. A NaN with low bits 0, as in bf16, stays a NaN.
 BH_INLINE F32x16 Exp2ForBf16(F32x16 x) {
   const Mask16 is_zero = Less(x, Set1(kExp2Min));
   const F32x16 t = Add(x, Set1(kExpRoundMagic));

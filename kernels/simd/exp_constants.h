@@ -1,13 +1,12 @@
-// The numbers of our own exp, one for all backends, so that attention and activations give the same
-// bits everywhere. In f32, every operation rounded once:
+// The constants of our own exp, the same for all backends, so that attention and activations give
+// the same bits everywhere. In f32, every operation rounded once:
 //   t = fma(x, kLog2E, kRoundMagic)      n = t - kRoundMagic: x / ln 2 to the nearest whole number
 //   r = fma(n, -kLn2Low, fma(n, -kLn2High, x))                                    |r| <= 0.347
 //   q = fma(fma(fma(fma(c6, r, c5), r, c4), r, c3), r, c2)
 //   p = fma(fma(q, r, 1), r, 1)                                exp(r) = 1 + r + r^2 q(r)
 //   exp(x) = p * 2^n: the exponent of 2^n is the low bits of t
-// x is at most kExpMax (more is taken for it), and below kExpMin the result is +0. The relative
-// error is at most 1.5e-7. The polynomial interpolates (exp(r) - 1 - r) / r^2 at five Chebyshev
-// nodes.
+// x above kExpMax is taken as kExpMax, and below kExpMin the result is +0. The relative error is at
+// most 1.5e-7. The polynomial interpolates (exp(r) - 1 - r) / r^2 at five Chebyshev nodes.
 #pragma once
 
 namespace bulkhead {
@@ -23,12 +22,12 @@ inline constexpr float kExpC4 = 0x1.55551ap-5f;
 inline constexpr float kExpC5 = 0x1.120ba2p-7f;
 inline constexpr float kExpC6 = 0x1.6d113cp-10f;
 
-// 2^x of x <= 0 for weights that bf16 holds, likewise:
+// 2^x for x <= 0, for weights rounded to bf16:
 //   t = x + kRoundMagic      n = t - kRoundMagic      r = x - n                    |r| <= 0.5
 //   p = fma(fma(fma(d3, r, d2), r, d1), r, 1)
 //   2^x = p with n added to its exponent, by its bits; below kExp2Min the result is +0
-// The relative error is at most 1.1e-4, a twentieth of bf16's. The polynomial, 1 at 0, has the
-// least one.
+// The relative error is at most 1.1e-4, a twentieth of bf16's, and minimal among such polynomials
+// that are 1 at 0.
 inline constexpr float kExp2Min = -125.0f;
 inline constexpr float kExp2D1 = 0x1.62f5fcp-1f;
 inline constexpr float kExp2D2 = 0x1.f00c4ep-3f;

@@ -1,4 +1,4 @@
-// A row in vectors, the last of which may be short.
+// Splits a row into vectors; the last may be short.
 #pragma once
 
 #include "simd.h"
@@ -14,11 +14,11 @@ struct ShortVector {
   int n;
   BH_INLINE F32x16 Load(const float* p) const { return LoadN(p, n); }
   BH_INLINE void Store(float* p, F32x16 a) const { StoreN(p, a, n); }
-  // a in the lanes that it has, b in the others.
+  // a in the valid lanes, b in the others.
   BH_INLINE F32x16 OrElse(F32x16 a, F32x16 b) const { return Select(FirstN(n), a, b); }
 };
 
-// Asks for numbers of a row that is read later: CPUs fetch ahead by themselves within a page only.
+// Prefetches a row's numbers for later: hardware prefetching stays within a page.
 BH_INLINE void PrefetchNumbers(const float* row, int64_t count) {
   for (int64_t i = 0; i < count; i += kLanes) Prefetch(row + i);
 }

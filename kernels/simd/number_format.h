@@ -1,6 +1,6 @@
-// f16 as f32 and back, beside bf16's: the meaning that the vector conversions share bit for bit.
-// Rounding is to nearest even, f16 overflows to infinity, a NaN stays a NaN and becomes quiet.
-// `static`: kernel sources compile these for their own instruction set.
+// f16 as f32 and back, besides bf16: the vector conversions give the same bits. Rounding is to
+// nearest even, f16 overflows to infinity, a NaN stays a NaN and becomes quiet. `static`: kernel
+// sources compile these for their own instruction set.
 #pragma once
 
 #include <stdint.h>

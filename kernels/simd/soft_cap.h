@@ -1,6 +1,6 @@
 // soft_cap * tanh(x / soft_cap) as the kernels of one instruction set compute it: with
 // y = x * (2 / soft_cap) and e = Exp(-|y|), tanh(|x| / soft_cap) = (1 - e) / (1 + e). Its error is
-// that of 1 - e, about 1e-7 of soft_cap.
+// the error of 1 - e, about 1e-7 of soft_cap.
 #pragma once
 
 #include "kernels/simd/exp.h"

@@ -1,4 +1,4 @@
-// Four by four numbers, transposed. Compiled per instruction set.
+// Transposes four by four numbers. Compiled per instruction set.
 #pragma once
 
 #include "simd.h"
@@ -7,7 +7,7 @@ namespace bulkhead::BH_ISA {
 
 using Four = float __attribute__((vector_size(16)));
 
-// Four k's of four rows: `to` gets rows side by side, k's `to_stride` apart.
+// Four k's of four rows: writes the rows side by side to `to`, k's `to_stride` apart.
 BH_INLINE void TransposeFour(const float* const* from, int64_t at, float* to, int64_t to_stride) {
   Four row[4];
   for (int r = 0; r < 4; ++r) __builtin_memcpy(&row[r], from[r] + at, sizeof(Four));

@@ -5,7 +5,7 @@
 namespace bulkhead {
 namespace {
 
-// Of the leaves [begin, end), a power of two of them, of one token's heads at x.
+// The sum over leaves [begin, end), a power of two of them, of one token's heads at x.
 float SumOfLeaves(float (*sum_of_squares)(const float*, int64_t), const float* x, int head_dim,
                   absl::Span<const int64_t> borders, int64_t begin, int64_t end) {
   if (end - begin == 1) {

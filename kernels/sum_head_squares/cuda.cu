@@ -15,7 +15,7 @@ struct SumHeadSquaresParameters {
 
 namespace {
 
-// A warp takes q or k of one token.
+// One warp for q or k of one token.
 BH_KERNEL(kHeadWarps* kWarp) SumHeadSquares(SumHeadSquaresParameters p) {
   GridDependencySynchronize();
   const int part = WarpIndex();

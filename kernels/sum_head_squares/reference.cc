@@ -6,7 +6,7 @@
 namespace bulkhead {
 namespace {
 
-// Leaves joined in neighbouring pairs until one is left.
+// Leaves joined in adjacent pairs until one is left.
 float SumInOrder(const float* x, int head_dim, absl::Span<const int64_t> borders) {
   std::vector<float> sums(borders.size() - 1, -0.0f);
   for (size_t leaf = 0; leaf < sums.size(); ++leaf) {

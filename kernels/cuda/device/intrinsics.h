@@ -1,7 +1,7 @@
-// What kernels are written in: CUDA's own built-ins, and functions around PTX instructions. The
-// emulator of the tests has a header of the same name that shims all of them for the host; CMake's
-// include path chooses. Nothing else in kernels/cuda may use inline PTX. Kernels are blocks of a
-// multiple of 32 threads in one dimension.
+// Building blocks of kernels: CUDA's own built-ins, and functions around PTX instructions. The
+// emulator of the tests has a header of the same name that implements all of them for the host;
+// CMake's include path chooses. Nothing else in kernels/cuda may use inline PTX. Kernels are blocks
+// of a multiple of 32 threads in one dimension.
 #pragma once
 
 #include <math.h>
@@ -12,7 +12,7 @@
 #include "memory/cuda_kernel.h"
 
 #define BH_KERNEL(threads) BH_KERNEL_SHARING(threads, 1)
-// At least `blocks` blocks on a multiprocessor.
+// At least `blocks` blocks per multiprocessor.
 #define BH_KERNEL_SHARING(threads, blocks) static __global__ __launch_bounds__(threads, blocks) void
 #define BH_DEVICE __device__ __forceinline__
 #define BH_UNROLL _Pragma("unroll")
@@ -22,15 +22,15 @@ namespace bulkhead::cuda {
 
 inline constexpr int kWarp = 32;
 
-// ---- this thread's place in its warp and block (threadIdx, blockIdx, blockDim, gridDim: CUDA's
-// own)
+// ---- this thread's position in its warp and block (threadIdx, blockIdx, blockDim, gridDim are
+// CUDA's own)
 BH_DEVICE int LaneIndex() { return static_cast<int>(threadIdx.x) % kWarp; }
 BH_DEVICE int WarpIndex() { return static_cast<int>(threadIdx.x) / kWarp; }
 
-// ---- programmatic dependent launch: a kernel begins while the one before it in the stream still
-// runs. Each of its threads waits once, before it reads what that one wrote; until then it may read
-// what no kernel writes. From here on the next kernel may begin. (cudaGridDependencySynchronize and
-// cudaTriggerProgrammaticLaunchCompletion, which sm_80 lacks.)
+// ---- programmatic dependent launch: a kernel begins while the previous one in the stream still
+// runs. Each of its threads waits once, before it reads what that one wrote; until then it may only
+// read what no kernel writes. After the call the next kernel may begin.
+// (cudaGridDependencySynchronize and cudaTriggerProgrammaticLaunchCompletion, which sm_80 lacks.)
 BH_DEVICE void GridDependencySynchronize() {
   NV_IF_TARGET(NV_PROVIDES_SM_90, (asm volatile("griddepcontrol.wait;" ::
                                                     : "memory");
@@ -38,7 +38,7 @@ BH_DEVICE void GridDependencySynchronize() {
                                                     : "memory");))
 }
 
-// ---- shared memory of the block, 1024-byte aligned, undefined at first
+// ---- shared memory of the block, 1024-byte aligned, initially undefined
 extern __shared__ __align__(1024) unsigned char bh_shared_memory[];
 BH_DEVICE unsigned char* SharedMemory() { return bh_shared_memory; }
 BH_DEVICE uint32_t SharedAddress(const void* shared) {
@@ -47,19 +47,19 @@ BH_DEVICE uint32_t SharedAddress(const void* shared) {
 
 // ---- CUDA's own: __syncthreads, __syncthreads_count, __syncwarp, __shfl_sync, __shfl_xor_sync,
 // __ballot_sync (all lanes take part), __popc, atomicAdd on shared memory (threads come in any
-// order; what must not depend on it is put in order afterwards), __uint_as_float, __float_as_uint,
-// __byte_perm
+// order; results that must not depend on it are sorted afterwards), __uint_as_float,
+// __float_as_uint, __byte_perm
 inline constexpr unsigned kFullMask = ~0U;
 
-// ---- copies of 16 bytes to shared memory that run aside; both ends 16-byte aligned. What is not
-// valid is not read, and the 16 bytes become zero.
+// ---- asynchronous copies of 16 bytes to shared memory; both ends 16-byte aligned. If not valid,
+// nothing is read, and the 16 bytes become zero.
 BH_DEVICE void CpAsync16(void* shared, const void* global, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(shared)),
                "l"(global), "r"(valid ? 16 : 0)
                : "memory");
 }
 BH_DEVICE void CpAsyncCommit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Until at most `kLeft` groups of this thread are in flight; a kernel waits for all that it began.
+// Waits until at most `kLeft` groups of this thread are in flight; a kernel waits for all it began.
 template <int kLeft>
 BH_DEVICE void CpAsyncWait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
@@ -87,8 +87,8 @@ BH_DEVICE uint32_t MovMatrixTrans(uint32_t value) {
 }
 
 // c [16][8] += a [16][16] b [16][8]; g = lane / 4, j = lane % 4:
-//   a[0..3]  rows g, g + 8, g, g + 8; columns 2j and 2j + 1, of the last two 8 more
-//   b[0..1]  column g; rows 2j and 2j + 1, of the last one 8 more
+//   a[0..3]  rows g, g + 8, g, g + 8; columns 2j and 2j + 1, for the last two 8 more
+//   b[0..1]  column g; rows 2j and 2j + 1, for the last one 8 more
 //   c[0..3]  row g (twice) and g + 8 (twice); columns 2j, 2j + 1
 BH_DEVICE void MmaBf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   asm volatile(
@@ -116,7 +116,7 @@ BH_DEVICE uint32_t F16Pair(float low, float high) {
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
   return r;
 }
-// a b + c in each half, rounded once; subnormal numbers are numbers.
+// a b + c in each half, rounded once; subnormals are not flushed.
 BH_DEVICE uint32_t FmaBf16Pairs(uint32_t a, uint32_t b, uint32_t c) {
   uint32_t r;
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
@@ -127,7 +127,7 @@ BH_DEVICE uint32_t FmaF16Pairs(uint32_t a, uint32_t b, uint32_t c) {
   asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
   return r;
 }
-// (a & mask) ^ bits in one instruction, which the compiler makes two of where both are constants.
+// (a & mask) ^ bits in one instruction; the compiler uses two if both are constants.
 BH_DEVICE uint32_t AndXor(uint32_t a, uint32_t mask, uint32_t bits) {
   uint32_t r;
   asm("lop3.b32 %0, %1, %2, %3, 0x6A;" : "=r"(r) : "r"(a), "r"(mask), "r"(bits));
@@ -141,13 +141,13 @@ BH_DEVICE float F32OfF16(uint16_t bits) {
 }
 BH_DEVICE uint16_t Bf16OfF32(float x) { return static_cast<uint16_t>(Bf16Pair(x, 0.0F)); }
 BH_DEVICE uint16_t F16OfF32(float x) { return static_cast<uint16_t>(F16Pair(x, 0.0F)); }
-BH_DEVICE float Exp2(float x) {  // to 2 ulp; 0 where the result is subnormal
+BH_DEVICE float Exp2(float x) {  // to 2 ulp; 0 if the result is subnormal
   float r;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
 
-// ---- 8 or 16 bytes at once, aligned to as many: of a struct of that size and alignment
+// ---- 8 or 16 bytes at once, aligned to their size: a struct of that size and alignment
 template <typename Vector>
 BH_DEVICE Vector LoadVector(const void* at) {
   return *static_cast<const Vector*>(at);
@@ -156,7 +156,7 @@ template <typename Vector>
 BH_DEVICE void StoreVector(void* at, const Vector& x) {
   *static_cast<Vector*>(at) = x;
 }
-// The same of 16 bytes that are read once, kept out of the first cache.
+// The same for 16 bytes that are read once: not cached in L1.
 struct alignas(16) Words4 {
   uint32_t w[4];
 };
@@ -168,7 +168,7 @@ BH_DEVICE Words4 LoadStream(const void* global) {
   return r;
 }
 
-// Makes a CudaKernel of a function, whose BH_KERNEL has as many threads.
+// Makes a CudaKernel of a function whose BH_KERNEL has this many threads.
 template <int kThreads, typename Parameters>
 CudaKernelOf<Parameters> KernelOf(const char* name, void (*kernel)(Parameters)) {
   return {{name, reinterpret_cast<const void*>(kernel), nullptr, sizeof(Parameters), kThreads}};

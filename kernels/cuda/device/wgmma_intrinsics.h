@@ -1,5 +1,5 @@
-// Further words of device code, of devices of compute capability 9.0 alone (sm_90a): products of
-// warpgroups. The emulator of the tests has a header of the same name.
+// Device code for compute capability 9.0 only (sm_90a): warpgroup products (wgmma). The emulator of
+// the tests has a header of the same name.
 #pragma once
 
 #include "intrinsics.h"
@@ -8,8 +8,8 @@ namespace bulkhead::cuda {
 
 inline constexpr int kWarpgroup = 128;  // threads
 
-// ---- registers: all threads of a warpgroup have N from now on, fewer or more than before;
-// who takes waits until others have given. Multiples of 8.
+// ---- registers: all threads of a warpgroup have N from now on, fewer or more than before; taking
+// waits until others have given. Multiples of 8.
 template <int kRegisters>
 BH_DEVICE void GiveRegisters() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
@@ -19,26 +19,26 @@ BH_DEVICE void TakeRegisters() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// ---- products of a warpgroup, which run aside: c [64][kN] += a [64][16] b [16][kN] of numbers of
-// 16 bits. Warp w of the four has rows 16 w on, as MmaBf16 has its 16 rows: c[4 t ..] of columns
-// 8 t on, a likewise. b is in shared memory, its columns side by side: tiles of 8 rows and 64
-// columns, a row 128 bytes, whose 16 bytes i are at i ^ row % 8; 1024-byte aligned. Tiles of the
-// next rows lie side by side, those of the next columns `column_step` bytes further.
+// ---- asynchronous products of a warpgroup: c [64][kN] += a [64][16] b [16][kN], 16-bit numbers.
+// Warp w of the four has rows from 16 w on, laid out as MmaBf16's 16 rows: c[4 t ..] has the
+// columns from 8 t on, a the same. b is in shared memory, its columns adjacent: tiles of 8 rows and
+// 64 columns, 128 bytes a row, whose 16 bytes i are at i ^ row % 8; 1024-byte aligned. Tiles of the
+// next rows are adjacent, those of the next columns `column_step` bytes further.
 BH_DEVICE uint64_t TilesOf(const void* shared, int column_step) {
   return uint64_t{SharedAddress(shared) >> 4 & 0x3FFFU} |
          uint64_t{static_cast<uint32_t>(column_step) >> 4} << 16 | uint64_t{1024 >> 4} << 32 |
          uint64_t{1} << 62;
 }
-// The tiles of the rows from 8 `tiles` on.
+// The tiles from row 8 `tiles` on.
 BH_DEVICE uint64_t FurtherTiles(uint64_t tiles_of, int tiles) {
   return tiles_of + static_cast<uint64_t>(tiles * (1024 >> 4));
 }
-// Of tiles of rows: the columns from `columns` on, a multiple of 16 below 64.
+// The columns of row tiles from `columns` on, a multiple of 16 below 64.
 BH_DEVICE uint64_t FurtherColumns(uint64_t tiles_of, int columns) {
   return tiles_of + static_cast<uint64_t>(columns / 8);
 }
 
-// What threads wrote into shared memory, for products: by each that wrote, before the barrier.
+// Makes writes to shared memory visible to products: by each writing thread, before the barrier.
 BH_DEVICE void FenceForProducts() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 template <int kCount>
@@ -46,17 +46,17 @@ BH_DEVICE void HoldRegisters(float (&c)[kCount]) {
   BH_UNROLL
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(c[i])::"memory");
 }
-// Before the first product after c or a was written by anything else.
+// Before the first product after c or a was written by other code.
 BH_DEVICE void BeginProducts() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 BH_DEVICE void CommitProducts() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-// Until at most kLeft groups are in flight, of which c is none.
+// Waits until at most kLeft groups are in flight, none of which writes c.
 template <int kLeft, int kCount>
 BH_DEVICE void WaitForProducts(float (&c)[kCount]) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
   HoldRegisters(c);
 }
 
-// The same where the sums are still in flight: what the groups before have read may be written.
+// The same while c's sums are in flight: inputs of earlier groups may be overwritten.
 template <int kLeft>
 BH_DEVICE void WaitForEarlierProducts() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
@@ -88,7 +88,7 @@ BH_DEVICE void WaitForEarlierProducts() {
       : BH_C32(0), BH_C32(32)                                                        \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int{add}))
 
-// add: false: c is what is multiplied, and what it was does not matter.
+// add: false: c is overwritten with the product.
 BH_DEVICE void ProductBf16(float (&c)[32], const uint32_t (&a)[4], uint64_t b, bool add) {
   BH_PRODUCT_64("bf16");
 }
@@ -102,8 +102,8 @@ BH_DEVICE void ProductF16(float (&c)[64], const uint32_t (&a)[4], uint64_t b, bo
   BH_PRODUCT_128("f16");
 }
 
-// The same with `a` in shared memory: rows side by side, 128 bytes a row of 64 numbers, tiles of 8
-// rows as those of b. From TilesOf(rows + 32 i bytes) on: its columns 16 i on.
+// The same with `a` in shared memory: adjacent rows, 128 bytes per row of 64 numbers, tiles of 8
+// rows as in b. TilesOf(rows + 32 i bytes): its columns from 16 i on.
 #define BH_SHARED_PRODUCT_64(numbers)                                               \
   asm volatile(                                                                     \
       "{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\n"                              \
@@ -131,8 +131,8 @@ BH_DEVICE void ProductF16(float (&c)[64], uint64_t a, uint64_t b, bool add) {
   BH_SHARED_PRODUCT_128("f16");
 }
 
-// The same with b transposed: [kN][16], rows as those of `a` in shared memory, of which kN may be
-// 16, 32, 64 or 128.
+// The same with b transposed: [kN][16], rows as those of `a` in shared memory; kN may be 16, 32, 64
+// or 128.
 #define BH_C16(i) BH_C8(i), BH_C8(i + 8)
 #define BH_C64(i) BH_C32(i), BH_C32(i + 32)
 #define BH_R8 "%0,%1,%2,%3,%4,%5,%6,%7"
@@ -179,7 +179,7 @@ BH_DEVICE void ProductF16(float (&c)[64], uint64_t a, uint64_t b, bool add) {
 BH_ROW_PRODUCTS(RowProductBf16, "bf16")
 BH_ROW_PRODUCTS(RowProductF16, "f16")
 
-// Of 256 rows, with `a` in shared memory.
+// For 256 rows of b, with `a` in shared memory.
 #define BH_R128                                                             \
   BH_R64                                                                    \
   ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"        \

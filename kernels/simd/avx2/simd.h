@@ -1,5 +1,5 @@
-// The vector vocabulary of the CPU kernels, 16 lanes of f32: here two ymm registers.
-// The comments on meaning are in simd/avx512/simd.h; names and bits are the same.
+// The vector types and functions of the CPU kernels, 16 lanes of f32: here two ymm registers.
+// Described in simd/avx512/simd.h and simd/avx512.h; names and bits are the same.
 #pragma once
 
 #include <immintrin.h>
@@ -185,7 +185,7 @@ BH_INLINE void TransposeEight(__m256i (&r)[8]) {
   }
 }
 BH_INLINE void Transpose(I32x16 (&rows)[16]) {
-  __m256i q[4][8];  // the quarters: upper left, upper right, lower left, lower right
+  __m256i q[4][8];  // quarters: upper left, upper right, lower left, lower right
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) {
     q[0][i] = rows[i].lo;

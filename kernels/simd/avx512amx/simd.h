@@ -1,4 +1,4 @@
-// The vectors beside tiles: those of avx512vnni, under its name.
+// The vectors used with tiles: avx512vnni's, in this namespace.
 #pragma once
 
 #include "kernels/simd/avx512vnni/simd.h"

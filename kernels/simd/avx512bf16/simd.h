@@ -1,4 +1,4 @@
-// The vector vocabulary where the CPU has vdpbf16ps, for float products; see simd/avx512.
+// The vector functions if the CPU has vdpbf16ps, for float products; see simd/avx512.
 #pragma once
 
 #define BH_ISA avx512bf16
@@ -8,23 +8,23 @@
 
 namespace bulkhead::BH_ISA {
 
-// ---- products in bf16, as kernels/simd/bf16_pairs.h has them: here a pair of inputs is one word,
-// its even one in the low half
+// ---- products in bf16, as in kernels/simd/bf16_pairs.h: here a pair of inputs is one word, with
+// the even input in the low half
 inline constexpr int kWordsPerPair = 1;
 
-// vdpbf16ps takes denormals as 0 in every mode.
+// vdpbf16ps treats denormals as 0 in every mode.
 template <int kRows, int kVectors, typename Body>
 BH_INLINE void InFlushMode(F32x16 (&)[kRows][kVectors], const Body& body) {
   body();
 }
 
-// g++ 12 spills around its own intrinsic.
+// g++ 12 spills registers around its own intrinsic.
 BH_INLINE F32x16 DotPairs(F32x16 acc, __m512 inputs, __m512i columns) {
   asm("vdpbf16ps %2, %1, %0" : "+v"(acc.v) : "v"(inputs), "v"(columns));
   return acc;
 }
 
-inline constexpr __mmask32 kOddNumbers = 0xAAAAAAAA;  // of words
+inline constexpr __mmask32 kOddNumbers = 0xAAAAAAAA;  // in each word
 
 template <int kVectors>
 struct CachePairs {

@@ -1,4 +1,4 @@
-// The vector vocabulary where the CPU has vpdpbusd, for the products in int8; see simd/avx512.
+// The vector functions if the CPU has vpdpbusd, for int8 products; see simd/avx512.
 #pragma once
 
 #define BH_ISA avx512vnni
@@ -8,7 +8,7 @@
 
 namespace bulkhead::BH_ISA {
 
-// g++ 12 spills around its own intrinsic.
+// g++ 12 spills registers around its own intrinsic.
 inline constexpr int kDotBytesZero = 0;
 BH_INLINE I32x16 DotBytes(I32x16 acc, I32x16 a, I32x16 b) {
   asm("vpdpbusd %2, %1, %0" : "+v"(acc.v) : "v"(a.v), "v"(b.v));

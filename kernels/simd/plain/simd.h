@@ -1,5 +1,5 @@
-// The vector vocabulary of the CPU kernels, 16 lanes of f32: here an array, for any x86-64.
-// The comments on meaning are in simd/avx512/simd.h; names and bits are the same.
+// The vector types and functions of the CPU kernels, 16 lanes of f32: here an array, for any
+// x86-64. Described in simd/avx512/simd.h and simd/avx512.h; names and bits are the same.
 #pragma once
 
 #include <emmintrin.h>
@@ -94,7 +94,7 @@ BH_INLINE uint32_t Unsigned(int32_t x) { return static_cast<uint32_t>(x); }
 BH_INLINE I32x16 SetI1(int32_t x) {
   return ForLanes<I32x16>([&](int) { return x; });
 }
-BH_INLINE I32x16 LoadI(const int32_t* p) {  // codes lie anywhere
+BH_INLINE I32x16 LoadI(const int32_t* p) {  // codes may be unaligned
   I32x16 a;
   __builtin_memcpy(a.v, p, sizeof(a.v));
   return a;

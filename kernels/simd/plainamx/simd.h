@@ -1,4 +1,4 @@
-// The vectors beside emulated tiles: those of plain, under its name.
+// The vectors used with emulated tiles: plain's, in this namespace.
 #pragma once
 
 #include "kernels/simd/plain/simd.h"

@@ -1,5 +1,5 @@
-// AMX's tile registers in software: what simd/avx512amx has as instructions, to the bit, with a
-// trap where those are faults.
+// AMX's tile registers in software: the functions of simd/avx512amx, bit for bit, with a trap where
+// the instructions fault.
 #pragma once
 
 #include <stdint.h>
@@ -95,8 +95,8 @@ void DotTiles() {
   }
 }
 
-// A row of `sums` goes on by the pairs of `inputs` and `weights`. Not inlined, so that nothing of
-// it leaves the mode of the caller.
+// Continues a row of `sums` with the pairs of `inputs` and `weights`. Not inlined, so that nothing
+// in it moves out of the caller's mode.
 [[gnu::noipa]] void AddBf16Row(const uint8_t* inputs, const TileRegister& weights, uint8_t* sums) {
   F32x16 of_even = Zero();
   F32x16 of_odd = Zero();
@@ -121,7 +121,7 @@ void DotBf16Tiles() {
   const TileRegister& inputs = ConfiguredTile(kInputs);
   const TileRegister& weights = ConfiguredTile(kWeights);
   CheckShapes(sums, inputs, weights);
-  // Columns behind the last one are 0 in all three.
+  // Columns after the last one are 0 in all three.
   const unsigned before = _mm_getcsr();
   _mm_setcsr(kFlushMode);
   for (int m = 0; m < sums.rows; ++m) AddBf16Row(inputs.at[m], weights, sums.at[m]);
