@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "runtime/chat/jinja/evaluator.h"
 #include "runtime/chat/jinja/format.h"
 #include "runtime/chat/jinja/objects.h"
@@ -102,8 +103,8 @@ absl::StatusOr<Value> Find(Evaluator& evaluator, const Value& self, const Argume
   BH_ASSIGN_OR_RETURN(std::string behind, Part(evaluator, self, bound[1], std::nullopt));
   const size_t at = kFromRight ? text.rfind(wanted) : text.find(wanted);
   if (at != std::string::npos) {
-    return Value::Integer(self.string().length - CountCodePoints(behind) +
-                          CountCodePoints(absl::string_view(text).substr(0, at)));
+    return Value::Integer(self.string().length - CountChars(behind) +
+                          CountChars(absl::string_view(text).substr(0, at)));
   }
   if (kMustFind) return ValueError("substring not found");
   return Value::Integer(-1);
@@ -114,7 +115,7 @@ absl::StatusOr<Value> Count(Evaluator& evaluator, const Value& self, const Argum
   BH_ASSIGN_OR_RETURN(std::string wanted, AsText(*bound[0], "count"));
   BH_RETURN_IF_ERROR(evaluator.meter()->HandleBytes(self.text().size()));
   BH_ASSIGN_OR_RETURN(std::string text, Part(evaluator, self, bound[1], bound[2]));
-  if (wanted.empty()) return Value::Integer(CountCodePoints(text) + 1);
+  if (wanted.empty()) return Value::Integer(CountChars(text) + 1);
   int64_t count = 0;
   for (size_t at = text.find(wanted); at != std::string::npos;
        at = text.find(wanted, at + wanted.size())) {
@@ -217,7 +218,7 @@ absl::StatusOr<Value> Pad(Evaluator& evaluator, const Value& self, const Argumen
   std::string fill = " ";
   if (bound[1].has_value()) {
     BH_ASSIGN_OR_RETURN(fill, AsText(*bound[1], "just"));
-    if (CountCodePoints(fill) != 1) return TypeError("the fill character must be one character");
+    if (CountChars(fill) != 1) return TypeError("the fill character must be one character");
   }
   const int64_t missing = width - self.string().length;
   if (missing <= 0) return self;

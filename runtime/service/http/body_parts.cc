@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/utf8.h"
 #include "runtime/chat/call_json.h"
 
 namespace bulkhead {
@@ -54,13 +55,6 @@ std::string JsonString(absl::string_view text) {
   AppendEscaped(text, &out);
   out += '"';
   return out;
-}
-
-absl::string_view WholeCharacters(absl::string_view text, size_t limit) {
-  if (text.size() <= limit) return text;
-  size_t end = limit;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
-  return text.substr(0, end == 0 ? limit : end);
 }
 
 void BodyParts::Add(std::string text) {
