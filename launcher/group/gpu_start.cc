@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "bulkhead/internal/startup.pb.h"
 #include "launcher/gather_messages.h"
+#include "launcher/group/startup.h"
 #include "launcher/planning/changed_plan.h"
 #include "launcher/planning/device_budget.h"
 #include "launcher/wire.h"
