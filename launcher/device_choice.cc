@@ -194,8 +194,8 @@ absl::StatusOr<RankDevice> ChooseDevice(const EngineOptions& options, GroupExcha
   BH_ASSIGN_OR_RETURN(std::vector<RankDevices> ranks, GatherMessages(exchange, devices, timeout));
   const absl::Status made = Choice(options, topology, std::move(ranks)).Make(mine);
   if (!made.ok()) return MarkAgreed(made);  // equal inputs: the same on every rank
-  mine.cpu_is_news = !mine.cuda && !asked &&
-                     (!absl::IsUnimplemented(all.cuda.status()) || !NvidiaDriverVersion().empty());
+  const bool looked = !absl::IsUnimplemented(all.cuda.status()) || !NvidiaDriverVersion().empty();
+  if (!mine.cuda && !asked && looked) mine.level = LogLevel::kInfo;
   if (options.all_reduce_dtype != DType::kF32) mine.rounded_sums = RoundedSums(mine, topology);
   return mine;
 }

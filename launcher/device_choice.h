@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/log.h"
 #include "comm/communicator.h"
 #include "comm/exchange.h"
 #include "launcher/flags/options.h"
@@ -32,9 +33,9 @@ struct RankDevice {
   bool gemm_library = false;  // used for large products: only if every rank has it
   std::string products;       // which library, on a GPU, and why
   std::string rounded_sums;   // which ones, where --all-reduce-dtype is not f32
-  bool cpu_is_news = false;   // no GPU was found where one was looked for, by a build with CUDA or
-                              // on a machine with NVIDIA's driver
   std::string text;           // the decision and the reason, equal on all ranks except for the GPU
+  // Of that line. kInfo: a build with CUDA, or a host with NVIDIA's driver, found no GPU.
+  LogLevel level = LogLevel::kVerbose;
 };
 
 // Collective. A rank takes the GPU of its local rank; `found` is called at most once. Errors,

@@ -15,9 +15,9 @@
 #include "base/log.h"
 #include "base/message_json.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "base/whole_file.h"
 #include "nlohmann/json.hpp"
-#include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
 namespace {

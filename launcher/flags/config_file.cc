@@ -17,6 +17,7 @@
 #include "base/edit_distance.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "base/whole_file.h"
 #include "launcher/flags/command_flags.h"
 #include "toml++/toml.h"
@@ -49,12 +50,7 @@ absl::string_view LineAt(absl::string_view text, size_t number) {
 std::string NumberAt(absl::string_view text, const toml::source_position& at) {
   absl::ConsumePrefix(&text, "\xEF\xBB\xBF");
   absl::string_view number = LineAt(text, at.line);
-  // Columns are characters.
-  const auto continues = [&] { return !number.empty() && (number[0] & 0xC0) == 0x80; };
-  for (size_t left = at.column; left > 1 && !number.empty(); --left) {
-    do number.remove_prefix(1);
-    while (continues());
-  }
+  number.remove_prefix(ByteOfChar(number, at.column - 1));  // columns are characters
   return absl::StrReplaceAll(number.substr(0, number.find_first_of(" \t\r,]#")), {{"_", ""}});
 }
 

@@ -13,11 +13,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "launcher/flags/command_flags.h"
 #include "launcher/flags/config_file.h"
 #include "launcher/flags/flags.h"
 #include "launcher/flags/foreign_flags.h"
-#include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
 namespace {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <iterator>
-#include <memory>
 #include <utility>
 
 #include "CLI/App.hpp"
@@ -21,13 +19,9 @@
 #include "launcher/exit_status.h"
 #include "launcher/flags/config_file.h"
 #include "launcher/flags/foreign_flags.h"
-#include "nlohmann/json.hpp"
 
 namespace bulkhead {
 namespace {
-
-constexpr size_t kHelpColumn = 34;
-constexpr size_t kHelpWidth = 96;
 
 // "--max_num_seqs=4" -> "--max-num-seqs=4", and vLLM's "-tp".
 std::string Normalized(const std::string& arg) {
@@ -55,23 +49,6 @@ Switch SwitchOf(absl::string_view name) {
   const bool off = absl::ConsumePrefix(&name, "no-") || absl::ConsumePrefix(&name, "disable-");
   absl::ConsumePrefix(&name, "enable-");
   return {name, off};
-}
-
-// Appends `text` wrapped at kHelpColumn; the first line's indentation is already there.
-void AppendWrapped(absl::string_view text, std::string* out) {
-  size_t column = kHelpColumn;
-  for (const absl::string_view word : absl::StrSplit(text, ' ')) {
-    if (column > kHelpColumn && column + 1 + word.size() > kHelpWidth) {
-      absl::StrAppend(out, "\n", std::string(kHelpColumn, ' '));
-      column = kHelpColumn;
-    } else if (column > kHelpColumn) {
-      absl::StrAppend(out, " ");
-      ++column;
-    }
-    absl::StrAppend(out, word);
-    column += word.size();
-  }
-  absl::StrAppend(out, "\n");
 }
 
 }  // namespace
@@ -327,68 +304,6 @@ absl::Status Flags::AddPositionals(const std::vector<std::string>& rest) {
     given_[flag - flags_.begin()].values.push_back(word);
   }
   return absl::OkStatus();
-}
-
-std::vector<Flags::Flag> Flags::ListedFlags() const {
-  std::vector<Flag> listed;
-  std::copy_if(flags_.begin(), flags_.end(), std::back_inserter(listed),
-               [](const Flag& flag) { return !flag.hidden; });
-  listed.push_back({"--config", "FILE",
-                    "a TOML file of flags, such as max-num-seqs = 4; the command line and the "
-                    "environment (BULKHEAD_MAX_NUM_SEQS=4) take precedence",
-                    "Configuration", Apply(), false});
-  listed.push_back(
-      {"--print-config", "",
-       "print the flags that were given with their values and where they come from, as a "
-       "file for --config with all others as comments, and end",
-       "Configuration", Apply(), false});
-  return listed;
-}
-
-std::string Flags::HelpJson() const {
-  nlohmann::ordered_json flags = nlohmann::ordered_json::array();
-  for (const Flag& flag : ListedFlags()) {
-    flags.push_back({{"group", flag.group},
-                     {"names", flag.Names()},
-                     {"value", flag.value_name},
-                     {"help", flag.help},
-                     {"choices", flag.apply.choices},
-                     {"range", flag.apply.range}});
-  }
-  return nlohmann::ordered_json{{"command", command_},
-                                {"usage", usage_},
-                                {"summary", summary_},
-                                {"example", example_},
-                                {"flags", std::move(flags)}}
-      .dump();
-}
-
-std::string Flags::Help() const {
-  if (!config_text_.empty()) return config_text_;
-  if (help_as_json_) return HelpJson();
-  std::string out = absl::StrCat(summary_, "\n\nUsage: bulkhead ", command_, " ", usage_, "\n");
-  std::string group;
-  for (const Flag& flag : ListedFlags()) {
-    if (flag.group != group) {
-      group = flag.group;
-      absl::StrAppend(&out, "\n", group, ":\n");
-    }
-    const std::vector<std::string> names = flag.Names();
-    std::string left = absl::StrCat("  ", names[0]);
-    if (!flag.value_name.empty()) absl::StrAppend(&left, " ", flag.value_name);
-    std::string help = flag.help;
-    for (size_t i = 1; i < names.size(); ++i)
-      absl::StrAppend(&help, i == 1 ? " [also " : ", ", names[i]);
-    if (names.size() > 1) help += "]";
-    if (left.size() + 2 > kHelpColumn) {
-      absl::StrAppend(&out, left, "\n", std::string(kHelpColumn, ' '));
-    } else {
-      absl::StrAppend(&out, left, std::string(kHelpColumn - left.size(), ' '));
-    }
-    AppendWrapped(help, &out);
-  }
-  absl::StrAppend(&out, "\nExample:\n  ", absl::StrReplaceAll(example_, {{"\n", "\n  "}}), "\n");
-  return out;
 }
 
 }  // namespace bulkhead

@@ -11,7 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "base/json.h"
 #include "base/status.h"
-#include "runtime/tokenizer/unicode.h"
+#include "base/utf8.h"
 
 namespace bulkhead {
 namespace {

@@ -22,6 +22,7 @@
 #include "launcher/exit_status.h"
 #include "launcher/gather_messages.h"
 #include "launcher/group/rank_process.h"
+#include "launcher/group/startup.h"
 
 namespace bulkhead {
 namespace {

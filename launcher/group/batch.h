@@ -15,7 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "launcher/flags/options.h"
-#include "launcher/group/startup.h"
+#include "launcher/group/rank_engine.h"
 #include "runtime/engine/coordinator.h"
 
 namespace bulkhead {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "launcher/group/startup.h"
+#include "launcher/group/rank_engine.h"
 
 namespace bulkhead {
 

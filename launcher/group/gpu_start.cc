@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "bulkhead/internal/startup.pb.h"
 #include "launcher/gather_messages.h"
+#include "launcher/group/startup.h"
 #include "launcher/planning/changed_plan.h"
 #include "launcher/planning/device_budget.h"
 #include "launcher/wire.h"
@@ -83,8 +84,7 @@ absl::Status OpenRankDevice(const EngineOptions& options, Group& group, RankEngi
   GroupExchange& exchange = group.exchange();
   const absl::Duration timeout = options.startup_timeout;
   BH_ASSIGN_OR_RETURN(engine.choice, ChooseDevice(options, exchange, &FindDevices, timeout));
-  LogLine(engine.choice.cpu_is_news ? LogLevel::kInfo : LogLevel::kVerbose)
-      << "device: " << engine.choice.text;
+  LogLine(engine.choice.level) << "device: " << engine.choice.text;
   if (!engine.choice.rounded_sums.empty()) {
     BH_LOG(kInfo) << "sums rounded to " << DTypeName(options.all_reduce_dtype) << ": "
                   << engine.choice.rounded_sums;

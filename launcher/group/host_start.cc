@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "launcher/gather_messages.h"
 #include "launcher/group/gpu_start.h"
+#include "launcher/group/startup.h"
 #include "launcher/planning/capacity_report.h"
 #include "launcher/planning/changed_plan.h"
 #include "launcher/planning/device_budget.h"

@@ -5,7 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "launcher/group/startup.h"
+#include "launcher/group/rank_engine.h"
 #include "launcher/planning/host_limits.h"
 
 namespace bulkhead {

@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "launcher/group/startup.h"
 
 namespace bulkhead {
 namespace {

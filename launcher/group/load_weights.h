@@ -4,7 +4,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "comm/group.h"
-#include "launcher/group/startup.h"
+#include "launcher/group/rank_engine.h"
 
 namespace bulkhead {
 

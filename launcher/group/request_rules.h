@@ -2,7 +2,7 @@
 #pragma once
 
 #include "launcher/flags/options.h"
-#include "launcher/group/startup.h"
+#include "launcher/group/rank_engine.h"
 #include "runtime/service/request_builder.h"
 
 namespace bulkhead {

@@ -10,17 +10,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "base/clock.h"
 #include "base/exit_code.h"
 #include "base/log.h"
 #include "base/lost_rank.h"
 #include "base/status.h"
 #include "base/whole_file.h"
-#include "comm/wait.h"
 #include "launcher/exit_status.h"
 #include "launcher/group/config_text.h"
+#include "launcher/group/group_control.h"
 #include "launcher/group/host_start.h"
-#include "launcher/group/load_histograms.h"
 #include "launcher/group/provenance.h"
 #include "launcher/group/rank_process.h"
 #include "launcher/group/request_rules.h"
@@ -34,7 +32,6 @@
 #include "memory/kv_format_name.h"
 #include "runtime/chat/chat_template.h"
 #include "runtime/service/grpc/server.h"
-#include "runtime/service/host_pressure.h"
 #include "runtime/service/http/http_server.h"
 #include "runtime/service/service_core.h"
 
@@ -44,111 +41,6 @@ namespace {
 constexpr absl::Duration kFlush = absl::Milliseconds(500);
 // Returns as soon as every client is notified: takes this long only for clients that do not read.
 constexpr absl::Duration kFlushLimit = absl::Milliseconds(1500);
-
-// The engine functions available to the service.
-class Control final : public EngineControl {
- public:
-  Control(Coordinator& coordinator, const RankStepStats& board, ServingState& state,
-          const RankEngine& engine, absl::Duration timeout)
-      : coordinator_(coordinator),
-        board_(board),
-        state_(state),
-        engine_(engine),
-        drain_timeout_(timeout) {}
-
-  v1::LoadInfo Load() override {
-    const CoordinatorLoad load = coordinator_.Load();
-    const SchedulerLoad& scheduler = load.scheduler;
-    const SchedulerPressure& pressure = scheduler.pressure;
-    v1::LoadInfo info;
-    info.set_num_requests_running(scheduler.num_running);
-    info.set_num_requests_waiting(scheduler.num_waiting);
-    info.set_num_kv_blocks(load.num_kv_blocks);
-    info.set_num_kv_blocks_used(scheduler.num_blocks_used);
-    info.set_num_waiting_tokens(scheduler.num_waiting_tokens);
-    info.set_prompt_tokens_total(scheduler.prompt_tokens_total);
-    info.set_generation_tokens_total(scheduler.generation_tokens_total);
-    info.set_num_preemptions_total(scheduler.preemptions_total);
-    info.set_device_allocations_after_ready(engine_.ledger->refused_after_seal());
-    info.set_num_kv_blocks_cached(scheduler.num_blocks_cached);
-    info.set_prefix_cache_queries_total(scheduler.prefix_queries_total);
-    info.set_prefix_cache_hits_total(scheduler.prefix_hits_total);
-    info.set_uptime_s((MonotonicNanos() - ready_ns_) / 1'000'000'000);
-    info.set_num_requests_running_peak(pressure.peak_running);
-    info.set_num_requests_waiting_peak(pressure.peak_waiting);
-    info.set_num_kv_blocks_used_peak(pressure.peak_blocks_used);
-    info.set_num_steps_short_of_blocks(pressure.steps_short_of_blocks);
-    info.set_num_steps_short_of_slots(pressure.steps_short_of_slots);
-    info.mutable_num_requests_by_log2_tokens()->Assign(load.length_counts.begin(),
-                                                       load.length_counts.end());
-    info.set_longest_request_tokens(load.longest_tokens);
-    const EngineMetrics metrics = coordinator_.Metrics();
-    *info.mutable_histograms() = HistogramsOf(metrics);
-    if (metrics.num_speculative_tokens > 0) AddDrafts(metrics, info.mutable_drafts());
-    AddMemory(&info);
-    AddRankSteps(&info);
-    return info;
-  }
-  EngineMetrics Metrics() override { return coordinator_.Metrics(); }
-  SchedulerLimits Limits() override { return coordinator_.limits(); }
-  absl::StatusOr<SchedulerLimits> SetLimits(const v1::SetLimitsRequest& change,
-                                            SchedulerLimits* before) override {
-    return coordinator_.SetLimits(change, before);
-  }
-  void BeginDrain(std::optional<absl::Duration> timeout, DrainWaiter ended) override {
-    const absl::Duration limit = timeout.value_or(drain_timeout_);
-    BH_LOG(kInfo) << "draining: no new requests; accepted ones have "
-                  << absl::FormatDuration(limit);
-    state_.SetDraining();
-    coordinator_.BeginDrain(limit, std::move(ended));
-  }
-
- private:
-  static void AddDrafts(const EngineMetrics& metrics, v1::DraftCounts* drafts) {
-    const DraftTotals& totals = metrics.drafts;
-    drafts->set_num_drafts(totals.drafts);
-    drafts->set_num_draft_tokens(totals.draft_tokens);
-    drafts->set_num_accepted_tokens(totals.accepted_tokens);
-    drafts->mutable_num_accepted_tokens_per_pos()->Assign(
-        totals.accepted_by_position.begin(),
-        totals.accepted_by_position.begin() + metrics.num_speculative_tokens);
-  }
-
-  void AddMemory(v1::LoadInfo* info) const {
-    const HostLimit cgroup = TightestCgroup().value_or(HostLimit());
-    info->set_resident_bytes(ResidentBytes());
-    info->mutable_host()->set_cgroup_used_bytes(cgroup.total_bytes - cgroup.available_bytes);
-    info->mutable_host()->set_cgroup_limit_bytes(cgroup.total_bytes);
-    if (engine_.watch == nullptr) return;  // no GPUs
-    std::vector<DeviceWatchReading> readings = board_.Devices();
-    readings[0] = engine_.watch->reading();
-    for (const DeviceWatchReading& reading : readings) {
-      v1::DeviceMemory& device = *info->add_device_memory();
-      device.set_free_bytes(reading.free_bytes);
-      device.set_free_bytes_at_ready(reading.sealed_free_bytes);
-      device.set_free_bytes_least(reading.least_free_bytes);
-    }
-  }
-
-  void AddRankSteps(v1::LoadInfo* info) const {
-    for (const RankFigures& rank : board_.Get()) {
-      v1::RankSteps& steps = *info->add_rank_steps();
-      steps.set_decode_steps(rank.decode().steps());
-      steps.set_decode_compute_s(rank.decode().total_s() - rank.decode().comm_s());
-      steps.set_decode_comm_s(rank.decode().comm_s());
-      steps.set_prefill_steps(rank.prefill().steps());
-      steps.set_prefill_compute_s(rank.prefill().total_s() - rank.prefill().comm_s());
-      steps.set_prefill_comm_s(rank.prefill().comm_s());
-    }
-  }
-
-  Coordinator& coordinator_;
-  const RankStepStats& board_;
-  ServingState& state_;
-  const RankEngine& engine_;
-  absl::Duration drain_timeout_;
-  const int64_t ready_ns_ = MonotonicNanos();
-};
 
 ServingParts PartsOf(const ServeOptions& options, const RankEngine& engine,
                      Coordinator& coordinator, EngineControl& control,
@@ -302,7 +194,7 @@ void ServeRequests(const ServeOptions& options, RankProcess& process, RankEngine
   RankFigures figures;
   RankStepStats board(engine.topology.size);
   InstrumentedStepRunner runner = InstrumentedStepRunnerOf(engine, figures, &board);
-  Control control(coordinator, board, service.state, engine, options.drain_timeout);
+  GroupControl control(coordinator, board, service.state, engine, options.drain_timeout);
   ServedReport report(options, engine);
   process.SetEnding({.fail =
                          [&](const absl::Status& why) {

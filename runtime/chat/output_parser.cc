@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "runtime/chat/harmony.h"
 #include "runtime/chat/reasoning.h"
 
@@ -264,11 +265,10 @@ std::vector<ParsedDelta> OutputParser::Append(string_view text) {
   constexpr size_t kSliceBytes = 4096;
   std::vector<ParsedDelta> out;
   while (!text.empty()) {
-    size_t bytes = std::min(kSliceBytes, text.size());
-    while (bytes > 1 && bytes < text.size() && (text[bytes] & 0xC0) == 0x80) --bytes;
-    state_->held.append(text.data(), bytes);
+    const string_view slice = WholeCharacters(text, kSliceBytes);
+    state_->held.append(slice.data(), slice.size());
     state_->Feed(state_->Visible(/*last=*/false), &out);
-    text.remove_prefix(bytes);
+    text.remove_prefix(slice.size());
   }
   state_->DropContent(&out);
   return out;

@@ -13,11 +13,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "runtime/engine/coordinator.h"
 #include "runtime/engine/refusal.h"
 #include "runtime/engine/stop_rule.h"
 #include "runtime/tokenizer/text_stream.h"
-#include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
 

@@ -299,6 +299,12 @@ class Scheduler {
   void AddTableChanges(Sequence& sequence, int64_t end, int num_groups, Step& step);
   void CheckBlocks(const Sequence& sequence, std::vector<int>& holders) const;
 
+  // Commits: scheduler_commit.cc.
+  void CommitRow(const PlannedRow& row, const absl::Status& wanted_rows,
+                 absl::Span<absl::StatusOr<GeneratedToken>> samples,
+                 std::vector<Emission>& emissions);
+  void CommitSample(Sequence& sequence, absl::StatusOr<GeneratedToken> sample, Emission& emission);
+
   // The life of a sequence: scheduler.cc.
   int64_t NumRunning() const;  // less those that have ended
   bool HasSlot() const { return static_cast<int>(running_.size()) < max_num_seqs_; }
@@ -308,10 +314,6 @@ class Scheduler {
   void Leave(Sequence& sequence, SequenceState state);
   void ReleaseSlot(Sequence& sequence);
   void ReleaseIfUnused(Sequence& sequence);
-  void CommitRow(const PlannedRow& row, const absl::Status& wanted_rows,
-                 absl::Span<absl::StatusOr<GeneratedToken>> samples,
-                 std::vector<Emission>& emissions);
-  void CommitSample(Sequence& sequence, absl::StatusOr<GeneratedToken> sample, Emission& emission);
 
   SchedulerLimits limits_;
   std::vector<TokenId> eos_ids_;

@@ -6,6 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/utf8.h"
 
 namespace bulkhead {
 namespace {
@@ -15,9 +16,7 @@ constexpr size_t kMaxMessageBytes = 1024;
 // At most `limit` bytes, never splitting a character: gRPC requires UTF-8 messages.
 std::string TruncateMessage(absl::string_view text, size_t limit) {
   if (text.size() <= limit) return std::string(text);
-  size_t end = limit;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
-  return absl::StrCat(text.substr(0, end), "...");
+  return absl::StrCat(WholeCharacters(text, limit), "...");
 }
 
 }  // namespace

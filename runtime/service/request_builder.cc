@@ -6,12 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "runtime/engine/logits_processor.h"
 #include "runtime/service/prompt_builder.h"
 #include "runtime/service/refusal.h"
 #include "runtime/service/sampling_builder.h"
 #include "runtime/service/structured_builder.h"
-#include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "runtime/service/refusal.h"
-#include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
 namespace {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "base/utf8.h"
 
 namespace bulkhead::structured {
 namespace {
@@ -14,13 +15,8 @@ namespace {
 constexpr size_t kVisitWork = 10;  // of a state, with a place in a hash table
 
 std::string EncodeUtf8(char32_t c) {
-  if (c < 0x80) return std::string(1, static_cast<char>(c));
-  const int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
-  static constexpr uint8_t kLead[] = {0, 0xc0, 0xe0, 0xf0};
-  std::string bytes(1, static_cast<char>(kLead[more] | c >> (6 * more)));
-  for (int i = more - 1; i >= 0; --i) {
-    bytes.push_back(static_cast<char>(0x80 | (c >> (6 * i) & 0x3f)));
-  }
+  std::string bytes;
+  bulkhead::AppendUtf8(c, &bytes);
   return bytes;
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/utf8.h"
 
 namespace bulkhead::structured {
 
@@ -160,22 +161,6 @@ int32_t JsonGrammar::Any() {
 
 namespace {
 
-// Code points of `text`, which is UTF-8.
-std::u32string Decode(const std::string& text) {
-  std::u32string out;
-  for (size_t i = 0; i < text.size();) {
-    const unsigned lead = static_cast<unsigned char>(text[i]);
-    const int more = lead < 0x80 ? 0 : lead < 0xe0 ? 1 : lead < 0xf0 ? 2 : 3;
-    char32_t c = more == 0 ? lead : lead & (0x3fu >> more);
-    for (int k = 1; k <= more && i + k < text.size(); ++k) {
-      c = c << 6 | (static_cast<unsigned char>(text[i + k]) & 0x3f);
-    }
-    out.push_back(c);
-    i += more + 1;
-  }
-  return out;
-}
-
 struct KeyTrie {
   std::map<char32_t, int> children;  // indices of nodes
   bool is_name = false;
@@ -188,7 +173,8 @@ int32_t JsonGrammar::OtherKey(std::vector<std::string> names, int32_t next) {
   std::vector<KeyTrie> nodes(1);
   for (const std::string& name : names) {
     int at = 0;
-    for (const char32_t c : Decode(name)) {
+    for (size_t position = 0; position < name.size();) {
+      const char32_t c = NextChar(name, &position);
       const auto [child, added] = nodes[at].children.try_emplace(c, static_cast<int>(nodes.size()));
       at = child->second;
       if (added) nodes.emplace_back();

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/utf8.h"
 
 namespace bulkhead::structured {
 namespace {
@@ -80,6 +81,7 @@ absl::StatusOr<std::vector<Regex::Alternative>> RegexParser::Parse() {
     return absl::InvalidArgumentError(absl::StrCat("a regular expression of ", text_.size(),
                                                    " bytes; the limit is ", kMaxGrammarBytes));
   }
+  if (!IsValidUtf8(text_)) return Invalid("not UTF-8");
   std::vector<Regex::Alternative> alternatives;
   do {
     Regex::Alternative alternative;
@@ -144,7 +146,7 @@ absl::StatusOr<RegexNode> RegexParser::ParseAtom(int depth) {
     case '$':
       return Unsupported("'^' or '$' inside an alternative");
     default: {
-      BH_ASSIGN_OR_RETURN(const char32_t c, ParseCodePoint());
+      const char32_t c = NextChar(text_, &position_);
       return CharacterNode(CodePoints({{c, c}}));
     }
   }
@@ -234,27 +236,6 @@ absl::StatusOr<char32_t> RegexParser::ParseHex(int digits) {
   return c;
 }
 
-absl::StatusOr<char32_t> RegexParser::ParseCodePoint() {
-  const auto byte = [this](size_t i) {
-    return i < text_.size() ? static_cast<unsigned char>(text_[i]) : 0;
-  };
-  const unsigned lead = byte(position_);
-  const int more = lead < 0x80                   ? 0
-                   : lead >= 0xc2 && lead < 0xe0 ? 1
-                   : lead >= 0xe0 && lead < 0xf0 ? 2
-                   : lead >= 0xf0 && lead < 0xf5 ? 3
-                                                 : -1;
-  if (more < 0) return Invalid("not UTF-8");
-  char32_t c = more == 0 ? lead : lead & (0x3fu >> more);
-  for (int i = 1; i <= more; ++i) {
-    if ((byte(position_ + i) & 0xc0) != 0x80) return Invalid("not UTF-8");
-    c = c << 6 | (byte(position_ + i) & 0x3f);
-  }
-  if (c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff)) return Invalid("not UTF-8");
-  position_ += more + 1;
-  return c;
-}
-
 absl::StatusOr<RegexParser::Set> RegexParser::ParseEscape(bool in_class) {
   if (at_end()) return Invalid("nothing follows '\\'");
   const auto one = [](char32_t c) { return Set{CodePoints({{c, c}}), CodePoints({{c, c}})}; };
@@ -315,7 +296,7 @@ absl::StatusOr<RegexParser::Set> RegexParser::ParseClassItem() {
     return ParseEscape(true);
   }
   if (absl::StartsWith(text_.substr(position_), "[:")) return Unsupported("a POSIX class");
-  BH_ASSIGN_OR_RETURN(const char32_t c, ParseCodePoint());
+  const char32_t c = NextChar(text_, &position_);
   return Set{CodePoints({{c, c}}), CodePoints({{c, c}})};
 }
 

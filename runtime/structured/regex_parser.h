@@ -37,7 +37,6 @@ class RegexParser {
   absl::StatusOr<Set> ParseClass();
   absl::StatusOr<Set> ParseClassItem();
   absl::StatusOr<char32_t> ParseHex(int digits);
-  absl::StatusOr<char32_t> ParseCodePoint();
 
   const absl::string_view text_;
   size_t position_ = 0;

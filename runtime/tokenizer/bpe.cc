@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "runtime/tokenizer/byte_level.h"
-#include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
 namespace {

@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "runtime/tokenizer/bpe.h"
-#include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
 namespace {
@@ -15,11 +15,7 @@ namespace {
 std::string Shown(const nlohmann::json& value) {
   constexpr size_t kShownBytes = 80;
   std::string text = value.dump();
-  if (text.size() > kShownBytes) {
-    size_t end = kShownBytes;
-    while (!IsCharBoundary(text, end)) --end;
-    text = absl::StrCat(text.substr(0, end), "...");
-  }
+  if (text.size() > kShownBytes) text = absl::StrCat(WholeCharacters(text, kShownBytes), "...");
   return text;
 }
 

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "runtime/tokenizer/unicode.h"
+#include "base/utf8.h"
 
 namespace bulkhead {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/utf8.h"
 #include "runtime/tokenizer/byte_level.h"
 #include "runtime/tokenizer/decoder.h"
 #include "runtime/tokenizer/decoder_step_of.h"

@@ -8,11 +8,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "runtime/tokenizer/decoder.h"
 #include "runtime/tokenizer/decoder_step_of.h"
 #include "runtime/tokenizer/pattern.h"
 #include "runtime/tokenizer/pre_tokenizer.h"
-#include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
 namespace {

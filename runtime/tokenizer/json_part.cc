@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "runtime/tokenizer/unicode.h"
+#include "base/utf8.h"
 
 namespace bulkhead {
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "runtime/tokenizer/byte_level.h"
 #include "runtime/tokenizer/pattern.h"
 #include "runtime/tokenizer/unicode.h"

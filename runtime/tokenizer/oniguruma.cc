@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "base/utf8.h"
 #include "runtime/tokenizer/oniguruma_properties.h"
 #include "runtime/tokenizer/oniguruma_translator.h"
-#include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
 namespace {

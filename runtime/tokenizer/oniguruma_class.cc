@@ -4,9 +4,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/utf8.h"
 #include "runtime/tokenizer/oniguruma_properties.h"
 #include "runtime/tokenizer/oniguruma_translator.h"
-#include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
 namespace {

@@ -11,8 +11,8 @@
 #include "absl/synchronization/mutex.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "runtime/tokenizer/oniguruma.h"
-#include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "runtime/tokenizer/unicode.h"
+#include "base/utf8.h"
 
 namespace bulkhead {
 
@@ -52,8 +52,7 @@ const std::string* StopMatcher::Feed(absl::string_view part, Rule rule, std::str
   }
   size_t begun = 0;
   for (const Pattern& pattern : patterns_) begun = std::max(begun, pattern.matched());
-  size_t ready = held_.size() - begun;
-  while (ready > 0 && !IsCharBoundary(held_, ready)) --ready;
+  const size_t ready = CharStart(held_, held_.size() - begun);
   out->append(held_, 0, ready);
   held_.erase(0, ready);
   return nullptr;

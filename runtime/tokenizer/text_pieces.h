@@ -10,9 +10,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "base/utf8.h"
 #include "runtime/tokenizer/encode_budget.h"
 #include "runtime/tokenizer/regex.h"
-#include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
 

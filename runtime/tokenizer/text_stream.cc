@@ -4,8 +4,8 @@
 
 #include "absl/strings/string_view.h"
 #include "base/check.h"
+#include "base/utf8.h"
 #include "runtime/tokenizer/stop_matcher.h"
-#include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
 

@@ -10,6 +10,7 @@
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "base/wrong_file.h"
 #include "runtime/tokenizer/added_tokens.h"
 #include "runtime/tokenizer/bpe.h"
@@ -19,7 +20,6 @@
 #include "runtime/tokenizer/normalizer.h"
 #include "runtime/tokenizer/post_processor.h"
 #include "runtime/tokenizer/pre_tokenizer.h"
-#include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
 namespace {

@@ -8,53 +8,15 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/utf8.h"
 
 namespace bulkhead {
 namespace {
-
-// Classification of the front of `bytes`: a whole character (its length), the beginning of one, cut
-// off by the end of the input (kIncomplete), or invalid, with the length replaced by one U+FFFD.
-enum class Front { kCharacter, kIncomplete, kBroken };
-struct FrontOf {
-  Front kind;
-  size_t size;
-};
-
-FrontOf ReadFront(absl::string_view bytes) {
-  const auto byte = [&](size_t i) { return static_cast<uint8_t>(bytes[i]); };
-  const uint8_t lead = byte(0);
-  if (lead < 0x80) return {Front::kCharacter, 1};
-  if (lead < 0xC2 || lead > 0xF4) return {Front::kBroken, 1};
-  const size_t size = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  for (size_t i = 1; i < size; ++i) {
-    if (i == bytes.size()) return {Front::kIncomplete, i};
-    uint8_t low = 0x80, high = 0xBF;
-    if (i == 1 && lead == 0xE0) low = 0xA0;
-    if (i == 1 && lead == 0xED) high = 0x9F;
-    if (i == 1 && lead == 0xF0) low = 0x90;
-    if (i == 1 && lead == 0xF4) high = 0x8F;
-    if (byte(i) < low || byte(i) > high) return {Front::kBroken, i};
-  }
-  return {Front::kCharacter, size};
-}
-
-// Length of the leading ASCII bytes, eight at a time.
-size_t AsciiPrefix(absl::string_view bytes) {
-  size_t i = 0;
-  for (; i + 8 <= bytes.size(); i += 8) {
-    uint64_t word;
-    std::memcpy(&word, bytes.data() + i, 8);
-    if ((word & 0x8080808080808080u) != 0) break;
-  }
-  while (i < bytes.size() && static_cast<uint8_t>(bytes[i]) < 0x80) ++i;
-  return i;
-}
 
 bool AgeAtMost(char32_t c, int major) {
   UVersionInfo age;
@@ -150,54 +112,6 @@ class FunctionSink : public icu::ByteSink {
 
 }  // namespace
 
-bool IsValidUtf8(absl::string_view bytes) {
-  while (true) {
-    bytes.remove_prefix(AsciiPrefix(bytes));
-    if (bytes.empty()) return true;
-    const FrontOf front = ReadFront(bytes);
-    if (front.kind != Front::kCharacter) return false;
-    bytes.remove_prefix(front.size);
-  }
-}
-
-size_t CharBytes(char lead) {
-  const uint8_t byte = static_cast<uint8_t>(lead);
-  return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
-}
-
-char32_t NextChar(absl::string_view text, size_t* position) {
-  const auto byte = [&](size_t i) -> char32_t { return static_cast<uint8_t>(text[*position + i]); };
-  const size_t size = CharBytes(text[*position]);
-  char32_t c = byte(0);
-  if (size == 2) c = (c & 0x1F) << 6 | (byte(1) & 0x3F);
-  if (size == 3) c = (c & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F);
-  if (size == 4) {
-    c = (c & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F);
-  }
-  *position += size;
-  return c;
-}
-
-char32_t PreviousChar(absl::string_view text, size_t end, size_t* begin) {
-  size_t position = end - 1;
-  while (position > 0 && !IsCharBoundary(text, position)) --position;
-  *begin = position;
-  return NextChar(text, &position);
-}
-
-void AppendUtf8(char32_t c, std::string* out) {
-  const auto tail = [&](int shift) { return static_cast<char>(0x80 | (c >> shift & 0x3F)); };
-  if (c < 0x80) {
-    out->push_back(static_cast<char>(c));
-  } else if (c < 0x800) {
-    out->append({static_cast<char>(0xC0 | c >> 6), tail(0)});
-  } else if (c < 0x10000) {
-    out->append({static_cast<char>(0xE0 | c >> 12), tail(6), tail(0)});
-  } else {
-    out->append({static_cast<char>(0xF0 | c >> 18), tail(12), tail(6), tail(0)});
-  }
-}
-
 bool IsWhitespace(char32_t c) {
   if (c < 0x80) return c == ' ' || (c >= '\t' && c <= '\r');
   return u_isUWhiteSpace(static_cast<UChar32>(c));
@@ -277,19 +191,20 @@ void Utf8Repair::Append(absl::string_view bytes, std::string* out) {
     absl::StrAppend(&joined, bytes);
     bytes = joined;
   }
+  const auto* const data = reinterpret_cast<const uint8_t*>(bytes.data());
+  auto whole = static_cast<int64_t>(bytes.size());
+  U8_TRUNCATE_IF_INCOMPLETE(data, 0, whole);
+  held_ = std::string(bytes.substr(whole));
+  bytes = bytes.substr(0, whole);
   while (!bytes.empty()) {
     const size_t ascii = AsciiPrefix(bytes);
     absl::StrAppend(out, bytes.substr(0, ascii));
     bytes.remove_prefix(ascii);
     if (bytes.empty()) return;
-    const FrontOf front = ReadFront(bytes);
-    if (front.kind == Front::kIncomplete) {
-      held_ = std::string(bytes);
-      return;
-    }
-    absl::StrAppend(
-        out, front.kind == Front::kCharacter ? bytes.substr(0, front.size) : kReplacementChar);
-    bytes.remove_prefix(front.size);
+    size_t size = 0;
+    const char32_t c = NextChar(bytes, &size);
+    absl::StrAppend(out, c == 0xFFFD ? kReplacementChar : bytes.substr(0, size));
+    bytes.remove_prefix(size);
   }
 }
 

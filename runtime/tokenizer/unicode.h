@@ -1,8 +1,7 @@
-// UTF-8 and the character classes that tokenizers need, with the Unicode tables of the reference
-// library. Every function except IsValidUtf8 and Utf8Repair requires valid UTF-8.
+// The character classes and normal forms that tokenizers need, with the Unicode tables of the
+// reference library.
 #pragma once
 
-#include <cstddef>
 #include <functional>
 #include <string>
 
@@ -10,20 +9,6 @@
 #include "absl/strings/string_view.h"
 
 namespace bulkhead {
-
-// No overlong forms, no surrogates, nothing above U+10FFFF.
-bool IsValidUtf8(absl::string_view bytes);
-
-// The character at text[*position]; advances *position. REQUIRES: *position < text.size().
-char32_t NextChar(absl::string_view text, size_t* position);
-// The character that ends at `end`, and its start. REQUIRES: end > 0.
-char32_t PreviousChar(absl::string_view text, size_t end, size_t* begin);
-// Length of the character with this lead byte.
-size_t CharBytes(char lead);
-inline bool IsCharBoundary(absl::string_view text, size_t position) {
-  return position >= text.size() || (text[position] & 0xC0) != 0x80;
-}
-void AppendUtf8(char32_t c, std::string* out);
 
 bool IsWhitespace(char32_t c);     // White_Space
 bool IsNumeric(char32_t c);        // Nd, Nl, No
@@ -48,7 +33,5 @@ class Utf8Repair {
  private:
   std::string held_;  // an incomplete character, at most 3 bytes
 };
-
-constexpr absl::string_view kReplacementChar = "\xEF\xBF\xBD";
 
 }  // namespace bulkhead

@@ -134,7 +134,7 @@ TEST(DeviceOptionTest, WhereOneRankHasNoGpuAutoIsTheCpuForAllAndCudaIsRefused) {
 
 TEST(DeviceOptionTest, TheCpuIsNewsToABuildThatLookedForAGpu) {
   const auto news = [](const EngineOptions& options, const DevicesFound& found) {
-    return ChooseAll(options, 1, [&](int) { return found; })[0]->cpu_is_news;
+    return ChooseAll(options, 1, [&](int) { return found; })[0]->level == LogLevel::kInfo;
   };
   EngineOptions cpu;
   cpu.device = DeviceOption::kCpu;

@@ -23,6 +23,7 @@
 #include "absl/synchronization/notification.h"
 #include "bulkhead/v1/generation.grpc.pb.h"
 #include "grpcpp/grpcpp.h"
+#include "tests/launcher/local_server.h"
 
 namespace bulkhead {
 namespace {
@@ -268,22 +269,10 @@ class IdleControl : public v1::Control::Service {
 
 class ServedProgramTest : public ProgramTest {
  protected:
-  void SetUp() override {
-    ProgramTest::SetUp();
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(&service_);
-    builder.RegisterService(&control_);
-    server_ = builder.BuildAndStart();
-    ASSERT_NE(server_, nullptr);
-    target_ = absl::StrCat("127.0.0.1:", port);
-  }
-
   EchoService service_;
   IdleControl control_;
-  std::unique_ptr<grpc::Server> server_;
-  std::string target_;
+  LocalServer server_{{&service_, &control_}};
+  const std::string target_ = server_.target();
 };
 
 TEST_F(ServedProgramTest, APromptComesAsAnArgumentOrFromStandardInput) {

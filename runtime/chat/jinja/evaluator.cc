@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "runtime/chat/jinja/filters.h"
 #include "runtime/chat/jinja/format.h"
 #include "runtime/chat/jinja/markup.h"
@@ -292,7 +293,7 @@ absl::StatusOr<Value> Evaluator::GetItem(const Value& value, const Value& key) {
       if (!value.is_string()) return value.sequence().items[at];
       const std::string& text = value.text();
       if (!value.string().ascii()) BH_RETURN_IF_ERROR(meter_->HandleBytes(text.size()));
-      const size_t begin = value.string().ascii() ? at : ByteOfCodePoint(text, at);
+      const size_t begin = value.string().ascii() ? at : ByteOfChar(text, at);
       std::string part = text.substr(begin, CodePointBytes(absl::string_view(text).substr(begin)));
       return value.is_markup() ? Value::Markup(std::move(part), meter_) : Text(std::move(part));
     }

@@ -56,8 +56,7 @@ class Evaluator {
   absl::Status RunFor(const Statement& statement);
   absl::Status RunLoop(const Statement& statement, std::vector<Value> items, int depth);
   absl::StatusOr<std::vector<Value>> LoopItems(const Statement& statement, const Value& over);
-  absl::StatusOr<Flow> RunSetBlock(const Statement& statement);
-  absl::StatusOr<Flow> RunFilterBlock(const Statement& statement);
+  absl::StatusOr<Flow> RunSetOrFilterBlock(const Statement& statement);
   absl::Status RunCallBlock(const Statement& statement);
   absl::Status Print(const Value& value);
   absl::Status Emit(absl::string_view text);

@@ -104,16 +104,15 @@ absl::StatusOr<Evaluator::Flow> Evaluator::RunStatement(const Statement& stateme
       BH_RETURN_IF_ERROR(Assign(statement.target, value));
       return Flow::kNormal;
     }
-    case Kind::kSetBlock:
-      return RunSetBlock(statement);
     case Kind::kMacro:
       scope_->Set(statement.name, Value(std::shared_ptr<const Object>(NewMacro(statement))));
       return Flow::kNormal;
     case Kind::kCall:
       BH_RETURN_IF_ERROR(RunCallBlock(statement));
       return Flow::kNormal;
+    case Kind::kSetBlock:
     case Kind::kFilter:
-      return RunFilterBlock(statement);
+      return RunSetOrFilterBlock(statement);
     case Kind::kWith:
     case Kind::kGroup:
       return RunScoped(statement);
@@ -225,7 +224,7 @@ absl::StatusOr<Value> Evaluator::CallLoop(const Loop& loop, const Value& over) {
   return output.Take();
 }
 
-absl::StatusOr<Evaluator::Flow> Evaluator::RunSetBlock(const Statement& statement) {
+absl::StatusOr<Evaluator::Flow> Evaluator::RunSetOrFilterBlock(const Statement& statement) {
   Value value;
   {
     OutputTo output(this, std::make_shared<Scope>(scope_));
@@ -236,20 +235,8 @@ absl::StatusOr<Evaluator::Flow> Evaluator::RunSetBlock(const Statement& statemen
   if (statement.expression != nullptr) {
     BH_ASSIGN_OR_RETURN(value, EvalFilter(*statement.expression, &value));
   }
-  BH_RETURN_IF_ERROR(Assign(statement.target, value));
-  return Flow::kNormal;
-}
-
-absl::StatusOr<Evaluator::Flow> Evaluator::RunFilterBlock(const Statement& statement) {
-  Value value;
-  {
-    OutputTo output(this, std::make_shared<Scope>(scope_));
-    BH_ASSIGN_OR_RETURN(Flow flow, RunBlock(statement.body));
-    if (flow != Flow::kNormal) return flow;
-    value = output.Take();
-  }
-  BH_ASSIGN_OR_RETURN(value, EvalFilter(*statement.expression, &value));
-  BH_RETURN_IF_ERROR(Print(value));
+  const bool sets = statement.kind == Statement::Kind::kSetBlock;
+  BH_RETURN_IF_ERROR(sets ? Assign(statement.target, value) : Print(value));
   return Flow::kNormal;
 }
 

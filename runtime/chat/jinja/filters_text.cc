@@ -1,6 +1,7 @@
 // Filters that make text.
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "runtime/chat/jinja/evaluator.h"
 #include "runtime/chat/jinja/filters.h"
 #include "runtime/chat/jinja/format.h"
@@ -157,13 +158,13 @@ absl::StatusOr<Value> Truncate(Evaluator& evaluator, const Value& value,
   if (bound[3].has_value() && !bound[3]->is_none()) {
     BH_ASSIGN_OR_RETURN(leeway, AsIndex(*bound[3], "truncate"));
   }
-  const int64_t end_length = CountCodePoints(end);
+  const int64_t end_length = CountChars(end);
   if (length < end_length) return ValueError(absl::StrCat("expected length >= ", end_length));
   if (leeway < 0) return ValueError("expected leeway >= 0");
   BH_ASSIGN_OR_RETURN(int64_t actual, Length(value));
   if (actual - length <= leeway) return value;
   if (!value.is_string()) return TypeError("truncate needs a string");
-  std::string cut = value.text().substr(0, ByteOfCodePoint(value.text(), length - end_length));
+  std::string cut = value.text().substr(0, ByteOfChar(value.text(), length - end_length));
   if (!bound[1].has_value() || !Truth(*bound[1])) {
     const size_t space = cut.rfind(' ');
     if (space != std::string::npos) cut.resize(space);

@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "runtime/chat/jinja/format.h"
 #include "runtime/chat/jinja/markup.h"
 #include "runtime/chat/jinja/unicode_text.h"
@@ -241,8 +242,8 @@ absl::StatusOr<Value> Slice(const Value& value, const Value& begin, const Value&
     BH_RETURN_IF_ERROR(meter->Reserve(static_cast<int64_t>(text.size())));
     if (from >= to) return Value::Text("", meter);
     const bool ascii = value.string().ascii();
-    const size_t first = ascii ? from : ByteOfCodePoint(text, from);
-    const size_t last = ascii ? to : ByteOfCodePoint(text, to);
+    const size_t first = ascii ? from : ByteOfChar(text, from);
+    const size_t last = ascii ? to : ByteOfChar(text, to);
     return Value::Text(text.substr(first, last - first), meter);
   }
   std::vector<Value> all;

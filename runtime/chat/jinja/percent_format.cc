@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "runtime/chat/jinja/format.h"
 #include "runtime/chat/jinja/markup.h"
 #include "runtime/chat/jinja/unicode_text.h"
@@ -28,8 +29,8 @@ absl::StatusOr<std::string> Converted(const Conversion& how, const Value& value,
   if (how.type == 's' || how.type == 'r') {
     BH_ASSIGN_OR_RETURN(body, how.type == 's' ? Str(value, meter) : Repr(value, meter));
     if (how.escapes && (how.type == 'r' || !value.is_markup())) body = EscapedText(body);
-    if (how.precision >= 0) body.resize(ByteOfCodePoint(body, how.precision));
-    const int64_t pad = how.width - CountCodePoints(body);
+    if (how.precision >= 0) body.resize(ByteOfChar(body, how.precision));
+    const int64_t pad = how.width - CountChars(body);
     if (pad <= 0) return body;
     return how.flags.find('-') != std::string::npos ? body + std::string(pad, ' ')
                                                     : std::string(pad, ' ') + body;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "runtime/chat/jinja/ast.h"
 #include "runtime/chat/jinja/evaluator.h"
 #include "runtime/chat/jinja/parser.h"
@@ -36,7 +37,7 @@ absl::StatusOr<std::shared_ptr<const Template>> Template::Parse(absl::string_vie
     return absl::InvalidArgumentError(absl::StrCat(
         source, ": ", text.size(), " bytes; a template has at most ", kMaxTemplateBytes));
   }
-  if (!IsUtf8(text)) return absl::InvalidArgumentError(absl::StrCat(source, ": is not UTF-8"));
+  if (!IsValidUtf8(text)) return absl::InvalidArgumentError(absl::StrCat(source, ": is not UTF-8"));
   absl::StatusOr<std::unique_ptr<const Root>> root = ParseTemplate(text);
   if (!root.ok()) {
     return absl::Status(root.status().code(), absl::StrCat(source, ": ", root.status().message()));

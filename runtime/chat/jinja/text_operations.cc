@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/status.h"
+#include "base/utf8.h"
 #include "runtime/chat/jinja/unicode_text.h"
 
 namespace bulkhead::jinja {
@@ -11,13 +12,6 @@ namespace {
 bool EndsLine(char32_t code) {
   return (code >= 10 && code <= 13) || (code >= 28 && code <= 30) || code == 0x85 ||
          code == 0x2028 || code == 0x2029;
-}
-
-// The bytes of the last code point.
-size_t LastBytes(absl::string_view text) {
-  size_t at = text.size() - 1;
-  while (at > 0 && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80) --at;
-  return text.size() - at;
 }
 
 absl::Status CheckParts(const Parts& parts, Meter* meter) {
@@ -60,10 +54,10 @@ absl::StatusOr<Parts> SplitSpace(absl::string_view text, int64_t most, bool from
     while (word < text.size()) {
       const absl::string_view rest =
           from_right ? text.substr(0, text.size() - word) : text.substr(word);
-      const size_t bytes = from_right ? LastBytes(rest) : CodePointBytes(rest);
-      absl::string_view character = from_right ? rest.substr(rest.size() - bytes) : rest;
-      if (IsSpace(TakeCodePoint(&character))) break;
-      word += bytes;
+      const size_t start = from_right ? CharStart(rest, rest.size() - 1) : 0;
+      size_t end = start;
+      if (IsSpace(NextChar(rest, &end))) break;
+      word += end - start;
     }
     parts.emplace_back(from_right ? text.substr(text.size() - word) : text.substr(0, word));
     if (from_right) {

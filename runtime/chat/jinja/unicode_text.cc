@@ -3,7 +3,8 @@
 #include <unicode/bytestream.h>
 #include <unicode/casemap.h>
 #include <unicode/uchar.h>
-#include <unicode/utf8.h>
+
+#include "base/utf8.h"
 
 namespace bulkhead::jinja {
 namespace {
@@ -11,7 +12,7 @@ namespace {
 bool Contains(absl::string_view set, absl::string_view character) {
   for (size_t at = set.find(character); at != absl::string_view::npos;
        at = set.find(character, at + 1)) {
-    if (at == 0 || !U8_IS_TRAIL(static_cast<uint8_t>(set[at]))) return true;
+    if (IsCharBoundary(set, at)) return true;
   }
   return false;
 }
@@ -42,7 +43,7 @@ std::string TitleOf(char32_t code) {
   AppendCodePoint(&out, code);
   const std::string upper = ToUpper(out);
   // The title case of a ligature is not its upper case.
-  if (CountCodePoints(upper) > 1) {
+  if (CountChars(upper) > 1) {
     const size_t first = CodePointBytes(upper);
     return upper.substr(0, first) + ToLower(absl::string_view(upper).substr(first));
   }
@@ -54,50 +55,20 @@ std::string TitleOf(char32_t code) {
 }  // namespace
 
 size_t CodePointBytes(absl::string_view text) {
-  absl::string_view rest = text;
-  TakeCodePoint(&rest);
-  return text.size() - rest.size();
-}
-
-int64_t CountCodePoints(absl::string_view text) {
-  int64_t count = 0;
-  for (const char byte : text) count += !U8_IS_TRAIL(static_cast<uint8_t>(byte));
-  return count;
-}
-
-size_t ByteOfCodePoint(absl::string_view text, int64_t index) {
-  for (size_t at = 0; at < text.size(); ++at) {
-    if (!U8_IS_TRAIL(static_cast<uint8_t>(text[at])) && index-- == 0) return at;
-  }
-  return text.size();
+  size_t size = 0;
+  NextChar(text, &size);
+  return size;
 }
 
 char32_t TakeCodePoint(absl::string_view* text) {
-  const auto* bytes = reinterpret_cast<const uint8_t*>(text->data());
-  size_t at = 0;
-  UChar32 code;
-  U8_NEXT_OR_FFFD(bytes, at, text->size(), code);
-  text->remove_prefix(at);
-  return static_cast<char32_t>(code);
+  size_t size = 0;
+  const char32_t code = NextChar(*text, &size);
+  text->remove_prefix(size);
+  return code;
 }
 
 void AppendCodePoint(std::string* text, char32_t code) {
-  uint8_t bytes[U8_MAX_LENGTH];
-  int32_t length = 0;
-  UBool error = false;
-  U8_APPEND(bytes, length, U8_MAX_LENGTH, static_cast<UChar32>(code), error);
-  if (error) return AppendCodePoint(text, 0xFFFD);
-  text->append(reinterpret_cast<const char*>(bytes), length);
-}
-
-bool IsUtf8(absl::string_view text) {
-  const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
-  for (size_t at = 0; at < text.size();) {
-    UChar32 code;
-    U8_NEXT(bytes, at, text.size(), code);
-    if (code < 0) return false;
-  }
-  return true;
+  AppendUtf8(U_IS_SURROGATE(code) || code > 0x10FFFF ? 0xFFFD : code, text);
 }
 
 bool IsSpace(char32_t code) {
@@ -209,8 +180,7 @@ absl::string_view StripLeft(absl::string_view text, const absl::string_view* set
 
 absl::string_view StripRight(absl::string_view text, const absl::string_view* set) {
   while (!text.empty()) {
-    size_t at = text.size() - 1;
-    while (at > 0 && U8_IS_TRAIL(static_cast<uint8_t>(text[at]))) --at;
+    const size_t at = CharStart(text, text.size() - 1);
     if (!Strips(text.substr(at), set)) break;
     text.remove_suffix(text.size() - at);
   }

@@ -11,13 +11,9 @@ namespace bulkhead::jinja {
 
 // Bytes of the first code point; 1 for a byte that starts none. `text` is not empty.
 size_t CodePointBytes(absl::string_view text);
-int64_t CountCodePoints(absl::string_view text);
-// The byte at which code point `index` begins; the size for one at or after the end.
-size_t ByteOfCodePoint(absl::string_view text, int64_t index);
 // Takes the first code point off. `text` is not empty.
 char32_t TakeCodePoint(absl::string_view* text);
 void AppendCodePoint(std::string* text, char32_t code);
-bool IsUtf8(absl::string_view text);
 
 // str.isspace() of one character.
 bool IsSpace(char32_t code);

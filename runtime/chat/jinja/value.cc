@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "runtime/chat/jinja/unicode_text.h"
 
 namespace bulkhead::jinja {
@@ -58,10 +59,7 @@ absl::Status UndefinedError(const Value& undefined) {
 }
 
 String::String(std::string bytes, Meter* meter_or_null, bool markup)
-    : text(std::move(bytes)),
-      length(CountCodePoints(text)),
-      is_markup(markup),
-      meter(meter_or_null) {
+    : text(std::move(bytes)), length(CountChars(text)), is_markup(markup), meter(meter_or_null) {
   if (meter != nullptr) meter->Take(BytesOf(text));
 }
 

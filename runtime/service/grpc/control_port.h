@@ -1,5 +1,10 @@
 // ControlPort: Health, Control and reflection on a loopback port with its own server and threads,
 // so that load on the main port cannot block them. On ::1 where there is no 127.0.0.1.
+//
+// It does not have the main port's services, as gRPC 1.51 runs callbacks of all servers of a
+// process on the same 2 to 16 threads: where calls of one hold them for 20 ms each, Check on the
+// other takes 160 ms. Services of the synchronous API have threads of their own, one for each call
+// that waits.
 #pragma once
 
 #include <grpcpp/grpcpp.h>

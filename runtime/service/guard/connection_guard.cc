@@ -93,6 +93,11 @@ ConnectionGuard::~ConnectionGuard() {
   close(wake_fd_);
 }
 
+void ConnectionGuard::Wake() {
+  const uint64_t one = 1;
+  (void)!write(wake_fd_, &one, sizeof(one));
+}
+
 bool ConnectionGuard::Take(const AcceptedClient& client) {
   const bool refused =
       totals_.counters->connections.now() >= totals_.quotas.max_connections ||
@@ -113,8 +118,7 @@ bool ConnectionGuard::Take(const AcceptedClient& client) {
   give_(pair[1]);
   const absl::MutexLock lock(&mutex_);
   arrivals_.push_back(std::move(connection));
-  const uint64_t one = 1;
-  (void)!write(wake_fd_, &one, sizeof(one));
+  Wake();
   return true;
 }
 
@@ -122,8 +126,7 @@ bool ConnectionGuard::Flush(absl::Duration timeout) {
   const absl::MutexLock lock(&mutex_);
   ++flushes_wanted_;
   is_flushed_ = false;
-  const uint64_t one = 1;
-  (void)!write(wake_fd_, &one, sizeof(one));
+  Wake();
   const bool flushed = mutex_.AwaitWithTimeout(absl::Condition(&is_flushed_), timeout);
   --flushes_wanted_;
   return flushed;
@@ -132,8 +135,7 @@ bool ConnectionGuard::Flush(absl::Duration timeout) {
 bool ConnectionGuard::EndCalls(absl::Duration timeout) {
   const absl::MutexLock lock(&mutex_);
   ends_calls_ = true;
-  const uint64_t one = 1;
-  (void)!write(wake_fd_, &one, sizeof(one));
+  Wake();
   return mutex_.AwaitWithTimeout(absl::Condition(&has_no_calls_), timeout);
 }
 
@@ -142,8 +144,7 @@ void ConnectionGuard::Stop(absl::Duration grace) {
   {
     const absl::MutexLock lock(&mutex_);
     stop_at_ = MonotonicNow() + grace;
-    const uint64_t one = 1;
-    (void)!write(wake_fd_, &one, sizeof(one));
+    Wake();
   }
   thread_.join();
   const absl::Time now = MonotonicNow();

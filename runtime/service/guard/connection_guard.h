@@ -67,6 +67,7 @@ class ConnectionGuard {
   void LogClosed(absl::Time now);
   // Answers who waits in Flush or EndCalls; true when the guard is to end.
   bool AnswerCallers(absl::Time now);
+  void Wake();
 
   GuardTotals totals_;
   const HostPressure* const pressure_;

@@ -3,50 +3,22 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/utf8.h"
 #include "runtime/chat/call_json.h"
 
 namespace bulkhead {
-namespace {
-
-// Where clients that split a stream with Python's splitlines(), as httpx does, end a line.
-struct LineEnd {
-  absl::string_view bytes;
-  absl::string_view escaped;
-};
-constexpr LineEnd kLineEnds[] = {
-    {"\xC2\x85", "\\u0085"}, {"\xE2\x80\xA8", "\\u2028"}, {"\xE2\x80\xA9", "\\u2029"}};
-
-const LineEnd* LineEndAt(absl::string_view text) {
-  if (static_cast<unsigned char>(text.front()) < 0x80) return nullptr;
-  for (const LineEnd& end : kLineEnds) {
-    if (absl::StartsWith(text, end.bytes)) return &end;
-  }
-  return nullptr;
-}
-
-}  // namespace
 
 void AppendEscaped(absl::string_view text, std::string* out) {
-  for (; !text.empty(); text.remove_prefix(1)) {
-    if (const LineEnd* end = LineEndAt(text); end != nullptr) {
-      absl::StrAppend(out, end->escaped);
-      text.remove_prefix(end->bytes.size() - 1);
-    } else {
-      AppendJsonCharacters(text.substr(0, 1), out);
-    }
-  }
+  std::string json;
+  AppendJsonCharacters(text, &json);
+  *out += WithLineEndsEscaped(json);
 }
 
 std::string WithLineEndsEscaped(absl::string_view json) {
-  std::string out;
-  for (; !json.empty(); json.remove_prefix(1)) {
-    const LineEnd* const end = LineEndAt(json);
-    absl::StrAppend(&out, end == nullptr ? json.substr(0, 1) : end->escaped);
-    if (end != nullptr) json.remove_prefix(end->bytes.size() - 1);
-  }
-  return out;
+  // Where clients that split a stream with Python's splitlines(), as httpx does, end a line.
+  return absl::StrReplaceAll(
+      json, {{"\xC2\x85", "\\u0085"}, {"\xE2\x80\xA8", "\\u2028"}, {"\xE2\x80\xA9", "\\u2029"}});
 }
 
 std::string JsonString(absl::string_view text) {
@@ -54,13 +26,6 @@ std::string JsonString(absl::string_view text) {
   AppendEscaped(text, &out);
   out += '"';
   return out;
-}
-
-absl::string_view WholeCharacters(absl::string_view text, size_t limit) {
-  if (text.size() <= limit) return text;
-  size_t end = limit;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
-  return text.substr(0, end == 0 ? limit : end);
 }
 
 void BodyParts::Add(std::string text) {

@@ -19,8 +19,6 @@ void AppendEscaped(absl::string_view text, std::string* out);
 std::string WithLineEndsEscaped(absl::string_view json);
 // With its quotes.
 std::string JsonString(absl::string_view text);
-// The longest beginning of `text` of at most `limit` bytes that does not split a character.
-absl::string_view WholeCharacters(absl::string_view text, size_t limit);
 
 class BodyParts {
  public:

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "runtime/service/host_quotas.h"
 #include "runtime/service/http/openai_error.h"
 #include "runtime/service/refusal.h"

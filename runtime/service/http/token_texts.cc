@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "base/utf8.h"
 #include "runtime/service/http/body_parts.h"
 
 namespace bulkhead {
@@ -14,12 +15,6 @@ namespace {
 
 // JSON has no infinity: as vLLM.
 std::string Number(float logprob) { return absl::StrFormat("%.9g", std::max(logprob, -9999.0F)); }
-
-size_t NumCharacters(absl::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
-  }));
-}
 
 std::string BytesJson(absl::string_view text) {
   std::string out = "[";
@@ -90,7 +85,7 @@ void CompletionLogprobs::Add(const v1::Token& token, TokenTexts& texts, size_t* 
   absl::StrAppend(&tokens, comma, JsonString(text));
   absl::StrAppend(&token_logprobs, comma, token.has_logprob() ? Number(token.logprob()) : "null");
   absl::StrAppend(&text_offset, comma, *offset);
-  *offset += NumCharacters(in_answer);
+  *offset += CountChars(in_answer);
   if (!with_top) return;
   // Different tokens may have one text, and an object one value for it: the likeliest's.
   std::set<std::string> seen;

@@ -7,14 +7,13 @@
 
 #include <atomic>
 #include <functional>
-#include <memory>
 #include <string>
 #include <thread>
 
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "base/exit_code.h"
 #include "bulkhead/v1/generation.grpc.pb.h"
+#include "tests/launcher/local_server.h"
 
 namespace bulkhead {
 namespace {
@@ -54,16 +53,7 @@ class FakeControl : public v1::Control::Service {
 
 class DrainTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(&control_);
-    server_ = builder.BuildAndStart();
-    ASSERT_NE(server_, nullptr);
-    options_.target = absl::StrCat("127.0.0.1:", port);
-  }
-  void TearDown() override { server_->Shutdown(); }
+  void SetUp() override { options_.target = server_.target(); }
 
   // Of a server that gives `answer` and is gone after `questions` of them.
   absl::Status RunDrainFor(int questions, const std::function<grpc::Status(int question)>& answer) {
@@ -74,7 +64,7 @@ class DrainTest : public ::testing::Test {
     };
     std::thread server([&] {
       asked.WaitForNotification();
-      server_->Shutdown();
+      server_.Shutdown();
     });
     absl::Status status = RunDrain(options_);
     if (!asked.HasBeenNotified()) asked.Notify();
@@ -83,14 +73,14 @@ class DrainTest : public ::testing::Test {
   }
 
   FakeControl control_;
-  std::unique_ptr<grpc::Server> server_;
+  LocalServer server_{{&control_}};
   DrainOptions options_;
 };
 
 TEST_F(DrainTest, ReturnsWhenTheServerIsGone) {
   std::thread server([this] {
     control_.drained.WaitForNotification();
-    server_->Shutdown();
+    server_.Shutdown();
   });
   options_.timeout = absl::Milliseconds(1500);
   EXPECT_TRUE(RunDrain(options_).ok());
@@ -107,7 +97,7 @@ TEST_F(DrainTest, FailsWhereTheGroupIsLostWithRequests) {
   };
   std::thread server([&] {
     loss.WaitForNotification();
-    server_->Shutdown();
+    server_.Shutdown();
   });
   const absl::Status lost = RunDrain(options_);
   server.join();
@@ -126,7 +116,7 @@ TEST_F(DrainTest, FailsWhereTheServerIsGoneWithoutItsWordThatAllHaveEnded) {
   };
   std::thread server([&] {
     loss.WaitForNotification();
-    server_->Shutdown();
+    server_.Shutdown();
   });
   const absl::Status lost = RunDrain(options_);
   server.join();

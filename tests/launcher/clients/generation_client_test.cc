@@ -19,6 +19,7 @@
 #include "launcher/clients/drain.h"
 #include "launcher/clients/generate.h"
 #include "runtime/engine/refusal.h"
+#include "tests/launcher/local_server.h"
 
 namespace bulkhead {
 namespace {
@@ -83,22 +84,11 @@ grpc::Status QueueFull(absl::Duration retry_after) {
 
 class GenerationClientTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(&generation_);
-    server_ = builder.BuildAndStart();
-    ASSERT_NE(server_, nullptr);
-    target_ = absl::StrCat("127.0.0.1:", port);
-  }
-  void TearDown() override { server_->Shutdown(); }
-
   GenerationResult Run(std::optional<absl::Duration> timeout = std::nullopt) {
-    auto channel = Connect(target_, {}, absl::Seconds(20));
+    auto channel = Connect(server_.target(), {}, absl::Seconds(20));
     EXPECT_TRUE(channel.ok()) << channel.status();
     if (!channel.ok()) return GenerationResult();
-    GenerationClient client(*channel, target_, &calls_, timeout);
+    GenerationClient client(*channel, server_.target(), &calls_, timeout);
     v1::GenerateRequest request;
     request.set_text("prompt");
     ClientTimes times;
@@ -120,8 +110,7 @@ class GenerationClientTest : public ::testing::Test {
   }
 
   FakeGeneration generation_;
-  std::unique_ptr<grpc::Server> server_;
-  std::string target_;
+  LocalServer server_{{&generation_}};
   CallsInFlight calls_;
   std::vector<std::string> pieces_;
 };

@@ -5,7 +5,7 @@
 #include <random>
 
 #include "absl/strings/match.h"
-#include "runtime/tokenizer/unicode.h"
+#include "base/utf8.h"
 #include "tests/runtime/tokenizer/tokenizer_files.h"
 
 namespace bulkhead {

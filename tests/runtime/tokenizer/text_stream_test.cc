@@ -7,7 +7,7 @@
 #include <chrono>
 #include <random>
 
-#include "runtime/tokenizer/unicode.h"
+#include "base/utf8.h"
 #include "tests/runtime/tokenizer/streaming.h"
 #include "tests/runtime/tokenizer/tokenizer_files.h"
 

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "base/utf8.h"
 
 namespace bulkhead {
 namespace {
@@ -43,20 +44,6 @@ TEST(Unicode, RepairingInPartsEqualsRepairingTheWhole) {
     EXPECT_TRUE(IsValidUtf8(whole));
     EXPECT_EQ(whole == text, IsValidUtf8(text));
     for (size_t step = 1; step < 4; ++step) ASSERT_EQ(Repaired(text, step), whole);
-  }
-}
-
-TEST(Unicode, CharactersSurviveEncoding) {
-  for (char32_t c = 1; c < 0x110000; c += c < 0x1000 ? 1 : 61) {
-    if (c >= 0xD800 && c < 0xE000) continue;
-    std::string text;
-    AppendUtf8(c, &text);
-    ASSERT_TRUE(IsValidUtf8(text));
-    size_t position = 0, begin = 9;
-    EXPECT_EQ(NextChar(text, &position), c);
-    EXPECT_EQ(position, text.size());
-    EXPECT_EQ(PreviousChar(text, text.size(), &begin), c);
-    EXPECT_EQ(begin, 0u);
   }
 }
 

@@ -8,12 +8,12 @@
 #include <functional>
 #include <thread>
 
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "base/exit_code.h"
 #include "google/rpc/error_details.pb.h"
 #include "launcher/bench/serve/client_ceiling.h"
 #include "launcher/bench/serve/null_server.h"
+#include "tests/launcher/local_server.h"
 
 namespace bulkhead {
 namespace {
@@ -48,28 +48,14 @@ class FakeGeneration : public v1::Generation::Service {
 
 class LoadGeneratorTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(&generation_);
-    server_ = builder.BuildAndStart();
-    ASSERT_NE(server_, nullptr);
-    target_ = absl::StrCat("127.0.0.1:", port);
-  }
-  void TearDown() override {
-    if (server_ != nullptr) server_->Shutdown();
-  }
-
   std::unique_ptr<LoadGenerator> Connected(std::optional<absl::Duration> timeout = std::nullopt) {
-    auto generator = LoadGenerator::Connect(target_, 2, timeout);
+    auto generator = LoadGenerator::Connect(server_.target(), 2, timeout);
     EXPECT_TRUE(generator.ok()) << generator.status();
     return generator.ok() ? *std::move(generator) : nullptr;
   }
 
   FakeGeneration generation_;
-  std::unique_ptr<grpc::Server> server_;
-  std::string target_;
+  LocalServer server_{{&generation_}};
 };
 
 TEST(NullServerTest, EveryTokenAskedForArrivesAndIsCounted) {

@@ -9,11 +9,11 @@
 #include <mutex>
 #include <set>
 
-#include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
 #include "bulkhead/v1/generation.grpc.pb.h"
 #include "grpcpp/grpcpp.h"
 #include "launcher/bench/serve/load_generator.h"
+#include "tests/launcher/local_server.h"
 
 namespace bulkhead {
 namespace {
@@ -83,14 +83,7 @@ int Count(const RawResult& result, RequestOutcome outcome) {
 class MeasureTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(&generation_);
-    builder.RegisterService(&control_);
-    server_ = builder.BuildAndStart();
-    ASSERT_NE(server_, nullptr);
-    options_.target = absl::StrCat("127.0.0.1:", port);
+    options_.target = server_.target();
     options_.self_check = false;
     options_.progress = false;
     options_.max_concurrency = 2;
@@ -99,11 +92,10 @@ class MeasureTest : public ::testing::Test {
     options_.dataset.output_len = 1;
     options_.num_warmups = 3;
   }
-  void TearDown() override { server_->Shutdown(); }
 
   FakeGeneration generation_;
   FakeControl control_;
-  std::unique_ptr<grpc::Server> server_;
+  LocalServer server_{{&generation_, &control_}};
   ServeBenchOptions options_;
   BenchStop stop_;
 };

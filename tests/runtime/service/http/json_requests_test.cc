@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/utf8.h"
 #include "runtime/service/http/completion_request.h"
 #include "runtime/service/http/openai_error.h"
 #include "runtime/service/open_calls.h"
 #include "runtime/service/prompt_builder.h"
 #include "runtime/service/refusal.h"
-#include "runtime/tokenizer/unicode.h"
 
 namespace bulkhead {
 namespace {

@@ -11,11 +11,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/utf8.h"
 #include "nlohmann/json.hpp"
 #include "runtime/service/http/chat_format.h"
 #include "runtime/service/http/completion_format.h"
 #include "runtime/tokenizer/text_stream.h"
-#include "runtime/tokenizer/unicode.h"
 #include "tests/runtime/service/letter_tokenizer.h"
 
 namespace bulkhead {
