@@ -197,6 +197,34 @@ TEST_F(GenerationClientTest, AStreamThatSkipsOrNeverFinishesIsNoAnswer) {
   EXPECT_EQ(Run().status.code(), absl::StatusCode::kDataLoss);
 }
 
+TEST_F(GenerationClientTest, AStreamThatGoesOnBeyondTheAnswerIsEnded) {
+  const std::string piece(100, 'a');
+  std::atomic<uint64_t> sent{0};
+  generation_.answer = [&](grpc::ServerContext* context, const v1::GenerateRequest&,
+                           Writer* writer) {
+    for (sent = 0; sent < 100'000 && !context->IsCancelled(); ++sent) {
+      writer->Write(DeltaEvent(sent, {1}, piece));
+    }
+    return grpc::Status::OK;
+  };
+  const auto channel = Connect(target_, {}, absl::Seconds(20));
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  GenerationClient client(*channel, target_, &calls_, std::nullopt, /*max_answer_bytes=*/1000);
+  ClientTimes times;
+  v1::GenerateRequest request;
+  const GenerationResult any = client.Run(
+      0, request, [](absl::string_view) {}, &times);
+  EXPECT_EQ(any.status, absl::DataLossError("the server's answer has more than 1000 bytes"));
+  EXPECT_LT(any.text.size(), 1000);
+  EXPECT_LT(sent, 100'000);
+  request.mutable_stopping()->set_max_tokens(2);
+  const GenerationResult two = client.Run(
+      0, request, [](absl::string_view) {}, &times);
+  EXPECT_EQ(two.status, absl::DataLossError("the server sent more than the 2 tokens asked for"));
+  EXPECT_EQ(two.tokens.size(), 3);
+  EXPECT_LT(sent, 100'000);
+}
+
 TEST_F(GenerationClientTest, AFullQueueIsTriedAgainAfterTheHint) {
   generation_.answer = [this](grpc::ServerContext*, const v1::GenerateRequest&, Writer* writer) {
     if (generation_.calls < 3) return QueueFull(absl::Milliseconds(1));
