@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "launcher/clients/generate_output.h"
 
 namespace bulkhead {
 namespace {
@@ -115,10 +116,11 @@ grpc::Status GenerationClient::Stream(
 void GenerationClient::TellOfWait(const absl::Status& refusal) {
   std::call_once(told_of_wait_, [&] {
     const absl::Duration limit = timeout_.value_or(kLongestQueueWait);
-    std::cerr << absl::StrCat("waiting, since the server refused: ", refusal.message(),
-                              "; each prompt is sent again for up to ", absl::FormatDuration(limit),
-                              timeout_.has_value() ? "" : " (--timeout sets another limit)",
-                              ", or until Ctrl-C\n")
+    std::cerr << absl::StrCat(
+                     "waiting, since the server refused: ", EscapeControls(refusal.message()),
+                     "; each prompt is sent again for up to ", absl::FormatDuration(limit),
+                     timeout_.has_value() ? "" : " (--timeout sets another limit)",
+                     ", or until Ctrl-C\n")
               << std::flush;
   });
 }

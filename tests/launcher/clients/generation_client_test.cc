@@ -63,7 +63,8 @@ v1::GenerateEvent FinishedEvent(v1::FinishReason reason) {
   return event;
 }
 
-grpc::Status Refusal(grpc::StatusCode code, const char* reason, absl::Duration retry_after) {
+grpc::Status Refusal(grpc::StatusCode code, const char* reason, absl::Duration retry_after,
+                     const std::string& message = "refused") {
   google::rpc::RetryInfo info;
   absl::Duration nanos;
   info.mutable_retry_delay()->set_seconds(
@@ -74,7 +75,7 @@ grpc::Status Refusal(grpc::StatusCode code, const char* reason, absl::Duration r
   google::rpc::ErrorInfo error;
   error.set_reason(reason);
   details.add_details()->PackFrom(error);
-  return grpc::Status(code, "refused", details.SerializeAsString());
+  return grpc::Status(code, message, details.SerializeAsString());
 }
 
 grpc::Status QueueFull(absl::Duration retry_after) {
@@ -110,7 +111,10 @@ class GenerationClientTest : public ::testing::Test {
   std::string ToldWithHint(absl::Duration hint) {
     generation_.answer = [this, hint](grpc::ServerContext*, const v1::GenerateRequest&,
                                       Writer* writer) {
-      if (generation_.calls == 1) return QueueFull(hint);
+      if (generation_.calls == 1) {
+        return Refusal(grpc::StatusCode::RESOURCE_EXHAUSTED, reason::kQueueFull, hint,
+                       "refused\x1b[2J");
+      }
       writer->Write(FinishedEvent(v1::FINISH_REASON_EOS));
       return grpc::Status::OK;
     };
@@ -305,8 +309,9 @@ TEST_F(GenerationClientTest, CancellingEndsTheWaitForAFullQueue) {
 }
 
 TEST_F(GenerationClientTest, AWaitOfMoreThanTwoSecondsIsTold) {
-  EXPECT_THAT(ToldWithHint(absl::Milliseconds(2100)),
-              AllOf(HasSubstr("refused: refused"), HasSubstr("for up to 2m (--timeout")));
+  EXPECT_THAT(
+      ToldWithHint(absl::Milliseconds(2100)),
+      AllOf(HasSubstr("refused: refused\\x1b[2J; each"), HasSubstr("for up to 2m (--timeout")));
 }
 
 TEST_F(GenerationClientTest, AShortWaitIsNotTold) {
