@@ -78,13 +78,12 @@ class Chat {
     ChatStreamReader reader;
     absl::Status read;
     std::vector<ChatPiece> pieces;
-    absl::Status status =
-        Send(kPath, conversation_.RequestJson(), [&](HttpCall* call, absl::string_view bytes) {
-          pieces.clear();
-          read = reader.Append(bytes, &pieces);
-          for (const ChatPiece& piece : pieces) output_.Print(piece);
-          if (!read.ok() || !std::cout) call->Cancel();
-        });
+    absl::Status status = Send(kPath, conversation_.RequestJson(), [&](absl::string_view bytes) {
+      pieces.clear();
+      read = reader.Append(bytes, &pieces);
+      for (const ChatPiece& piece : pieces) output_.Print(piece);
+      return read.ok() && !reader.is_done() && std::cout.good();
+    });
     output_.EndAnswer();
     if (!read.ok()) {
       status = read;
@@ -105,9 +104,9 @@ class Chat {
   // "model NAME, 4096 tokens".
   absl::StatusOr<std::string> DescribeModel() {
     std::string body;
-    BH_RETURN_IF_ERROR(Send("/v1/models", "", [&](HttpCall* call, absl::string_view bytes) {
+    BH_RETURN_IF_ERROR(Send("/v1/models", "", [&](absl::string_view bytes) {
       body.append(bytes.data(), bytes.size());
-      if (body.size() > kMaxModelsBytes) call->Cancel();
+      return body.size() <= kMaxModelsBytes;
     }));
     const auto models = ParseJsonObject(body, "/v1/models");
     if (models.ok() && models->contains("data") && (*models)["data"].is_array() &&
@@ -129,11 +128,10 @@ class Chat {
 
  private:
   absl::Status Send(const std::string& path, const std::string& body,
-                    const std::function<void(HttpCall*, absl::string_view)>& on_body) {
+                    const HttpCall::OnBody& on_body) {
     HttpCall call(target_);
     current_->Set(&call);
-    const absl::Status status =
-        call.Send(path, body, [&](absl::string_view bytes) { on_body(&call, bytes); });
+    const absl::Status status = call.Send(path, body, on_body);
     current_->Set(nullptr);
     return status;
   }

@@ -35,7 +35,9 @@ absl::Status ErrorOf(const json& error, int http_status) {
   const std::string code = Text(Member(error, "code"));
   const std::string message = Text(Member(error, "message"));
   const std::string text =
-      absl::StrCat(code, code.empty() ? "" : ": ", message, AdviceOn(http_status));
+      absl::StrCat(code, code.empty() ? "" : ": ",
+                   message.empty() ? "the server names an error without a message" : message,
+                   AdviceOn(http_status));
   switch (http_status) {
     case 401:
       return absl::UnauthenticatedError(text);
@@ -121,6 +123,11 @@ absl::Status ChatStreamReader::Read(const std::string& payload, std::vector<Chat
   if (!reasoning.empty()) pieces->push_back({true, reasoning});
   if (!content.empty()) pieces->push_back({false, content});
   content_ += content;
+  bytes_ += reasoning.size() + content.size();
+  if (bytes_ > kMaxAnswerBytes) {
+    return absl::OutOfRangeError(
+        absl::StrCat("the server's answer has more than ", kMaxAnswerBytes, " bytes"));
+  }
   const json& finish = Member(choice, "finish_reason");
   if (finish.is_string()) finish_reason_ = finish.get<std::string>();
   return absl::OkStatus();

@@ -22,6 +22,9 @@ class EventStreamReader {
   bool broken_ = false;
 };
 
+// More than an answer of any model's length has.
+inline constexpr size_t kMaxAnswerBytes = size_t{64} << 20;
+
 struct ChatPiece {
   bool is_reasoning = false;
   std::string text;
@@ -30,12 +33,14 @@ struct ChatPiece {
 // Reads the first choice's text out of the events.
 class ChatStreamReader {
  public:
-  // DATA_LOSS for what is not an event of this API; the error of an error event. Nothing is read
-  // after either.
+  // DATA_LOSS for what is not an event of this API; the error of an error event; OUT_OF_RANGE for
+  // an answer of more than kMaxAnswerBytes. Nothing is read after any of them.
   absl::Status Append(absl::string_view bytes, std::vector<ChatPiece>* pieces);
   // The end of the stream: DATA_LOSS unless the answer is whole.
   absl::Status End() const;
 
+  // The server has said that it is whole.
+  bool is_done() const { return done_; }
   const std::string& content() const { return content_; }
   const std::string& finish_reason() const { return finish_reason_; }
 
@@ -44,6 +49,7 @@ class ChatStreamReader {
 
   EventStreamReader events_;
   std::string content_;
+  size_t bytes_ = 0;  // of it, and of the reasoning
   std::string finish_reason_;
   bool done_ = false;
   absl::Status failed_;

@@ -23,6 +23,7 @@
 #include "launcher/clients/capture.h"
 #include "launcher/clients/client_channel.h"
 #include "launcher/clients/diagnosis.h"
+#include "launcher/clients/generate_output.h"
 #include "launcher/clients/latency_table.h"
 #include "launcher/clients/report_text.h"
 #include "launcher/clients/trend.h"
@@ -213,7 +214,7 @@ absl::Status RunDoctor(const DoctorOptions& options) {
   const std::unique_ptr<Control> control = v1::Control::NewStub(channel);
   BH_ASSIGN_OR_RETURN(const ServerSnapshot seen, TakeSnapshot(options.target, control.get()));
   const std::string summary =
-      options.json ? JsonOf(options.target, seen) : SummaryOf(options.target, seen);
+      options.json ? JsonOf(options.target, seen) : EscapeControls(SummaryOf(options.target, seen));
   std::fputs(summary.c_str(), stdout);
   BH_RETURN_IF_ERROR(FlushStandardOutput());
   if (options.capture.has_value()) {

@@ -253,11 +253,11 @@ absl::Status HttpCall::Exchange(Connection& connection, const std::string& path,
     if (error == http::error::need_buffer) error = {};
     const absl::string_view bytes(piece.data(), piece.size() - parser.get().body().size);
     if (http_status == 200) {
-      if (!bytes.empty()) on_body(bytes);
-    } else if (refusal.size() < kMaxRefusalBytes) {
+      if (!bytes.empty() && !on_body(bytes)) return absl::OkStatus();
+    } else {
       refusal.append(bytes.data(), bytes.size());
     }
-    if (error) break;
+    if (error || refusal.size() >= kMaxRefusalBytes) break;
   }
   if (http_status != 200) return RefusalOf(http_status, refusal, target_.address);
   return error ? Broken(target_.address, error) : absl::OkStatus();

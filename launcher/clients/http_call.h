@@ -22,13 +22,15 @@ struct HttpTarget {
 
 class HttpCall {
  public:
-  using OnBody = std::function<void(absl::string_view bytes)>;
+  // False: no more is wanted, and Send returns OK.
+  using OnBody = std::function<bool(absl::string_view bytes)>;
 
   explicit HttpCall(HttpTarget target);
   ~HttpCall();
 
-  // POSTs the JSON `body`, or GETs where it is empty. Blocks until the answer is whole; what a
-  // status of 200 carries goes to `on_body` as it comes. Call once.
+  // POSTs the JSON `body`, or GETs where it is empty. Blocks until the answer is whole, of a
+  // refusal at most its first 64 KiB; what a status of 200 carries goes to `on_body` as it comes.
+  // Call once.
   //
   // UNAVAILABLE names the target where nothing answers (a GET: within 5 s), or what answers does
   // not speak HTTP, or not TLS with these certificates; INVALID_ARGUMENT with exit code 2 names a

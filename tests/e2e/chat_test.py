@@ -7,6 +7,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -266,6 +267,21 @@ class InterruptTest(ChatGroup, unittest.TestCase):
         self.assertEqual(process.wait(group.LIMIT_S), 128 + signal.SIGINT)
         process.stdout.close()
         process.stderr.close()
+
+
+class OtherServerTest(unittest.TestCase):
+    def test_an_answer_ends_where_the_server_says_so(self):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            def answer():
+                connection, _ = server.accept()
+                self.addCleanup(connection.close)  # not before
+                connection.recv(65536)
+                connection.sendall(b'HTTP/1.1 200 OK\r\n\r\ndata: {"choices": [{"delta": {"content": "a"}}]}\n\ndata: [DONE]\n\n')
+
+            threading.Thread(target=answer, daemon=True).start()
+            done = subprocess.run([group.BINARY, "chat", "--http", f"127.0.0.1:{server.getsockname()[1]}"], input="x", capture_output=True,
+                                  text=True, timeout=group.LIMIT_S, env=group.ENVIRONMENT)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "a\n", ""))
 
 
 class Refuses(http.server.BaseHTTPRequestHandler):

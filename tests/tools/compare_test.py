@@ -144,6 +144,8 @@ class CompareTest(unittest.TestCase):
         self.assertIn("workload is missing or no object", self.refusal(changed(workload=[1])))
         bad = changed()
         del bad["failed"]
+        for failed in ("5", True, -1, 10 ** 400):
+            self.assertIn("completed and failed requests are missing", self.refusal({**changed(), "failed": failed}))
         self.assertIn("completed and failed requests are missing", self.refusal(bad))
         self.assertIn("no metric in common", self.refusal(changed(throughput={}, latencies=[])))
 

@@ -289,6 +289,17 @@ class ReportTest(unittest.TestCase):
             report.run("bulkhead", [folder])
         self.assertEqual(refused.exception.code, 2)
 
+    def test_what_another_program_wrote_is_refused_by_its_name(self):
+        run, requests = written()
+        for other_run, other_requests in (([], requests), ({**run, "client": None}, requests), ({**run, "goodput": 1.5}, requests),
+                                          ({**run, "durations_s": [10 ** 400]}, requests), (run, [5]), (run, [{}]),
+                                          (run, [{**requests[0], "arrivals": [[1, 2 ** 64]]}]),
+                                          (run, [{**requests[0], "scheduled_s": "soon"}])):
+            _, files, end = self.report(other_run, other_requests)
+            self.assertEqual((end or [0])[0], 2, (other_run, other_requests[:1]))
+            self.assertIn("run.json or requests.jsonl is not as this version of 'bulkhead bench serve' writes it", end[1])
+            self.assertNotIn("result.json", files)
+
 
 class DefinitionsTest(unittest.TestCase):
     def test_every_metric_is_explained_and_mapped(self):

@@ -110,7 +110,7 @@ def _parse(text, which):
         wrong = "its format is not 1"
     elif not isinstance(ours.get("workload"), dict):
         wrong = "its workload is missing or no object"
-    elif not all(type(whole.get(key)) is int and whole[key] >= 0 for key in ("completed", "failed")):
+    elif not all(type(whole.get(key)) is int and _is_figure(whole[key]) for key in ("completed", "failed")):
         wrong = "its numbers of completed and failed requests are missing or no whole numbers"
     else:
         return whole

@@ -6,7 +6,7 @@ import sys
 
 from bench import charts
 from bench.console import console
-from bench.ends import BY_SIGNAL, CLIENT_ERROR, Failure, say, write
+from bench.ends import BY_SIGNAL, CLIENT_ERROR, USAGE, Failure, say, write
 from bench.flags import Flags
 from bench.page import report_page
 from bench.records import first_failure, load
@@ -25,19 +25,26 @@ def run(_program, args):
     flags.add_argument("--remove", action="store_true", help="the folder in the end, and write nothing into it")
     options = flags.parse(args)
     try:
-        facts, requests = load(options.dir)
-        result = result_of(facts, requests)
-        say(console(facts, result))
-        if not options.remove:
-            _save(options.dir, facts, requests, result)
+        _report(options.dir, saves=not options.remove)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise Failure(f"{options.dir}: run.json or requests.jsonl is not as this version of 'bulkhead bench serve' writes "
+                      f"it: {error!r}", USAGE) from error
     finally:
         if options.remove:
             shutil.rmtree(options.dir, ignore_errors=True)
+    return 0
+
+
+def _report(folder, saves):
+    facts, requests = load(folder)
+    result = result_of(facts, requests)
+    say(console(facts, result))
+    if saves:
+        _save(folder, facts, requests, result)
     if facts["signal"]:
         raise Failure("stopped by a signal; the result is of what had ended", BY_SIGNAL + facts["signal"])
     if result["failed"] and not facts["allow_failures"]:
         raise Failure(failures_text(result, requests), CLIENT_ERROR)
-    return 0
 
 
 def failures_text(result, requests):

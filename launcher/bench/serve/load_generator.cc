@@ -54,7 +54,8 @@ class LoadGenerator::Call {
       Finish(now);
       return true;
     }
-    if (state_ == State::kReading && ok) TakeEvent(now);
+    if (state_ == State::kReading && ok && broken_.empty()) TakeEvent(now);
+    if (!broken_.empty()) context_.TryCancel();  // the stream may have no end
     if (ok) {
       state_ = State::kReading;
       reader_->Read(&event_, this);
@@ -77,11 +78,15 @@ class LoadGenerator::Call {
       record_->request_id = event_.request_id();
       record_->prompt_tokens = static_cast<int>(event_.accepted().prompt_tokens());
     } else if (event_.has_delta() && event_.delta().tokens_size() > 0) {
-      if (event_.delta().position() != received_ && broken_.empty()) {
+      if (event_.delta().position() != received_) {
         broken_ = absl::StrCat("the server went on at position ", event_.delta().position(),
                                " after ", received_, " tokens");
       }
       received_ += event_.delta().tokens_size();
+      const auto wanted = static_cast<uint64_t>(record_->requested_tokens);
+      if (wanted > 0 && received_ > wanted) {
+        broken_ = absl::StrCat("the server sent more than the ", wanted, " tokens asked for");
+      }
       record_->arrivals.push_back({now, event_.delta().tokens_size()});
       generator_->tokens_ += event_.delta().tokens_size();
     } else if (event_.has_finished()) {
@@ -123,7 +128,7 @@ class LoadGenerator::Call {
       return;  // unfinished, and no fault of the server's
     }
     record_->outcome = RequestOutcome::kFailed;
-    if (status_.ok()) {
+    if (status_.ok() || !broken_.empty()) {
       record_->code = "DATA_LOSS";
       record_->message =
           broken_.empty() ? "the server's stream ended without a finish reason" : broken_;

@@ -130,7 +130,8 @@ void HttpRequestParser::on_field_impl(http::field name, Text name_text, Text val
       }
       break;
     case http::field::expect:
-      expects_continue_ = absl::EqualsIgnoreCase(text, "100-continue");
+      // RFC 9110, 10.1.1: a client of HTTP/1.0 knows no "100 Continue".
+      expects_continue_ = request_.takes_chunks && absl::EqualsIgnoreCase(text, "100-continue");
       break;
     case http::field::authorization:
       // Two are none that is known.

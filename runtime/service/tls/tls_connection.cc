@@ -44,12 +44,13 @@ void TlsConnection::Close() {
   to_inner_ = to_client_ = std::string();
 }
 
-bool TlsConnection::WaitsFor(int result) {
+bool TlsConnection::WaitsFor(int result, uint32_t* event) {
   switch (SSL_get_error(session_.get(), result)) {
     case SSL_ERROR_WANT_READ:
+      *event = EPOLLIN;
       return true;
     case SSL_ERROR_WANT_WRITE:
-      wants_write_ = true;
+      *event = EPOLLOUT;
       return true;
     default:
       ERR_clear_error();
@@ -59,7 +60,7 @@ bool TlsConnection::WaitsFor(int result) {
 
 void TlsConnection::Move(absl::Time now) {
   if (is_closed()) return;
-  wants_write_ = false;
+  read_waits_for_ = write_waits_for_ = 0;
   if (!handshake_done_) return Shake();
   if (inner_fd_ < 0) return;  // not given to the front end yet
   if (!is_inner_closed()) MoveToInner();
@@ -78,7 +79,7 @@ void TlsConnection::Shake() {
   const int result = SSL_do_handshake(session_.get());
   if (result == 1) {
     handshake_done_ = true;
-  } else if (!WaitsFor(result)) {
+  } else if (!WaitsFor(result, &read_waits_for_)) {
     close_reason_ = "TLS_HANDSHAKE";
     Close();  // OpenSSL has sent the alert
   }
@@ -93,7 +94,7 @@ void TlsConnection::MoveToInner() {
       to_inner_.assign(bytes, got);
     } else if (SSL_get_error(session_.get(), got) == SSL_ERROR_ZERO_RETURN) {
       client_ended_ = true;
-    } else if (!WaitsFor(got)) {
+    } else if (!WaitsFor(got, &read_waits_for_)) {
       return Close();
     }
   }
@@ -122,19 +123,20 @@ void TlsConnection::MoveToClient() {
     const int sent =
         SSL_write(session_.get(), to_client_.data(), static_cast<int>(to_client_.size()));
     if (sent <= 0) {
-      if (!WaitsFor(sent)) Close();
+      if (!WaitsFor(sent, &write_waits_for_)) Close();
       return;
     }
     EraseFront(sent, &to_client_);
   }
-  if (inner_ended_ && !std::exchange(close_notify_sent_, true)) SendCloseNotify();
+  if (inner_ended_ && !close_notify_sent_) SendCloseNotify();
 }
 
 // The client sees that nothing is missing; what it still sends is read until it ends, too.
 void TlsConnection::SendCloseNotify() {
   ERR_clear_error();
-  SSL_shutdown(session_.get());
-  ERR_clear_error();
+  const int result = SSL_shutdown(session_.get());
+  if (result < 0 && WaitsFor(result, &write_waits_for_)) return;  // for room, to be called again
+  close_notify_sent_ = true;
   shutdown(client_fd_, SHUT_WR);
 }
 
@@ -157,7 +159,8 @@ void TlsConnection::Tick(absl::Time now) {
 uint32_t TlsConnection::client_events() const {
   const bool reads =
       !handshake_done_ || (!client_ended_ && !is_inner_closed() && to_inner_.empty());
-  return (reads ? EPOLLIN : 0U) | (wants_write_ || !to_client_.empty() ? EPOLLOUT : 0U);
+  // Only what is waited for: another event would come again at once, for nothing to be done.
+  return (read_waits_for_ != 0 ? read_waits_for_ : reads ? EPOLLIN : 0U) | write_waits_for_;
 }
 
 uint32_t TlsConnection::inner_events() const {

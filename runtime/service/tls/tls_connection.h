@@ -56,8 +56,9 @@ class TlsConnection {
   void MoveToInner();
   void MoveToClient();
   void SendCloseNotify();
-  // What an operation of OpenSSL that returned `result` waits for; true if it may be tried again.
-  bool WaitsFor(int result);
+  // Sets what an operation of OpenSSL that returned `result` waits for, EPOLLIN or EPOLLOUT, which
+  // may be the other than its own direction; false if it has failed.
+  bool WaitsFor(int result, uint32_t* event);
 
   TlsContext::Session session_;
   int client_fd_;
@@ -68,8 +69,10 @@ class TlsConnection {
   std::string to_client_;
   absl::Time inner_closed_ = absl::InfiniteFuture();
   std::string close_reason_;
+  // What the last Move's read, handshake included, and its write wait for; 0: they do not.
+  uint32_t read_waits_for_ = 0;
+  uint32_t write_waits_for_ = 0;
   bool handshake_done_ = false;
-  bool wants_write_ = false;  // OpenSSL does, for a record of its own
   bool client_ended_ = false;
   bool told_inner_ = false;   // of that
   bool inner_ended_ = false;  // it sends no more

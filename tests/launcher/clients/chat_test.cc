@@ -80,6 +80,30 @@ TEST(ChatStreamTest, WhatIsNoEventOrTooLongIsAnError) {
   EXPECT_THAT(pieces, ::testing::IsEmpty());
 }
 
+TEST(ChatStreamTest, AnAnswerWithoutAnEndIsAnError) {
+  for (const char* const name : {"content", "reasoning_content"}) {
+    ChatStreamReader reader;
+    std::vector<ChatPiece> pieces;
+    const std::string event =
+        Event(absl::StrCat("{\"", name, "\":\"", std::string(1'000'000, 'x'), "\"}"));
+    absl::Status status;
+    for (size_t i = 0; i < 2 * kMaxAnswerBytes / 1'000'000 && status.ok(); ++i) {
+      pieces.clear();
+      status = reader.Append(event, &pieces);
+    }
+    EXPECT_TRUE(absl::IsOutOfRange(status)) << status;
+  }
+}
+
+TEST(ChatStreamTest, AnErrorWithoutAMessageIsSaidToBeOne) {
+  std::vector<ChatPiece> pieces;
+  for (const char* const error : {"5", "{}", "{\"message\":[]}"}) {
+    ChatStreamReader reader;
+    EXPECT_EQ(reader.Append(absl::StrCat("data: {\"error\":", error, "}\n\n"), &pieces).message(),
+              "the server names an error without a message");
+  }
+}
+
 TEST(ChatRefusalTest, SaysReasonAndRemedy) {
   const auto refusal = [](int status, const char* code) {
     return RefusalOf(status, std::string(R"({"error":{"message":"why","code":")") + code + R"("}})",

@@ -64,7 +64,8 @@ v1::GenerateEvent FinishedEvent(v1::FinishReason reason) {
   return event;
 }
 
-grpc::Status Refusal(grpc::StatusCode code, const char* reason, absl::Duration retry_after) {
+grpc::Status Refusal(grpc::StatusCode code, const char* reason, absl::Duration retry_after,
+                     const std::string& message = "refused") {
   google::rpc::RetryInfo info;
   absl::Duration nanos;
   info.mutable_retry_delay()->set_seconds(
@@ -75,7 +76,7 @@ grpc::Status Refusal(grpc::StatusCode code, const char* reason, absl::Duration r
   google::rpc::ErrorInfo error;
   error.set_reason(reason);
   details.add_details()->PackFrom(error);
-  return grpc::Status(code, "refused", details.SerializeAsString());
+  return grpc::Status(code, message, details.SerializeAsString());
 }
 
 grpc::Status QueueFull(absl::Duration retry_after) {
@@ -100,7 +101,10 @@ class GenerationClientTest : public ::testing::Test {
   std::string ToldWithHint(absl::Duration hint) {
     generation_.answer = [this, hint](grpc::ServerContext*, const v1::GenerateRequest&,
                                       Writer* writer) {
-      if (generation_.calls == 1) return QueueFull(hint);
+      if (generation_.calls == 1) {
+        return Refusal(grpc::StatusCode::RESOURCE_EXHAUSTED, reason::kQueueFull, hint,
+                       "refused\x1b[2J");
+      }
       writer->Write(FinishedEvent(v1::FINISH_REASON_EOS));
       return grpc::Status::OK;
     };
@@ -186,6 +190,34 @@ TEST_F(GenerationClientTest, AStreamThatSkipsOrNeverFinishesIsNoAnswer) {
   EXPECT_EQ(Run().status.code(), absl::StatusCode::kDataLoss);
 }
 
+TEST_F(GenerationClientTest, AStreamThatGoesOnBeyondTheAnswerIsEnded) {
+  const std::string piece(100, 'a');
+  std::atomic<uint64_t> sent{0};
+  generation_.answer = [&](grpc::ServerContext* context, const v1::GenerateRequest&,
+                           Writer* writer) {
+    for (sent = 0; sent < 100'000 && !context->IsCancelled(); ++sent) {
+      writer->Write(DeltaEvent(sent, {1}, piece));
+    }
+    return grpc::Status::OK;
+  };
+  const auto channel = Connect(target_, {}, absl::Seconds(20));
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  GenerationClient client(*channel, target_, &calls_, std::nullopt, /*max_answer_bytes=*/1000);
+  ClientTimes times;
+  v1::GenerateRequest request;
+  const GenerationResult any = client.Run(
+      0, request, [](absl::string_view) {}, &times);
+  EXPECT_EQ(any.status, absl::DataLossError("the server's answer has more than 1000 bytes"));
+  EXPECT_LT(any.text.size(), 1000);
+  EXPECT_LT(sent, 100'000);
+  request.mutable_stopping()->set_max_tokens(2);
+  const GenerationResult two = client.Run(
+      0, request, [](absl::string_view) {}, &times);
+  EXPECT_EQ(two.status, absl::DataLossError("the server sent more than the 2 tokens asked for"));
+  EXPECT_EQ(two.tokens.size(), 3);
+  EXPECT_LT(sent, 100'000);
+}
+
 TEST_F(GenerationClientTest, AFullQueueIsTriedAgainAfterTheHint) {
   generation_.answer = [this](grpc::ServerContext*, const v1::GenerateRequest&, Writer* writer) {
     if (generation_.calls < 3) return QueueFull(absl::Milliseconds(1));
@@ -266,8 +298,9 @@ TEST_F(GenerationClientTest, CancellingEndsTheWaitForAFullQueue) {
 }
 
 TEST_F(GenerationClientTest, AWaitOfMoreThanTwoSecondsIsTold) {
-  EXPECT_THAT(ToldWithHint(absl::Milliseconds(2100)),
-              AllOf(HasSubstr("refused: refused"), HasSubstr("for up to 2m (--timeout")));
+  EXPECT_THAT(
+      ToldWithHint(absl::Milliseconds(2100)),
+      AllOf(HasSubstr("refused: refused\\x1b[2J; each"), HasSubstr("for up to 2m (--timeout")));
 }
 
 TEST_F(GenerationClientTest, AShortWaitIsNotTold) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -37,6 +38,49 @@ class HttpCallTest : public ::testing::Test {
   HttpTarget target_;
 };
 
+// A server that goes on, and whether the client has left it.
+class HttpCallToEndlessServer : public HttpCallTest {
+ protected:
+  absl::Status Post(const std::string& answer, const HttpCall::OnBody& on_body, bool* left) {
+    std::thread server([&] {
+      int fd = -1;
+      while ((fd = accept(sockets_[0], nullptr, nullptr)) < 0)
+        absl::SleepFor(absl::Milliseconds(5));
+      sockets_.push_back(fd);
+      send(fd, answer.data(), answer.size(), MSG_NOSIGNAL);
+      pollfd end = {fd, POLLHUP | POLLRDHUP, 0};
+      *left = poll(&end, 1, 10'000) > 0;
+      shutdown(fd, SHUT_RDWR);
+    });
+    const absl::Status status = HttpCall(target_).Send("/v1/chat/completions", "{}", on_body);
+    server.join();
+    return status;
+  }
+};
+
+TEST_F(HttpCallToEndlessServer, ARefusalIsReadUpToItsLimit) {
+  bool left = false;
+  const absl::Status status = Post(
+      "HTTP/1.1 500 No\r\n\r\n" + std::string(size_t{80} << 10, 'x'),
+      [](absl::string_view) { return true; }, &left);
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("answers with HTTP status 500"));
+  EXPECT_TRUE(left);
+}
+
+TEST_F(HttpCallToEndlessServer, WhatIsNotWantedIsNotWaitedFor) {
+  bool left = false;
+  std::string body;
+  EXPECT_EQ(Post(
+                "HTTP/1.1 200 OK\r\n\r\nthe end",
+                [&](absl::string_view bytes) {
+                  body.append(bytes.data(), bytes.size());
+                  return body != "the end";
+                },
+                &left),
+            absl::OkStatus());
+  EXPECT_TRUE(left);
+}
+
 // The listen backlog is full: further connections are not answered.
 TEST_F(HttpCallTest, ACallIsCancelledWhileItConnects) {
   for (int i = 0; i < 4; ++i) {
@@ -49,7 +93,7 @@ TEST_F(HttpCallTest, ACallIsCancelledWhileItConnects) {
     call.Cancel();
   });
   const absl::Time begin = absl::Now();
-  EXPECT_TRUE(absl::IsCancelled(call.Send("/", "", [](absl::string_view) {})));
+  EXPECT_TRUE(absl::IsCancelled(call.Send("/", "", [](absl::string_view) { return true; })));
   EXPECT_LT(absl::Now() - begin, absl::Seconds(4)) << "it gives up after 5 s by itself";
   cancels.join();
 }
@@ -64,7 +108,8 @@ TEST_F(HttpCallTest, AGetGivesUpOnAServerThatDoesNotEndItsAnswer) {
       sockets_.push_back(fd);
       ASSERT_EQ(send(fd, begin.data(), begin.size(), 0), static_cast<ssize_t>(begin.size()));
     });
-    const absl::Status status = HttpCall(target_).Send("/v1/models", "", [](absl::string_view) {});
+    const absl::Status status =
+        HttpCall(target_).Send("/v1/models", "", [](absl::string_view) { return true; });
     server.join();
     EXPECT_TRUE(absl::IsUnavailable(status)) << status;
     EXPECT_THAT(std::string(status.message()), testing::HasSubstr("has not answered /v1/models"));
@@ -74,7 +119,7 @@ TEST_F(HttpCallTest, AGetGivesUpOnAServerThatDoesNotEndItsAnswer) {
 TEST_F(HttpCallTest, ACallThatWasCancelledBeforeItBeginsDoesNotConnect) {
   HttpCall call(target_);
   call.Cancel();
-  EXPECT_TRUE(absl::IsCancelled(call.Send("/", "", [](absl::string_view) {})));
+  EXPECT_TRUE(absl::IsCancelled(call.Send("/", "", [](absl::string_view) { return true; })));
   EXPECT_EQ(accept(sockets_[0], nullptr, nullptr), -1);
 }
 

@@ -203,6 +203,30 @@ TEST_F(LoadGeneratorTest, AStreamThatLeavesTokensOutIsAFailure) {
   EXPECT_EQ(run.requests[0].message, "the server went on at position 2 after 1 tokens");
 }
 
+TEST_F(LoadGeneratorTest, AStreamOfMoreTokensThanAskedForIsEnded) {
+  std::atomic<uint64_t> sent{0};
+  generation_.answer = [&](grpc::ServerContext* context, Writer* writer) {
+    v1::GenerateEvent event;
+    event.mutable_delta()->add_tokens()->set_id(1);
+    for (sent = 0; sent < 100'000 && !context->IsCancelled(); ++sent) {
+      event.mutable_delta()->set_position(sent);
+      writer->Write(event);
+    }
+    return grpc::Status::OK;
+  };
+  const auto generator = Connected();
+  const auto requests = Requests(1, 2);
+  LoadPlan plan;
+  plan.requests = &requests;
+  plan.due_s = {0};
+  const RunRecord run = generator->Run(plan);
+  EXPECT_EQ(run.requests[0].outcome, RequestOutcome::kFailed);
+  EXPECT_EQ(run.requests[0].code, "DATA_LOSS");
+  EXPECT_EQ(run.requests[0].message, "the server sent more than the 2 tokens asked for");
+  EXPECT_EQ(run.requests[0].arrivals.size(), 3);
+  EXPECT_LT(sent, 100'000);
+}
+
 TEST_F(LoadGeneratorTest, ATimeoutEndsARequest) {
   generation_.answer = [](grpc::ServerContext* context, Writer*) {
     while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(1));

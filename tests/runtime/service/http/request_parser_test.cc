@@ -102,6 +102,15 @@ TEST_F(RequestParserTest, HttpOneZeroClosesUnlessAsked) {
   EXPECT_FALSE(parser->Take().keep_alive);
 }
 
+TEST_F(RequestParserTest, AClientOfHttpOneZeroWaitsForNo100Continue) {
+  for (const char* const version : {"1.0", "1.1"}) {
+    const auto parser = New();
+    parser->Feed(absl::StrCat("POST / HTTP/", version,
+                              "\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n"));
+    EXPECT_EQ(parser->expects_continue(), version == std::string("1.1"));
+  }
+}
+
 TEST_F(RequestParserTest, AMessageWithTwoLengthsIsRefused) {
   EXPECT_EQ(RefusalOf(absl::StrCat(kPost, "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
                                    "\r\nhello")),

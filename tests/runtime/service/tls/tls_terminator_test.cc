@@ -7,29 +7,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "runtime/service/tls/client_listener.h"
+#include "tests/runtime/service/tls/tls_files.h"
 
 namespace bulkhead {
 namespace {
-
-// A certificate and its key, made once by the openssl command.
-const TlsFiles& Files() {
-  static const TlsFiles* const files = [] {
-    auto* const made = new TlsFiles{.certfile = testing::TempDir() + "tls_test.pem",
-                                    .keyfile = testing::TempDir() + "tls_test.key"};
-    const std::string command = absl::StrCat(
-        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj "
-        "/CN=localhost -keyout ",
-        made->keyfile, " -out ", made->certfile, " 2>/dev/null && chmod 600 ", made->keyfile);
-    EXPECT_EQ(std::system(command.c_str()), 0);
-    return made;
-  }();
-  return *files;
-}
 
 // The client's end of a connection, and the server's, which does not block.
 std::pair<int, int> Connected() {
@@ -79,7 +63,7 @@ class TlsTerminatorTest : public testing::Test {
   int client_ = -1;
   std::unique_ptr<SSL_CTX, TlsContext::Free> context_;
   std::unique_ptr<SSL, TlsContext::Free> ssl_;
-  TlsTerminator terminator_{*TlsContext::Load(Files(), kAlpnHttp1), 32, &access_, &closed_,
+  TlsTerminator terminator_{*TlsContext::Load(TestTlsFiles(), kAlpnHttp1), 32, &access_, &closed_,
                             [this](const AcceptedClient& client) {
                               const absl::MutexLock lock(&mutex_);
                               inner_ = client.fd;
