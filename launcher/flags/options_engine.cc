@@ -139,7 +139,8 @@ void AddServeFlags(RawEngineFlags* raw, ServeOptions* options, Flags* flags) {
              TextValue(&options->reasoning_parser));
   AddSecurityFlags(&options->security, flags);
   flags->AddSwitch("--insecure",
-                   "accept a non-loopback --host without TLS, or without authentication of clients by API keys or client certificates",
+                   "accept a non-loopback --host without TLS, or without authentication of clients "
+                   "by API keys or client certificates",
                    &options->insecure);
   AddDeviceFlags(raw, flags);
   AddLimitFlags(raw, flags);
@@ -189,9 +190,8 @@ absl::StatusOr<PlanOptions> WithFlagsApplied(const EngineOptions& plan, const st
 
 absl::StatusOr<Command> ParseServe(CommandArgs args) {
   Flags flags("serve", "[--model] DIR [FLAGS]",
-              "Serves a model over gRPC, and over HTTP with --http-port. Prints READY "
-              "grpc=HOST:PORT on standard\n"
-              "output when it accepts requests.",
+              "Serves a model over gRPC, and over HTTP with --http-port. Prints READY\n"
+              "grpc=HOST:PORT on standard output when it accepts requests.",
               "bulkhead serve --model ~/models/Llama-3.2-1B\n"
               "mpirun -n 4 bulkhead serve --model ~/models/Llama-3.2-1B --max-model-len 32K");
   ServeOptions options;
@@ -209,9 +209,8 @@ absl::StatusOr<Command> ParseServe(CommandArgs args) {
 
 absl::StatusOr<Command> ParsePlan(CommandArgs args) {
   Flags flags("plan", "[--model] DIR [FLAGS]",
-              "Shows whether 'serve' with the same flags fits into memory, to the byte for each "
-              "rank. Needs only\n"
-              "the model's config.json, no weights and no device.",
+              "Shows whether 'serve' with the same flags fits into memory, to the byte for each\n"
+              "rank. Needs only the model's config.json, no weights and no device.",
               "bulkhead plan --model ~/models/Llama-3.1-8B --tp 8 --gpu h200\n"
               "bulkhead plan --model DIR --tp 2 --device-memory 0=24GiB,1=16GiB --json\n"
               "bulkhead plan --model DIR --gpu h200 --compare=\"--tp 2\" --compare=\"--tp 4\"");
@@ -272,9 +271,8 @@ absl::StatusOr<Command> ParsePlan(CommandArgs args) {
 absl::StatusOr<Command> ParseRun(CommandArgs args) {
   Flags flags(
       "run", "[--model] DIR --prompts FILE [FLAGS]",
-      "Generates answers to a file of prompts without a server (offline batch inference). Also "
-      "runs as a\n"
-      "group of ranks under mpirun.",
+      "Generates answers to a file of prompts without a server (offline batch inference).\n"
+      "Also runs as a group of ranks under mpirun.",
       "bulkhead run --model DIR --prompts prompts.jsonl --out answers.jsonl --temperature 0\n"
       "bulkhead run --model DIR --prompts prompts.jsonl --logits logits.safetensors --max-tokens "
       "1");
@@ -308,9 +306,8 @@ absl::StatusOr<Command> ParseRun(CommandArgs args) {
 
 absl::StatusOr<Command> ParseScore(CommandArgs args) {
   Flags flags("score", "[--model] DIR --texts FILE [FLAGS]",
-              "Computes the negative log-likelihood of given texts without a server: the sum of "
-              "-ln p over their\n"
-              "tokens. Also runs as a group of ranks under mpirun.",
+              "Computes the negative log-likelihood of given texts, the sum of -ln p over their\n"
+              "tokens, without a server. Also runs as a group of ranks under mpirun.",
               "bulkhead score --model DIR --texts texts.jsonl --out scores.jsonl\n"
               "bulkhead score --model DIR --texts texts.jsonl --kv-cache-dtype bfloat16");
   ScoreOptions options;
