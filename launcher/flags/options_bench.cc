@@ -50,9 +50,9 @@ absl::StatusOr<Command> ParseThroughput(CommandArgs args) {
   const int longest = *std::max_element(options.input_lens.begin(), options.input_lens.end());
   const int shortest = *std::min_element(options.input_lens.begin(), options.input_lens.end());
   if (options.shared_prefix_len >= shortest && options.shared_prefix_len > 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--shared-prefix-len ", options.shared_prefix_len,
-                     " must leave something of --input-len ", shortest));
+    return absl::InvalidArgumentError(absl::StrCat("--shared-prefix-len ",
+                                                   options.shared_prefix_len,
+                                                   " must be less than --input-len ", shortest));
   }
   EngineOptions& engine = options.engine;
   engine.enable_prefix_caching = options.shared_prefix_len > 0;

@@ -117,7 +117,8 @@ Flags::Apply OnlyForm(const RequestOptions* options, const void* own, Flags::App
         (options->regex && own != &options->regex) ||
         (!options->choice.empty() && own != &options->choice)) {
       return absl::InvalidArgumentError(
-          "an answer has one form: give one of --json-schema, --regex and --choice");
+          "the answer can have only one constraint: give one of --json-schema, --regex and "
+          "--choice");
     }
     return apply(text);
   };
@@ -245,7 +246,7 @@ absl::StatusOr<Command> ParseGenerate(CommandArgs args) {
                                     {"--prompt-logprobs", options.request.prompt_logprobs}}) {
     if (!value.has_value() || options.json) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat(flag, ": log probabilities are printed with --json alone; add it"));
+        absl::StrCat(flag, ": log probabilities are printed only with --json; add it"));
   }
   return options;
 }
@@ -381,8 +382,7 @@ absl::StatusOr<Command> ParseDoctor(CommandArgs args) {
         "--json prints one snapshot of a running group: leave out --watch, --capture and --report");
   }
   if (options.watch_for.has_value() && !options.watch.has_value()) {
-    return absl::InvalidArgumentError(
-        "--for says how long to --watch; give both, as in --watch 2s");
+    return absl::InvalidArgumentError("--for needs --watch; give both, as in --watch 2s --for 5m");
   }
   return options;
 }

@@ -28,14 +28,13 @@ Flags::Apply HostMemoryValue(std::optional<int64_t>* out) {
     if (status.ok()) return status;
     constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
     const absl::StatusOr<int64_t> bytes = ParseInteger(text, -kAny, kAny);
-    const char* const what = !bytes.ok()               ? "is no such number of bytes"
-                             : *bytes > kMaxHostMemory ? "is more than that"
-                                                       : "is not enough";
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' ", what, ": memory for clients is at least ", kMinHostMiB,
-                     "MiB, the least with any model, and at most ", kMaxHostMemory >> 40,
-                     "TiB; leave it out for what is left, or give ", kMinHostMiB,
-                     "MiB: if this model needs more, the refusal says how much"));
+    const char* const what = !bytes.ok()               ? "is not a number of bytes"
+                             : *bytes > kMaxHostMemory ? "is too much"
+                                                       : "is too little";
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", text, "' ", what, ": memory for clients must be from ", kMinHostMiB, "MiB to ",
+        kMaxHostMemory >> 40, "TiB; leave the flag out to use what is left, or give ", kMinHostMiB,
+        "MiB: if this model needs more, the error says how much"));
   };
 }
 
@@ -45,7 +44,7 @@ Flags::Apply HostValue(std::string* out) {
         std::count(text.begin(), text.end(), ':') == 1 || absl::StrContains(text, "]:");
     if (!has_port) return TextValue(out)(text);
     return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' has a port; give the address alone, and the port with --port"));
+        absl::StrCat("'", text, "' has a port; give only the address, and the port with --port"));
   };
 }
 
@@ -59,16 +58,16 @@ absl::Status CheckPorts(const ServeOptions& options) {
     for (const auto& [other, taken] : of_host) {
       if (flag == other) break;
       if (port == 0 || port != taken) continue;
-      return absl::InvalidArgumentError(absl::StrCat(
-          flag, ": ", port, " is ", other, " already; give another, or 0 for any free one"));
+      return absl::InvalidArgumentError(absl::StrCat(flag, ": port ", port, " is taken by ", other,
+                                                     "; give another port, or 0 for any free one"));
     }
   }
   const bool meet = options.host == "127.0.0.1" || options.host == "localhost" ||
                     options.host == "0.0.0.0" || options.host == "::" || options.host == "[::]";
   if (!meet || options.port == 0 || options.control_port != options.port) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("--control-port: ", options.control_port,
-                   " is --port already; give another from 1 to 65535, or 0 for any free one"));
+      absl::StrCat("--control-port: port ", options.control_port,
+                   " is taken by --port; give another from 1 to 65535, or 0 for any free one"));
 }
 
 absl::Status CheckKvEvents(const ServeOptions& options) {
@@ -76,8 +75,7 @@ absl::Status CheckKvEvents(const ServeOptions& options) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      "--enable-kv-cache-events: they are events of the prefix cache; leave out "
-      "--no-enable-prefix-caching");
+      "--enable-kv-cache-events needs the prefix cache; leave out --no-enable-prefix-caching");
 }
 
 void AddQueueFlags(ServeOptions* options, Flags* flags) {

@@ -96,11 +96,11 @@ absl::Status CheckSecurity(const ServeOptions& options, bool is_rank0) {
   }
   if (security.ssl_ca_certs.has_value() && !has_tls) {
     return absl::InvalidArgumentError(
-        "--ssl-ca-certs: client certificates need TLS; give --ssl-certfile and --ssl-keyfile, too");
+        "--ssl-ca-certs: client certificates need TLS; also give --ssl-certfile and --ssl-keyfile");
   }
   if (security.ssl_client_roles.has_value() && !security.ssl_ca_certs.has_value()) {
     return absl::InvalidArgumentError(
-        "--ssl-client-roles: there are no client certificates; give --ssl-ca-certs, too");
+        "--ssl-client-roles: there are no client certificates; also give --ssl-ca-certs");
   }
   const bool knows_callers = !is_rank0 || security.HasAccessControl();
   if (options.insecure || IsLoopback(options.host) || (has_tls && knows_callers)) {

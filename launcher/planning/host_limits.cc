@@ -13,7 +13,8 @@
 namespace bulkhead {
 namespace {
 
-constexpr const char* kPlanSeesNone = "; `plan` looks at no machine and may say yes here";
+constexpr const char* kPlanSeesNone =
+    "; `plan` does not look at the machine, and may report that it fits";
 
 // The ranks that have this limit.
 std::vector<int> RanksUnder(const LimitsOfRanks& limits, const std::string& id) {
@@ -127,7 +128,7 @@ absl::Status TooLargeNow(const Claim& claim, int64_t free_bytes) {
       on_cpu ? "the arenas of " : "", RanksText(claim.ranks), " take ",
       FormatBytes(claim.arena_bytes + claim.beside_bytes), on_cpu ? "" : " beside their GPUs",
       loading, ", but ", claim.limit.name, " has ", FormatBytes(free_bytes),
-      " left now, beside which clients need memory of rank 0's host; end what else runs there, or ",
+      " left now, and clients need memory of rank 0's host as well; end what else runs there, or ",
       only_loading ? "read with fewer --threads, or " : "",
       only_loading && !on_cpu ? "use a host with more memory" : arenas, kPlanSeesNone));
 }
