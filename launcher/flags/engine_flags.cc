@@ -28,7 +28,7 @@ void AddModelFlags(RawEngineFlags* raw, Flags* flags) {
   flags->Add(
       "--model", "DIR",
       "checkpoint folder, or org/name of a model in the local Hugging Face cache; nothing is "
-      "downloaded; may be given without --model",
+      "downloaded; may be given without the flag",
       ModelValue(&options.model, "; names after --served-model-name are separated by commas"));
   flags->AddPositional("--model", 1);
   flags->Add("--dtype", "TYPE",

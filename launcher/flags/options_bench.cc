@@ -72,11 +72,10 @@ absl::StatusOr<Command> ParseThroughput(CommandArgs args) {
 absl::StatusOr<Command> ParseKernels(CommandArgs args) {
   Flags flags(
       "bench kernels", "[FLAGS]",
-      "Measures what the machine can do at most (reading memory, f32 FMA, dot products of\n"
-      "int8 and bf16, AMX) and, in the same rounds, matrix products and attention in every\n"
-      "format. On a GPU the sizes are those of Llama 3 8B, and the limits are reading memory and\n"
-      "a product of 8192^3 by cuBLASLt. Under mpirun all ranks measure at the same time. Needs\n"
-      "no model.",
+      "Measures the peak rates of the machine (memory reads, f32 FMA, int8 and bf16 dot\n"
+      "products, AMX) and, in the same rounds, matrix products and attention in every format.\n"
+      "On a GPU the sizes are those of Llama 3 8B, and the peaks are memory reads and a product\n"
+      "of 8192^3 by cuBLASLt. Under mpirun all ranks measure at the same time. Needs no model.",
       "bulkhead bench kernels --threads 2\n"
       "bulkhead bench kernels --filter product/gate_up");
   KernelsOptions options;
@@ -109,9 +108,9 @@ constexpr BenchEntry kBenches[] = {
     {"compare", "compare two results of 'bench serve'", nullptr},
     {"definitions", "explain the metrics of 'bench serve', and list their names in other tools",
      nullptr},
-    {"kernels", "measure matrix products and attention, and what the machine can do at most",
+    {"kernels", "measure matrix products and attention against the machine's peak rates",
      ParseKernels},
-    {"report", "write the table and the page of a result folder of 'bench serve' again", nullptr},
+    {"report", "write the table and the page for a result folder of 'bench serve' again", nullptr},
     {"scale", "measure groups of several sizes, and compare them with their plans", nullptr},
     {"serve", "measure a running server as a client", ParseServeBench},
     {"simulate", "estimate what a step costs rank 0 of a large group", ParseSimulate},

@@ -166,8 +166,7 @@ void AddMeasurementFlags(ServeBenchOptions* options, Flags* flags) {
   flags->Add("--client-threads", "N",
              "number of threads that receive answers, each on its own connection (default 2)",
              IntegerValue(&options->client_threads, 1, 64));
-  flags->AddSwitch("--no-self-check",
-                   "do not measure at the start what the client itself can reach at most",
+  flags->AddSwitch("--no-self-check", "do not measure the client's own peak rate before the run",
                    [options](bool on) { options->self_check = !on; });
   flags->AddSwitch("--null-server", "measure the client alone, against a server that does no work",
                    &options->null_server);

@@ -69,7 +69,7 @@ void AddSamplingFlags(RequestOptions* options, Flags* flags) {
              "sample from the smallest set of most likely tokens with at least this total "
              "probability, in (0, 1]",
              RealValue(&options->top_p, 0, 1, Border::kExcluded));
-  flags->Add("--top-k", "N", "sample from the N most likely tokens; 0: from all",
+  flags->Add("--top-k", "N", "sample from the N most likely tokens; 0 means all",
              IntegerValue(&options->top_k, 0, kMaxInt32));
   flags->Add("--min-p", "X",
              "sample from tokens with at least this share of the most likely token's probability, "
@@ -80,7 +80,7 @@ void AddSamplingFlags(RequestOptions* options, Flags* flags) {
 void AddLogitsFlags(RequestOptions* options, Flags* flags) {
   flags->Add("--repetition-penalty", "X",
              "divide positive logits of tokens in prompt or answer by this, and multiply negative "
-             "ones by it; 1: no penalty",
+             "ones by it; 1 means no penalty",
              RealValue(&options->repetition_penalty, 0.01, 100, Border::kIncluded));
   flags->Add("--presence-penalty", "X",
              "subtract this from the logits of tokens that the answer already has, in [-2, 2]",
@@ -184,7 +184,8 @@ void AddRequestFlags(RequestOptions* options, Flags* flags) {
              "in its place, 0 to 20",
              IntegerValue(&options->logprobs, 0, 20));
   flags->Add("--prompt-logprobs", "N",
-             "return the same for each token of the prompt, 0 to 20; --max-tokens may then be 0",
+             "return the log probabilities of each prompt token and of the N most likely ones in "
+             "its place, 0 to 20; --max-tokens may then be 0",
              IntegerValue(&options->prompt_logprobs, 0, 20));
   flags->Add("--truncate-prompt-tokens", "N", "keep only the last N tokens of a longer prompt",
              IntegerValue(&options->truncate_prompt_tokens, 1, kMaxInt32));

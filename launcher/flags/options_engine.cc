@@ -81,14 +81,14 @@ absl::Status CheckKvEvents(const ServeOptions& options) {
 void AddQueueFlags(ServeOptions* options, Flags* flags) {
   flags->Add("--max-num-queued-reqs", "N",
              "maximum number of waiting requests, in addition to the --max-num-seqs running ones; "
-             "further requests are refused with a retry delay; 0: no queue (default auto: 1024, or "
-             "fewer if memory is short)",
+             "further requests are refused with a retry delay; 0 means no queue (default auto: "
+             "1024, or fewer if memory is short)",
              IntegerValue(&options->max_num_queued_reqs, 0, kMaxQueuedReqs));
   flags->Add("--target-itl", "TIME",
              "target for the time between two tokens: while answers are generated, prompts are "
              "prefilled in smaller chunks if a step would otherwise take longer than this and "
-             "longer than four times a step without prompts; a larger target leaves prompts more "
-             "time (default 250ms on CPUs, no target on GPUs)",
+             "longer than four times a step without prompts; a larger target gives prompts more of "
+             "the time (default 250ms on CPUs, no target on GPUs)",
              DurationValue(&options->target_itl));
 }
 
