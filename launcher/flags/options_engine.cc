@@ -99,8 +99,7 @@ void AddServeFlags(RawEngineFlags* raw, ServeOptions* options, Flags* flags) {
              "(default: the value of --model)",
              ListValue(&options->served_model_names, &ParseText));
   flags->Group("Network");
-  flags->Add("--host", "ADDRESS", "address to listen on (default 127.0.0.1)",
-             HostValue(&options->host));
+  flags->Add("--host", "ADDRESS", "listen address (default 127.0.0.1)", HostValue(&options->host));
   flags->Add("--port", "PORT", "port of the gRPC server; 0 takes any free port (default 50051)",
              PortValue(&options->port));
   flags->Add("--control-port", "PORT",
@@ -116,12 +115,10 @@ void AddServeFlags(RawEngineFlags* raw, ServeOptions* options, Flags* flags) {
              "port of Prometheus metrics on --host, served by a thread that clients cannot block; "
              "0 takes any free port (default: metrics only at /metrics of --http-port)",
              IntegerValue(&options->metrics_port, 0, 65535));
-  flags->AddSwitch("--log-requests",
-                   "log one line with lengths and times for each request that ends",
+  flags->AddSwitch("--log-requests", "log one line of lengths and times per finished request",
                    &options->log_requests);
   flags->AddSwitch("--enable-kv-cache-events",
-                   "serve the call SubscribeKvEvents, which streams changes of the prefix cache "
-                   "(see docs/clients.md)",
+                   "stream changes of the prefix cache by SubscribeKvEvents (see docs/clients.md)",
                    &options->enable_kv_cache_events);
   flags->Add("--chat-template", "FILE",
              "file with a Jinja chat template, or the name of one of the model's templates "

@@ -32,10 +32,9 @@ DEFINITIONS = [Definition(*row) for row in (
 )]
 
 BEGIN = """\
-Metrics of 'bulkhead bench serve'. All are over completed requests. The "scheduled
-arrival" is when a request was due, whether or not it could be sent then; with
---max-concurrency and no --request-rate it is when another request ended. A message can
-carry several tokens.
+Metrics of 'bulkhead bench serve'. All are over completed requests. The "scheduled arrival"
+is when a request was due, whether or not it could be sent then; with --max-concurrency and
+no --request-rate it is when another request ended. A message can carry several tokens.
 """
 
 END = """
@@ -50,9 +49,8 @@ ten values lie beyond it: P90 from 100 values on, P99 from 1000, P99.9 from 1000
 are 95 % bootstrap intervals: whole requests are resampled, with all their tokens; for
 throughputs, 20 equal slices of each run are resampled.
 
-The steady window of a run goes from the first end of a request to the last arrival, so that
-neither filling nor emptying the server counts. It needs at least 20 requests, and a quarter
-of all.
+The steady window of a run goes from its first end to its last arrival, without filling and
+emptying the server. It needs at least 20 requests, and a quarter of all.
 
 Where the time went: prepare, queue, prefill and decode are the server's, on rank 0's clock
 (arrived, submitted to the engine, first scheduled, first token, end): prepare is parsing,
