@@ -28,13 +28,14 @@ Flags::Apply HostMemoryValue(std::optional<int64_t>* out) {
     if (status.ok()) return status;
     constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
     const absl::StatusOr<int64_t> bytes = ParseInteger(text, -kAny, kAny);
-    const char* const what = !bytes.ok()               ? "is not a number of bytes"
+    const char* const what = !bytes.ok()               ? "is not a valid number of bytes"
                              : *bytes > kMaxHostMemory ? "is too much"
                                                        : "is too little";
-    return absl::InvalidArgumentError(absl::StrCat(
-        "'", text, "' ", what, ": memory for clients must be from ", kMinHostMiB, "MiB to ",
-        kMaxHostMemory >> 40, "TiB; leave the flag out to use what is left, or give ", kMinHostMiB,
-        "MiB: if this model needs more, the error says how much"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", text, "' ", what, ": memory for clients must be at least ", kMinHostMiB,
+                     "MiB and at most ", kMaxHostMemory >> 40,
+                     "TiB; leave the flag out to use what is left, or give ", kMinHostMiB,
+                     "MiB: if this model needs more, the error says how much"));
   };
 }
 

@@ -153,7 +153,7 @@ TEST_F(ConfigFileTest, KeysOfOtherCommandsArePassedOverInTheEnvironmentsFile) {
   File("max-num-seqz = 4\n");
   EXPECT_THAT(Parse({}).status().message(), HasSubstr("did you mean max-num-seqs?"));
   File("config = \"other.toml\"\n");
-  EXPECT_THAT(Parse({}).status().message(), HasSubstr("is for the command line alone"));
+  EXPECT_THAT(Parse({}).status().message(), HasSubstr("can be given only on the command line"));
   unsetenv("BULKHEAD_CONFIG");
 }
 
@@ -239,7 +239,7 @@ TEST_F(ConfigFileTest, WhatIsWrongIsNamedWithItsOrigin) {
   EXPECT_THAT(Parse({"--config", File("max-num-seqs = []\n")}).status().message(),
               HasSubstr("bulkhead.toml:1: 'max-num-seqs' is not a flag's value"));
   EXPECT_THAT(Parse({"--config", File("config = \"x\"\n")}).status().message(),
-              HasSubstr("bulkhead.toml:1: 'config' is for the command line alone"));
+              HasSubstr("bulkhead.toml:1: 'config' can be given only on the command line"));
   EXPECT_THAT(Parse({"--config", File("\"\" = 3\n")}).status().message(),
               HasSubstr("bulkhead.toml:1: the key is empty"));
   EXPECT_THAT(std::string(Parse({"--config", File("a = [1]\n")}).status().message()),

@@ -98,15 +98,15 @@ TEST(ServeOptionsTest, AServerMayHaveNoQueue) {
 
 TEST(ServeOptionsTest, HostMemoryThatCannotBeIsRefusedWithItsLimits) {
   const std::pair<const char*, const char*> refused[] = {
-      {"8EiB", "'8EiB' is not a number of bytes: "},
-      {"9999999TiB", "'9999999TiB' is not a number of bytes: "},
+      {"8EiB", "'8EiB' is not a valid number of bytes: "},
+      {"9999999TiB", "'9999999TiB' is not a valid number of bytes: "},
       {"2000TiB", "'2000TiB' is too much: "},
       {"0", "'0' is too little: "},
       {"-1", "'-1' is too little: "}};
   for (const auto& [text, what] : refused) {
     EXPECT_THAT(Refusal(Serve({"--host-memory", text})),
                 AllOf(HasSubstr(what), HasSubstr("at least 190MiB"), HasSubstr("at most 1024TiB"),
-                      HasSubstr("leave it out for what is left")));
+                      HasSubstr("leave the flag out to use what is left")));
   }
 }
 
