@@ -34,8 +34,8 @@ std::string CompilesAtStart(absl::string_view architectures, int major, int mino
   return absl::StrCat(
       "this build has no machine code for compute capability ", major, ".", minor, " (it is for ",
       architectures,
-      "): the driver compiles every kernel, which may take minutes, where "
-      "~/.nv/ComputeCache (CUDA_CACHE_PATH) has none of an earlier start; build with "
+      "): the driver compiles every kernel, which may take minutes, unless "
+      "~/.nv/ComputeCache (CUDA_CACHE_PATH) has it from an earlier start; build with "
       "-DCMAKE_CUDA_ARCHITECTURES=",
       major, "0 to do without");
 }

@@ -81,7 +81,7 @@ absl::Status SetLogitBias(const ordered_json& value, v1::Sampling* sampling) {
     uint32_t id = 0;
     const std::string name = absl::StrCat("logit_bias.", absl::Utf8SafeCEscape(text.substr(0, 64)));
     if (!absl::SimpleAtoi(text, &id)) {
-      return absl::InvalidArgumentError(absl::StrCat(name, " is not named by a token id"));
+      return absl::InvalidArgumentError(absl::StrCat(name, ": the key is not a token id"));
     }
     if (!bias.is_number()) return absl::InvalidArgumentError(name + " must be a number");
     (*sampling->mutable_logit_bias())[id] = bias.get<float>();
@@ -326,7 +326,7 @@ absl::Status CheckLines(absl::string_view flag, const PromptLines& lines) {
   if (broken == lines.size()) {
     return WithExitCode(absl::InvalidArgumentError(text), ExitCode::kUsage);
   }
-  BH_LOG(kWarning) << text << "; their results say so";
+  BH_LOG(kWarning) << text << "; their results have the error";
   return absl::OkStatus();
 }
 

@@ -135,10 +135,11 @@ void LogActivationAdvice(const EngineOptions& options, const ModelLimits& format
                                         tiles ? " bf16-amx" : " bf16");
   BH_LOG(kInfo) << "this CPU has "
                 << (tiles ? "AMX: if all ranks' CPUs have it, " : "avx512_bf16: ") << flag
-                << (products ? " makes prefill much faster; it rounds inputs of products, and over "
-                               "a bf16 cache attention's, to bf16"
-                             : " makes prefill of long prompts faster; it rounds queries and "
-                               "weights of values to bf16, as PyTorch does");
+                << (products
+                        ? " makes prefill much faster; it rounds the inputs of matrix products, "
+                          "and of attention over a bf16 KV cache, to bf16"
+                        : " makes prefill of long prompts faster; it rounds queries and "
+                          "attention probabilities to bf16, as PyTorch does");
 }
 
 // Whether a layer has matrices in numbers beside quantised ones.

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Comparison for gpu_bench.sh: the same shape in PyTorch, compiled, decode as a CUDA graph, a
-static KV cache.
+"""Comparison for gpu_bench.sh: the same shape in PyTorch, compiled, with decode as a CUDA graph and
+a static KV cache.
 
 Prints decode tokens per second at batches of 1 to 128 with a context of 1024 tokens, and prefill tokens
-per second for 4096 and 8128; the file has each as soon as it is measured. One compiled layer is reused for
+per second for prompts of 4096 and 8128; each figure is in the file as soon as it is measured. One compiled layer is reused for
 all layers: the same kernels run, and compiling 32 layers as one graph takes minutes.
 """
 import argparse
@@ -108,8 +108,8 @@ def prefill(model, count):
 @torch.inference_mode()
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--layers", type=int, default=32)
-    parser.add_argument("--out", required=True)
+    parser.add_argument("--layers", type=int, default=32, help="number of layers (default 32)")
+    parser.add_argument("--out", required=True, help="file for the figures as JSON")
     args = parser.parse_args()
     model = Model(args.layers)
     result = {"torch": torch.__version__, "layers": args.layers}

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes a checkpoint of the Llama 3 8B shape with random bf16 weights: random_model.py FOLDER
-[--layers N].
+"""Writes a checkpoint with random bf16 weights: random_model.py FOLDER [--layers N].
 
---shape s or m: Llamas of 0.25 and 1.1 billion parameters. --experts: a mixture of 64 experts, 8 a token, 1.3 billion of 6.9 billion parameters (OLMoE's shape,
-Mixtral's tensors). --tiny: a far smaller shape, for trials. Standard library only. One block of random
-numbers is repeated: for timing, not for text.
+The shape is that of Llama 3 8B. --shape s and m are Llamas of 0.25 and 1.1 billion parameters. --experts is a mixture of
+64 experts, 8 per token, with 1.3 billion of 6.9 billion parameters active (OLMoE's shape, Mixtral's tensors). --tiny is a
+far smaller shape, for trials. Standard library only. One block of random numbers is repeated: use it for measuring time,
+not for text.
 """
 import argparse
 import collections
@@ -57,11 +57,11 @@ def random_block():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder")
-    parser.add_argument("--layers", type=int)
-    parser.add_argument("--shape", choices=SHAPES, default="8b")
-    parser.add_argument("--experts", action="store_true")
-    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("folder", help="folder for the checkpoint")
+    parser.add_argument("--layers", type=int, help="number of layers (default: those of the shape)")
+    parser.add_argument("--shape", choices=SHAPES, default="8b", help="shape of the model (default 8b)")
+    parser.add_argument("--experts", action="store_true", help="write a mixture of experts")
+    parser.add_argument("--tiny", action="store_true", help="write a far smaller shape")
     args = parser.parse_args()
     shape = TINY if args.tiny else EXPERTS_7B if args.experts else SHAPES[args.shape]
     if args.layers:

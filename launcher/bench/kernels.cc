@@ -90,10 +90,10 @@ absl::Status MeasureOnGroup(const KernelsOptions& options, RankProcess& life) {
   }
   if (results.list().empty()) {
     return WithExitCode(
-        absl::InvalidArgumentError(
-            absl::StrCat("--filter ", options.filter, ": no measurement has a name that begins so",
-                         options.quick ? " with --quick, which leaves large ones out" : "",
-                         "; leave --filter out to see the names")),
+        absl::InvalidArgumentError(absl::StrCat(
+            "--filter ", options.filter, ": no measurement has a name that begins with this",
+            options.quick ? " (--quick leaves large ones out)" : "",
+            "; leave --filter out to see the names")),
         ExitCode::kUsage);
   }
   BH_ASSIGN_OR_RETURN(const std::vector<std::string> all,

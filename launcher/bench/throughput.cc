@@ -81,7 +81,8 @@ class ThroughputJob final : public BatchJob {
     for (const ThroughputCase& one : cases_) {
       if (one.batch_size > engine.limits.max_num_seqs) {
         BH_LOG(kWarning) << "batch " << one.batch_size << " is more than max_num_seqs "
-                         << engine.limits.max_num_seqs << ": the rest waits its turn";
+                         << engine.limits.max_num_seqs
+                         << ": the other sequences wait for free places";
       }
       const int len = one.input_len + one.output_len;
       if (len > engine.limits.max_model_len) {

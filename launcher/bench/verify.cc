@@ -139,7 +139,7 @@ class VerifyJob final : public BatchJob {
   absl::Status CheckSubject() const {
     if (reference_.value("version", ordered_json()) != group_["version"]) {
       BH_LOG(kWarning) << "the saved answers are of another version than " << Version()
-                       << ": equal bits are promised for one build alone";
+                       << ": only answers of the same build have equal bits";
     }
     for (const auto& [name, value] : group_["subject"].items()) {
       const ordered_json other = reference_["subject"].value(name, ordered_json("nothing"));

@@ -111,7 +111,7 @@ absl::Status ChatStreamReader::Read(const std::string& payload, std::vector<Chat
   const absl::StatusOr<json> event = ParseJsonObject(payload, "event");
   if (!event.ok()) {
     return absl::DataLossError(
-        absl::StrCat("the server sent what is no event: ", event.status().message()));
+        absl::StrCat("the server sent an invalid event: ", event.status().message()));
   }
   if (event->contains("error")) return ErrorOf(Member(*event, "error"), 500);
   const json& choices = Member(*event, "choices");
@@ -135,7 +135,7 @@ absl::Status ChatStreamReader::Read(const std::string& payload, std::vector<Chat
 
 absl::Status ChatStreamReader::End() const {
   if (!failed_.ok()) return failed_;
-  if (!done_) return absl::DataLossError("the server's answer ended before it was whole");
+  if (!done_) return absl::DataLossError("the server's answer ended before it was complete");
   return absl::OkStatus();
 }
 

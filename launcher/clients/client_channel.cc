@@ -63,15 +63,16 @@ absl::Status NoServer(const std::string& target, bool is_tls) {
       absl::UnavailableError(
           AcceptsTcpConnection(target, &unresolved)
               ? absl::StrCat("the program at ", target,
-                             is_tls ? " made no TLS connection with these certificates: it speaks "
-                                      "no TLS, hangs or is stopped, its certificate is of another "
-                                      "authority or host, or it wants a client's "
-                                      "(--ssl-certfile, --ssl-keyfile)"
-                                    : " does not speak gRPC (over plain HTTP/2): it is not a "
-                                      "Bulkhead server, it is still starting, hangs or is stopped, "
-                                      "or has TLS, which needs --ssl-ca-certs; give the address "
-                                      "behind grpc= in the server's line READY "
-                                      "with --target (http= is for 'bulkhead chat')")
+                             is_tls
+                                 ? " made no TLS connection with these certificates: it does not "
+                                   "use TLS, hangs or is stopped, its certificate is from "
+                                   "another authority or for another host, or it requires a "
+                                   "client certificate (--ssl-certfile, --ssl-keyfile)"
+                                 : " does not speak gRPC (over plain HTTP/2): it is not a "
+                                   "Bulkhead server, it is still starting, hangs or is stopped, "
+                                   "or has TLS, which needs --ssl-ca-certs; give the address "
+                                   "after grpc= in the server's line READY "
+                                   "with --target (http= is for 'bulkhead chat')")
           : !unresolved.empty()
               ? absl::StrCat("the host of ", target, " is not known (", unresolved,
                              "); give the server's with --target")

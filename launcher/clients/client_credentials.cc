@@ -65,8 +65,8 @@ absl::Status CheckTogether(const ClientCredentials& credentials) {
   if (!has_one || (has_both && credentials.ssl_ca_certs.has_value())) return absl::OkStatus();
   return WithExitCode(
       absl::InvalidArgumentError(
-          has_both ? "--ssl-certfile is for a server with TLS; give --ssl-ca-certs, "
-                     "the authority of the server's certificate, too"
+          has_both ? "--ssl-certfile needs a server with TLS; also give --ssl-ca-certs, "
+                     "the authority of the server's certificate"
                    : "--ssl-certfile and --ssl-keyfile belong together; give both, "
                      "or none"),
       ExitCode::kUsage);

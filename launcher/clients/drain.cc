@@ -101,7 +101,7 @@ absl::Status PrintEnd(const DrainInBackground& drain, const DrainOptions& option
   if (!said.ok()) {
     return WithExitCode(
         absl::UnavailableError(absl::StrCat(
-            "the server at ", options.target, " did not end in order: ", said.message(), " (",
+            "the server at ", options.target, " did not stop cleanly: ", said.message(), " (",
             last->num_requests_running(), " running and ", last->num_requests_waiting(),
             " waiting were left when it last answered)")),
         ExitCode::kClientError);

@@ -64,7 +64,7 @@ class EventReader {
   void ReadDelta(const v1::Delta& delta) {
     if (delta.position() != result_->tokens.size()) {
       broken_ =
-          absl::DataLossError(absl::StrCat("the server went on at position ", delta.position(),
+          absl::DataLossError(absl::StrCat("the server continued at position ", delta.position(),
                                            " after ", result_->tokens.size(), " tokens"));
     }
     result_->tokens.insert(result_->tokens.end(), delta.tokens().begin(), delta.tokens().end());

@@ -56,15 +56,15 @@ absl::Status NoServer(const std::string& address) {
 absl::Status NotHttp(const std::string& address, const ErrorCode& error) {
   return absl::UnavailableError(
       absl::StrCat("the program at ", address, " does not speak HTTP/1.1 (", error.message(),
-                   "): --http takes the server's http= of its READY line, "
-                   "not its grpc=; a server with TLS needs --ssl-ca-certs"));
+                   "): give --http the address after http= in the server's READY line, "
+                   "not the one after grpc=; a server with TLS needs --ssl-ca-certs"));
 }
 
 absl::Status NoTls(const std::string& address, const ErrorCode& error) {
-  return absl::UnavailableError(
-      absl::StrCat("the program at ", address, " made no TLS connection (", error.message(),
-                   "): it speaks no TLS, its certificate is of another authority or host "
-                   "(--ssl-ca-certs), or it wants a client's (--ssl-certfile)"));
+  return absl::UnavailableError(absl::StrCat(
+      "the program at ", address, " made no TLS connection (", error.message(),
+      "): it does not use TLS, its certificate is from another authority or for another host "
+      "(--ssl-ca-certs), or it requires a client certificate (--ssl-certfile)"));
 }
 
 absl::Status Broken(const std::string& address, const ErrorCode& error) {
@@ -209,10 +209,10 @@ absl::Status HttpCall::GetInTime(Connection& connection, const std::string& path
   ended.Notify();
   watch.join();
   if (!late || status.ok()) return status;
-  return absl::UnavailableError(
-      absl::StrCat(target_.address, " accepts connections but has not answered ", path, " within ",
-                   absl::FormatDuration(kGetLimit),
-                   "; is it stopped, or no HTTP server? --http takes http= of READY"));
+  return absl::UnavailableError(absl::StrCat(
+      target_.address, " accepts connections but has not answered ", path, " within ",
+      absl::FormatDuration(kGetLimit),
+      "; it may be stopped, or not an HTTP server: give --http the address after http= in READY"));
 }
 
 absl::Status HttpCall::Exchange(Connection& connection, const std::string& path,

@@ -89,10 +89,10 @@ absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(const std::string& path)
     // As far as it is worth showing.
     const auto written = absl::StripAsciiWhitespace(LineAt(text, line)).substr(0, 80);
     const std::string why(error.description());
-    return WrongAt(
-        path, line,
-        absl::StrCat("'", written, "' is no TOML (", absl::StripPrefix(why, "Error while parsing "),
-                     "); write a text in quotes, and each key once"));
+    return WrongAt(path, line,
+                   absl::StrCat("'", written, "' is not TOML (",
+                                absl::StripPrefix(why, "Error while parsing "),
+                                "); write a text in quotes, and each key once"));
   }
   std::vector<ConfigEntry> entries;
   std::set<std::string> seen;
@@ -102,10 +102,11 @@ absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(const std::string& path)
     if (name.empty()) return WrongAt(path, line, "the key is empty; write NAME = VALUE");
     std::vector<std::string> values = TextsOf(value, text);
     if (values.empty()) {
-      return WrongAt(path, line,
-                     absl::StrCat("'", written,
-                                  "' is no flag's value: a text in quotes, a number, true, false, "
-                                  "or a list of one or more of these; sections are not known"));
+      return WrongAt(
+          path, line,
+          absl::StrCat("'", written,
+                       "' is not a flag's value; write a text in quotes, a number, true, "
+                       "false, or a list of these; sections are not supported"));
     }
     if (!seen.insert(name).second) {
       return WrongAt(path, line,
@@ -151,8 +152,8 @@ void WarnOfMisspeltEnvironment(const std::vector<std::string>& names) {
     for (const std::string& flag : names) consider(EnvironmentNameOf(flag));
     for (const absl::string_view other : kVariables) consider(absl::StrCat("BULKHEAD_", other));
     if (least < 1 || least > most) continue;
-    BH_LOG(kWarning) << "the environment's " << variable << " is not read; did you mean " << meant
-                     << "?";
+    BH_LOG(kWarning) << "the environment variable " << variable
+                     << " is not known and is ignored; did you mean " << meant << "?";
   }
 }
 

@@ -27,8 +27,8 @@ void AddModelFlags(RawEngineFlags* raw, Flags* flags) {
   flags->Group("Model");
   flags->Add(
       "--model", "DIR",
-      "a Hugging Face checkpoint's folder, or org/name in the local Hugging Face cache; may be "
-      "written without the flag",
+      "checkpoint folder, or org/name of a model in the local Hugging Face cache; nothing is "
+      "downloaded; may be given without the flag",
       ModelValue(&options.model, "; names after --served-model-name are separated by commas"));
   flags->AddPositional("--model", 1);
   flags->Add("--dtype", "TYPE",
@@ -37,18 +37,19 @@ void AddModelFlags(RawEngineFlags* raw, Flags* flags) {
              NamedValue(&options.dtype, ParseDType, {"float32", "bfloat16", "float16"}));
   flags->Add(
       "--weight-dtype", "TYPE",
-      "quantise the weights at load: int8 or int4 (default auto: as in the checkpoint)",
+      "number format to quantise the weights to at load: int8 or int4 (default auto: the weights "
+      "stay as in the checkpoint)",
       OptionalChoiceValue<WeightFormat>(
           &options.weight_dtype, {{"int8", WeightFormat::kInt8}, {"int4", WeightFormat::kInt4}}));
   flags->Add("--weight-group-size", "N",
-             "inputs that share a scale under --weight-dtype: 32, 64 or 128 (default 128)",
+             "number of inputs that share a scale with --weight-dtype: 32, 64 or 128 (default 128)",
              ChoiceValue<int>(&options.weight_group_size, {{"32", 32}, {"64", 64}, {"128", 128}}));
   flags->Add(
       "--activation-dtype", "TYPE",
-      "inputs of matrix products on CPUs: int8 (fast; the default of quantised weights), bf16 "
-      "(of weights in bf16; faster in prefill on AMD's CPUs with avx512_bf16), "
-      "bf16-amx (the same in the tiles of CPUs with amx_bf16; fastest there, with bits of "
-      "its own) or f32 (exact)",
+      "number format of the inputs of matrix products on CPUs: f32 (exact), int8 (fast), bf16 (for "
+      "bf16 weights; faster prefill on AMD CPUs with avx512_bf16), or bf16-amx (for bf16 weights "
+      "on CPUs with amx_bf16, where it is fastest; its results differ from bf16 in the last bits) "
+      "(default auto: int8 for quantised weights, otherwise f32)",
       OptionalChoiceValue<ActivationDType>(&options.activation_dtype,
                                            {{"int8", ActivationDType::kInt8},
                                             {"bf16", ActivationDType::kBf16},
@@ -56,24 +57,25 @@ void AddModelFlags(RawEngineFlags* raw, Flags* flags) {
                                             {"bf16-amx", ActivationDType::kBf16Amx},
                                             {"f32", ActivationDType::kF32},
                                             {"float32", ActivationDType::kF32}}));
-  flags->Add(
-      "--attention-dtype", "TYPE",
-      "sums of attention on CPUs: f32 or, over a KV cache in bf16, bf16 (faster on AMD's CPUs with "
-      "avx512_bf16) or bf16-amx (in the tiles of CPUs with amx_bf16), each faster in prefill of "
-      "long prompts there and with bits of its own; default auto: that of --activation-dtype bf16 "
-      "or bf16-amx, else f32",
-      OptionalChoiceValue<AttentionDType>(&options.attention_dtype,
-                                          {{"f32", AttentionDType::kF32},
-                                           {"float32", AttentionDType::kF32},
-                                           {"bf16", AttentionDType::kBf16},
-                                           {"bfloat16", AttentionDType::kBf16},
-                                           {"bf16-amx", AttentionDType::kBf16Amx}}));
+  flags->Add("--attention-dtype", "TYPE",
+             "number format in which CPUs compute attention: f32 or, with a bf16 KV cache, bf16 "
+             "(faster prefill of long prompts on AMD CPUs with avx512_bf16) or bf16-amx (faster "
+             "prefill of long prompts on CPUs with amx_bf16, which it requires); each gives "
+             "different bits (default auto: the value of --activation-dtype if that is bf16 or "
+             "bf16-amx and the KV cache is bf16, otherwise f32)",
+             OptionalChoiceValue<AttentionDType>(&options.attention_dtype,
+                                                 {{"f32", AttentionDType::kF32},
+                                                  {"float32", AttentionDType::kF32},
+                                                  {"bf16", AttentionDType::kBf16},
+                                                  {"bfloat16", AttentionDType::kBf16},
+                                                  {"bf16-amx", AttentionDType::kBf16Amx}}));
   flags->Add("--lora-modules", "NAME=DIR,...",
-             "LoRA adapters, loaded at start: a request whose model is NAME is computed "
-             "with the one in the folder DIR; also as {\"name\": \"NAME\", \"path\": \"DIR\"}, and "
-             "several times",
+             "LoRA adapters to load at start, at most 64: a request uses the adapter in folder DIR "
+             "if its model is NAME; an adapter can also be written as {\"name\": \"NAME\", "
+             "\"path\": \"DIR\"}; may be given several times",
              LoraModulesValue(&options.lora_modules));
-  flags->AddSwitch("--strict-config", "refuse a config.json with an unknown field",
+  flags->AddSwitch("--strict-config",
+                   "refuse a config.json with unknown fields (default: log a warning)",
                    &options.strict_config);
 }
 
@@ -82,27 +84,30 @@ void AddDeviceFlags(RawEngineFlags* raw, Flags* flags) {
   flags->OfGroup();
   flags->Group("Device");
   flags->Add("--device", "NAME",
-             "cpu, cuda, or auto: cuda where every rank has a GPU, else cpu (default auto)",
+             "device to compute on: cpu, cuda, or auto, which is cuda if every rank has a GPU and "
+             "otherwise cpu (default auto)",
              ChoiceValue<DeviceOption>(&options.device, {{"auto", DeviceOption::kAuto},
                                                          {"cpu", DeviceOption::kCpu},
                                                          {"cuda", DeviceOption::kCuda}}));
   flags->Add("--comm", "NAME",
-             "all-reduce between GPUs: nccl, staged (through host memory, also if ranks share a "
-             "GPU), or auto: nccl if installed (default auto)",
+             "how GPUs add up partial sums (all-reduce): nccl, staged (through host memory; ranks "
+             "may then share a GPU), or auto, which is nccl if it is installed and otherwise "
+             "staged (default auto)",
              ChoiceValue<CommOption>(&options.comm, {{"auto", CommOption::kAuto},
                                                      {"nccl", CommOption::kNccl},
                                                      {"staged", CommOption::kStaged}}));
-  flags->Add("--all-reduce-dtype", "TYPE",
-             "how sums travel between hosts, and between GPUs by NCCL but for one-shot ones: f32, "
-             "or bf16, half the bytes, with which answers depend on the number of ranks and on "
-             "their hosts; within a host's memory always f32 (default f32)",
-             ChoiceValue<DType>(&options.all_reduce_dtype, {{"f32", DType::kF32},
-                                                            {"float32", DType::kF32},
-                                                            {"bf16", DType::kBF16},
-                                                            {"bfloat16", DType::kBF16}}));
+  flags->Add(
+      "--all-reduce-dtype", "TYPE",
+      "number format in which partial sums are sent between hosts, and between GPUs by NCCL: f32, "
+      "or bf16, which halves the bytes but makes answers depend on the number of ranks and on "
+      "their hosts; sums in a host's memory and one-shot sums of GPUs are always f32 (default f32)",
+      ChoiceValue<DType>(&options.all_reduce_dtype, {{"f32", DType::kF32},
+                                                     {"float32", DType::kF32},
+                                                     {"bf16", DType::kBF16},
+                                                     {"bfloat16", DType::kBF16}}));
   flags->Add("--threads", "N",
-             "threads of each rank (default, or 0: the physical cores that it may use, by its mask "
-             "and the cgroup's quota, shared among the ranks of its host; at most 64)",
+             "threads of each rank, at most 64; 0, the default, takes the physical cores that the "
+             "process may use (CPU mask and cgroup quota), divided among the ranks of the host",
              WithRange(
                  [&options](const std::string& text) -> absl::Status {
                    BH_RETURN_IF_ERROR(IntegerValue(&options.threads, 0, kMaxThreads)(text));
@@ -111,15 +116,16 @@ void AddDeviceFlags(RawEngineFlags* raw, Flags* flags) {
                  },
                  0, kMaxThreads));
   flags->Add("--numa", "NODES",
-             "which NUMA nodes the ranks of a host run and keep their memory on: auto, all of "
-             "them, a node or several for each rank, off, or a list such as 0-1,3 (default auto)",
+             "NUMA nodes for the threads and memory of a host's ranks: auto (all nodes, divided "
+             "among the ranks), off (no placement), or a list such as 0-1,3 (default auto)",
              NumaValue(&options.numa));
   flags->Add("--tensor-parallel-size,--tp", "N",
-             "optional: mpirun or srun sets the number of ranks; if given, it must agree",
+             "number of ranks; mpirun or srun determines it, and the flag is optional but must "
+             "agree; for 'plan', the number of ranks to plan for (default 1)",
              IntegerValue(&options.tensor_parallel_size, 1, kMaxRanks));
   flags->Add("--tp-shares", "LIST",
-             "unequal parts for unequal devices: 2,1,1, or auto, in proportion to their memory "
-             "(default: equal)",
+             "relative share of the model for each rank, for devices of unequal size: a list such "
+             "as 2,1,1, or auto, in proportion to their memory (default: equal shares)",
              SharesValue(&options.tp_shares, &options.tp_shares_auto));
   flags->AddHidden("--cpu-isa",
                    ChoiceValue<CpuIsa>(&options.cpu_isa, {{"auto", CpuIsa::kAuto},
@@ -137,7 +143,8 @@ void AddLogFlags(Flags* flags) {
   flags->AddSwitch("--verbose,-v", "log the memory of every rank and each phase of the start",
                    SetLogVerbose);
   flags->Add(
-      "--log-format", "FORMAT", "text or json, one object a line (default text)",
+      "--log-format", "FORMAT",
+      "format of the log: text, or json with one object per line (default text)",
       [](const std::string& text) -> absl::Status {
         bool json = false;
         BH_RETURN_IF_ERROR(ChoiceValue<bool>(&json, {{"text", false}, {"json", true}})(text));
@@ -150,61 +157,65 @@ void AddLimitFlags(RawEngineFlags* raw, Flags* flags) {
   EngineOptions& options = raw->options;
   flags->Group("Limits (32k is 32000, 32K is 32768)");
   flags->Add("--max-num-seqs,--max-batch-size", "N",
-             "sequences that run at once (default auto: 64, on GPUs 256, or what fits)",
+             "maximum number of sequences that run at the same time (default auto: 64 on CPUs, 256 "
+             "on GPUs, or fewer if memory is short)",
              IntegerValue(&options.limits.max_num_seqs, 1, kMaxSeqs));
   flags->Add("--max-model-len,--session-len", "N",
-             "tokens of a sequence, prompt and answer together (default auto: the model's, or what "
-             "fits)",
+             "maximum number of tokens of a sequence, prompt and answer together (default auto: "
+             "the model's maximum, or fewer if memory is short)",
              IntegerValue(&options.limits.max_model_len, 2, kMaxInt));
   flags->Add("--max-num-batched-tokens,--max-prefill-token-num", "N",
-             "tokens of one step; longer prompts are prefilled in chunks (default auto: 2048, on "
-             "GPUs 8192, or what fits)",
+             "maximum number of tokens in one step; longer prompts are prefilled in chunks "
+             "(default auto: 2048 on CPUs, 8192 on GPUs, or fewer if memory is short)",
              IntegerValue(&options.limits.max_num_batched_tokens, 1, kMaxBatchedTokens));
   flags->Add("--default-max-tokens", "N",
-             "tokens to generate for a request without max_tokens (default 512, or what "
-             "max_model_len leaves)",
+             "maximum number of tokens to generate for a request without max_tokens (default 512, "
+             "or fewer if the prompt leaves less of --max-model-len)",
              IntegerValue(&options.default_max_tokens, 1, kMaxInt));
 
-  flags->Group("Memory of each rank; at most one of the rules that size the KV cache");
+  flags->Group("Memory of each rank (at most one of the KV rules, which size the KV cache)");
   flags->Add("--device-memory", "SIZE",
-             "plan with this much, whatever the machine has: 80GiB, or 0=4GiB,1=2GiB rank by rank "
-             "(default auto: measured)",
+             "memory of each rank to plan with instead of the measured amount: 80GiB, or "
+             "0=4GiB,1=2GiB by rank (default auto: measured)",
              RankSizesValue(&options.device_memory, 1));
   flags->Add("--reserve", "SIZE",
-             "memory to leave free, 0=1GiB,1=0 rank by rank (default auto: on CPUs 10 % of what is "
-             "free, of a GPU 1 %, at least 256 MiB; nothing under --device-memory)",
+             "memory of each rank to leave free: 1GiB, or 0=1GiB,1=0 by rank (default auto: on "
+             "CPUs 10 % of the free memory, on GPUs 1 % of the total memory and at least 256 MiB; "
+             "nothing with --device-memory)",
              RankSizesValue(&options.reserve, 0));
   flags->Add("--gpu-memory-utilization", "U",
-             "KV rule: all of our arenas together take up to this share of the device, in (0, 1]; "
-             "unlike vLLM's, without the memory of driver and libraries, and without the reserve",
+             "KV rule: all arenas together (weights, activations, KV cache) take at most this "
+             "share of the device's memory, in (0, 1]; unlike in vLLM, the memory of driver and "
+             "libraries and the reserve are not part of this share",
              RealValue(&raw->gpu_memory_utilization, 0, 1, Border::kExcluded));
   flags->Add("--cache-max-entry-count", "X",
-             "KV rule: with a point, the share of what is free after the weights; without, a "
-             "number of blocks",
+             "KV rule: with a decimal point, the share of the memory that is free after the "
+             "weights; without one, a number of blocks",
              EntryCountValue(&raw->cache_max_entry_count));
   flags->Add("--kv-cache-bytes,--kv-cache-memory-bytes", "BYTES",
-             "KV rule: this many bytes, such as 4GiB (no rule: on GPUs all that is left; on CPUs "
-             "enough for --max-num-seqs sequences, up to half of what is left if it is measured)",
+             "KV rule: at most this many bytes, such as 4GiB (default without a KV rule: on GPUs "
+             "all memory that is left; on CPUs enough for --max-num-seqs sequences, but at most "
+             "half of what is left if the memory was measured)",
              IntegerValue(&raw->kv_cache_bytes, 1, std::numeric_limits<int64_t>::max()));
 
   flags->Group("KV cache");
-  flags->Add(
-      "--kv-cache-dtype", "TYPE",
-      "auto, float32, bfloat16, float16, int8, int4, fp8 (e4m3, by the scales that the checkpoint "
-      "has, else 1) (default auto: what the checkpoint says of its cache, else its numbers)",
-      NamedValue(&options.kv_cache_dtype, ParseKvFormat,
-                 {"float32", "bfloat16", "float16", "int8", "int4", "fp8"}));
+  flags->Add("--kv-cache-dtype", "TYPE",
+             "number format of the KV cache: auto, float32, bfloat16, float16, int8, int4, or fp8 "
+             "(e4m3 with the checkpoint's scales, or 1 if it has no scales) (default auto: fp8 if "
+             "the checkpoint was calibrated for it, otherwise the checkpoint's number format)",
+             NamedValue(&options.kv_cache_dtype, ParseKvFormat,
+                        {"float32", "bfloat16", "float16", "int8", "int4", "fp8"}));
   flags->Add("--quant-policy", "N",
-             "LMDeploy's name for --kv-cache-dtype: 0 is auto, 8 int8, 4 int4 (default 0)",
+             "LMDeploy's form of --kv-cache-dtype: 0 is auto, 8 is int8, 4 is int4 (default 0)",
              ChoiceValue<std::optional<KvFormat>>(
                  &raw->quant_policy,
                  {{"0", std::nullopt}, {"4", KvFormat::kInt4}, {"8", KvFormat::kInt8}}));
   flags->Add("--block-size,--cache-block-seq-len", "N",
-             "tokens per block: a power of two from 16 to 256 (default 16)",
+             "number of tokens in a KV block: a power of two from 16 to 256 (default 16)",
              IntegerValue(&options.block_size, 16, 256));
   flags->AddSwitch("--enable-prefix-caching,!--no-enable-prefix-caching",
-                   "share full blocks between prompts with a common prefix (the default), or "
-                   "recompute every prompt",
+                   "reuse full KV blocks for prompts with a common prefix (default: on; when off, "
+                   "every prompt is computed in full)",
                    &options.enable_prefix_caching);
 }
 
@@ -212,37 +223,38 @@ void AddSchedulingFlags(RawEngineFlags* raw, Flags* flags) {
   EngineOptions& options = raw->options;
   flags->Group("Scheduling");
   flags->Add("--admission", "HOW",
-             "reserve: a request is admitted when its whole length fits; optimistic: when its "
-             "prompt fits, and preempted by recomputation if necessary (default reserve)",
+             "when a waiting request starts: reserve, when its longest possible answer fits into "
+             "the KV cache; optimistic, when its prompt fits, and it may later be preempted and "
+             "recomputed (default reserve)",
              ChoiceValue<Admission>(&options.admission, {{"reserve", Admission::kReserve},
                                                          {"optimistic", Admission::kOptimistic}}));
   flags->Add("--scheduling-policy", "HOW",
-             "fcfs: first come, first served; priority: the request's priority first, higher is "
-             "more urgent "
-             "(default fcfs)",
+             "order in which waiting requests start: fcfs (first come, first served) or priority "
+             "(by the request's priority; higher is more urgent) (default fcfs)",
              ChoiceValue<SchedulingPolicy>(
                  &options.scheduling_policy,
                  {{"fcfs", SchedulingPolicy::kFcfs}, {"priority", SchedulingPolicy::kPriority}}));
   flags->Add(
       "--speculative-config", "JSON",
-      "speculative decoding, by prompt lookup: {\"method\": \"ngram\", "
-      "\"num_speculative_tokens\": 5, \"prompt_lookup_max\": 4, \"prompt_lookup_min\": 2}, "
-      "by a draft model: {\"model\": \"DIR\", \"num_speculative_tokens\": 5}, or by the model's "
-      "layer for multi-token prediction: {\"method\": \"mtp\", \"num_speculative_tokens\": 1}; "
-      "answers are those without it, on GPUs up to rounding (default: null)",
+      "speculative decoding: by prompt lookup, {\"method\": \"ngram\", \"num_speculative_tokens\": "
+      "5, \"prompt_lookup_max\": 4, \"prompt_lookup_min\": 2}; by a draft model, {\"model\": "
+      "\"DIR\", \"num_speculative_tokens\": 5}; or by the model's layer for multi-token "
+      "prediction, {\"method\": \"mtp\", \"num_speculative_tokens\": 1}; answers do not change, on "
+      "GPUs up to rounding (default null: off)",
       ParsedValue(&options.speculative, ParseSpeculativeConfig));
 }
 
 void AddTimeFlags(RawEngineFlags* raw, Flags* flags) {
   EngineOptions& options = raw->options;
-  flags->Group("Time (seconds, or 90s, 2m)");
-  flags->Add("--startup-timeout", "TIME", "until READY, then exit code 5 (default 600)",
+  flags->Group("Timeouts (in seconds, or with a unit: 90s, 2m)");
+  flags->Add("--startup-timeout", "TIME",
+             "maximum time until READY, after which the start fails with exit code 5 (default 600)",
              DurationValue(&options.startup_timeout));
-  flags->Add(
-      "--step-timeout", "TIME",
-      "of one step, then the group ends with exit code 6 (default: ten times what a full chunk "
-      "takes, 60 to 300, but at least twenty times what the step is estimated to take)",
-      DurationValue(&options.step_timeout));
+  flags->Add("--step-timeout", "TIME",
+             "maximum time of one step, after which the group ends with exit code 6 (default: ten "
+             "times the time of a full chunk, at least 60 and at most 300, or twenty times the "
+             "estimated time of the step if that is more)",
+             DurationValue(&options.step_timeout));
 }
 
 void AddEngineFlags(RawEngineFlags* raw, Flags* flags) {

@@ -63,7 +63,7 @@ absl::Status Flags::AddFile(const std::string& path, bool of_environment, const 
       if (absl::c_linear_search(names, entry.flag)) {
         return absl::InvalidArgumentError(
             absl::StrCat(path, ":", entry.line, ": '", entry.flag.substr(2),
-                         "' is for the command line alone; leave it out"));
+                         "' can be given only on the command line; leave it out"));
       }
       // The file of the environment is that of all commands.
       if (of_environment && IsFlagOfAnyCommand(entry.flag)) continue;

@@ -70,7 +70,7 @@ absl::Status AddLoraModule(LoraModule module, absl::string_view text,
   }
   if (modules.size() == kMaxLoraModules) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", module.name, "' is one more than ", kMaxLoraModules,
+        absl::StrCat("'", module.name, "' exceeds the limit of ", kMaxLoraModules,
                      " adapters; leave some out, or start another server for them"));
   }
   modules.push_back(std::move(module));
@@ -108,9 +108,10 @@ absl::Status CheckLoraModules(const EngineOptions& engine,
     }
     const std::string& base = module.base_model_name;
     if (!base.empty() && !absl::c_linear_search(names, base)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--lora-modules: '", module.name, "' has the base_model_name '", base,
-          "', and the model is ", absl::StrJoin(names, ", "), "; leave base_model_name out"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--lora-modules: '", module.name, "' has the base_model_name '", base,
+                       "', but the model's name is ", absl::StrJoin(names, " or "),
+                       "; leave base_model_name out"));
     }
   }
   return absl::OkStatus();

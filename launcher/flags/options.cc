@@ -22,33 +22,33 @@ struct CommandEntry {
 };
 
 constexpr CommandEntry kCommands[] = {
-    {"serve", "serve a model over gRPC, alone or as a group of ranks under mpirun or srun",
+    {"serve", "serve a model over gRPC and HTTP, with one rank or several under mpirun or srun",
      ParseServe},
-    {"generate", "send prompts to a server and print what it writes", ParseGenerate},
-    {"chat", "talk with the model of a server", ParseChat},
-    {"run", "run a file of prompts through a model, without a server", ParseRun},
-    {"score", "compute log probabilities of given texts", ParseScore},
-    {"plan", "show what fits, rank by rank, without loading anything", ParsePlan},
-    {"bench", "measure a server, a group or a machine", ParseBench},
-    {"tokenize", "convert text to token ids and back", ParseTokenize},
+    {"generate", "send prompts to a server and print the answers", ParseGenerate},
+    {"chat", "chat with the model of a server", ParseChat},
+    {"run", "generate answers to a file of prompts without a server", ParseRun},
+    {"score", "compute log probabilities of given texts without a server", ParseScore},
+    {"plan", "show whether a model fits into memory, rank by rank, without loading it", ParsePlan},
+    {"bench", "measure a server, a group of ranks or a machine", ParseBench},
+    {"tokenize", "convert text to token IDs and back", ParseTokenize},
     {"limits", "show or change the limits of a running server", ParseLimits},
-    {"doctor", "diagnose a server's memory use, or a failed start", ParseDoctor},
-    {"drain", "let a server finish running requests, then stop it", ParseDrain},
+    {"doctor", "diagnose the memory use of a server, or a failed start", ParseDoctor},
+    {"drain", "stop a server after its running requests have finished", ParseDrain},
 };
 
 constexpr char kAbout[] =
     "Bulkhead serves decoder-only language models with tensor parallelism over MPI ranks.";
 
 constexpr std::pair<const char*, const char*> kExitCodes[] = {
-    {"0", "a clean end, or a drain"},
+    {"0", "success, or the end of a drain"},
     {"1", "a client command got an error from the server, or a prompt failed"},
-    {"2", "bad flags"},
-    {"3", "the config, checkpoint or tokenizer is refused"},
+    {"2", "wrong flags, or a model or format that the device does not support"},
+    {"3", "the config, checkpoint or tokenizer is invalid or not supported"},
     {"4", "the model does not fit in memory"},
-    {"5", "the group did not come up: a rank missing, the wrong size, too slow"},
-    {"6", "a rank was lost or went silent, or host memory was not available"},
-    {"7", "a listener could not bind its port"},
-    {"70", "an internal error: please report it"},
+    {"5", "the group did not start: a missing rank, a wrong number of ranks, or a timeout"},
+    {"6", "a rank was lost or stopped responding, or host memory could not be allocated"},
+    {"7", "the server could not listen on one of its ports"},
+    {"70", "an internal error; please report it"},
     {"128+n", "ended by signal n"},
 };
 
@@ -80,7 +80,7 @@ std::string TopHelp() {
   absl::StrAppend(
       &out,
       "\n"
-      "'bulkhead help COMMAND' shows a command's flags, 'bulkhead --version' version and build.\n"
+      "'bulkhead help COMMAND' lists a command's flags; 'bulkhead --version' shows the version.\n"
       "\n"
       "Exit codes:\n");
   for (const auto& [code, meaning] : kExitCodes) {

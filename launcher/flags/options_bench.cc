@@ -19,27 +19,30 @@ constexpr int kMaxBatch = 1 << 16;
 absl::StatusOr<Command> ParseThroughput(CommandArgs args) {
   Flags flags(
       "bench throughput", "[--model] DIR [FLAGS]",
-      "Measures prefill and decode of a group, with no server and no network; also under "
-      "mpirun. Prompts are random ids; the first run of every case is not counted.",
+      "Measures the prefill and decode speed of a group of ranks, without a server and a\n"
+      "network client. Also runs under mpirun. Prompts are random token IDs. The first run of\n"
+      "each case is a warm-up and is not counted.",
       "bulkhead bench throughput --model DIR --batch-size 1,8,16 --input-len 128 --output-len "
       "64\n"
       "mpirun -n 2 bulkhead bench throughput --model DIR --json > result.json");
   ThroughputOptions options;
   RawEngineFlags raw;
   flags.Group("Measurement");
-  flags.Add("--batch-size", "LIST", "sequences at once (default 1,8,16)",
+  flags.Add("--batch-size", "LIST",
+            "numbers of sequences that run at the same time (default 1,8,16)",
             IntegersValue(&options.batch_sizes, 1, kMaxBatch));
-  flags.Add("--input-len", "LIST", "tokens of each prompt (default 128)",
+  flags.Add("--input-len", "LIST", "numbers of tokens of each prompt (default 128)",
             IntegersValue(&options.input_lens, 1, kMaxLen));
-  flags.Add("--output-len", "N", "tokens that each sequence generates (default 64)",
+  flags.Add("--output-len", "N", "number of tokens to generate for each sequence (default 64)",
             IntegerValue(&options.output_len, 1, kMaxLen));
   flags.Add("--shared-prefix-len", "N",
-            "tokens that all prompts begin with, found in the prefix cache (default 0)",
+            "number of tokens that all prompts have in common at their start, taken from the "
+            "prefix cache (default 0)",
             IntegerValue(&options.shared_prefix_len, 0, kMaxLen));
-  flags.Add("--repeats", "N", "runs of each case (default 3)",
+  flags.Add("--repeats", "N", "number of runs of each case (default 3)",
             IntegerValue(&options.repeats, 1, 1000));
   flags.AddSwitch("--json", "print JSON instead of a table", &options.json);
-  flags.Add("--out", "FILE", "write the JSON there, too", TextValue(&options.out));
+  flags.Add("--out", "FILE", "also write the JSON to this file", TextValue(&options.out));
   AddEngineFlags(&raw, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
@@ -47,9 +50,9 @@ absl::StatusOr<Command> ParseThroughput(CommandArgs args) {
   const int longest = *std::max_element(options.input_lens.begin(), options.input_lens.end());
   const int shortest = *std::min_element(options.input_lens.begin(), options.input_lens.end());
   if (options.shared_prefix_len >= shortest && options.shared_prefix_len > 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--shared-prefix-len ", options.shared_prefix_len,
-                     " must leave something of --input-len ", shortest));
+    return absl::InvalidArgumentError(absl::StrCat("--shared-prefix-len ",
+                                                   options.shared_prefix_len,
+                                                   " must be less than --input-len ", shortest));
   }
   EngineOptions& engine = options.engine;
   engine.enable_prefix_caching = options.shared_prefix_len > 0;
@@ -69,21 +72,20 @@ absl::StatusOr<Command> ParseThroughput(CommandArgs args) {
 absl::StatusOr<Command> ParseKernels(CommandArgs args) {
   Flags flags(
       "bench kernels", "[FLAGS]",
-      "Measures the machine's ceilings (reading, f32 fma, dot products of int8 and bf16, AMX) and, "
-      "in the\n"
-      "same rounds, products and attention in every format; on a GPU against reading and "
-      "cuBLASLt's 8192^3,\n"
-      "in the shape of Llama 3 8B. Under mpirun on all ranks at once. Needs no model.",
+      "Measures the peak rates of the machine (memory reads, f32 FMA, int8 and bf16 dot\n"
+      "products, AMX) and, in the same rounds, matrix products and attention in every format.\n"
+      "On a GPU the sizes are those of Llama 3 8B, and the peaks are memory reads and a product\n"
+      "of 8192^3 by cuBLASLt. Under mpirun all ranks measure at the same time. Needs no model.",
       "bulkhead bench kernels --threads 2\n"
       "bulkhead bench kernels --filter product/gate_up");
   KernelsOptions options;
   RawEngineFlags raw;
   flags.Group("Measurement");
   flags.Add("--filter", "NAME",
-            "what begins with this: product/..., attend/..., on a GPU library/..., experts/..., "
-            "launch/...",
+            "measure only cases whose name begins with NAME: product/..., attend/..., and on GPUs "
+            "library/..., experts/..., launch/...",
             TextValue(&options.filter));
-  flags.AddSwitch("--quick", "a few rounds of the small ones", &options.quick);
+  flags.AddSwitch("--quick", "measure only the small cases, in a few rounds", &options.quick);
   flags.AddSwitch("--json", "print JSON instead of a table", &options.json);
   AddDeviceFlags(&raw, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
@@ -102,17 +104,20 @@ struct BenchEntry {
 };
 
 constexpr BenchEntry kBenches[] = {
-    {"comm", "sums, gathers and broadcasts between the ranks of a group", ParseComm},
-    {"compare", "two results of serve", nullptr},
-    {"definitions", "what the metrics of serve are, and what other tools call them", nullptr},
-    {"kernels", "products and attention, against the machine's ceilings", ParseKernels},
-    {"report", "the table and the page of what serve left in a folder", nullptr},
-    {"scale", "what more ranks bring, planned and measured", nullptr},
-    {"serve", "a running server, from a client's place", ParseServeBench},
-    {"simulate", "what a step costs rank 0 of a large group", ParseSimulate},
-    {"sweep", "a running server at several loads", nullptr},
-    {"throughput", "prefill and decode of a group, with no server and no network", ParseThroughput},
-    {"verify", "whether groups answer as one rank does, bit by bit", ParseVerify},
+    {"comm", "measure sums, gathers and broadcasts between the ranks of a group", ParseComm},
+    {"compare", "compare two results of 'bench serve'", nullptr},
+    {"definitions", "explain the metrics of 'bench serve', and list their names in other tools",
+     nullptr},
+    {"kernels", "measure matrix products and attention against the machine's peak rates",
+     ParseKernels},
+    {"report", "write the table and the page for a result folder of 'bench serve' again", nullptr},
+    {"scale", "measure groups of several sizes, and compare them with their plans", nullptr},
+    {"serve", "measure a running server as a client", ParseServeBench},
+    {"simulate", "estimate what a step costs rank 0 of a large group", ParseSimulate},
+    {"sweep", "measure a running server at several loads", nullptr},
+    {"throughput", "measure prefill and decode of a group, without a server and a network client",
+     ParseThroughput},
+    {"verify", "check whether groups of ranks give the same answers as one rank", ParseVerify},
 };
 
 std::string BenchHelp() {
@@ -130,7 +135,8 @@ std::string BenchJson() {
     pages.push_back(HelpPage(absl::StrCat("bench ", bench.name), bench.summary, bench.parse));
   }
   const auto verify_rank = [](CommandArgs args) { return ParseVerify({"--save=FILE", args[0]}); };
-  pages.push_back(HelpPage("bench verify", "a rank of a group that is compared", verify_rank));
+  pages.push_back(HelpPage("bench verify",
+                           "one rank of a group whose answers are saved or compared", verify_rank));
   return pages.dump();
 }
 
@@ -138,7 +144,8 @@ std::string BenchJson() {
 
 absl::StatusOr<Command> ParseBench(CommandArgs args) {
   if (args.empty()) {
-    return absl::InvalidArgumentError("bench what? 'bulkhead bench --help' lists it");
+    return absl::InvalidArgumentError(
+        "bench needs the name of a benchmark; 'bulkhead bench --help' lists them");
   }
   if (args[0] == "--help" || args[0] == "-h") return PrintText{BenchHelp()};
   if (args[0] == kHelpAsJson) return PrintText{BenchJson()};
@@ -153,7 +160,7 @@ absl::StatusOr<Command> ParseBench(CommandArgs args) {
   const std::string nearest = Nearest(args[0], names);
   return absl::InvalidArgumentError(
       absl::StrCat("no 'bench ", args[0], "'; ",
-                   nearest.empty() ? "'bulkhead bench --help' lists what there is"
+                   nearest.empty() ? "'bulkhead bench --help' lists the benchmarks"
                                    : absl::StrCat("did you mean ", nearest, "?")));
 }
 

@@ -17,22 +17,26 @@ constexpr int kMaxLen = 1 << 24;
 
 // A rank of the group under test.
 absl::StatusOr<Command> ParseVerifyRank(CommandArgs args) {
-  Flags flags("bench verify", "[--model] DIR --save FILE | --against FILE [FLAGS]",
-              "Answers random prompts, half of them sampled, and writes tokens and digests of all "
-              "logits, or compares\n"
-              "them with what another group wrote. Exit code 1 when an answer differs.",
-              "bulkhead bench verify --model DIR --save one.json\n"
-              "srun -n 8 --mpi=pmix bulkhead bench verify --model DIR --against one.json");
+  Flags flags(
+      "bench verify", "[--model] DIR --save FILE | --against FILE [FLAGS]",
+      "Generates answers to random prompts, half of them sampled, and saves the tokens and\n"
+      "digests of all logits, or compares them with those that another group saved. The\n"
+      "exit code is 1 if an answer differs.",
+      "bulkhead bench verify --model DIR --save one.json\n"
+      "srun -n 8 --mpi=pmix bulkhead bench verify --model DIR --against one.json");
   VerifyOptions options;
   RawEngineFlags raw;
   flags.Group("Measurement");
-  flags.Add("--save", "FILE", "write what this group answers", TextValue(&options.save));
-  flags.Add("--against", "FILE", "compare with what was saved", TextValue(&options.against));
-  flags.Add("--num-prompts", "N", "prompts that each run answers (default 16)",
+  flags.Add("--save", "FILE", "save the answers of this group in this file",
+            TextValue(&options.save));
+  flags.Add("--against", "FILE", "compare the answers of this group with those in this file",
+            TextValue(&options.against));
+  flags.Add("--num-prompts", "N", "number of prompts in each run (default 16)",
             IntegerValue(&options.num_prompts, 1, 10000));
-  flags.Add("--input-len", "LIST", "tokens of the prompts, in turn (default 1,17,64,200)",
+  flags.Add("--input-len", "LIST",
+            "numbers of tokens of the prompts, used in turn (default 1,17,64,200)",
             IntegersValue(&options.input_lens, 1, kMaxLen));
-  flags.Add("--output-len", "N", "tokens that each prompt generates (default 32)",
+  flags.Add("--output-len", "N", "number of tokens to generate for each prompt (default 32)",
             IntegerValue(&options.output_len, 1, kMaxLen));
   flags.AddSwitch("--json", "print JSON instead of a table", &options.json);
   AddEngineFlags(&raw, &flags);
@@ -68,53 +72,57 @@ absl::StatusOr<Command> ParseVerify(CommandArgs args) {
 absl::StatusOr<Command> ParseSimulate(CommandArgs args) {
   Flags flags(
       "bench simulate", "[FLAGS]",
-      "Drives the real scheduler of rank 0 with requests and no model, and prints what a "
-      "step costs rank 0:\n"
-      "planning, encoding the plan, handing it out, committing; and beside that what sampling "
-      "and detokenising\n"
-      "its tokens would add. Only how long a step takes the group is assumed: step + decode "
-      "rows + prompt\n"
-      "tokens + messages between the ranks.",
+      "Runs the real scheduler of rank 0 on requests without a model, and prints what a step\n"
+      "costs rank 0: to plan it, to encode and send the plan, and to commit the result, and what\n"
+      "sampling and detokenising its tokens would add. How long a step takes the group is not\n"
+      "measured but assumed: a time for the step, and for each decoding sequence, prompt token\n"
+      "and message between nodes.",
       "bulkhead bench simulate --ranks 512 --requests 10000\n"
       "bulkhead bench simulate --measured throughput.json --plot cost.svg");
   SimulateOptions options;
-  flags.Group("What is simulated");
+  flags.Group("Simulation");
   flags.Add("--ranks", "LIST", "sizes of the group (default 8,64,512)",
             IntegersValue(&options.ranks, 1, 1 << 16));
-  flags.Add("--ranks-per-node", "N", "ranks that share a host (default 8)",
+  flags.Add("--ranks-per-node", "N", "number of ranks on each host (default 8)",
             IntegerValue(&options.ranks_per_node, 1, 1 << 16));
-  flags.Add("--max-num-seqs", "LIST", "sequences that run at once (default 64,256,1000)",
+  flags.Add("--max-num-seqs", "LIST",
+            "maximum numbers of sequences that run at the same time (default 64,256,1000)",
             IntegersValue(&options.max_num_seqs, 1, 1 << 16));
-  flags.Add("--requests", "N", "requests of a run (default 10000)",
+  flags.Add("--requests", "N", "number of requests in each run (default 10000)",
             IntegerValue(&options.requests, 1, 10'000'000));
-  flags.Add("--request-rate", "R", "per second, Poisson (default: all at once)",
+  flags.Add("--request-rate", "R",
+            "mean number of requests per second, as a Poisson process (default: all at once)",
             RealValue(&options.request_rate, 1e-3, 1e9, Border::kIncluded));
-  flags.Add("--input-len", "N", "mean tokens of a prompt (default 512)",
+  flags.Add("--input-len", "N", "mean number of tokens of a prompt (default 512)",
             IntegerValue(&options.input_len, 1, kMaxLen));
-  flags.Add("--output-len", "N", "mean tokens of an answer (default 128)",
+  flags.Add("--output-len", "N", "mean number of tokens of an answer (default 128)",
             IntegerValue(&options.output_len, 1, kMaxLen));
-  flags.Add("--max-num-batched-tokens", "N", "of one step (default 8192)",
+  flags.Add("--max-num-batched-tokens", "N", "maximum number of tokens in one step (default 8192)",
             IntegerValue(&options.max_num_batched_tokens, 1, kMaxLen));
   flags.Add("--model", "DIR",
-            "its tokenizer.json detokenises, and a row of logits is as long as its vocabulary "
-            "(default: one of 32,000 words, made up)",
+            "checkpoint whose tokenizer.json and vocabulary size are used for detokenising and "
+            "sampling (default: a made-up vocabulary of 32,000 words)",
             TextValue(&options.model));
-  flags.Group("What a step takes the group (assumed, microseconds)");
-  flags.Add("--step-us", "T", "any step (default 8000)",
+  flags.Group("Assumed time of a step, in microseconds (the sum of these)");
+  flags.Add("--step-us", "T", "time of any step (default 8000)",
             RealValue(&options.cost.step_us, 0, 1e9, Border::kIncluded));
-  flags.Add("--decode-row-us", "T", "each decoding sequence (default 5)",
+  flags.Add("--decode-row-us", "T", "time for each decoding sequence (default 5)",
             RealValue(&options.cost.decode_row_us, 0, 1e9, Border::kIncluded));
-  flags.Add("--prompt-token-us", "T", "each prompt token (default 10)",
+  flags.Add("--prompt-token-us", "T", "time for each prompt token (default 10)",
             RealValue(&options.cost.prompt_token_us, 0, 1e9, Border::kIncluded));
-  flags.Add("--message-us", "T",
-            "a message between nodes, sent one after the other by rank 0 (default 2)",
-            RealValue(&options.cost.message_us, 0, 1e9, Border::kIncluded));
-  flags.Add("--measured", "FILE", "the first three from what 'bench throughput --json' printed",
+  flags.Add(
+      "--message-us", "T",
+      "time for each message from rank 0 to another node, sent one after the other (default 2)",
+      RealValue(&options.cost.message_us, 0, 1e9, Border::kIncluded));
+  flags.Add("--measured", "FILE",
+            "take the first three values from the output of 'bench throughput --json' in this file",
             TextValue(&options.measured));
   flags.Group("Output");
   flags.AddSwitch("--json", "print JSON instead of a table", &options.json);
-  flags.Add("--plot,--svg", "FILE", "draw the cost of a step by sequences: .svg, .png or .pdf",
-            TextValue(&options.plot));
+  flags.Add(
+      "--plot,--svg", "FILE",
+      "write a chart of the cost of a step by number of sequences to this .svg, .png or .pdf file",
+      TextValue(&options.plot));
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
   return options;
@@ -123,12 +131,10 @@ absl::StatusOr<Command> ParseSimulate(CommandArgs args) {
 absl::StatusOr<Command> ParseComm(CommandArgs args) {
   Flags flags(
       "bench comm", "[FLAGS]",
-      "Measures what the ranks of a group say to each other, at powers of two and, with --model, "
-      "at the sizes\n"
-      "of that model's messages: time of the slowest rank, algorithm and bus bandwidth by "
-      "nccl-tests' formulas.\n"
-      "Every answer is checked. Between two ranks of one host a bare loop of two processes is "
-      "measured beside it.",
+      "Measures the collectives between the ranks of a group, at powers of two and, with\n"
+      "--model, at the sizes of that model's messages: the time of the slowest rank, and\n"
+      "algorithm and bus bandwidth as in nccl-tests. Results are checked. Between two ranks of\n"
+      "one host, a minimal loop of two processes in shared memory is measured for comparison.",
       "mpirun -n 2 bulkhead bench comm --model DIR\n"
       "mpirun -n 4 bulkhead bench comm --collective all_reduce --pairs");
   CommOptions options;
@@ -138,22 +144,27 @@ absl::StatusOr<Command> ParseComm(CommandArgs args) {
   }
   flags.OfGroup();
   flags.Group("Measurement");
-  flags.Add("--model", "DIR", "also the sizes of its messages; a config.json is enough",
+  flags.Add("--model", "DIR",
+            "also measure the message sizes of this model; its config.json is enough",
             TextValue(&options.engine.model));
   flags.Add("--collective", "NAME",
-            "all_reduce (sums of activations), gather (of logits), all_gather (of start-up), "
-            "broadcast (of step plans) (default: all)",
+            "collective to measure: all_reduce (sums of activations), gather (logits to rank 0), "
+            "all_gather (at start-up) or broadcast (step plans) (default: all)",
             OptionalChoiceValue(&options.collective, collectives));
-  flags.Add("--min-bytes", "SIZE", "the smallest message (default 1KiB)",
+  flags.Add("--min-bytes", "SIZE", "size of the smallest message (default 1KiB)",
             IntegerValue(&options.min_bytes, 4, kMaxMessageBytes));
-  flags.Add("--max-bytes", "SIZE", "the largest message (default 16MiB)",
+  flags.Add("--max-bytes", "SIZE", "size of the largest message (default 16MiB)",
             IntegerValue(&options.max_bytes, 4, kMaxMessageBytes));
-  flags.AddSwitch("--pairs", "also a bare loop between every two ranks, alone on the machine",
+  flags.AddSwitch("--pairs",
+                  "also measure the minimal loop between every two ranks, while the others are "
+                  "idle; only on one host",
                   &options.pairs);
-  flags.AddSwitch("--quick", "a few calls of each", &options.quick);
+  flags.AddSwitch("--quick", "make only a few calls in each case", &options.quick);
   flags.AddSwitch("--json", "print JSON instead of a table", &options.json);
-  flags.Add("--startup-timeout", "TIME", "until the group is together (default 600)",
-            DurationValue(&options.engine.startup_timeout));
+  flags.Add(
+      "--startup-timeout", "TIME",
+      "maximum time until all ranks have joined, in seconds or with a unit (90s, 2m) (default 600)",
+      DurationValue(&options.engine.startup_timeout));
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
   options.engine.command_line = flags.Resolved();

@@ -84,92 +84,107 @@ struct RawLengths {
 void AddDatasetFlags(DatasetOptions* dataset, RawLengths* lengths, Flags* flags) {
   flags->Group("Data");
   flags->Add("--dataset-name", "NAME",
-             "random (ids, the default), prefix_repetition (groups of prompts that begin alike), "
-             "text (a built-in text), custom (JSON lines as of generate --prompts), trace (JSON "
-             "lines with timestamp in ms, input_length, output_length and perhaps hash_ids)",
+             "data set: random (random token IDs), prefix_repetition (groups of prompts with a "
+             "common prefix), text (a built-in text), custom (JSON lines as for generate "
+             "--prompts) or trace (JSON lines with timestamp in ms, input_length, output_length "
+             "and optionally hash_ids) (default random)",
              ChoiceValue<DatasetName>(&dataset->name,
                                       {{"random", DatasetName::kRandom},
                                        {"prefix_repetition", DatasetName::kPrefixRepetition},
                                        {"text", DatasetName::kText},
                                        {"custom", DatasetName::kCustom},
                                        {"trace", DatasetName::kTrace}}));
-  flags->Add("--dataset-path", "FILE", "the file of custom and trace", TextValue(&dataset->path));
-  flags->Add("--num-prompts", "N", "requests of each run (default 1000, or a file's lines)",
+  flags->Add("--dataset-path", "FILE", "file of the data set, for custom and trace",
+             TextValue(&dataset->path));
+  flags->Add("--num-prompts", "N",
+             "number of requests in each run (default 1000, or all lines of the file)",
              IntegerValue(&dataset->num_prompts, 1, kMaxPrompts));
   flags->Add("--random-input-len,--input-len,--prefix-repetition-suffix-len", "N",
-             "tokens of each prompt, behind the shared ones (default 1024; 256 for "
+             "number of tokens of each prompt after the shared prefix (default 1024; 256 for "
              "prefix_repetition)",
              IntegerValue(&lengths->input_len, 1, kMaxTokens));
-  flags->Add("--random-output-len,--output-len,--prefix-repetition-output-len,--custom-output-len",
-             "N", "tokens of each answer (default 128); of custom: where a line has no max_tokens",
-             IntegerValue(&lengths->output_len, 1, kMaxTokens));
+  flags->Add(
+      "--random-output-len,--output-len,--prefix-repetition-output-len,--custom-output-len", "N",
+      "number of tokens of each answer; for custom, of lines without max_tokens (default 128)",
+      IntegerValue(&lengths->output_len, 1, kMaxTokens));
   flags->Add("--random-range-ratio", "R",
-             "draw lengths from (1 - R) to (1 + R) times those (default 0)",
+             "draw these lengths from (1 - R) to (1 + R) times the given ones (default 0)",
              RealValue(&dataset->range_ratio, 0, 0.99, Border::kIncluded));
   flags->Add("--random-prefix-len,--prefix-repetition-prefix-len", "N",
-             "tokens that all prompts, or those of a group, begin with (default 0; 256 for "
-             "prefix_repetition)",
+             "number of tokens in the prefix that all prompts share, or with prefix_repetition all "
+             "prompts of a group (default 0; 256 for prefix_repetition)",
              IntegerValue(&lengths->prefix_len, 0, kMaxTokens));
-  flags->Add("--prefix-repetition-num-prefixes", "N", "groups of prefix_repetition (default 10)",
+  flags->Add("--prefix-repetition-num-prefixes", "N",
+             "number of groups of prefix_repetition (default 10)",
              IntegerValue(&dataset->num_prefixes, 1, kMaxPrompts));
-  flags->Add("--seed", "N", "of data and arrivals (default 0)", SeedValue(&dataset->seed));
-  flags->AddSwitch("--ignore-eos", "generate to the full length (default, but for custom)",
+  flags->Add("--seed", "N", "random seed of prompts and arrivals (default 0)",
+             SeedValue(&dataset->seed));
+  flags->AddSwitch("--ignore-eos",
+                   "generate answers of full length, past the end-of-sequence token (default: on, "
+                   "except for custom)",
                    [dataset](bool on) { dataset->ignore_eos = on; });
-  flags->Add("--temperature", "X", "default 0: greedy",
+  flags->Add("--temperature", "X", "sampling temperature; 0 selects greedy decoding (default 0)",
              RealValue(&dataset->temperature, 0, 100, Border::kIncluded));
 }
 
 void AddArrivalFlags(ServeBenchOptions* options, Flags* flags) {
   ArrivalOptions* arrivals = &options->arrivals;
   flags->Add("--burstiness", "X",
-             "1 (default) is a Poisson process, less comes in bursts, more is more even, inf is "
-             "constant",
+             "regularity of arrivals: 1 is a Poisson process, smaller values are burstier, larger "
+             "ones more regular, inf is a constant interval (default 1)",
              RateValue(&arrivals->burstiness, 1e-3));
-  flags->Add("--ramp-up-strategy", "NAME", "linear or exponential, from start to end rate",
+  flags->Add("--ramp-up-strategy", "NAME",
+             "change the request rate from --ramp-up-start-rps to --ramp-up-end-rps during the "
+             "run: linear or exponential",
              ChoiceValue<RampUp>(&arrivals->ramp_up, {{"linear", RampUp::kLinear},
                                                       {"exponential", RampUp::kExponential}}));
-  flags->Add("--ramp-up-start-rps", "X", "requests per second at the beginning",
+  flags->Add("--ramp-up-start-rps", "X", "requests per second at the start of the run",
              RealValue(&arrivals->ramp_up_start_rps, 1e-3, kMaxRate, Border::kIncluded));
-  flags->Add("--ramp-up-end-rps", "X", "requests per second at the end",
+  flags->Add("--ramp-up-end-rps", "X", "requests per second at the end of the run",
              RealValue(&arrivals->ramp_up_end_rps, 1e-3, kMaxRate, Border::kIncluded));
-  flags->Add("--trace-speed", "X", "a trace's times are divided by it (default 1)",
+  flags->Add("--trace-speed", "X",
+             "factor by which a trace is replayed faster: its times are divided by X (default 1)",
              RealValue(&options->dataset.trace_speed, 1e-3, 1e6, Border::kIncluded));
 }
 
 void AddMeasurementFlags(ServeBenchOptions* options, Flags* flags) {
   flags->Group("Measurement");
-  flags->Add("--num-warmups", "N", "requests before those that count (default 8)",
+  flags->Add("--num-warmups", "N",
+             "number of requests before the measurement, which are not counted (default 8)",
              IntegerValue(&options->num_warmups, 0, kMaxPrompts));
-  flags->Add("--repeats", "N", "runs with new prompts, counted together (default 1)",
+  flags->Add("--repeats", "N",
+             "number of runs, each with new prompts, that are evaluated together (default 1)",
              IntegerValue(&options->repeats, 1, 1000));
-  flags->Add("--metric-percentiles", "LIST", "percentiles of the table (default 90,95,99,99.9)",
+  flags->Add("--metric-percentiles", "LIST", "percentiles in the table (default 90,95,99,99.9)",
              PercentilesValue(&options->percents));
   flags->Add("--goodput", "LIST",
-             "count requests that keep limits in ms: ttft:2000,tpot:100,e2el:30000",
+             "count the requests within these limits in ms, such as ttft:2000,tpot:100,e2el:30000",
              GoodputValue(&options->goodput));
-  flags->Add("--timeout", "TIME", "of each request, in seconds or as 90s, 2m (default: none)",
+  flags->Add("--timeout", "TIME",
+             "time limit for each request, in seconds or with a unit (90s, 2m) (default: none)",
              DurationValue(&options->timeout));
-  flags->Add("--client-threads", "N", "threads that receive, each with its connection (default 2)",
+  flags->Add("--client-threads", "N",
+             "number of threads that receive answers, each on its own connection (default 2)",
              IntegerValue(&options->client_threads, 1, 64));
-  flags->AddSwitch("--no-self-check", "do not measure the client's own ceiling first",
+  flags->AddSwitch("--no-self-check", "do not measure the client's own peak rate before the run",
                    [options](bool on) { options->self_check = !on; });
-  flags->AddSwitch("--null-server", "measure the client alone, against a server that does nothing",
+  flags->AddSwitch("--null-server", "measure the client alone, against a server that does no work",
                    &options->null_server);
-  flags->AddSwitch("--allow-failures", "end with 0 also when requests failed",
+  flags->AddSwitch("--allow-failures", "exit with code 0 even if requests failed",
                    &options->allow_failures);
-  flags->AddSwitch("--no-progress,--disable-tqdm", "no progress on standard error",
+  flags->AddSwitch("--no-progress,--disable-tqdm", "do not print progress on standard error",
                    [options](bool on) { options->progress = !on; });
   flags->Group("Result");
-  flags->Add("--result-dir", "DIR", "write result.json, requests.jsonl and report.html there",
+  flags->Add("--result-dir", "DIR", "folder for result.json, requests.jsonl and report.html",
              TextValue(&options->result_dir));
-  flags->AddSwitch("--save-result", "the same as --result-dir . when that is not given",
+  flags->AddSwitch("--save-result", "the same as --result-dir . if --result-dir is not given",
                    [options](bool on) {
                      if (on && !options->result_dir.has_value()) options->result_dir = ".";
                    });
-  flags->AddSwitch("--save-detailed", "vLLM's lists of every request in result.json, too",
+  flags->AddSwitch("--save-detailed", "also write vLLM's lists of all requests to result.json",
                    &options->save_detailed);
-  flags->Add("--label", "TEXT", "kept in result.json", TextValue(&options->label));
-  flags->Add("--metadata", "KEY=VALUE", "kept in result.json; may be given several times",
+  flags->Add("--label", "TEXT", "text to keep in result.json", TextValue(&options->label));
+  flags->Add("--metadata", "KEY=VALUE", "entry to keep in result.json; may be given several times",
              MetadataValue(&options->metadata));
 }
 
@@ -214,9 +229,9 @@ absl::Status Complete(const RawLengths& lengths, ServeBenchOptions* options) {
 
 absl::StatusOr<Command> ParseServeBench(CommandArgs args) {
   Flags flags("bench serve", "[FLAGS]",
-              "Measures a running server: sends requests when they are due and tells latencies, "
-              "throughput and what\nthe server's memory did. The flags are those of vLLM's "
-              "benchmark where they mean the same.",
+              "Measures a running server: sends requests at their scheduled times, and reports\n"
+              "latencies, throughput and the server's memory use. Flags with the same meaning as\n"
+              "in vLLM's benchmark have the same names.",
               "bulkhead bench serve --request-rate 4 --num-prompts 500 --random-input-len 512\n"
               "bulkhead bench serve --max-concurrency 16 --num-prompts 200 --result-dir result\n"
               "bulkhead bench serve --goodput ttft:500,tpot:50 --request-rate 8 --repeats 3");
@@ -227,10 +242,10 @@ absl::StatusOr<Command> ParseServeBench(CommandArgs args) {
   AddDatasetFlags(&options.dataset, &lengths, &flags);
   flags.Group("Arrivals");
   flags.Add("--request-rate", "X",
-            "requests per second; inf (default): all at once, or one when one of --max-concurrency "
-            "ends",
+            "mean number of requests per second; inf sends all at once or, with --max-concurrency, "
+            "each one as soon as another ends (default inf)",
             RateValue(&options.arrivals.request_rate, 1e-3));
-  flags.Add("--max-concurrency", "N", "requests in flight at the most",
+  flags.Add("--max-concurrency", "N", "maximum number of requests in flight (default: no limit)",
             IntegerValue(&options.max_concurrency, 1, kMaxConcurrency));
   AddArrivalFlags(&options, &flags);
   AddMeasurementFlags(&options, &flags);

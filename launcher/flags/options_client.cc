@@ -63,36 +63,40 @@ Flags::Apply LogitBiasValue(std::vector<std::pair<uint32_t, float>>* out) {
 }
 
 void AddSamplingFlags(RequestOptions* options, Flags* flags) {
-  flags->Add("--temperature", "X", "0 is greedy",
+  flags->Add("--temperature", "X", "sampling temperature; 0 selects greedy decoding",
              RealValue(&options->temperature, 0, kMaxRequestTemperature, Border::kIncluded));
-  flags->Add("--top-p", "X", "keep the most likely tokens with this total probability, (0, 1]",
+  flags->Add("--top-p", "X",
+             "sample from the smallest set of most likely tokens with at least this total "
+             "probability, in (0, 1]",
              RealValue(&options->top_p, 0, 1, Border::kExcluded));
-  flags->Add("--top-k", "N", "keep the N most likely tokens; 0 is off",
+  flags->Add("--top-k", "N", "sample from the N most likely tokens; 0 means all",
              IntegerValue(&options->top_k, 0, kMaxInt32));
   flags->Add("--min-p", "X",
-             "keep tokens at least this likely, relative to the most likely one, [0, 1]",
+             "sample from tokens with at least this share of the most likely token's probability, "
+             "in [0, 1]",
              RealValue(&options->min_p, 0, 1, Border::kIncluded));
 }
 
 void AddLogitsFlags(RequestOptions* options, Flags* flags) {
-  flags->Add(
-      "--repetition-penalty", "X",
-      "divides positive logits of tokens in prompt or answer, and multiplies others; 1 is off",
-      RealValue(&options->repetition_penalty, 0.01, 100, Border::kIncluded));
+  flags->Add("--repetition-penalty", "X",
+             "divide positive logits of tokens in prompt or answer by this, and multiply negative "
+             "ones by it; 1 means no penalty",
+             RealValue(&options->repetition_penalty, 0.01, 100, Border::kIncluded));
   flags->Add("--presence-penalty", "X",
-             "subtracted from the logits of tokens in the answer, [-2, 2]",
+             "subtract this from the logits of tokens that the answer already has, in [-2, 2]",
              RealValue(&options->presence_penalty, -2, 2, Border::kIncluded));
   flags->Add("--frequency-penalty", "X",
-             "the same, for each time that the token is in the answer, [-2, 2]",
+             "subtract this from a token's logit once for each time that the answer already has "
+             "the token, in [-2, 2]",
              RealValue(&options->frequency_penalty, -2, 2, Border::kIncluded));
   flags->Add("--logit-bias", "ID=X",
-             "added to this token's logit, [-100, 100]; may be given several times",
+             "add X, in [-100, 100], to the logit of token ID; may be given several times",
              LogitBiasValue(&options->logit_bias));
   flags->Add("--allowed-token-ids", "ID",
-             "generate no other tokens than this; may be given several times",
+             "generate only this token; may be given several times, to allow several tokens",
              TokenIdListValue(&options->allowed_token_ids));
   flags->Add("--bad-words", "TEXT",
-             "never generate the tokens of this text; may be given several times",
+             "never generate the token sequence of this text; may be given several times",
              TextListValue(&options->bad_words));
 }
 
@@ -113,7 +117,8 @@ Flags::Apply OnlyForm(const RequestOptions* options, const void* own, Flags::App
         (options->regex && own != &options->regex) ||
         (!options->choice.empty() && own != &options->choice)) {
       return absl::InvalidArgumentError(
-          "an answer has one form: give one of --json-schema, --regex and --choice");
+          "the answer can have only one constraint: give one of --json-schema, --regex and "
+          "--choice");
     }
     return apply(text);
   };
@@ -122,25 +127,26 @@ Flags::Apply OnlyForm(const RequestOptions* options, const void* own, Flags::App
 }
 
 void AddFormFlags(RequestOptions* options, Flags* flags) {
-  flags->Add("--json-schema", "FILE", "the answer is JSON of this schema",
+  flags->Add("--json-schema", "FILE", "file with a JSON schema that the answer must match",
              OnlyForm(options, &options->json_schema, FileValue(&options->json_schema)));
-  flags->Add("--regex", "PATTERN", "the answer matches this as a whole",
+  flags->Add("--regex", "PATTERN", "regular expression that the whole answer must match",
              OnlyForm(options, &options->regex, TextValue(&options->regex)));
-  flags->Add("--choice", "TEXT", "the answer is one of these; may be given several times",
+  flags->Add("--choice", "TEXT", "text that the answer may be; give the flag once for each choice",
              OnlyForm(options, &options->choice, TextListValue(&options->choice)));
 }
 
 void AddCredentialFlags(ClientCredentials* credentials, Flags* flags) {
   flags->Add("--api-key-file", "FILE",
-             "the server's API key, in a file (default: the environment's BULKHEAD_API_KEY)",
+             "file with the API key to send to the server (default: the key in the environment "
+             "variable BULKHEAD_API_KEY, if any)",
              TextValue(&credentials->api_key_file));
   flags->Add("--ssl-ca-certs", "FILE",
-             "talk TLS to a server whose certificate is of one of these authorities, in PEM form "
+             "connect with TLS, and accept server certificates of these authorities, in PEM format "
              "(default: no TLS)",
              TextValue(&credentials->ssl_ca_certs));
-  flags->Add("--ssl-certfile", "FILE", "the client's certificate, in PEM form",
+  flags->Add("--ssl-certfile", "FILE", "certificate of this client, in PEM format",
              TextValue(&credentials->ssl_certfile));
-  flags->Add("--ssl-keyfile", "FILE", "its private key, in PEM form",
+  flags->Add("--ssl-keyfile", "FILE", "private key of the client certificate, in PEM format",
              TextValue(&credentials->ssl_keyfile));
 }
 
@@ -148,68 +154,78 @@ void AddCredentialFlags(ClientCredentials* credentials, Flags* flags) {
 
 void AddServerFlags(std::string* target, ClientCredentials* credentials, Flags* flags) {
   flags->Group("Server");
-  flags->Add("--target", "HOST:PORT", "where the server listens (default 127.0.0.1:50051)",
+  flags->Add("--target", "HOST:PORT", "gRPC address of the server (default 127.0.0.1:50051)",
              TargetValue(target));
   AddCredentialFlags(credentials, flags);
 }
 
 void AddRequestFlags(RequestOptions* options, Flags* flags) {
   flags->Group(
-      "Request (lines of a prompts file override flags; without either, the model's own defaults)");
+      "Request (a line of a prompts file overrides these flags; otherwise the model's defaults "
+      "apply)");
   flags->Add("--max-tokens", "N", "maximum number of tokens to generate",
              IntegerValue(&options->max_tokens, 0, kMaxInt32));
-  flags->Add("--min-tokens", "N", "ignore stopping before this many tokens",
+  flags->Add("--min-tokens", "N",
+             "minimum number of tokens to generate; stop conditions are ignored before that",
              IntegerValue(&options->min_tokens, 0, kMaxInt32));
   AddSamplingFlags(options, flags);
   AddLogitsFlags(options, flags);
-  flags->Add("--seed", "N", "the same seed gives the same text; generated and reported if missing",
+  flags->Add("--seed", "N",
+             "random seed; the same seed gives the same text (default: generated and reported)",
              SeedValue(&options->seed));
-  flags->Add("--stop", "TEXT", "stop before this text; may be given several times",
+  flags->Add("--stop", "TEXT", "end the answer before this text; may be given several times",
              TextListValue(&options->stop));
-  flags->Add("--stop-token-ids", "ID", "stop at this token; may be given several times",
+  flags->Add("--stop-token-ids", "ID", "end the answer at this token; may be given several times",
              TokenIdListValue(&options->stop_token_ids));
   flags->AddSwitch("--ignore-eos", "continue after the model's end-of-sequence token",
                    [options](bool on) { options->ignore_eos = on; });
-  flags->Add("--logprobs", "N", "log probabilities of the sampled token and the top N, 0 to 20",
+  flags->Add("--logprobs", "N",
+             "return the log probabilities of each generated token and of the N most likely ones "
+             "in its place, 0 to 20",
              IntegerValue(&options->logprobs, 0, 20));
   flags->Add("--prompt-logprobs", "N",
-             "the same for the prompt's tokens; --max-tokens may be 0 then",
+             "return the log probabilities of each prompt token and of the N most likely ones in "
+             "its place, 0 to 20; --max-tokens may then be 0",
              IntegerValue(&options->prompt_logprobs, 0, 20));
-  flags->Add("--truncate-prompt-tokens", "N", "keep the last N tokens of a longer prompt",
+  flags->Add("--truncate-prompt-tokens", "N", "keep only the last N tokens of a longer prompt",
              IntegerValue(&options->truncate_prompt_tokens, 1, kMaxInt32));
-  flags->Add("--time-limit-ms", "N", "end the answer when this time has passed",
+  flags->Add("--time-limit-ms", "N",
+             "end the answer this many milliseconds after the request arrived",
              IntegerValue(&options->time_limit_ms, 1, kMaxInt32));
   flags->AddSwitch("--no-special-tokens",
                    "do not add the tokenizer's special tokens to a text prompt",
                    [options](bool on) { options->add_special_tokens = !on; });
-  flags->Add("--priority", "N", "higher is more urgent, under --scheduling-policy priority",
+  flags->Add("--priority", "N",
+             "priority of the request for a server with --scheduling-policy priority; higher is "
+             "more urgent (default 0)",
              IntegerValue(&options->priority, std::numeric_limits<int32_t>::min(), kMaxInt32));
   AddFormFlags(options, flags);
 }
 
 absl::StatusOr<Command> ParseGenerate(CommandArgs args) {
   Flags flags("generate", "[FLAGS] [PROMPT...]",
-              "Sends prompts to a server and streams the answers. Without a prompt, standard\n"
-              "input is the prompt. Ctrl-C cancels.",
+              "Sends prompts to a server and streams the answers. Without a prompt argument it\n"
+              "reads one prompt from standard input. Ctrl-C cancels the requests.",
               "bulkhead generate --max-tokens 64 \"Once upon a time\"\n"
               "bulkhead generate --prompts prompts.jsonl --concurrency 16 --json > answers.jsonl");
   GenerateOptions options;
   AddServerFlags(&options.target, &options.credentials, &flags);
   flags.Add(
       "--timeout", "TIME",
-      "of each request, in seconds or as 90s, 2m (default: none, but a request that the server "
-      "refuses since its queue is full is sent again for 2 minutes)",
+      "time limit for each request, in seconds or with a unit (90s, 2m) (default: none; a request "
+      "that is refused because the server's queue is full is sent again for up to 2 minutes)",
       DurationValue(&options.timeout));
   flags.Group("Prompts and answers");
   flags.Add("--prompts", "FILE",
-            "JSON lines: {\"prompt\": \"text\"} or {\"prompt_token_ids\": [1, 2]}, and max_tokens, "
-            "temperature "
-            "and so on; - is standard input",
+            "file of JSON lines, or - for standard input: {\"prompt\": \"text\"} or "
+            "{\"prompt_token_ids\": [1, 2]}, and optional request fields such as max_tokens and "
+            "temperature",
             TextValue(&options.prompts_file));
-  flags.Add("--concurrency", "N", "requests in flight at once (default 1)",
+  flags.Add("--concurrency", "N", "maximum number of requests in flight (default 1)",
             IntegerValue(&options.concurrency, 1, kMaxConcurrency));
-  flags.AddSwitch("--json", "print JSON lines, in the order of the prompts", &options.json);
-  flags.AddSwitch("--stats", "print tokens/s on standard error (always on a terminal)",
+  flags.AddSwitch("--json", "print one JSON line per prompt, in the order of the prompts",
+                  &options.json);
+  flags.AddSwitch("--stats", "print tokens/s on standard error (always printed on a terminal)",
                   &options.stats);
   flags.AddHidden("--prompt", [&options](const std::string& text) {
     options.prompts.push_back(text);
@@ -217,7 +233,7 @@ absl::StatusOr<Command> ParseGenerate(CommandArgs args) {
   });
   flags.AddPositional("--prompt", std::numeric_limits<int>::max());
   flags.Add("--model", "NAME",
-            "a name of the server's model, or of a LoRA adapter (default: the model alone)",
+            "name of the model or of a LoRA adapter (default: the model without an adapter)",
             TextValue(&options.model));
   AddRequestFlags(&options.request, &flags);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
@@ -231,34 +247,33 @@ absl::StatusOr<Command> ParseGenerate(CommandArgs args) {
                                     {"--prompt-logprobs", options.request.prompt_logprobs}}) {
     if (!value.has_value() || options.json) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat(flag, ": log probabilities are printed with --json alone; add it"));
+        absl::StrCat(flag, ": log probabilities are printed only with --json; add it"));
   }
   return options;
 }
 
 absl::StatusOr<Command> ParseChat(CommandArgs args) {
-  Flags flags(
-      "chat", "[FLAGS]",
-      "Talks with the model of a server that was started with --http-port. In a terminal: a "
-      "conversation,\n"
-      "with /help; Ctrl-C stops an answer. Otherwise standard input is one message.",
-      "bulkhead chat --system \"Answer in one sentence.\"\n"
-      "bulkhead chat --temperature 0 --max-tokens 64 < question.txt");
+  Flags flags("chat", "[FLAGS]",
+              "Chats with the model of a server that was started with --http-port. In a terminal\n"
+              "it holds a conversation: /help lists its commands, Ctrl-C stops an answer.\n"
+              "Otherwise it sends standard input as one message.",
+              "bulkhead chat --system \"Answer in one sentence.\"\n"
+              "bulkhead chat --temperature 0 --max-tokens 64 < question.txt");
   ChatOptions options;
   flags.Group("Server");
-  flags.Add("--http", "HOST:PORT", "where the server listens for HTTP (default 127.0.0.1:8000)",
+  flags.Add("--http", "HOST:PORT", "HTTP address of the server (default 127.0.0.1:8000)",
             TargetValue(&options.http));
   AddCredentialFlags(&options.credentials, &flags);
   flags.Add("--model", "NAME",
-            "a name of the server's model, or of a LoRA adapter (default: the model alone)",
+            "name of the model or of a LoRA adapter (default: the model without an adapter)",
             TextValue(&options.model));
-  flags.Group("Conversation (without a flag, the model's own defaults)");
-  flags.Add("--system", "TEXT", "the message of the role system, before all others",
+  flags.Group("Conversation (flags that are not given have the model's defaults)");
+  flags.Add("--system", "TEXT", "system message at the start of the conversation",
             TextValue(&options.system));
-  flags.Add("--max-tokens", "N", "maximum number of tokens of an answer",
+  flags.Add("--max-tokens", "N", "maximum number of tokens of each answer",
             IntegerValue(&options.request.max_tokens, 1, kMaxInt32));
   AddSamplingFlags(&options.request, &flags);
-  flags.Add("--seed", "N", "the same seed gives the same answers",
+  flags.Add("--seed", "N", "random seed; the same seed gives the same answers",
             SeedValue(&options.request.seed));
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
@@ -267,14 +282,14 @@ absl::StatusOr<Command> ParseChat(CommandArgs args) {
 
 absl::StatusOr<Command> ParseTokenize(CommandArgs args) {
   Flags flags("tokenize", "[--model] DIR < LINES",
-              "Reads JSON lines from standard input and answers each with one line:\n"
+              "Reads JSON lines from standard input and prints one line for each:\n"
               "  {\"text\": \"...\", \"add_special_tokens\": true} -> {\"ids\": [...]}\n"
               "  {\"ids\": [...], \"skip_special_tokens\": true} -> {\"text\": \"...\"}",
               "echo '{\"text\": \"Hello\"}' | bulkhead tokenize --model DIR");
   TokenizeOptions options;
   flags.Group("Model");
   flags.Add("--model", "DIR",
-            "a folder with tokenizer.json, or org/name in the local Hugging Face cache",
+            "folder with a tokenizer.json, or org/name of a model in the local Hugging Face cache",
             ModelValue(&options.model, ", and the texts on standard input"));
   flags.AddPositional("--model", 1);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
@@ -286,17 +301,18 @@ absl::StatusOr<Command> ParseTokenize(CommandArgs args) {
 }
 
 absl::StatusOr<Command> ParseDrain(CommandArgs args) {
-  Flags flags(
-      "drain", "[FLAGS]",
-      "Asks a server to refuse new requests, finish running ones and stop, and waits until it has.",
-      "bulkhead drain --target 127.0.0.1:50051 --timeout 30");
+  Flags flags("drain", "[FLAGS]",
+              "Tells a server to refuse new requests, finish the running ones and stop, and\n"
+              "waits until it has stopped.",
+              "bulkhead drain --target 127.0.0.1:50051 --timeout 30");
   DrainOptions options;
   AddServerFlags(&options.target, &options.credentials, &flags);
   flags.Add("--timeout", "TIME",
-            "time for running requests to finish, in seconds or as 90s, 2m (default: the server's "
-            "--drain-timeout)",
+            "time that running requests have to finish, in seconds or with a unit (90s, 2m) "
+            "(default: the server's --drain-timeout)",
             DurationValue(&options.timeout));
-  flags.AddSwitch("--no-wait", "return as soon as draining has started",
+  flags.AddSwitch("--no-wait",
+                  "return as soon as draining has started, without waiting for its end",
                   [&options](bool on) { options.wait = !on; });
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
@@ -304,22 +320,25 @@ absl::StatusOr<Command> ParseDrain(CommandArgs args) {
 }
 
 absl::StatusOr<Command> ParseLimits(CommandArgs args) {
-  Flags flags("limits", "[FLAGS]",
-              "Shows the limits of a running group, and changes them from the next step on: down, "
-              "or up again to\n"
-              "what it was started with. Accepted requests are not affected.",
-              "bulkhead limits --max-num-seqs 8 --max-num-queued-reqs 0\n"
-              "bulkhead limits --reset");
+  Flags flags(
+      "limits", "[FLAGS]",
+      "Shows or changes the limits of a running server. Limits can be lowered, and raised\n"
+      "again up to those that it was started with. New limits apply from the next step on,\n"
+      "but not to requests that are already accepted.",
+      "bulkhead limits --max-num-seqs 8 --max-num-queued-reqs 0\n"
+      "bulkhead limits --reset");
   LimitsOptions options;
   AddServerFlags(&options.target, &options.credentials, &flags);
   flags.Group("Limits");
-  flags.Add("--max-num-seqs", "N", "maximum number of running sequences",
+  flags.Add("--max-num-seqs", "N", "maximum number of sequences that run at the same time",
             IntegerValue(&options.max_num_seqs, 1, kMaxInt32));
-  flags.Add("--max-model-len", "N", "tokens of one sequence, prompt and answer",
+  flags.Add("--max-model-len", "N",
+            "maximum number of tokens of a sequence, prompt and answer together",
             IntegerValue(&options.max_model_len, 2, kMaxInt32));
   flags.Add("--max-num-queued-reqs", "N", "maximum number of waiting requests",
             IntegerValue(&options.max_num_queued_reqs, 0, kMaxInt32));
-  flags.AddSwitch("--reset", "first reset all to what the group was started with", &options.reset);
+  flags.AddSwitch("--reset", "first reset all limits to those that the server was started with",
+                  &options.reset);
   flags.AddSwitch("--json", "print JSON instead of a table", &options.json);
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
@@ -328,27 +347,28 @@ absl::StatusOr<Command> ParseLimits(CommandArgs args) {
 
 absl::StatusOr<Command> ParseDoctor(CommandArgs args) {
   Flags flags("doctor", "[FLAGS]",
-              "Shows what limits a running group's memory, now and since it was ready, and which "
-              "one setting to\n"
-              "change first; or explains a report that 'serve --report' or 'plan --json' wrote.",
+              "Shows what limits the memory of a running server, now and since it became ready,\n"
+              "and which one setting to change first; or explains a report of 'serve --report'\n"
+              "or 'plan --json'.",
               "bulkhead doctor --target 127.0.0.1:50051\n"
               "bulkhead doctor --watch 2s --for 5m\n"
               "bulkhead doctor --report report.json\n"
               "bulkhead doctor --capture handover");
   DoctorOptions options;
   AddServerFlags(&options.target, &options.credentials, &flags);
-  flags.AddSwitch("--json", "print JSON instead of text: findings, and all that they are from",
+  flags.AddSwitch("--json", "print the findings and the figures that they are based on as JSON",
                   &options.json);
   flags.Add("--watch", "TIME",
-            "observe repeatedly, and tell levels that follow traffic from others",
+            "observe the server at this interval, and tell values that rise and fall with the "
+            "traffic from values that do not",
             DurationValue(&options.watch));
   flags.Add("--for", "TIME", "how long to watch (default: until Ctrl-C)",
             DurationValue(&options.watch_for));
   flags.Add("--capture", "DIR",
-            "save every rank's memory, limits, counters and config there, for a bug report",
+            "save the memory, limits, counters and config of every rank there, for a bug report",
             TextValue(&options.capture));
   flags.Group("Report");
-  flags.Add("--report", "FILE", "explain this report, without a server",
+  flags.Add("--report", "FILE", "explain this report; no server is needed",
             TextValue(&options.report));
   BH_ASSIGN_OR_RETURN(const bool help, flags.Parse(args));
   if (help) return PrintText{flags.Help()};
@@ -363,8 +383,7 @@ absl::StatusOr<Command> ParseDoctor(CommandArgs args) {
         "--json prints one snapshot of a running group: leave out --watch, --capture and --report");
   }
   if (options.watch_for.has_value() && !options.watch.has_value()) {
-    return absl::InvalidArgumentError(
-        "--for says how long to --watch; give both, as in --watch 2s");
+    return absl::InvalidArgumentError("--for needs --watch; give both, as in --watch 2s --for 5m");
   }
   return options;
 }

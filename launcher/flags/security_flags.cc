@@ -56,26 +56,27 @@ absl::Status AddOrigins(absl::string_view text, std::vector<std::string>* origin
 
 void AddSecurityFlags(SecurityOptions* options, Flags* flags) {
   flags->Add("--api-key-file", "FILE",
-             "callers need one of these API keys: lines KEY, or ROLE[,ROLE] KEY with roles "
-             "generate, control, metrics; rank 0 reads it (default: the environment's "
-             "BULKHEAD_API_KEY, or none)",
+             "file of API keys, of which clients must send one; a line is KEY or ROLE[,ROLE] KEY, "
+             "with the roles generate, control and metrics; only rank 0 reads the file (default: "
+             "the key in the environment variable BULKHEAD_API_KEY, or no keys)",
              TextValue(&options->api_key_file));
   flags->Add("--ssl-certfile", "FILE",
-             "TLS on --port, --http-port and --metrics-port, with this certificate in PEM form "
-             "(default: no TLS)",
+             "certificate in PEM format, which turns on TLS for --port, --http-port and "
+             "--metrics-port (default: no TLS)",
              TextValue(&options->ssl_certfile));
-  flags->Add("--ssl-keyfile", "FILE", "the certificate's private key, in PEM form",
+  flags->Add("--ssl-keyfile", "FILE", "private key of the certificate, in PEM format",
              TextValue(&options->ssl_keyfile));
   flags->Add("--ssl-ca-certs", "FILE",
-             "clients need a certificate of one of these authorities, in PEM form (default: none)",
+             "certificates of authorities in PEM format; clients must then have a certificate of "
+             "one of them (default: client certificates are not required)",
              TextValue(&options->ssl_ca_certs));
   flags->Add("--ssl-client-roles", "FILE",
-             "what client certificates may do, by CN, DNS name or URI: lines ROLE[,ROLE] NAME "
-             "(default: everything; nothing where there are API keys)",
+             "file with the roles of client certificates, by CN, DNS name or URI: lines "
+             "ROLE[,ROLE] NAME (default: all roles, or none if there are API keys)",
              TextValue(&options->ssl_client_roles));
   flags->Add("--allowed-origins", "LIST",
-             "web pages of these origins may call the HTTP API (CORS): SCHEME://HOST[:PORT], "
-             "separated by commas, or a JSON list as vLLM's; * is any (default: none)",
+             "origins whose web pages may call the HTTP API (CORS): SCHEME://HOST[:PORT], "
+             "separated by commas or as a JSON list, or * for any origin (default: none)",
              [origins = &options->allowed_origins](const std::string& text) {
                return AddOrigins(text, origins);
              });
@@ -95,11 +96,11 @@ absl::Status CheckSecurity(const ServeOptions& options, bool is_rank0) {
   }
   if (security.ssl_ca_certs.has_value() && !has_tls) {
     return absl::InvalidArgumentError(
-        "--ssl-ca-certs: client certificates need TLS; give --ssl-certfile and --ssl-keyfile, too");
+        "--ssl-ca-certs: client certificates need TLS; also give --ssl-certfile and --ssl-keyfile");
   }
   if (security.ssl_client_roles.has_value() && !security.ssl_ca_certs.has_value()) {
     return absl::InvalidArgumentError(
-        "--ssl-client-roles: there are no client certificates; give --ssl-ca-certs, too");
+        "--ssl-client-roles: there are no client certificates; also give --ssl-ca-certs");
   }
   const bool knows_callers = !is_rank0 || security.HasAccessControl();
   if (options.insecure || IsLoopback(options.host) || (has_tls && knows_callers)) {

@@ -97,7 +97,7 @@ std::string HostShortageText(const Capacity& capacity, const HostBudget& host) {
   const std::string text =
       absl::StrCat("does not fit: rank 0's host lacks ", FormatBytes(host.total_bytes() - left),
                    " for host, which needs ", FormatBytes(host.total_bytes()),
-                   " for clients with the least quotas, where ");
+                   " for clients with the smallest quotas, where ");
   if (!LacksGiven(host)) return absl::StrCat(text, FormatBytes(left), " are left");
   return absl::StrCat(text, "--host-memory gives ", FormatBytes(left),
                       "; give at least --host-memory ", EnoughMiB(capacity, host),
@@ -174,11 +174,11 @@ std::string ShortageText(const Capacity& capacity, const std::optional<HostBudge
                              : "",
                          ")")
           : "",
-      holds_host ? absl::StrCat(" beside a reserve of ", FormatBytes(budget.reserve_bytes),
+      holds_host ? absl::StrCat(" after a reserve of ", FormatBytes(budget.reserve_bytes),
                                 "; clients on rank 0's host need ",
                                 FormatBytes(host->total_bytes()), " of the ranks' reserves (host)")
       : budget.reserve_bytes > 0 && !is_ruled
-          ? absl::StrCat(" beside a reserve of ", FormatBytes(budget.reserve_bytes))
+          ? absl::StrCat(" after a reserve of ", FormatBytes(budget.reserve_bytes))
           : "",
       host.has_value() && LacksGiven(*host)
           ? absl::StrCat("; nor does --host-memory (", FormatBytes(*host->given_bytes),

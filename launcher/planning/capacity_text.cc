@@ -133,8 +133,8 @@ std::string LimitsText(const Limits& limits) {
 std::string RankHostText(const RankCapacity& rank) {
   std::string text;
   if (rank.host_bytes > 0) {
-    absl::StrAppend(&text, "host memory of rank 0 beside its GPU's: ", FormatBytes(rank.host_bytes),
-                    "\n");
+    absl::StrAppend(&text, "host memory of rank 0, in addition to its GPU's: ",
+                    FormatBytes(rank.host_bytes), "\n");
   }
   if (rank.loading_bytes > 0) {
     absl::StrAppend(&text, "while weights load: ", FormatBytes(rank.loading_bytes), " of ",
@@ -219,7 +219,7 @@ std::string RanksText(size_t ranks) { return absl::StrCat(ranks, ranks == 1 ? " 
 
 std::string HostText(const HostBudget& host) {
   std::string text = absl::StrCat("host: at most ", FormatBytes(host.total_bytes()),
-                                  " for clients on rank 0's host, beside the arenas: ");
+                                  " for clients on rank 0's host, in addition to the arenas: ");
   for (int i = 0; i < kNumHostParts; ++i) {
     absl::StrAppend(&text, i == 0 ? "" : ", ", HostPartName(static_cast<HostPart>(i)), " ",
                     FormatBytes(host.part_bytes[i]));

@@ -44,7 +44,7 @@ absl::Status ReadModules(const std::string& dir, bool* normalizes) {
   absl::StatusOr<std::string> text = ReadSmallFile(path, kMaxBytes);
   if (absl::IsNotFound(text.status())) {
     return absl::NotFoundError(
-        "it has no modules.json, by which sentence-transformers tells how it embeds");
+        "it has no modules.json, in which sentence-transformers describes how a model embeds");
   }
   BH_RETURN_IF_ERROR(text.status());
   // A list, which is no object.

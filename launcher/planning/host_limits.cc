@@ -13,7 +13,8 @@
 namespace bulkhead {
 namespace {
 
-constexpr const char* kPlanSeesNone = "; `plan` looks at no machine and may say yes here";
+constexpr const char* kPlanSeesNone =
+    "; `plan` does not look at the machine, and may report that it fits";
 
 // The ranks that have this limit.
 std::vector<int> RanksUnder(const LimitsOfRanks& limits, const std::string& id) {
@@ -101,7 +102,7 @@ absl::Status TooLarge(const Claim& claim, int64_t host_bytes) {
   }
   if (claim.beside_bytes > 0) {
     absl::StrAppend(&wanted, RanksText(claim.ranks), " need ", FormatBytes(claim.beside_bytes),
-                    " beside their GPUs");
+                    " of host memory");
   }
   if (host_bytes > 0) {
     absl::StrAppend(&wanted, wanted.empty() ? "" : " and ", "clients on rank 0's host need ",
@@ -110,7 +111,7 @@ absl::Status TooLarge(const Claim& claim, int64_t host_bytes) {
   return Refusal(absl::StrCat(
       wanted, ", but ", claim.limit.name, " has ", FormatBytes(claim.limit.total_bytes),
       " in all; ", claim.cap_bytes == 0 ? "use smaller limits" : AtMost(left, claim), ", or ",
-      claim.limit.cgroup ? "the cgroup" : "use a host with", " more memory", kPlanSeesNone));
+      claim.limit.cgroup ? "give the cgroup" : "use a host with", " more memory", kPlanSeesNone));
 }
 
 // More than is left now.
@@ -125,9 +126,9 @@ absl::Status TooLargeNow(const Claim& claim, int64_t free_bytes) {
           : absl::StrCat(", and loading their weights ", FormatBytes(claim.loading_bytes), " more");
   return Refusal(absl::StrCat(
       on_cpu ? "the arenas of " : "", RanksText(claim.ranks), " take ",
-      FormatBytes(claim.arena_bytes + claim.beside_bytes), on_cpu ? "" : " beside their GPUs",
-      loading, ", but ", claim.limit.name, " has ", FormatBytes(free_bytes),
-      " left now, beside which clients need memory of rank 0's host; end what else runs there, or ",
+      FormatBytes(claim.arena_bytes + claim.beside_bytes), on_cpu ? "" : " of host memory", loading,
+      ", but ", claim.limit.name, " has ", FormatBytes(free_bytes),
+      " left now, and clients need memory of rank 0's host as well; end what else runs there, or ",
       only_loading ? "read with fewer --threads, or " : "",
       only_loading && !on_cpu ? "use a host with more memory" : arenas, kPlanSeesNone));
 }
@@ -213,11 +214,11 @@ absl::Status FinalizeHost(const LimitsOfRanks& limits, const std::optional<HostR
     plan.host->available_bytes =
         tightest->limit.total_bytes - tightest->cap_bytes - tightest->beside_bytes;
   }
-  warning = absl::StrCat("clients may come to ", FormatBytes(plan.host->total_bytes()),
-                         " on rank 0's host, where ", tightest->limit.name, " has ",
+  warning = absl::StrCat("clients may use up to ", FormatBytes(plan.host->total_bytes()),
+                         " on rank 0's host, but ", tightest->limit.name, " has only ",
                          FormatBytes(left_now),
-                         " left now beside the arenas: others use it, and the kernel kills "
-                         "processes when it runs out");
+                         " left now after the arenas, since other processes use memory; if it "
+                         "runs out, the kernel kills processes");
   return absl::OkStatus();
 }
 

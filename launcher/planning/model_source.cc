@@ -74,7 +74,7 @@ void DoWithoutLmHead(ModelSource& source) {
   source.embedding.alone = true;
   model.tie_word_embeddings = true;
   source.config.warnings.push_back(
-      "the checkpoint has no lm_head: it is served for embeddings alone");
+      "the checkpoint has no lm_head: it is served only for embeddings");
 }
 
 // "auto": the dtype in config.json, or if absent that of the stored tensors.
@@ -222,10 +222,10 @@ absl::Status CheckDefaultMaxTokens(const EngineOptions& options, const ModelConf
 
 absl::Status CheckFlagsOnGpu(const EngineOptions& options) {
   if (options.numa.nodes.empty()) return absl::OkStatus();
-  return WithExitCode(
-      absl::InvalidArgumentError("--numa: a list is for CPUs alone, since a rank with a GPU runs "
-                                 "on the cores beside it; leave it out, or add --device cpu"),
-      ExitCode::kUsage);
+  return WithExitCode(absl::InvalidArgumentError(
+                          "--numa: a list of nodes is only for CPUs, since a rank with a GPU "
+                          "runs on the cores next to it; leave it out, or add --device cpu"),
+                      ExitCode::kUsage);
 }
 
 absl::Status CheckDraftOnGpu(const ModelSource& source, int64_t max_shared_bytes) {
@@ -277,7 +277,7 @@ absl::StatusOr<ModelSource> ReadModelSource(const EngineOptions& options, Weight
              std::filesystem::exists(source.dir + "/model.safetensors.index.json", absent)) {
     source.config.warnings.push_back(
         absl::StrCat("serve would not start: ", checkpoint.status().message(),
-                     "; this is planned from config.json alone"));
+                     "; this plan is made from config.json only"));
   }
   BH_RETURN_IF_ERROR(ReadAdapters(options, source));
   WarnOfDType(options, source);
@@ -326,7 +326,7 @@ absl::StatusOr<ModelLimits> FormatsOf(const EngineOptions& options, const ModelS
         absl::InvalidArgumentError(absl::StrCat(
             "--activation-dtype ", in_amx ? "bf16-amx" : "bf16",
             " is for weights in bfloat16, and these are ", WeightFormatsText(formats.weights), "; ",
-            IsQuantized(formats.weights.layers) ? "leave it out" : "add --dtype bfloat16, too")),
+            IsQuantized(formats.weights.layers) ? "leave it out" : "also give --dtype bfloat16")),
         ExitCode::kUsage);
   }
   formats.kv_format = options.kv_cache_dtype.value_or(

@@ -62,8 +62,7 @@ absl::Status CheckDevice(const EngineOptions& engine, const PlanOptions& options
   } else if (IsGpu(engine, options) && !options.gpu.has_value() &&
              !engine.device_memory.has_value()) {
     status = absl::InvalidArgumentError(
-        "--device cuda: say which GPU to plan for with --gpu, or what it has with "
-        "--device-memory");
+        "--device cuda: give the GPU to plan for with --gpu, or its memory with --device-memory");
   } else if (IsGpu(engine, options)) {
     return CheckFlagsOnGpu(engine);
   }

@@ -25,8 +25,8 @@ struct Remedies {
 
 // Why nothing helps if a machine is too small for clients besides the arenas.
 inline constexpr char kHostHasNoMore[] =
-    "rank 0's host has no more beside the arenas; use a smaller --device-memory, --max-model-len, "
-    "--max-num-seqs or --max-num-queued-reqs, or a host with more memory";
+    "rank 0's host has no memory left after the arenas; use a smaller --device-memory, "
+    "--max-model-len, --max-num-seqs or --max-num-queued-reqs, or a host with more memory";
 
 // Plans a changed command line for the machine, or the ranks, of the refused plan.
 using PlanAgain = std::function<absl::StatusOr<GroupPlan>(const Command& changed)>;

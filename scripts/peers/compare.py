@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""The same work in Bulkhead and in other engines, in turn, in the same minutes, as a table.
+"""Measures the same work in Bulkhead and in other engines, in turns within the same minutes, and prints a table.
 
     scripts/peers/compare.py --model S --formats bf16,int8 \\
         --peer vllm=/opt/vllm/bin/python3  --weights vllm:bf16=S \\
         --peer ik_llama=/opt/ik_llama.cpp/build/bin  --weights ik_llama:bf16=S-bf16.gguf --weights ik_llama:int8=S-q8_0.gguf
 
-Nothing is built or installed: --peer says where an engine is (the Python of the environment that has vllm or
-openvino_genai, or the folder of llama-batched-bench), --weights which of its own files holds a format. Each round
-runs every engine once in every format. Decode: --batch-size sequences behind --context tokens each; prefill: one
-prompt of each of --input-len. Figures are medians over the rounds, in tokens/s; a ratio is ours over the best peer's.
+Nothing is built or installed: --peer gives the place of an engine (the Python of an environment with vllm or
+openvino_genai, or the folder of llama-batched-bench), --weights the checkpoint or file that it reads for a format.
+Each round runs every engine once in every format. Decode is measured with --batch-size sequences after --context
+tokens each, prefill with one prompt of each --input-len. Figures are medians over the rounds, in tokens/s; a ratio is
+Bulkhead's figure divided by that of the best other engine.
 Standard library only. docs/benchmarking.md says how to make the files.
 """
 import argparse
@@ -44,21 +45,25 @@ def numbers(text):
 
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True, help="the checkpoint that Bulkhead serves")
-    parser.add_argument("--bulkhead", default=os.path.join(ROOT, "build/release/bin/bulkhead"))
-    parser.add_argument("--flag", action="append", default=[], help="a further flag of bulkhead, as --flag=--activation-dtype=bf16")
-    parser.add_argument("--formats", default="bf16", help="of bf16, int8, int4 (default bf16)")
+    parser.add_argument("--model", required=True, help="checkpoint folder for Bulkhead")
+    parser.add_argument("--bulkhead", default=os.path.join(ROOT, "build/release/bin/bulkhead"),
+                        help="path of the program (default build/release/bin/bulkhead)")
+    parser.add_argument("--flag", action="append", default=[], help="further flag for bulkhead, as --flag=--activation-dtype=bf16")
+    parser.add_argument("--formats", default="bf16", help="number formats, separated by commas: bf16, int8, int4 (default bf16)")
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=WHERE",
-                        help=f"one of {', '.join((*PYTHON_PEERS, *LLAMA_PEERS))}, and where it is")
-    parser.add_argument("--weights", action="append", default=[], metavar="NAME:FORMAT=PATH")
-    parser.add_argument("--batch-size", type=numbers, default=[1, 8, 16, 64])
-    parser.add_argument("--input-len", type=numbers, default=[128, 512, 2048])
-    parser.add_argument("--context", type=int, default=128, help="tokens before the decode (default 128)")
-    parser.add_argument("--output-len", type=int, default=32)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--timeout", type=int, default=1800, help="seconds for one engine in one round and format")
-    parser.add_argument("--out", help="the raw figures as JSON, written after each engine")
+                        help=f"engine, one of {', '.join((*PYTHON_PEERS, *LLAMA_PEERS))}, and its place")
+    parser.add_argument("--weights", action="append", default=[], metavar="NAME:FORMAT=PATH",
+                        help="weights of engine NAME in FORMAT")
+    parser.add_argument("--batch-size", type=numbers, default=[1, 8, 16, 64],
+                        help="numbers of sequences in the decode (default 1,8,16,64)")
+    parser.add_argument("--input-len", type=numbers, default=[128, 512, 2048],
+                        help="numbers of tokens of the prompt in the prefill (default 128,512,2048)")
+    parser.add_argument("--context", type=int, default=128, help="number of tokens of each sequence before the decode (default 128)")
+    parser.add_argument("--output-len", type=int, default=32, help="number of tokens to decode for each sequence (default 32)")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads of each engine (default: one for each CPU)")
+    parser.add_argument("--rounds", type=int, default=3, help="number of rounds (default 3)")
+    parser.add_argument("--timeout", type=int, default=1800, help="time limit in seconds for one engine in one round and format (default 1800)")
+    parser.add_argument("--out", help="file for the raw figures as JSON, written after each engine")
     args = parser.parse_args(argv)
     args.formats = args.formats.split(",")
     for name in args.formats:

@@ -263,7 +263,7 @@ class PlanTest(unittest.TestCase):
 
     def test_a_flag_that_leaves_too_little_is_blamed(self):
         for flag, size, says in (("--kv-cache-bytes", 1, "where the KV rule gives 1 B (1 B by --kv-cache-bytes)"),
-                                 ("--reserve", "200GiB", "beside a reserve of 200.0 GiB")):
+                                 ("--reserve", "200GiB", "after a reserve of 200.0 GiB")):
             code, _, errors = plan({"--gpu": "h100", flag: size}, 1)
             self.assertEqual(code, 4, errors)
             self.assertIn(says, errors)

@@ -313,7 +313,7 @@ TEST_F(ServedProgramTest, ADrainOfAServerThatIsLostFailsAndTellsOfRequestsThatWe
   control_.is_lost = true;
   const Ended ended = Run({"drain", "--target", target_});
   EXPECT_EQ(ended.exit_code, 1) << ended.err;
-  EXPECT_THAT(ended.err, AllOf(HasSubstr("did not end in order"),
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("did not stop cleanly"),
                                HasSubstr("2 running and 0 waiting were left")));
   EXPECT_EQ(ended.out, "draining: 2 running, 0 waiting\n");
 }

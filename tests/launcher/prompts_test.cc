@@ -84,7 +84,7 @@ TEST(PromptsTest, EveryKeyReachesItsField) {
 TEST(PromptsTest, AnyOtherLogitBiasIsRefused) {
   EXPECT_THAT(Refusal(R"({"prompt": "a", "logit_bias": [1]})"), HasSubstr("must be an object"));
   EXPECT_THAT(Refusal(R"({"prompt": "a", "logit_bias": {"x": 1}})"),
-              HasSubstr("logit_bias.x is not named by a token id"));
+              HasSubstr("logit_bias.x: the key is not a token id"));
   EXPECT_THAT(Refusal(R"({"prompt": "a", "logit_bias": {"1": "x"}})"),
               HasSubstr("logit_bias.1 must be a number"));
 }

@@ -219,7 +219,7 @@ class SweepTest(unittest.TestCase):
         self.assertEqual(self.frontier(points), [True, False, False, False])
 
     def test_a_sweep_is_over_rates_or_concurrencies(self):
-        for args, words in (([], "sweep what?"), (["--request-rate", "1", "--max-concurrency", "2"], "either"),
+        for args, words in (([], "give the points of the sweep"), (["--request-rate", "1", "--max-concurrency", "2"], "either"),
                             (["--max-concurrency", "1,x"], "1,x"), (["--request-rate", "fast"], "fast"),
                             (["--request-rate=1", "--dataset-name", "trace"], "cannot be swept")):
             with self.subTest(args), self.assertRaisesRegex(Failure, words) as refused:

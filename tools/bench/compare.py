@@ -35,12 +35,12 @@ METRICS = (
 
 def run(_program, args):
     flags = Flags("compare", "BEFORE AFTER [--json] [--any-workload]",
-                  "Says whether the second of two results of 'bench serve' is better or worse, or whether the intervals\n"
-                  "leave it open. Ends with 1 when it is worse, or when one of them cannot be trusted.",
+                  "Compares two results of 'bench serve': the second one is better or worse, or the confidence intervals\n"
+                  "leave it open. The exit code is 1 if it is worse, or if one of the results cannot be trusted.",
                   ["bulkhead bench compare before/result.json after/result.json"])
-    flags.add_argument("files", metavar="FILE", nargs="*", help="result.json, before and after")
+    flags.add_argument("files", metavar="FILE", nargs="*", help="two files result.json: before and after")
     flags.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    flags.add_argument("--any-workload", action="store_true", help="compare results of different loads, too")
+    flags.add_argument("--any-workload", action="store_true", help="compare even if the results are of different workloads")
     options = flags.parse(args)
     if len(options.files) != 2:
         raise Failure(f"compare needs two result.json, and {len(options.files)} were given; write 'bulkhead bench "

@@ -3,22 +3,22 @@ import collections
 
 from bench.ends import USAGE, Failure, say
 
-# `name` as in result.json, `formula` in words; "-" where a tool has none, or another thing by the name.
+# `name` as in result.json, `formula` in words; "-" where a tool lacks the metric, or means another one by the name.
 Definition = collections.namedtuple("Definition", "name formula vllm guidellm aiperf mlperf")
 
 DEFINITIONS = [Definition(*row) for row in (
     ("ttft", "the first message with a token - the scheduled arrival; one value per request",
-     "-", "-", "-", "TTFT (LoadGen counts from the scheduled time, too)"),
+     "-", "-", "-", "TTFT (LoadGen also counts from the scheduled time)"),
     ("ttft_from_send", "the first message with a token - the moment of sending",
      "ttft, since the keys mean_ttft_ms ... of result.json are vLLM's", "time_to_first_token_ms",
      "time_to_first_token (leaves out first messages without text)", "-"),
     ("tpot", "(last token - first token) / (tokens - 1); one value per request of two tokens or more",
      "tpot", "inter_token_latency_ms (its mean weighs requests by their tokens)", "inter_token_latency", "TPOT"),
-    ("itl", "a message's gap to the one before, divided by its tokens; one value per token behind the first message",
+    ("itl", "the time since the message before, divided by the message's tokens; one value per token after the first message",
      "-", "-", "-", "-"),
-    ("chunk_gap", "a message's gap to the one before, whatever it carries; one value per message",
+    ("chunk_gap", "the time since the message before, whatever the message carries; one value per message",
      "itl", "-", "inter_chunk_latency", "-"),
-    ("e2el", "the last token - the scheduled arrival", "-", "-", "-", "latency (from the scheduled time, too)"),
+    ("e2el", "the last token - the scheduled arrival", "-", "-", "-", "latency (also from the scheduled time)"),
     ("e2el_from_send", "the last token - the moment of sending", "e2el", "request_latency", "request_latency", "-"),
     ("send_delay", "the moment of sending - the scheduled arrival: waiting for --max-concurrency",
      "client_queue_time", "-", "-", "issue_delay, in its trace"),
@@ -32,9 +32,9 @@ DEFINITIONS = [Definition(*row) for row in (
 )]
 
 BEGIN = """\
-Metrics of 'bulkhead bench serve'. All are over completed requests; "scheduled arrival" is
-when the request was due, whether or not it could be sent then. With --max-concurrency and
-no --request-rate it is when a slot became free. A message can carry several tokens.
+Metrics of 'bulkhead bench serve'. All are over completed requests. The "scheduled arrival"
+is when a request was due, whether or not it could be sent then; with --max-concurrency and
+no --request-rate it is when another request ended. A message can carry several tokens.
 """
 
 END = """
@@ -44,13 +44,13 @@ Names that mislead
   vLLM's ITL is one value per message: where messages carry several tokens it is longer than
   the time between tokens.
 
-Percentiles lie linearly between ranks (as numpy's). One is printed only when at least ten
-observations lie beyond it: P90 from 100 on, P99 from 1000, P99.9 from 10000. Intervals are
-95 % bootstrap intervals; requests are resampled whole, with all their tokens. Those of
-throughputs resample 20 equal slices of each run.
+Percentiles are interpolated linearly (as in numpy). A percentile is printed only if at least
+ten values lie beyond it: P90 from 100 values on, P99 from 1000, P99.9 from 10000. Intervals
+are 95 % bootstrap intervals: whole requests are resampled, with all their tokens; for
+throughputs, 20 equal slices of each run are resampled.
 
-The steady window of a run goes from its first end to its last arrival: neither filling up
-nor emptying counts. It needs 20 requests, and a quarter of all.
+The steady window of a run goes from its first end to its last arrival, without filling and
+emptying the server. It needs at least 20 requests, and a quarter of all.
 
 Where the time went: prepare, queue, prefill and decode are the server's, on rank 0's clock
 (arrived, submitted to the engine, first scheduled, first token, end): prepare is parsing,
@@ -58,11 +58,11 @@ tokenising the prompt and compiling the grammar of a structured output. Network 
 of the client's time from sending to the end, gRPC included. These five and the wait in the
 client add up to e2el.
 
-Collectives, sampling, detokenising and computing (the model, scheduling) are another cut of
-prefill + decode, and add up to it: what rank 0 spent between the request's first scheduling
-and its end. A step's time counts whole for each request that runs meanwhile, since each
-waits for it: do not add it up over requests. Collectives include waiting for slower ranks;
-on GPUs they are not known apart, and are in computing.
+Collectives, sampling, detokenising and computing (the model, scheduling) divide prefill +
+decode in another way, and add up to it: the time that rank 0 spent between the request's
+first scheduling and its end. The whole time of a step counts for each request that runs in
+it, since each waits for it: do not add it up over requests. Collectives include waiting for
+slower ranks; on GPUs they are not measured separately, and are part of computing.
 """
 
 

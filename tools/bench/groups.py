@@ -102,10 +102,10 @@ Launch = collections.namedtuple("Launch", "launcher hosts")
 
 def add_flags(flags, default_sizes):
     flags.add_argument("--tp", metavar="LIST", type=numbers, default=default_sizes,
-                       help=f"sizes of the groups that are started (default {','.join(map(str, default_sizes))})")
-    flags.add_argument("--hosts", metavar="LIST", help="a,b: mpirun spreads each group evenly over these hosts")
+                       help=f"numbers of ranks of the groups to start (default {','.join(map(str, default_sizes))})")
+    flags.add_argument("--hosts", metavar="LIST", help="hosts such as a,b, over which mpirun spreads each group evenly")
     flags.add_argument("--launcher", metavar="WORDS", default=LAUNCHER,
-                       help=f"what comes before '-n RANKS' (default '{LAUNCHER}')")
+                       help=f"command that starts a group, without '-n RANKS' (default '{LAUNCHER}')")
     flags.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 

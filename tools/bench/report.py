@@ -18,11 +18,11 @@ def json_text(value):
 
 
 def run(_program, args):
-    flags = Flags("report", "DIR", "Prints the table of what 'bulkhead bench serve --result-dir DIR' measured, from "
-                  "its run.json and\nrequests.jsonl, and writes result.json and report.html there anew.",
+    flags = Flags("report", "DIR", "Prints the table for a result folder of 'bench serve --result-dir', from its "
+                  "run.json and\nrequests.jsonl, and writes its result.json and report.html again.",
                   ["bulkhead bench report result"])
-    flags.add_argument("dir", metavar="DIR", help="the folder")
-    flags.add_argument("--remove", action="store_true", help="the folder in the end, and write nothing into it")
+    flags.add_argument("dir", metavar="DIR", help="folder with the results")
+    flags.add_argument("--remove", action="store_true", help="write nothing, and delete the folder at the end")
     options = flags.parse(args)
     try:
         _report(options.dir, saves=not options.remove)

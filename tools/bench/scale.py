@@ -15,14 +15,14 @@ SHOWN = 200  # characters
 
 def run(program, args):
     flags = Flags("scale", "[--model] DIR [FLAGS]",
-                  "Starts a group of every size, one after the other, and puts what 'plan' says of it beside what\n"
-                  "'bench throughput' measures in it: tokens/s, efficiency, the share of sums and gathers, KV tokens, and\n"
-                  "the limiting rank and category. Run it alone, without mpirun. Takes every flag of 'bench throughput', too.",
+                  "Starts groups of several sizes, one after the other, and compares the plan of each ('plan') with what\n"
+                  "'bench throughput' measures: tokens/s, efficiency, the share of sums and gathers in the time, KV tokens, and\n"
+                  "the rank and category that limit memory. Run it without mpirun. Also takes the flags of 'bench throughput'.",
                   ["bulkhead bench scale --model DIR --tp 1,2 --batch-size 8 --device-memory 4GiB",
                    "bulkhead bench scale --model DIR --tp 2,4,8 --hosts a,b --cache-max-entry-count 0.8",
                    "bulkhead bench scale --model DIR --launcher 'srun --mpi=pmix'"])
     groups.add_flags(flags, [1, 2, 4, 8])
-    flags.add_argument("--out", metavar="FILE", help="write the JSON there, too")
+    flags.add_argument("--out", metavar="FILE", help="also write the JSON to this file")
     options, rest = flags.split(args)
     launch = groups.launch_of(options, rest)
     throughput_args, plan_args = share_out(rest)

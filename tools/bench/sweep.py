@@ -23,21 +23,21 @@ rates.__name__ = "list of numbers"  # what argparse calls it
 
 def run(program, args):
     flags = Flags("sweep", "[FLAGS]",
-                  "Measures a running server at each of some request rates, or concurrencies: a table, and the curve of\n"
-                  "throughput against what one user sees. It takes the flags of 'bench serve', too.",
+                  "Measures a running server at several request rates or concurrencies: prints a table and, with --result-dir,\n"
+                  "draws throughput against the speed that one user sees. Also takes the flags of 'bench serve'.",
                   ["bulkhead bench sweep --max-concurrency 1,2,4,8,16 --num-prompts 200",
                    "bulkhead bench sweep --request-rate 1,2,4,8 --goodput ttft:500 --result-dir sweep"])
     flags.add_argument("--request-rate", metavar="LIST", type=rates, default=[],
-                       help="requests per second at each point")
+                       help="mean numbers of requests per second, one for each point")
     flags.add_argument("--max-concurrency", metavar="LIST", type=numbers, default=[],
-                       help="requests in flight at each point")
+                       help="maximum numbers of requests in flight, one for each point")
     flags.add_argument("--result-dir", metavar="DIR",
-                       help="write sweep.json and sweep.html there, and a folder for each point")
+                       help="folder for sweep.json, sweep.html and the results of each point")
     flags.add_argument("--save-result", action="store_true", help="the same as --result-dir .")
-    flags.add_argument("--allow-failures", action="store_true", help="end with 0 also when requests failed")
+    flags.add_argument("--allow-failures", action="store_true", help="exit with code 0 even if requests failed")
     options, rest = flags.split(args)
     if bool(options.request_rate) == bool(options.max_concurrency):
-        raise Failure("sweep what? give either --request-rate 1,2,4 or --max-concurrency 1,2,4", USAGE)
+        raise Failure("give the points of the sweep: either --request-rate 1,2,4 or --max-concurrency 1,2,4", USAGE)
     if any(word.partition("=")[0] == "--ramp-up-strategy" for word in rest) or "trace" in rest:
         raise Failure("a ramp or a trace has its own times and cannot be swept; use 'bench serve'", USAGE)
     settings = [(f"rate {rate:g}", ["--request-rate", repr(rate)]) for rate in options.request_rate]

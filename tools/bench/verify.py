@@ -10,10 +10,10 @@ from bench.flags import Flags
 
 def run(program, args):
     flags = Flags("verify", "[--model] DIR [FLAGS]",
-                  "Says whether groups answer as one rank does: starts one rank, which saves its answers, and then a\n"
-                  "group of every size, which compares: token by token, and digests of all logits bit by bit. Run it\n"
-                  "alone, without mpirun. Exit code 1 when an answer differs. Takes every flag that one of its groups\n"
-                  "takes, too: 'bulkhead bench verify --save FILE --help' shows them.",
+                  "Checks whether groups of ranks give the same answers as one rank: starts one rank and saves its answers,\n"
+                  "then starts groups of several sizes and compares their tokens, and digests of all logits bit by bit. Run\n"
+                  "it without mpirun. The exit code is 1 if an answer differs. Also takes the flags of the groups, which\n"
+                  "'bulkhead bench verify --save FILE --help' lists.",
                   ["bulkhead bench verify --model DIR --tp 2,4,8",
                    "bulkhead bench verify --model DIR --save one.json",
                    "srun -n 8 --mpi=pmix bulkhead bench verify --model DIR --against one.json"])

@@ -155,7 +155,7 @@ struct TraceLine {
 
 absl::StatusOr<TraceLine> ParseTraceLine(const std::string& text) {
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return absl::InvalidArgumentError("is no JSON object");
+  if (!json.is_object()) return absl::InvalidArgumentError("is not a JSON object");
   TraceLine line;
   const auto time = json.find("timestamp");
   if (time == json.end() || !time->is_number() || time->get<double>() < 0) {

@@ -121,7 +121,7 @@ TEST_F(DrainTest, FailsWhereTheServerIsGoneWithoutItsWordThatAllHaveEnded) {
   const absl::Status lost = RunDrain(options_);
   server.join();
   EXPECT_EQ(ExitCodeOf(lost), ExitCode::kClientError);
-  EXPECT_THAT(std::string(lost.message()), HasSubstr("did not end in order"));
+  EXPECT_THAT(std::string(lost.message()), HasSubstr("did not stop cleanly"));
 }
 
 TEST_F(DrainTest, ACallThatIsLostOnTheWayIsNoLostGroup) {

@@ -153,7 +153,7 @@ TEST_F(ConfigFileTest, KeysOfOtherCommandsArePassedOverInTheEnvironmentsFile) {
   File("max-num-seqz = 4\n");
   EXPECT_THAT(Parse({}).status().message(), HasSubstr("did you mean max-num-seqs?"));
   File("config = \"other.toml\"\n");
-  EXPECT_THAT(Parse({}).status().message(), HasSubstr("is for the command line alone"));
+  EXPECT_THAT(Parse({}).status().message(), HasSubstr("can be given only on the command line"));
   unsetenv("BULKHEAD_CONFIG");
 }
 
@@ -195,14 +195,15 @@ TEST_F(ConfigFileTest, AMisspeltVariableIsWarnedOfWithTheNearest) {
   setenv("BULKHEAD_PORT", "1", 1);  // of another command
   testing::internal::CaptureStderr();
   ASSERT_TRUE(Parse({}).ok());
-  EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              testing::AllOf(HasSubstr("BULKHEAD_MAX_NUM_SEQZ is not read; did you mean "
-                                       "BULKHEAD_MAX_NUM_SEQS?"),
-                             HasSubstr("BULKHEAD_API_KEYS is not read; did you mean BULKHEAD_API_"
-                                       "KEY?"),
-                             HasSubstr("did you mean BULKHEAD_HOST?"),
-                             testing::Not(HasSubstr("BULKHEAD_PORT")),
-                             testing::Not(HasSubstr("NODE_NAME"))));
+  EXPECT_THAT(
+      testing::internal::GetCapturedStderr(),
+      testing::AllOf(
+          HasSubstr("BULKHEAD_MAX_NUM_SEQZ is not known and is ignored; did you mean "
+                    "BULKHEAD_MAX_NUM_SEQS?"),
+          HasSubstr("BULKHEAD_API_KEYS is not known and is ignored; did you mean BULKHEAD_API_"
+                    "KEY?"),
+          HasSubstr("did you mean BULKHEAD_HOST?"), testing::Not(HasSubstr("BULKHEAD_PORT")),
+          testing::Not(HasSubstr("NODE_NAME"))));
   for (const char* name : {"MAX_NUM_SEQZ", "API_KEYS", "HSOT", "PORT"}) {
     unsetenv(absl::StrCat("BULKHEAD_", name).c_str());
   }
@@ -218,15 +219,15 @@ TEST_F(ConfigFileTest, WhatIsWrongIsNamedWithItsOrigin) {
   EXPECT_THAT(Parse({"--config", File("max_running_requests = 4\n")}).status().message(),
               HasSubstr("key max-running-requests of 'bulkhead serve': write max-num-seqs"));
   EXPECT_THAT(Parse({"--config", File("[serve]\nhost = \"a\"\n")}).status().message(),
-              HasSubstr("sections are not known"));
+              HasSubstr("sections are not supported"));
   EXPECT_THAT(Parse({"--config", File("max-num-seqs = \"many\"\n")}).status().message(),
               HasSubstr("bulkhead.toml:1: --max-num-seqs: no number"));
   EXPECT_THAT(
       Parse({"--config", File("# model\nhost = org/name # x\n")}).status().message(),
-      HasSubstr("bulkhead.toml:2: 'host = org/name # x' is no TOML (value: could not determine "
+      HasSubstr("bulkhead.toml:2: 'host = org/name # x' is not TOML (value: could not determine "
                 "value type); write a text in quotes, and each key once"));
   EXPECT_THAT(Parse({"--config", File("host = 1979-05-27\n")}).status().message(),
-              HasSubstr("bulkhead.toml:1: 'host' is no flag's value: a text in quotes"));
+              HasSubstr("bulkhead.toml:1: 'host' is not a flag's value; write a text in quotes"));
   EXPECT_THAT(
       Parse({"--config", File("max-num-seqs = 4\n# a = b\nmax_num_seqs = 5\n")}).status().message(),
       HasSubstr("' is given twice, with - and with _; write several values as a list"));
@@ -236,9 +237,9 @@ TEST_F(ConfigFileTest, WhatIsWrongIsNamedWithItsOrigin) {
           .message(),
       HasSubstr("bulkhead.toml:2: 'max-batch-size' is another name of 'max-num-seqs' in line 1"));
   EXPECT_THAT(Parse({"--config", File("max-num-seqs = []\n")}).status().message(),
-              HasSubstr("bulkhead.toml:1: 'max-num-seqs' is no flag's value"));
+              HasSubstr("bulkhead.toml:1: 'max-num-seqs' is not a flag's value"));
   EXPECT_THAT(Parse({"--config", File("config = \"x\"\n")}).status().message(),
-              HasSubstr("bulkhead.toml:1: 'config' is for the command line alone"));
+              HasSubstr("bulkhead.toml:1: 'config' can be given only on the command line"));
   EXPECT_THAT(Parse({"--config", File("\"\" = 3\n")}).status().message(),
               HasSubstr("bulkhead.toml:1: the key is empty"));
   EXPECT_THAT(std::string(Parse({"--config", File("a = [1]\n")}).status().message()),

@@ -45,7 +45,7 @@ TEST(LoraModulesTest, TheBaseModelIsThatOfTheServer) {
   const Args named = {"--lora-modules", object, "--served-model-name", "other,base"};
   EXPECT_EQ(ModulesOf(named)[0].base_model_name, "base");
   EXPECT_THAT(Refusal(Serve({"--lora-modules", object})),
-              AllOf(HasSubstr("base_model_name 'base'"), HasSubstr("the model is m"),
+              AllOf(HasSubstr("base_model_name 'base'"), HasSubstr("the model's name is m"),
                     HasSubstr("leave base_model_name out")));
 }
 
@@ -87,7 +87,7 @@ TEST(LoraModulesTest, WrongOnesAreRefusedWithWhatIsWrongAndARemedy) {
       {absl::StrCat(std::string(257, 'a'), "=x"), {"is not a name of up to 256 bytes"}},
       {"a=x,a=y", {"'a' is named twice", "a name of its own"}},
       {"m=x", {"'m' is the model's own name", "another"}},
-      {many, {"'n63' is one more than 64 adapters", "leave some out"}},
+      {many, {"'n63' exceeds the limit of 64 adapters", "leave some out"}},
       {R"({"name": "a"})", {"has no folder"}},
       {R"({"path": "x"})", {"has no name"}},
       {R"({"name": "a", "path": 7})", {"path: 7 is not a string"}},

@@ -41,14 +41,14 @@ TEST(ServeOptionsTest, APortThatIsNoneOrTakenIsRefusedWithTheLimitsAndARemedy) {
   for (const char* host : {"127.0.0.1", "localhost", "0.0.0.0", "::"}) {
     EXPECT_THAT(
         Refusal(Serve({"--host", host, "--insecure", "--port", "7", "--control-port", "7"})),
-        AllOf(HasSubstr("--control-port: 7 is --port already"), HasSubstr("1 to 65535"),
+        AllOf(HasSubstr("--control-port: port 7 is taken by --port"), HasSubstr("1 to 65535"),
               HasSubstr("or 0 for any free one")));
   }
 }
 
 TEST(ServeOptionsTest, APortIsGivenOnce) {
   EXPECT_THAT(Refusal(Serve({"--port", "7", "--http-port", "7"})),
-              HasSubstr("--http-port: 7 is --port already"));
+              HasSubstr("--http-port: port 7 is taken by --port"));
   EXPECT_THAT(Refusal(Serve({"--http-port", "7", "--metrics-port", "7"})),
               HasSubstr("--metrics-port: 7 is --http-port already"));
   Parsed<ServeOptions>(Serve({"--port", "0", "--http-port", "0", "--metrics-port", "0"}));
@@ -98,15 +98,15 @@ TEST(ServeOptionsTest, AServerMayHaveNoQueue) {
 
 TEST(ServeOptionsTest, HostMemoryThatCannotBeIsRefusedWithItsLimits) {
   const std::pair<const char*, const char*> refused[] = {
-      {"8EiB", "'8EiB' is no such number of bytes: "},
-      {"9999999TiB", "'9999999TiB' is no such number of bytes: "},
-      {"2000TiB", "'2000TiB' is more than that: "},
-      {"0", "'0' is not enough: "},
-      {"-1", "'-1' is not enough: "}};
+      {"8EiB", "'8EiB' is not a valid number of bytes: "},
+      {"9999999TiB", "'9999999TiB' is not a valid number of bytes: "},
+      {"2000TiB", "'2000TiB' is too much: "},
+      {"0", "'0' is too little: "},
+      {"-1", "'-1' is too little: "}};
   for (const auto& [text, what] : refused) {
     EXPECT_THAT(Refusal(Serve({"--host-memory", text})),
                 AllOf(HasSubstr(what), HasSubstr("at least 190MiB"), HasSubstr("at most 1024TiB"),
-                      HasSubstr("leave it out for what is left")));
+                      HasSubstr("leave the flag out to use what is left")));
   }
 }
 

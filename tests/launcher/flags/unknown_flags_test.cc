@@ -59,11 +59,11 @@ TEST(UnknownFlagsTest, ANegationSuggestsWhatSwitchesOff) {
 TEST(UnknownFlagsTest, FlagsOfOtherServersSayWhichIsOurs) {
   for (const auto& [theirs, ours] : {std::pair("-dp", "one group for each replica"),
                                      {"-pp", "--tensor-parallel-size"},
-                                     {"-ep", "every rank has a part of each expert"},
+                                     {"-ep", "each expert is split over all ranks"},
                                      {"--lora", "write --lora-modules NAME=DIR"},
                                      {"--lora-paths", "write --lora-modules NAME=DIR"},
                                      {"--enable-lora", "--lora-modules are loaded at start"},
-                                     {"--max-lora-rank", "of any rank; leave it out"},
+                                     {"--max-lora-rank", "with any LoRA rank; leave it out"},
                                      {"--kv-dtype", "--kv-cache-dtype"},
                                      {"--kv-transfer-config", "not split over servers"},
                                      {"--disable-log-stats", "logs its load"},
@@ -71,10 +71,10 @@ TEST(UnknownFlagsTest, FlagsOfOtherServersSayWhichIsOurs) {
                                      {"--hf-overrides", "change config.json"},
                                      {"--tokenizer-mode", "tokenizer.json"},
                                      {"--num-gpu-blocks-override", "--cache-max-entry-count"},
-                                     {"--guided-decoding-backend", "there is one"},
+                                     {"--guided-decoding-backend", "there is only one backend"},
                                      {"--disable-custom-all-reduce", "BULKHEAD_ONE_SHOT=0"},
                                      {"--no-mmap", "never mapped"},
-                                     {"--temp", "a request's temperature"}}) {
+                                     {"--temp", "each request has its own temperature"}}) {
     EXPECT_THAT(Refusal(Serve({theirs, "1"})), HasSubstr(ours)) << theirs;
   }
   EXPECT_THAT(Refusal({"generate", "--temp", "0.5"}), HasSubstr("write --temperature"));
@@ -82,12 +82,12 @@ TEST(UnknownFlagsTest, FlagsOfOtherServersSayWhichIsOurs) {
 }
 
 TEST(UnknownFlagsTest, FlagsOfVllmsBenchmarkSayWhichIsOurs) {
-  for (const auto& [theirs, ours] : {std::pair("--backend", "gRPC to --target"),
+  for (const auto& [theirs, ours] : {std::pair("--backend", "--target is measured over gRPC"),
                                      {"--model", "one model"},
                                      {"--base-url", "--target HOST:PORT"},
                                      {"--host", "--target HOST:PORT"},
                                      {"--port", "--target HOST:PORT"},
-                                     {"--endpoint", "gRPC to --target"},
+                                     {"--endpoint", "--target is measured over gRPC"},
                                      {"--percentile-metrics", "--metric-percentiles"}}) {
     EXPECT_THAT(Refusal({"bench", "serve", theirs, "1"}), HasSubstr(ours)) << theirs;
   }

@@ -165,11 +165,11 @@ TEST(SettleHostTest, WhatGpusTakeOfTheHostLeavesClientsTheRestOfIt) {
   const absl::Status now = FinalizeHost(both(Cgroup("c", 8000, 3500)), request, plan, warning);
   EXPECT_EQ(ExitCodeOf(now), ExitCode::kDoesNotFit);
   EXPECT_THAT(std::string(now.message()),
-              AllOf(HasSubstr("ranks 0 to 1 take 1.6 GiB beside their GPUs"),
+              AllOf(HasSubstr("ranks 0 to 1 take 1.6 GiB of host memory"),
                     HasSubstr("2.0 GiB more"), HasSubstr("fewer --threads")));
   const absl::Status never = FinalizeHost(both(Cgroup("c", 1610, 1610)), request, plan, warning);
   EXPECT_THAT(std::string(never.message()),
-              AllOf(HasSubstr("ranks 0 to 1 need 1.6 GiB beside their GPUs"),
+              AllOf(HasSubstr("ranks 0 to 1 need 1.6 GiB of host memory"),
                     HasSubstr("has 1.6 GiB in all"), HasSubstr("use smaller limits")));
 }
 

@@ -94,7 +94,7 @@ TEST(ModelSource, AMissingPartOfTheWeightsIsNamedWhereTheConfigIsEnough) {
   EXPECT_THAT(half->config.warnings,
               ElementsAre(AllOf(HasSubstr("serve would not start: "),
                                 HasSubstr("model-00002-of-00002.safetensors is missing"),
-                                HasSubstr("planned from config.json alone"))));
+                                HasSubstr("plan is made from config.json only"))));
   EXPECT_THAT(std::string(ReadModelSource(options, Weights::kRequired).status().message()),
               HasSubstr("model-00002-of-00002.safetensors is missing"));
   std::filesystem::remove_all(dir);
@@ -149,7 +149,7 @@ TEST(ModelSource, ActivationsInBf16AreForWeightsInBf16) {
     options.dtype = DType::kF32;
     EXPECT_EQ(refusal(), absl::StrCat("--activation-dtype ", name,
                                       " is for weights in bfloat16, and these "
-                                      "are float32; add --dtype bfloat16, too"));
+                                      "are float32; also give --dtype bfloat16"));
     options.weight_dtype = WeightFormat::kInt8;
     EXPECT_THAT(refusal(), AllOf(HasSubstr(absl::StrCat("--activation-dtype ", name, " is for")),
                                  HasSubstr("; leave it out")));

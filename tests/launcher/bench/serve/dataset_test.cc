@@ -238,7 +238,7 @@ TEST_F(DatasetFile, ABadTraceIsRefusedWithItsLine) {
     return std::string(status.message());
   };
   const std::string good = "{\"timestamp\": 5, \"input_length\": 6, \"output_length\": 2}\n";
-  EXPECT_THAT(refusal(good + "nonsense\n"), HasSubstr(":2: is no JSON object"));
+  EXPECT_THAT(refusal(good + "nonsense\n"), HasSubstr(":2: is not a JSON object"));
   EXPECT_THAT(refusal("{\"timestamp\": 5, \"input_length\": 0, \"output_length\": 2}\n"),
               HasSubstr("\"input_length\" must be a number of tokens from 1"));
   EXPECT_THAT(refusal(good + "{\"timestamp\": 4, \"input_length\": 6, \"output_length\": 2}\n"),

@@ -200,7 +200,7 @@ TEST_F(LoadGeneratorTest, AStreamThatLeavesTokensOutIsAFailure) {
   const RunRecord run = generator->Run(plan);
   EXPECT_EQ(run.requests[0].outcome, RequestOutcome::kFailed);
   EXPECT_EQ(run.requests[0].code, "DATA_LOSS");
-  EXPECT_EQ(run.requests[0].message, "the server went on at position 2 after 1 tokens");
+  EXPECT_EQ(run.requests[0].message, "the server continued at position 2 after 1 tokens");
 }
 
 TEST_F(LoadGeneratorTest, AStreamOfMoreTokensThanAskedForIsEnded) {
