@@ -24,7 +24,7 @@ TEST(ServeOptionsTest, HostMemoryThatIsNoneIsRefusedWithTheLeastAndARemedy) {
       const std::string refusal = Refusal({command, "m", "--host-memory", value});
       EXPECT_THAT(refusal, HasSubstr(absl::StrCat("--host-memory: '", value, "'")));
       EXPECT_THAT(refusal, HasSubstr(absl::StrCat("at least ", kMinHostMiB, "MiB")));
-      EXPECT_THAT(refusal, HasSubstr("leave it out"));
+      EXPECT_THAT(refusal, HasSubstr("leave the flag out"));
     }
   }
   EXPECT_EQ(Parsed<ServeOptions>(Serve({"--host-memory", "auto"})).host_memory, std::nullopt);
@@ -50,7 +50,7 @@ TEST(ServeOptionsTest, APortIsGivenOnce) {
   EXPECT_THAT(Refusal(Serve({"--port", "7", "--http-port", "7"})),
               HasSubstr("--http-port: port 7 is taken by --port"));
   EXPECT_THAT(Refusal(Serve({"--http-port", "7", "--metrics-port", "7"})),
-              HasSubstr("--metrics-port: 7 is --http-port already"));
+              HasSubstr("--metrics-port: port 7 is taken by --http-port"));
   Parsed<ServeOptions>(Serve({"--port", "0", "--http-port", "0", "--metrics-port", "0"}));
 }
 
@@ -165,7 +165,7 @@ TEST(ServeOptionsTest, PortsOfTwoAddressesMayBeEqual) {
   EXPECT_EQ(options.port, options.control_port);
   EXPECT_EQ(Parsed<ServeOptions>(Serve({"--port", "0", "--control-port", "0"})).control_port, 0);
   EXPECT_THAT(Refusal({"plan", "m", "--port", "7", "--control-port", "7"}),
-              HasSubstr("--control-port: 7"));
+              HasSubstr("--control-port: port 7"));
 }
 
 }  // namespace
