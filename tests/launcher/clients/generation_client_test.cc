@@ -200,9 +200,10 @@ TEST_F(GenerationClientTest, AStreamThatGoesOnBeyondTheAnswerIsEnded) {
     }
     return grpc::Status::OK;
   };
-  const auto channel = Connect(target_, {}, absl::Seconds(20));
+  const auto channel = Connect(server_.target(), {}, absl::Seconds(20));
   ASSERT_TRUE(channel.ok()) << channel.status();
-  GenerationClient client(*channel, target_, &calls_, std::nullopt, /*max_answer_bytes=*/1000);
+  GenerationClient client(*channel, server_.target(), &calls_, std::nullopt,
+                          /*max_answer_bytes=*/1000);
   ClientTimes times;
   v1::GenerateRequest request;
   const GenerationResult any = client.Run(
