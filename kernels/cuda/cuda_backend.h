@@ -20,7 +20,8 @@ class CudaProducts;   // kernels/matmul/cuda.h
 
 class CudaBackend : public Backend {
  public:
-  CudaBackend(Device& device, CudaDriver& driver, std::unique_ptr<GemmLibrary> library);
+  CudaBackend(Device& device, CudaDriver& driver, std::unique_ptr<GemmLibrary> library,
+              bool in_fp8 = false);
   ~CudaBackend() override;
 
   Device& device() override { return device_; }
@@ -58,8 +59,9 @@ class CudaBackend : public Backend {
 
 // `device` and `driver` are one GPU; both outlive the backend. One thread uses it, but for the
 // sinks of weights, which may be filled from several. `library` multiplies what WarmUpMatMul has
-// seen; null: our own kernels multiply everything.
+// seen; null: our own kernels multiply everything. in_fp8: ActivationDType::kFp8.
 std::unique_ptr<Backend> NewCudaBackend(Device& device, CudaDriver& driver,
-                                        std::unique_ptr<GemmLibrary> library = nullptr);
+                                        std::unique_ptr<GemmLibrary> library = nullptr,
+                                        bool in_fp8 = false);
 
 }  // namespace bulkhead

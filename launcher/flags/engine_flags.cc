@@ -48,14 +48,16 @@ void AddModelFlags(RawEngineFlags* raw, Flags* flags) {
       "inputs of matrix products on CPUs: int8 (fast; the default of quantised weights), bf16 "
       "(of weights in bf16; faster in prefill on AMD's CPUs with avx512_bf16), "
       "bf16-amx (the same in the tiles of CPUs with amx_bf16; fastest there, with bits of "
-      "its own) or f32 (exact)",
+      "its own) or f32 (exact); on GPUs of compute capability 9.0, of weights in fp8: fp8 "
+      "(faster in prefill; rounds them to E4M3)",
       OptionalChoiceValue<ActivationDType>(&options.activation_dtype,
                                            {{"int8", ActivationDType::kInt8},
                                             {"bf16", ActivationDType::kBf16},
                                             {"bfloat16", ActivationDType::kBf16},
                                             {"bf16-amx", ActivationDType::kBf16Amx},
                                             {"f32", ActivationDType::kF32},
-                                            {"float32", ActivationDType::kF32}}));
+                                            {"float32", ActivationDType::kF32},
+                                            {"fp8", ActivationDType::kFp8}}));
   flags->Add(
       "--attention-dtype", "TYPE",
       "sums of attention on CPUs: f32 or, over a KV cache in bf16, bf16 (faster on AMD's CPUs with "
