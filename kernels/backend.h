@@ -88,10 +88,12 @@ struct StepLimits {
 // weights are quantised as well, by row and cell (kernels/matmul/input_quantizer.h), a cell's sum
 // is exact, and the chain of an output is acc = fma(float(sum of (q - z) x), weight scale * input
 // scale, acc) over ascending cells. Linears with an index, and tables used only for look-up, stay
-// in f32.
-enum class ActivationDType { kF32, kBf16, kBf16Amx, kInt8 };
-inline constexpr int kNumActivationDTypes = 4;
+// in f32. kFp8: GPUs only, which ignore the others: products of many tokens with weights in fp8
+// round their inputs to E4M3, with a scale for each 128 inputs of a row.
+enum class ActivationDType { kF32, kBf16, kBf16Amx, kInt8, kFp8 };
+inline constexpr int kNumActivationDTypes = 5;
 constexpr const char* ActivationDTypeName(ActivationDType activation) {
+  if (activation == ActivationDType::kFp8) return "fp8";
   if (activation == ActivationDType::kInt8) return "int8";
   if (activation == ActivationDType::kBf16Amx) return "bf16-amx";
   return activation == ActivationDType::kBf16 ? "bfloat16" : "float32";

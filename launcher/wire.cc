@@ -212,10 +212,11 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ModelLimits& formats,
   const std::string compiles =
       CompilesAtStart(CudaArchitectures(), gpu.capability_major, gpu.capability_minor);
   if (!compiles.empty()) BH_LOG(kWarning) << gpu.name << ": " << compiles;
-  if (!gemm_library) return NewCudaBackend(device, driver);
+  const bool in_fp8 = formats.activation == ActivationDType::kFp8;
+  if (!gemm_library) return NewCudaBackend(device, driver, nullptr, in_fp8);
   absl::StatusOr<std::unique_ptr<GemmLibrary>> library = NewCublasLt(driver);
   if (!library.ok()) return WithExitCode(library.status(), ExitCode::kGroupNotUp);
-  return NewCudaBackend(device, driver, *std::move(library));
+  return NewCudaBackend(device, driver, *std::move(library), in_fp8);
 }
 
 namespace {

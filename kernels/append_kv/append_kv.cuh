@@ -3,6 +3,7 @@
 #pragma once
 
 #include "intrinsics.h"
+#include "kernels/cuda/float_codes.cuh"
 #include "kernels/cuda/parameters.h"
 #include "memory/kv_format.h"
 
@@ -19,19 +20,6 @@ struct AppendKvParameters {
 inline constexpr float kF16Max = 65504.0F;
 inline constexpr uint16_t kF16Nan = 0x7e00;
 inline constexpr int kInt4Group = 32;  // columns of a value whose codes share bytes
-
-// The code of x / scale (memory/fp8.h). Adding 2^(e + 20) to a number with exponent e >= -6 leaves
-// three bits of its fraction.
-BH_DEVICE unsigned char E4m3OfF32(float x, float scale) {
-  if (!(fabsf(x) <= 3.4028235e38F)) return 0x7F;
-  const float quotient = x / scale;
-  const float magnitude = fminf(fabsf(quotient), 448.0F);
-  const uint32_t exponent = __float_as_uint(fmaxf(magnitude, 0x1p-6F)) & 0x7F800000U;
-  const float unit = __uint_as_float(exponent + (20U << 23));
-  const float rounded = (magnitude + unit) - unit;
-  const uint32_t sign = __float_as_uint(quotient) >> 24 & 0x80U;
-  return static_cast<unsigned char>(__float_as_uint(rounded * 0x1p-120F) >> 20 | sign);
-}
 
 template <KvFormat kFormat>
 BH_DEVICE void StoreNumber(unsigned char* elements, int64_t at, float x) {

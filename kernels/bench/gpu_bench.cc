@@ -180,8 +180,7 @@ absl::Status GpuBench::Products(const Shape& shape, WeightFormat format, int gro
                               .out_stride = shape.outputs};
     if (!library->Prepare(problem).ok()) continue;
     BH_RETURN_IF_ERROR(Report(result, bytes, operations, [&](int64_t call) {
-      library->Multiply(problem, reinterpret_cast<const uint16_t*>(x.data()),
-                        reinterpret_cast<const uint16_t*>(copy_of(call).packed), out.data(),
+      library->Multiply(problem, {x.data(), copy_of(call).packed}, out.data(),
                         machine_.library_workspace());
     }));
   }

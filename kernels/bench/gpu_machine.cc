@@ -140,9 +140,8 @@ absl::Status GpuMachine::MeasurePeak() {
   BH_ASSIGN_OR_RETURN(const Buffer weight, Numbers(n * n * 2));
   BH_ASSIGN_OR_RETURN(const Buffer out, Floats(n * n));
   BH_ASSIGN_OR_RETURN(const double seconds, Seconds([&](int64_t) {
-                        library_->Multiply(problem, reinterpret_cast<const uint16_t*>(x.data()),
-                                           reinterpret_cast<const uint16_t*>(weight.data()),
-                                           out.data(), library_workspace_.data());
+                        library_->Multiply(problem, {x.data(), weight.data()}, out.data(),
+                                           library_workspace_.data());
                       }));
   peak_gop_per_s_ = 2.0 * static_cast<double>(n * n * n) / seconds * 1e-9;
   return absl::OkStatus();

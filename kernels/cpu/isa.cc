@@ -115,6 +115,10 @@ Isa BestIsa(const std::vector<Isa>& present, bool is_intel) {
 }
 
 absl::Status CheckBf16Tiles(Isa isa, ActivationDType activation, AttentionDType attention) {
+  if (activation == ActivationDType::kFp8) {
+    return absl::InvalidArgumentError(
+        "--activation-dtype fp8: CPUs have no products in fp8; leave it out, or add --device cuda");
+  }
   if (isa == Isa::kPlainAmx) return absl::OkStatus();
   const bool in_tiles =
       activation == ActivationDType::kBf16Amx || attention == AttentionDType::kBf16Amx;

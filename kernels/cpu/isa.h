@@ -37,7 +37,8 @@ struct Bf16TilesFound {
   bool as_defined = false;  // tdpbf16ps gives the bits of ActivationDType::kBf16Amx
 };
 
-// INVALID_ARGUMENT if these need bf16 tiles and `isa` has none; names what is missing.
+// INVALID_ARGUMENT if these need bf16 tiles and `isa` has none, or products in fp8, which no CPU
+// has; names what is missing.
 absl::Status CheckBf16Tiles(Isa isa, ActivationDType activation,
                             AttentionDType attention = AttentionDType::kF32);
 // The same for what was found on a CPU of this name.

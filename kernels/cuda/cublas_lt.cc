@@ -15,6 +15,19 @@ namespace {
 
 constexpr uint32_t kOperandAlignmentBytes = 16;
 
+// A scale for each 128 inputs, for compute capability 9.0 only. Older headers lack the names: the
+// values are those of cublasLt.h 12.9 and later.
+constexpr size_t kFp8Version = 120900;
+constexpr auto kScalePointerOfA = static_cast<cublasLtMatmulDescAttributes_t>(17);
+constexpr auto kScalePointerOfB = static_cast<cublasLtMatmulDescAttributes_t>(18);
+constexpr auto kScaleModeOfA = static_cast<cublasLtMatmulDescAttributes_t>(31);
+constexpr auto kScaleModeOfB = static_cast<cublasLtMatmulDescAttributes_t>(32);
+// CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F. By NVIDIA's documentation ("Scaling factors layouts")
+// the scales of A and B are M-major and N-major: [depth / 128][M] and [depth / 128][N] of C++, at
+// addresses of 16 bytes, with M and N multiples of 4.
+constexpr int32_t kVec128Scales = 4;
+constexpr int64_t kFp8RowsMultiple = 4;
+
 // A library descriptor, destroyed with this.
 template <typename T>
 class Owned {
@@ -69,8 +82,17 @@ class CublasLt final : public GemmLibrary {
                      "; set BULKHEAD_CUBLASLT= (empty) to do without, or name another"));
   }
 
+  absl::Status CheckFp8() const override {
+    if (lt_.version >= kFp8Version) return absl::OkStatus();
+    return absl::UnimplementedError(
+        absl::StrCat(lt_.path, " has version ", lt_.version, ": it needs ", kFp8Version));
+  }
+
   absl::Status Prepare(const GemmProblem& problem) override {
     if (IsPrepared(problem)) return absl::OkStatus();
+    if (problem.fp8 && (problem.tokens | problem.outputs) % kFp8RowsMultiple != 0) {
+      return NoAlgorithm(problem, " (tokens and outputs must be multiples of 4)");
+    }
     BH_ASSIGN_OR_RETURN(Plan plan, Describe(problem));
     BH_RETURN_IF_ERROR(Choose(problem, plan));
     plans_.emplace(problem, std::move(plan));
@@ -79,18 +101,22 @@ class CublasLt final : public GemmLibrary {
 
   bool IsPrepared(const GemmProblem& problem) const override { return plans_.contains(problem); }
 
-  void Multiply(const GemmProblem& problem, const uint16_t* x, const uint16_t* weight, void* out,
+  void Multiply(const GemmProblem& problem, const GemmOperands& operands, void* out,
                 std::byte* workspace) override {
     const auto plan = plans_.find(problem);
     BH_CHECK(plan != plans_.end());
     const Plan& w = plan->second;
     const float one = 1;
     const float zero = 0;
-    const absl::Status enqueued =
-        StatusOf(lt_.matmul(handle_, w.operation.get(), &one, weight, w.weight.get(), x, w.x.get(),
-                            &zero, out, w.out.get(), out, w.out.get(), &w.algorithm, workspace,
-                            kWorkspaceBytes, static_cast<cudaStream_t>(driver_.native_stream())),
-                 "cublasLtMatmul");
+    absl::Status enqueued;
+    if (problem.fp8) enqueued = SetScales(w, operands.weight_scales, operands.x_scales);
+    if (enqueued.ok()) {
+      enqueued = StatusOf(
+          lt_.matmul(handle_, w.operation.get(), &one, operands.weight, w.weight.get(), operands.x,
+                     w.x.get(), &zero, out, w.out.get(), out, w.out.get(), &w.algorithm, workspace,
+                     kWorkspaceBytes, static_cast<cudaStream_t>(driver_.native_stream())),
+          "cublasLtMatmul");
+    }
     if (!enqueued.ok()) driver_.ReportFault(enqueued);
   }
 
@@ -100,9 +126,27 @@ class CublasLt final : public GemmLibrary {
     return absl::InternalError(absl::StrCat(call, ": ", lt_.status_text(status)));
   }
 
+  template <typename T>
+  absl::Status Set(const Plan& plan, cublasLtMatmulDescAttributes_t what, const T& value) const {
+    return StatusOf(lt_.operation_set(plan.operation.get(), what, &value, sizeof(value)),
+                    "cublasLtMatmulDescSetAttribute");
+  }
+
+  absl::Status SetScales(const Plan& plan, const void* of_weight, const void* of_x) const {
+    BH_RETURN_IF_ERROR(Set(plan, kScalePointerOfA, of_weight));
+    return Set(plan, kScalePointerOfB, of_x);
+  }
+
+  static absl::Status NoAlgorithm(const GemmProblem& problem, const std::string& why) {
+    return absl::NotFoundError(absl::StrCat(
+        "cuBLASLt has no algorithm to multiply ", problem.tokens, " tokens of ", problem.depth,
+        " inputs with ", problem.outputs, " outputs", problem.fp8 ? " in fp8" : "", why));
+  }
+
   absl::StatusOr<Plan> Describe(const GemmProblem& problem) const {
-    const cudaDataType_t operands = problem.f16 ? CUDA_R_16F : CUDA_R_16BF;
-    const cublasOperation_t transposed = CUBLAS_OP_T;
+    const cudaDataType_t operands = problem.fp8   ? CUDA_R_8F_E4M3
+                                    : problem.f16 ? CUDA_R_16F
+                                                  : CUDA_R_16BF;
     const auto layout = [&](cudaDataType_t type, int64_t rows, int64_t cols, int64_t stride,
                             Owned<cublasLtMatrixLayout_t>& made) {
       made = Owned<cublasLtMatrixLayout_t>(lt_.layout_destroy);
@@ -115,9 +159,13 @@ class CublasLt final : public GemmLibrary {
     BH_RETURN_IF_ERROR(
         StatusOf(lt_.operation_create(plan.operation.to_fill(), CUBLAS_COMPUTE_32F, CUDA_R_32F),
                  "cublasLtMatmulDescCreate"));
-    BH_RETURN_IF_ERROR(StatusOf(lt_.operation_set(plan.operation.get(), CUBLASLT_MATMUL_DESC_TRANSA,
-                                                  &transposed, sizeof(transposed)),
-                                "cublasLtMatmulDescSetAttribute"));
+    BH_RETURN_IF_ERROR(Set(plan, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T));
+    if (problem.fp8) {
+      BH_RETURN_IF_ERROR(Set(plan, kScaleModeOfA, kVec128Scales));
+      BH_RETURN_IF_ERROR(Set(plan, kScaleModeOfB, kVec128Scales));
+      // An aligned address that is only looked at: null would mean that there are no scales.
+      BH_RETURN_IF_ERROR(SetScales(plan, handle_, handle_));
+    }
     BH_RETURN_IF_ERROR(
         layout(operands, problem.depth, problem.outputs, problem.depth, plan.weight));
     BH_RETURN_IF_ERROR(layout(operands, problem.depth, problem.tokens, problem.depth, plan.x));
@@ -156,10 +204,7 @@ class CublasLt final : public GemmLibrary {
                  "cublasLtMatmulAlgoGetHeuristic");
     if (!status.ok() || count == 0 || found.state != CUBLAS_STATUS_SUCCESS ||
         found.workspaceSize > static_cast<size_t>(kWorkspaceBytes)) {
-      return absl::NotFoundError(
-          absl::StrCat("cuBLASLt has no algorithm to multiply ", problem.tokens, " tokens of ",
-                       problem.depth, " inputs with ", problem.outputs, " outputs",
-                       status.ok() ? "" : absl::StrCat(" (", status.message(), ")")));
+      return NoAlgorithm(problem, status.ok() ? "" : absl::StrCat(" (", status.message(), ")"));
     }
     plan.algorithm = found.algo;
     return absl::OkStatus();

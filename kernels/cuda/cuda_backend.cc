@@ -11,11 +11,13 @@
 
 namespace bulkhead {
 
-CudaBackend::CudaBackend(Device& device, CudaDriver& driver, std::unique_ptr<GemmLibrary> library)
+CudaBackend::CudaBackend(Device& device, CudaDriver& driver, std::unique_ptr<GemmLibrary> library,
+                         bool in_fp8)
     : device_(device),
       driver_(driver),
       sizes_(NewCudaSizes(library != nullptr)),
-      products_(std::make_unique<CudaProducts>(driver, std::move(library))),
+      products_(std::make_unique<CudaProducts>(driver, std::move(library),
+                                               CudaProductScratch::kUnpackedBytes, in_fp8)),
       experts_(std::make_unique<CudaExperts>(driver, *products_)),
       attention_(std::make_unique<CudaAttention>(device, driver)) {
   cuda::LoadRegisteredKernels(driver_);
@@ -67,8 +69,8 @@ DType CudaBackend::product_input_dtype(WeightFormat weights) const {
 }
 
 std::unique_ptr<Backend> NewCudaBackend(Device& device, CudaDriver& driver,
-                                        std::unique_ptr<GemmLibrary> library) {
-  return std::make_unique<CudaBackend>(device, driver, std::move(library));
+                                        std::unique_ptr<GemmLibrary> library, bool in_fp8) {
+  return std::make_unique<CudaBackend>(device, driver, std::move(library), in_fp8);
 }
 
 }  // namespace bulkhead

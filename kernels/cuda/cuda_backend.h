@@ -20,7 +20,8 @@ class CudaProducts;   // kernels/matmul/cuda.h
 
 class CudaBackend : public Backend {
  public:
-  CudaBackend(Device& device, CudaDriver& driver, std::unique_ptr<GemmLibrary> library);
+  CudaBackend(Device& device, CudaDriver& driver, std::unique_ptr<GemmLibrary> library,
+              bool in_fp8 = false);
   ~CudaBackend() override;
 
   Device& device() override { return device_; }
@@ -58,8 +59,9 @@ class CudaBackend : public Backend {
 
 // `device` and `driver` are one GPU; both outlive the backend. Used by one thread, except weight
 // sinks, which several threads may fill. `library` multiplies weights that WarmUpMatMul has seen;
-// null: our own kernels multiply everything.
+// null: our own kernels multiply everything. in_fp8: ActivationDType::kFp8.
 std::unique_ptr<Backend> NewCudaBackend(Device& device, CudaDriver& driver,
-                                        std::unique_ptr<GemmLibrary> library = nullptr);
+                                        std::unique_ptr<GemmLibrary> library = nullptr,
+                                        bool in_fp8 = false);
 
 }  // namespace bulkhead

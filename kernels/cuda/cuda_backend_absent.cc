@@ -6,7 +6,7 @@
 
 namespace bulkhead {
 
-std::unique_ptr<Backend> NewCudaBackend(Device&, CudaDriver&, std::unique_ptr<GemmLibrary>) {
+std::unique_ptr<Backend> NewCudaBackend(Device&, CudaDriver&, std::unique_ptr<GemmLibrary>, bool) {
   BH_CHECK(false);  // there is no CudaDriver in this build
 }
 

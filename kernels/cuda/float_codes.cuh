@@ -1,4 +1,4 @@
-// Codes that are small floating-point numbers, as bf16.
+// Codes that are small floating-point numbers: as bf16, and of numbers.
 #pragma once
 
 #include "intrinsics.h"
@@ -44,6 +44,19 @@ BH_DEVICE void Nvfp4Scales(uint32_t scales, int first, uint32_t (&pairs)[2]) {
   const uint32_t both = FmaBf16Pairs(E4m3WeightPairAt(scales, first), k2To118, kBf16OfMinusZero);
   pairs[0] = __byte_perm(both, 0, 0x1010U);
   pairs[1] = __byte_perm(both, 0, 0x3232U);
+}
+
+// The code of x / scale (memory/fp8.h). In a sum with 2^(e + 20) three bits of the fraction of a
+// number with exponent e, -6 or more, are left.
+BH_DEVICE unsigned char E4m3OfF32(float x, float scale) {
+  if (!(fabsf(x) <= 3.4028235e38F)) return 0x7F;
+  const float quotient = x / scale;
+  const float magnitude = fminf(fabsf(quotient), 448.0F);
+  const uint32_t exponent = __float_as_uint(fmaxf(magnitude, 0x1p-6F)) & 0x7F800000U;
+  const float unit = __uint_as_float(exponent + (20U << 23));
+  const float rounded = (magnitude + unit) - unit;
+  const uint32_t sign = __float_as_uint(quotient) >> 24 & 0x80U;
+  return static_cast<unsigned char>(__float_as_uint(rounded * 0x1p-120F) >> 20 | sign);
 }
 
 }  // namespace bulkhead::cuda

@@ -14,10 +14,12 @@
 
 namespace bulkhead {
 
-// out [tokens][outputs] = x [tokens][depth] weight [outputs][depth]^T; operands in bf16 or f16,
-// row-major without gaps, 16-byte aligned; sums in f32, out in f32 or rounded to bf16.
+// out [tokens][outputs] = x [tokens][depth] weight [outputs][depth]^T; operands in bf16, f16 or
+// E4M3 with scales, row-major without gaps, 16-byte aligned; sums in f32, out in f32 or rounded to
+// bf16.
 struct GemmProblem {
   bool f16 = false;
+  bool fp8 = false;  // both operands; f16 is false then
   bool out_bf16 = false;
   int64_t tokens = 0;
   int64_t outputs = 0;
@@ -28,20 +30,32 @@ struct GemmProblem {
   auto operator<=>(const GemmProblem&) const = default;
 };
 
+// Device memory. In fp8 a number is its code times the scale of its row and of its group of
+// kGemmScaleGroup inputs: scales are [depth / kGemmScaleGroup, rounded up][rows], 16-byte aligned.
+inline constexpr int64_t kGemmScaleGroup = 128;
+struct GemmOperands {
+  const void* x = nullptr;
+  const void* weight = nullptr;
+  const float* x_scales = nullptr;
+  const float* weight_scales = nullptr;
+};
+
 class GemmLibrary {
  public:
   // Device memory, 64-byte aligned, that each Multiply may use.
   static constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
 
   virtual ~GemmLibrary() = default;
+  // UNIMPLEMENTED, with why, unless it may have algorithms for problems in fp8.
+  virtual absl::Status CheckFp8() const = 0;
   // Chooses once and for all how a problem is computed: equal operands then give equal bits.
   // NOT_FOUND when the library has no algorithm for it.
   virtual absl::Status Prepare(const GemmProblem& problem) = 0;
   virtual bool IsPrepared(const GemmProblem& problem) const = 0;
   // Enqueues a prepared problem; pointers are device memory. Errors surface at the driver's next
   // Synchronize.
-  virtual void Multiply(const GemmProblem& problem, const uint16_t* x, const uint16_t* weight,
-                        void* out, std::byte* workspace) = 0;
+  virtual void Multiply(const GemmProblem& problem, const GemmOperands& operands, void* out,
+                        std::byte* workspace) = 0;
 };
 
 // "cuBLASLt 13.1.0" if found: only $BULKHEAD_CUBLASLT if that is set, else by the loader and in the

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
-#include <vector>
 
 #include "base/arithmetic.h"
 #include "base/check.h"
@@ -11,11 +9,9 @@
 #include "base/status.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/write_late.h"
 #include "kernels/matmul/gemm_parts.h"
 #include "kernels/matmul/linear_blocks.h"
 #include "kernels/matmul/warpgroup_blocks.h"
-#include "memory/bf16.h"
 
 namespace bulkhead {
 namespace {
@@ -69,10 +65,12 @@ void CudaProducts::MatMul(ConstMatrixView x, const Linear& weight, MatrixView ou
   for (int64_t row = 0; row < x.rows(); row += rows_at_once) {
     const int64_t rows = std::min(rows_at_once, x.rows() - row);
     const MatrixView out_rows = out.Rows(row, rows);
-    const uint16_t* const inputs = Inputs(x.Rows(row, rows), format, packed);
+    const ConstMatrixView x_rows = x.Rows(row, rows);
     if (const std::optional<Cut> cut = LibraryCut(weight, layout, row, out_rows)) {
-      MultiplyByLibrary(*cut, format, inputs, packed, out_rows);
+      MultiplyByLibrary(*cut, format, LibraryInputs(*cut, x_rows, format, packed), packed,
+                        out_rows);
     } else {
+      const uint16_t* const inputs = Inputs(x_rows, format, packed);
       MultiplyByKernel(static_cast<int>(rows), format, inputs, packed, out_rows);
     }
   }
@@ -87,7 +85,7 @@ bool CudaProducts::MatMulInBf16(ConstMatrixView x, const Linear& weight, MatrixV
   if (!cut.has_value()) return false;
   const cuda::PackedWeight packed = layout.Parameters(weight.shape, weight.packed);
   const WeightFormat format = weight.shape.format;
-  MultiplyByLibrary(*cut, format, Inputs(x, format, packed), packed, out);
+  MultiplyByLibrary(*cut, format, LibraryInputs(*cut, x, format, packed), packed, out);
   return true;
 }
 
@@ -100,80 +98,22 @@ absl::Status CudaProducts::WarmUp(ConstMatrixView x, const Linear& weight, Matri
   if (out.dtype() == DType::kF32) BH_RETURN_IF_ERROR(CheckWarpgroups(weight, layout, out));
   if (library_ == nullptr) return absl::OkStatus();
   warmed_up_rows_[{weight.packed, out.dtype()}] = x.rows();
+  const WeightFormat format = weight.shape.format;
   const cuda::PackedWeight packed = layout.Parameters(weight.shape, weight.packed);
   const int64_t max_tokens = std::min(x.rows(), RowsAtOnce(layout));
-  for (int64_t tokens = MinLibraryTokens(weight.shape.format); tokens <= max_tokens; ++tokens) {
+  for (int64_t tokens = MinLibraryTokens(format); tokens <= max_tokens; ++tokens) {
     tokens = BucketOf(tokens, max_tokens);
     const Cut cut = CutOf(weight.shape, layout.depth(), tokens, out);
-    if (IsPrepared(cut) || !Prepare(cut)) continue;
-    const uint16_t* const inputs = Inputs(x.Rows(0, tokens), weight.shape.format, packed);
-    MultiplyByLibrary(cut, weight.shape.format, inputs, packed, out.Rows(0, tokens));
-    for (const GemmProblem& problem : {cut.piece, cut.last}) {
-      const auto* const numbers = IsQuantized(weight.shape.format)
-                                      ? scratch_.unpacked
-                                      : reinterpret_cast<const uint16_t*>(weight.packed);
-      BH_RETURN_IF_ERROR(CheckThatItWaits(problem, numbers, out));
-      if (cut.pieces == 1) break;
+    if (!IsPrepared(cut) && Prepare(cut)) {
+      const uint16_t* const inputs = Inputs(x.Rows(0, tokens), format, packed);
+      MultiplyByLibrary(cut, format, inputs, packed, out.Rows(0, tokens));
+      BH_RETURN_IF_ERROR(CheckThatItWaits(cut, format, packed, out));
+    }
+    if (IsPrepared(cut) && TakesFp8(format, layout)) {
+      BH_RETURN_IF_ERROR(WarmUpInFp8(cut, packed, out));
     }
   }
   return driver_.Synchronize();
-}
-
-absl::Status CudaProducts::CheckWarpgroups(const Linear& weight, const PackedLayout& layout,
-                                           MatrixView out) {
-  const LinearShape& shape = weight.shape;
-  if (!has_warpgroups_ || !IsQuantized(shape.format)) return absl::OkStatus();
-  if (!checked_.insert({shape.format, shape.rows, shape.cols}).second) return absl::OkStatus();
-  const int64_t max_tokens = std::min({int64_t{kMaxFewTokens}, out.rows(), RowsAtOnce(layout)});
-  std::vector<uint16_t> inputs(max_tokens * layout.depth());
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    inputs[i] = Bf16OfF32(static_cast<float>(static_cast<int>(i % 31) - 15) / 16);
-  }
-  driver_.CopyToDevice(inputs.data(), reinterpret_cast<std::byte*>(scratch_.inputs),
-                       static_cast<int64_t>(inputs.size() * sizeof(uint16_t)));
-  const cuda::PackedWeight packed = layout.Parameters(shape, weight.packed);
-  for (const int64_t tokens : {9, 16, 17, 32, 33, 64}) {  // each kernel with its most and fewest
-    if (tokens > max_tokens || !has_warpgroups_) break;
-    const MatrixView rows = out.Rows(0, tokens);
-    const auto multiply = [&](bool by_warpgroups) {
-      has_warpgroups_ = by_warpgroups;
-      MultiplyByKernel(static_cast<int>(tokens), shape.format, scratch_.inputs, packed, rows);
-    };
-    BH_ASSIGN_OR_RETURN(has_warpgroups_, ComputeAlike(
-                                             driver_, rows, kProductTolerance,
-                                             [&] { multiply(true); }, [&] { multiply(false); }));
-    if (has_warpgroups_) continue;
-    BH_LOG(kWarning) << "products of " << tokens << " tokens by warpgroups (wgmma) with weights in "
-                     << WeightFormatName(shape.format) << " of " << shape.rows << " x "
-                     << shape.cols << " are wrong on this GPU: going on without them";
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CudaProducts::CheckThatItWaits(const GemmProblem& problem, const uint16_t* numbers,
-                                            MatrixView out) {
-  constexpr int kPeriod = 97;  // as bits: pairs of finite operands
-  auto* const inputs = reinterpret_cast<std::byte*>(scratch_.inputs);
-  const int64_t bytes = problem.outputs * DTypeBytes(out.dtype());
-  std::vector<std::byte> in_time(bytes);
-  std::vector<std::byte> at_once(bytes);
-  for (std::vector<std::byte>* const product : {&in_time, &at_once}) {
-    driver_.Fill(inputs, std::byte{0}, problem.depth * 2);
-    BH_RETURN_IF_ERROR(driver_.Synchronize());
-    WriteLate(driver_, reinterpret_cast<float*>(inputs), problem.depth / 2, /*first=*/0, kPeriod,
-              /*offset=*/1);
-    if (product == &in_time) BH_RETURN_IF_ERROR(driver_.Synchronize());
-    library_->Multiply(problem, scratch_.inputs, numbers, out.data(), scratch_.library);
-    driver_.CopyToHost(out.data(), product->data(), bytes);
-    BH_RETURN_IF_ERROR(driver_.Synchronize());
-  }
-  if (in_time == at_once) return absl::OkStatus();
-  BH_LOG(kWarning) << "cuBLASLt multiplies " << problem.tokens << " tokens of " << problem.depth
-                   << " inputs with " << problem.outputs
-                   << " outputs before the kernel ahead has written them; using our own kernel "
-                      "(BULKHEAD_EARLY_LAUNCH=0 lets kernels wait for each other's end)";
-  refused_.insert(problem);
-  return absl::OkStatus();
 }
 
 CudaProducts::Cut CudaProducts::CutOf(const LinearShape& shape, int64_t depth, int64_t tokens,
@@ -212,6 +152,7 @@ std::optional<CudaProducts::Cut> CudaProducts::LibraryCut(const Linear& weight,
   const int64_t bucket = BucketOf(out.rows(), std::min(max_rows, RowsAtOnce(layout)));
   if (first + bucket > max_rows) return std::nullopt;
   const Cut cut = CutOf(weight.shape, layout.depth(), bucket, out);
+  if (TakesFp8(weight.shape.format, layout) && IsPrepared(InFp8(cut))) return InFp8(cut);
   return IsPrepared(cut) ? std::optional(cut) : std::nullopt;
 }
 
@@ -227,8 +168,12 @@ bool CudaProducts::Prepare(const Cut& cut) {
     if (refused_.contains(problem)) return false;
     const absl::Status prepared = library_->Prepare(problem);
     if (prepared.ok()) continue;
-    BH_LOG(kWarning) << prepared.message() << "; using our own kernel";
     refused_.insert(problem);
+    if (!problem.fp8) {
+      BH_LOG(kWarning) << prepared.message() << "; using our own kernel";
+    } else if (!std::exchange(told_of_fp8_, true)) {
+      BH_LOG(kWarning) << prepared.message() << "; multiplying in bf16 (said once)";
+    }
     return false;
   }
   return true;
@@ -263,22 +208,27 @@ const uint16_t* CudaProducts::GatherInputs(ConstMatrixView x, const int32_t* row
   return scratch_.inputs;
 }
 
+GemmOperands CudaProducts::OperandsOf(const GemmProblem& problem, int64_t first_row,
+                                      WeightFormat format, const uint16_t* inputs,
+                                      const cuda::PackedWeight& weight) {
+  if (!IsQuantized(format)) return {inputs, weight.numbers};
+  const LaunchShape shape{
+      .grid = {NumBlocks(problem.outputs, cuda::kTileRows),
+               NumBlocks(weight.depth, cuda::kDepthGranule * cuda::kUnpackWarps), 1},
+      .block = {cuda::kUnpackWarps * 32, 1, 1}};
+  const int first = static_cast<int>(first_row);
+  if (problem.fp8) return Fp8OperandsOf(problem, shape, first, weight);
+  Enqueue(driver_, cuda::UnpackKernel(format), shape, {weight, first, scratch_.unpacked});
+  return {inputs, scratch_.unpacked};
+}
+
 void CudaProducts::MultiplyByLibrary(const Cut& cut, WeightFormat format, const uint16_t* inputs,
                                      const cuda::PackedWeight& weight, MatrixView out) {
   for (int64_t i = 0; i < cut.pieces; ++i) {
     const GemmProblem& problem = i + 1 < cut.pieces ? cut.piece : cut.last;
     const int64_t first_row = i * cut.piece.outputs;
-    const auto* numbers = reinterpret_cast<const uint16_t*>(weight.numbers);
-    if (IsQuantized(format)) {
-      numbers = scratch_.unpacked;
-      Enqueue(driver_, cuda::UnpackKernel(format),
-              {.grid = {NumBlocks(problem.outputs, cuda::kTileRows),
-                        NumBlocks(weight.depth, cuda::kDepthGranule * cuda::kUnpackWarps), 1},
-               .block = {cuda::kUnpackWarps * 32, 1, 1}},
-              {weight, static_cast<int>(first_row), scratch_.unpacked});
-    }
-    library_->Multiply(problem, inputs, numbers, out.data() + first_row * DTypeBytes(out.dtype()),
-                       scratch_.library);
+    library_->Multiply(problem, OperandsOf(problem, first_row, format, inputs, weight),
+                       out.data() + first_row * DTypeBytes(out.dtype()), scratch_.library);
   }
 }
 

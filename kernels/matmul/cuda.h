@@ -1,7 +1,8 @@
 // The products of the CUDA backend: how a MatMul is split into launches, and the memory that it
 // needs besides its operands. A library multiplies if there is one and it has warmed up the product
-// (quantised weights: for many tokens; others: for two or more); otherwise LinearKernel multiplies
-// few tokens, or LinearWarpgroupKernel where that reads less, and GemmKernel more.
+// (quantised weights: for many tokens; others: for two or more), in fp8 if that is asked for and
+// supported (cuda_fp8.cc); otherwise LinearKernel multiplies few tokens, or LinearWarpgroupKernel
+// where that reads less, and GemmKernel more.
 #pragma once
 
 #include <cstddef>
@@ -28,13 +29,15 @@ namespace bulkhead {
 
 class CudaProducts {
  public:
-  // `driver` must outlive this; `library` may be null.
+  // `driver` must outlive this; `library` may be null. in_fp8: products with weights in fp8 have
+  // inputs in fp8 if the library can; otherwise a warning says why not.
   CudaProducts(CudaDriver& driver, std::unique_ptr<GemmLibrary> library,
-               int64_t unpacked_bytes = CudaProductScratch::kUnpackedBytes)
+               int64_t unpacked_bytes = CudaProductScratch::kUnpackedBytes, bool in_fp8 = false)
       : driver_(driver),
         library_(std::move(library)),
         unpacked_bytes_(unpacked_bytes),
-        has_warpgroups_(HasWarpgroups(driver.properties())) {}
+        has_warpgroups_(HasWarpgroups(driver.properties())),
+        in_fp8_(in_fp8 && HasFp8()) {}
 
   // The part of the workspace for products; an allocator without memory only counts it.
   CudaProductScratch LayOut(const StepLimits& limits, BumpAllocator& allocator) const {
@@ -80,14 +83,37 @@ class CudaProducts {
                                 MatrixView out) const;
   bool IsPrepared(const Cut& cut) const;
   bool Prepare(const Cut& cut);
-  // Stops using warpgroups if their products differ from LinearKernel's. Overwrites `out`.
+
+  // ---- in fp8: codes of E4M3 with a scale for each 128 inputs of a row
+  bool HasFp8() const;
+  // Of a weight whose cells are such groups.
+  bool TakesFp8(WeightFormat format, const PackedLayout& layout) const;
+  static Cut InFp8(Cut cut);
+  // Does without fp8 where it does not multiply nearly as `in_bf16` does. Overwrites `out`.
+  absl::Status WarmUpInFp8(const Cut& in_bf16, const cuda::PackedWeight& weight, MatrixView out);
+  // Where the scales of a problem's inputs are: behind the codes, in scratch_.inputs.
+  float* InputScales(const GemmProblem& problem) const;
+  void SetInputScales(const GemmProblem& problem);  // all to the same number
+  // Rows `first` and on of the problem's inputs.
+  void QuantizeInputs(const GemmProblem& problem, ConstMatrixView x, int64_t first);
+  GemmOperands Fp8OperandsOf(const GemmProblem& problem, const LaunchShape& shape, int first_row,
+                             const cuda::PackedWeight& weight);
+
+  // Does without warpgroups where they do not multiply as LinearKernel does. Overwrites `out`.
   absl::Status CheckWarpgroups(const Linear& weight, const PackedLayout& layout, MatrixView out);
-  // Refuses a problem if the library begins while the previous kernel still writes the inputs:
-  // multiplies a row that is complete, and the same one written late. Overwrites `out`.
-  absl::Status CheckThatItWaits(const GemmProblem& problem, const uint16_t* numbers,
+  // Refuses a problem that the library begins while the kernel before it still writes the inputs:
+  // multiplies a row that is there, and the same one written late. Overwrites `out`.
+  absl::Status CheckThatItWaits(const Cut& cut, WeightFormat format,
+                                const cuda::PackedWeight& weight, MatrixView out);
+  absl::Status CheckThatItWaits(const GemmProblem& problem, const GemmOperands& operands,
                                 MatrixView out);
-  // x itself, or a gathered copy.
+  // x itself, or gathered; LibraryInputs: or quantised.
   const uint16_t* Inputs(ConstMatrixView x, WeightFormat format, const cuda::PackedWeight& weight);
+  const uint16_t* LibraryInputs(const Cut& cut, ConstMatrixView x, WeightFormat format,
+                                const cuda::PackedWeight& weight);
+  // Unpacks a quantised weight's rows.
+  GemmOperands OperandsOf(const GemmProblem& problem, int64_t first_row, WeightFormat format,
+                          const uint16_t* inputs, const cuda::PackedWeight& weight);
   void MultiplyByLibrary(const Cut& cut, WeightFormat format, const uint16_t* inputs,
                          const cuda::PackedWeight& weight, MatrixView out);
   void MultiplyInF32(ConstMatrixView x, const Linear& weight, MatrixView out);
@@ -104,6 +130,8 @@ class CudaProducts {
   const std::unique_ptr<GemmLibrary> library_;
   const int64_t unpacked_bytes_;
   bool has_warpgroups_;
+  bool in_fp8_;
+  bool told_of_fp8_ = false;                                      // that a problem is refused
   std::set<std::tuple<WeightFormat, int64_t, int64_t>> checked_;  // with rows and cols
   CudaProductScratch scratch_;
   std::set<GemmProblem> refused_;  // by the library, or for its results

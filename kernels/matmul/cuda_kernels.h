@@ -142,4 +142,35 @@ struct UnpackParameters {
 inline constexpr int kUnpackWarps = 8;
 CudaKernelOf<UnpackParameters> UnpackKernel(WeightFormat format);  // weights in codes
 
+// ---- for a library that multiplies E4M3 by E4M3, with a scale for each group of a row
+inline constexpr int kFp8Group = 128;
+
+// The codes of a weight in fp8 whose cells are such groups, in their order, and its scales;
+// UnpackKernel's rows and grid.
+struct UnpackFp8Parameters {
+  PackedWeight weight;
+  int first_row = 0;
+  int rows = 0;                    // from first_row on, of scales
+  unsigned char* codes = nullptr;  // [rows filled up][depth]
+  float* scales = nullptr;         // [depth / kFp8Group][rows]
+};
+CudaKernelOf<UnpackFp8Parameters> UnpackFp8Kernel();
+
+// codes = x / scale in E4M3, 0 behind the last input. A scale is the largest magnitude of the
+// group's finite numbers / 448, 1 where that is 0; what is not finite becomes NaN. Grid {rows,
+// depth / (kFp8Group kQuantizeWarps)}.
+struct QuantizeInputsParameters {
+  const void* x = nullptr;  // [rows][inputs], f32 or bf16
+  int64_t x_stride = 0;
+  Numbers numbers = Numbers::kF32;
+  bool vec4 = false;  // four inputs at a time can be read
+  int inputs = 0;
+  int depth = 0;
+  int scales_stride = 0;
+  unsigned char* codes = nullptr;  // [rows][depth]
+  float* scales = nullptr;         // [depth / kFp8Group][scales_stride]
+};
+inline constexpr int kQuantizeWarps = 8;
+CudaKernelOf<QuantizeInputsParameters> QuantizeInputsKernel();
+
 }  // namespace bulkhead::cuda

@@ -315,8 +315,11 @@ PackedLayout::PackedLayout(const LinearShape& shape) {
   } else {
     const std::vector<WeightCell> cells = CellsOf(shape);
     num_cells_ = static_cast<int64_t>(cells.size());
+    is_in_128s_ = true;
     for (const WeightCell& cell : cells) {
       keeps_order_ = keeps_order_ && depth_ == cell.begin;
+      const bool is_last_at_most = cell.end == shape.cols && cell.size() < 128;
+      is_in_128s_ = is_in_128s_ && (cell.size() == 128 || is_last_at_most);
       const int64_t runs = CeilDiv(cell.size(), run_inputs_);
       depth_ += runs * run_inputs_;
       // With the rest of the depth, in case it is the last cell.

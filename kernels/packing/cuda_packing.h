@@ -27,7 +27,9 @@ class PackedLayout {
   bool keeps_order() const {
     return keeps_order_;
   }  // the depth begins with the inputs, as they are
-  // Cells begin at multiples of this: chunks; for nvfp4, with two groups per chunk, half chunks.
+  // Whether it does and cells are the inputs' groups of 128, the last of which may be shorter.
+  bool is_in_128s() const { return keeps_order_ && is_in_128s_; }
+  // What cells begin on: chunks; of nvfp4, of which a chunk has two groups, halves of them.
   int64_t run_inputs() const { return run_inputs_; }
   int64_t scaling_at() const { return scaling_at_; }
   int64_t group_scales_at() const { return group_scales_at_; }
@@ -44,6 +46,7 @@ class PackedLayout {
   int64_t num_cells_ = 0;
   int64_t longest_cell_chunks_ = 0;
   bool keeps_order_ = true;
+  bool is_in_128s_ = false;
   int64_t run_inputs_ = cuda::kChunkInputs;
   int64_t scaling_at_ = 0;
   int64_t group_scales_at_ = 0;

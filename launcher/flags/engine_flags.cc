@@ -46,17 +46,19 @@ void AddModelFlags(RawEngineFlags* raw, Flags* flags) {
              ChoiceValue<int>(&options.weight_group_size, {{"32", 32}, {"64", 64}, {"128", 128}}));
   flags->Add(
       "--activation-dtype", "TYPE",
-      "number format of the inputs of matrix products on CPUs: f32 (exact), int8 (fast), bf16 (for "
-      "bf16 weights; faster prefill on AMD CPUs with avx512_bf16), or bf16-amx (for bf16 weights "
-      "on CPUs with amx_bf16, where it is fastest; its results differ from bf16 in the last bits) "
-      "(default auto: int8 for quantised weights, otherwise f32)",
+      "number format of the inputs of matrix products. On CPUs: f32 (exact), int8 (fast), bf16 "
+      "(for bf16 weights; faster prefill on AMD CPUs with avx512_bf16), or bf16-amx (for bf16 "
+      "weights on CPUs with amx_bf16, where it is fastest; its results differ from bf16 in the "
+      "last bits) (default auto: int8 for quantised weights, otherwise f32). On GPUs of compute "
+      "capability 9.0: fp8, for fp8 weights; it rounds the inputs of prefill to E4M3",
       OptionalChoiceValue<ActivationDType>(&options.activation_dtype,
                                            {{"int8", ActivationDType::kInt8},
                                             {"bf16", ActivationDType::kBf16},
                                             {"bfloat16", ActivationDType::kBf16},
                                             {"bf16-amx", ActivationDType::kBf16Amx},
                                             {"f32", ActivationDType::kF32},
-                                            {"float32", ActivationDType::kF32}}));
+                                            {"float32", ActivationDType::kF32},
+                                            {"fp8", ActivationDType::kFp8}}));
   flags->Add("--attention-dtype", "TYPE",
              "number format in which CPUs compute attention: f32 or, with a bf16 KV cache, bf16 "
              "(faster prefill of long prompts on AMD CPUs with avx512_bf16) or bf16-amx (faster "

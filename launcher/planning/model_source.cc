@@ -319,6 +319,12 @@ absl::StatusOr<ModelLimits> FormatsOf(const EngineOptions& options, const ModelS
                         ? WeightFormats::AtLoad(*options.weight_dtype, options.weight_group_size)
                         : WeightFormats::StoredBy(model, options.dtype.value_or(stated));
   formats.activation = ActivationOf(options, formats.weights);
+  if (formats.activation == ActivationDType::kFp8 && formats.weights.layers != WeightFormat::kFp8) {
+    return WithExitCode(absl::InvalidArgumentError(absl::StrCat(
+                            "--activation-dtype fp8 is for weights in fp8, and these are ",
+                            WeightFormatsText(formats.weights), "; leave it out")),
+                        ExitCode::kUsage);
+  }
   const bool in_amx = formats.activation == ActivationDType::kBf16Amx;
   if ((in_amx || formats.activation == ActivationDType::kBf16) &&
       formats.weights.layers != WeightFormat::kBF16) {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/simd/number_format.h"
+#include "memory/fp8.h"
 
 namespace {
 
@@ -20,6 +21,14 @@ struct Operation {
   cublasComputeType_t compute;
   cudaDataType_t scale;
   cublasOperation_t transpose_a = CUBLAS_OP_N;
+  int32_t scale_mode[2] = {CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F,
+                           CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F};  // of A and B
+  const float* scales[2] = {nullptr, nullptr};
+
+  bool is_scaled() const {
+    return scale_mode[0] == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F &&
+           scale_mode[1] == scale_mode[0];
+  }
 };
 struct Layout {
   cudaDataType_t type;
@@ -62,35 +71,69 @@ cublasStatus_t Destroy(Handle handle) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// Numbers of 16 bits, transposed times plain, to f32, or of bf16 to bf16: all that Bulkhead asks
-// for.
-bool Fits(const Operation& op, const Layout& a, const Layout& b, const Layout& d) {
-  return op.compute == CUBLAS_COMPUTE_32F && op.scale == CUDA_R_32F &&
-         op.transpose_a == CUBLAS_OP_T && (a.type == CUDA_R_16BF || a.type == CUDA_R_16F) &&
-         b.type == a.type &&
-         (d.type == CUDA_R_32F || (d.type == CUDA_R_16BF && a.type == d.type)) &&
-         a.rows == b.rows && a.cols == d.rows && b.cols == d.cols && a.stride >= a.rows &&
-         b.stride >= b.rows && d.stride >= d.rows;
-}
-
 bool Aligned(const void* at, uint64_t bytes) {
   return reinterpret_cast<uintptr_t>(at) % bytes == 0;
 }
 
-float Widened(uint16_t bits, bool f16) {
-  return f16 ? bulkhead::F32OfF16(bits) : bulkhead::F32OfBf16(bits);
+bool IsFp8(const Layout& a) { return a.type == CUDA_R_8F_E4M3; }
+
+// Numbers of 16 bits, transposed times plain, to f32, or of bf16 to bf16; the same of E4M3 with
+// scales of 128 inputs: all that Bulkhead asks for.
+bool Fits(const Operation& op, const Layout& a, const Layout& b, const Layout& d) {
+  const bool to_bf16 = d.type == CUDA_R_16BF && (a.type == d.type || IsFp8(a));
+  const bool takes_a = IsFp8(a) ? op.is_scaled()
+                                : (a.type == CUDA_R_16BF || a.type == CUDA_R_16F) &&
+                                      op.scale_mode[0] == 0 && op.scale_mode[1] == 0 &&
+                                      op.scales[0] == nullptr && op.scales[1] == nullptr;
+  return op.compute == CUBLAS_COMPUTE_32F && op.scale == CUDA_R_32F &&
+         op.transpose_a == CUBLAS_OP_T && takes_a && b.type == a.type &&
+         (d.type == CUDA_R_32F || to_bf16) && a.rows == b.rows && a.cols == d.rows &&
+         b.cols == d.cols && a.stride >= a.rows && b.stride >= b.rows && d.stride >= d.rows;
+}
+
+// Scales are there, at addresses of 16 bytes.
+bool HasScales(const Operation& op) {
+  return op.scales[0] != nullptr && op.scales[1] != nullptr && Aligned(op.scales[0], 16) &&
+         Aligned(op.scales[1], 16);
+}
+
+// What cuBLASLt multiplies in E4M3: dimensions and addresses of 16 bytes.
+bool FitsFp8(const Layout& a, const Layout& b, const Layout& d, uint64_t out_alignment) {
+  const int64_t out_bytes = d.type == CUDA_R_32F ? 4 : 2;
+  return a.cols % 4 == 0 && b.cols % 4 == 0 && a.rows % 16 == 0 && a.stride % 16 == 0 &&
+         b.stride % 16 == 0 && d.stride * out_bytes % 16 == 0 && out_alignment >= 16;
+}
+
+float Widened(const void* numbers, int64_t at, cudaDataType_t type) {
+  if (type == CUDA_R_8F_E4M3) return bulkhead::F32OfE4m3(static_cast<const uint8_t*>(numbers)[at]);
+  const uint16_t bits = static_cast<const uint16_t*>(numbers)[at];
+  return type == CUDA_R_16F ? bulkhead::F32OfF16(bits) : bulkhead::F32OfBf16(bits);
+}
+
+// The scale of a row and a place in the depth: [depth / 128][rows].
+float ScaleAt(const float* scales, int64_t row, int64_t rows, int64_t depth, int64_t k,
+              bool by_row) {
+  if (scales == nullptr) return 1;
+  return by_row ? scales[row * ((depth + 127) / 128) + k / 128] : scales[k / 128 * rows + row];
+}
+
+bool HasFault(FakeCublasLtFault fault, const Layout& a) {
+  return controls.fault == fault && (IsFp8(a) || !controls.fault_of_fp8);
 }
 
 // Two chains over the depth, cut at a place that differs from problem to problem, as algorithms do.
-void Multiply(const Layout& a, const Layout& b, const Layout& d, const uint16_t* weight,
-              const uint16_t* x, void* out) {
-  const bool f16 = a.type == CUDA_R_16F;
+void Multiply(const Operation& op, const Layout& a, const Layout& b, const Layout& d,
+              const void* weight, const void* x, void* out) {
+  const bool by_row = controls.fault == FakeCublasLtFault::kScalesByRow;
   const int64_t cut = b.cols % 3 * a.rows / 4;
   for (int64_t t = 0; t < b.cols; ++t) {
     for (int64_t n = 0; n < a.cols; ++n) {
       float sums[2] = {0, 0};
       for (int64_t k = 0; k < a.rows; ++k) {
-        sums[k < cut] += Widened(weight[n * a.stride + k], f16) * Widened(x[t * b.stride + k], f16);
+        sums[k < cut] += Widened(weight, n * a.stride + k, a.type) *
+                         ScaleAt(op.scales[0], n, a.cols, a.rows, k, false) *
+                         (Widened(x, t * b.stride + k, b.type) *
+                          ScaleAt(op.scales[1], t, b.cols, b.rows, k, by_row));
       }
       const float sum = sums[0] + sums[1];
       if (d.type == CUDA_R_32F) {
@@ -108,7 +151,7 @@ extern "C" {
 
 bulkhead::FakeCublasLtControls* fake_cublas_lt_controls() { return &controls; }
 
-size_t cublasLtGetVersion() { return 130100; }
+size_t cublasLtGetVersion() { return controls.version; }
 const char* cublasLtGetStatusString(cublasStatus_t status) {
   return status == CUBLAS_STATUS_NOT_SUPPORTED ? "not supported" : "an error";
 }
@@ -134,11 +177,26 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t operation) {
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
                                               cublasLtMatmulDescAttributes_t what,
                                               const void* value, size_t bytes) {
-  if (what != CUBLASLT_MATMUL_DESC_TRANSA || bytes != sizeof(cublasOperation_t)) {
-    return CUBLAS_STATUS_INVALID_VALUE;
+  Operation& op = *Of<Operation>(operation);
+  const auto set = [&](auto& field) {
+    if (bytes != sizeof(field)) return CUBLAS_STATUS_INVALID_VALUE;
+    std::memcpy(&field, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+  };
+  switch (what) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+      return set(op.transpose_a);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_MODE:
+      return set(op.scale_mode[0]);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_MODE:
+      return set(op.scale_mode[1]);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER:
+      return set(op.scales[0]);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
+      return set(op.scales[1]);
+    default:
+      return CUBLAS_STATUS_INVALID_VALUE;
   }
-  std::memcpy(&Of<Operation>(operation)->transpose_a, value, bytes);
-  return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
@@ -198,15 +256,17 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
       p.alignment[2] != p.alignment[3]) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
+  if (IsFp8(a) && !HasScales(*Of<Operation>(operation))) return CUBLAS_STATUS_INVALID_VALUE;
   *count = 0;
-  if (controls.fault == FakeCublasLtFault::kKnowsNoWay && b.cols == controls.unknown_tokens) {
+  if (IsFp8(a) && !FitsFp8(a, b, d, p.alignment[3])) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (HasFault(FakeCublasLtFault::kKnowsNoWay, a) && b.cols == controls.unknown_tokens) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
   const Algorithm algorithm{kSeal, a.cols, b.cols, a.rows, d.stride, p.alignment[3]};
   std::memcpy(&results->algo, &algorithm, sizeof(algorithm));
   results->state = CUBLAS_STATUS_SUCCESS;
   results->workspaceSize =
-      controls.fault == FakeCublasLtFault::kWantsMore ? p.workspace + 1 : kWorkspaceOfAlgorithm;
+      HasFault(FakeCublasLtFault::kWantsMore, a) ? p.workspace + 1 : kWorkspaceOfAlgorithm;
   *count = 1;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -217,12 +277,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                               cublasLtMatrixLayout_t, void* out, cublasLtMatrixLayout_t d_layout,
                               const cublasLtMatmulAlgo_t* algo, void* workspace,
                               size_t workspace_bytes, cudaStream_t stream) {
+  const Operation op = *Of<Operation>(operation);
   const Layout a = *Of<Layout>(a_layout);
   const Layout b = *Of<Layout>(b_layout);
   const Layout d = *Of<Layout>(d_layout);
   Algorithm algorithm;
   std::memcpy(&algorithm, algo, sizeof(algorithm));
-  const bool right = Fits(*Of<Operation>(operation), a, b, d) && algorithm.seal == kSeal &&
+  const bool right = Fits(op, a, b, d) && (!IsFp8(a) || HasScales(op)) && algorithm.seal == kSeal &&
                      algorithm.outputs == a.cols && algorithm.tokens == b.cols &&
                      algorithm.depth == a.rows && algorithm.out_stride == d.stride &&
                      *static_cast<const float*>(alpha) == 1 &&
@@ -230,23 +291,30 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                      workspace_bytes >= kWorkspaceOfAlgorithm && Aligned(workspace, 16) &&
                      Aligned(weight, 16) && Aligned(x, 16) && Aligned(out, algorithm.out_alignment);
   if (!right) return CUBLAS_STATUS_INVALID_VALUE;
-  if (controls.fault == FakeCublasLtFault::kFailsToEnqueue) return CUBLAS_STATUS_EXECUTION_FAILED;
+  if (HasFault(FakeCublasLtFault::kFailsToEnqueue, a)) return CUBLAS_STATUS_EXECUTION_FAILED;
   ++controls.products;
   controls.last_tokens = b.cols;
   controls.last_out_bf16 = d.type == CUDA_R_16BF;
+  if (IsFp8(a)) ++controls.fp8_products;
   const int64_t out_bytes = ((d.cols - 1) * d.stride + d.rows) * (d.type == CUDA_R_32F ? 4 : 2);
+  const int64_t number_bytes = IsFp8(a) ? 1 : 2;
+  std::vector<bulkhead::FakeCublasLtRange> uses = {
+      {weight, a.cols * a.stride * number_bytes, false},
+      {x, b.cols * b.stride * number_bytes, false},
+      {out, out_bytes, true},
+      {workspace, static_cast<int64_t>(kWorkspaceOfAlgorithm), true}};
+  if (IsFp8(a)) {
+    const int64_t groups = (a.rows + 127) / 128;
+    uses.push_back({op.scales[0], groups * a.cols * 4, false});
+    uses.push_back({op.scales[1], groups * b.cols * 4, false});
+  }
   controls.enqueue(
-      stream,
-      {{weight, a.cols * a.stride * 2, false},
-       {x, b.cols * b.stride * 2, false},
-       {out, out_bytes, true},
-       {workspace, static_cast<int64_t>(kWorkspaceOfAlgorithm), true}},
+      stream, uses,
       [=] {
         std::memset(workspace, 0xFF, kWorkspaceOfAlgorithm);
-        Multiply(a, b, d, static_cast<const uint16_t*>(weight), static_cast<const uint16_t*>(x),
-                 out);
+        Multiply(op, a, b, d, weight, x, out);
       },
-      controls.fault == FakeCublasLtFault::kDoesNotWait);
+      HasFault(FakeCublasLtFault::kDoesNotWait, a));
   return CUBLAS_STATUS_SUCCESS;
 }
 

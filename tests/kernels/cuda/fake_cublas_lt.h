@@ -17,6 +17,7 @@ enum class FakeCublasLtFault : int {
   kWantsMore,       // its algorithm needs more memory than was offered
   kFailsToEnqueue,  // products
   kDoesNotWait,  // they begin while the kernel before them runs, and read what it has not written
+  kScalesByRow,  // those in fp8 read the scales of the inputs row by row
 };
 
 struct FakeCublasLtRange {
@@ -27,12 +28,15 @@ struct FakeCublasLtRange {
 
 struct FakeCublasLtControls {
   std::atomic<FakeCublasLtFault> fault{FakeCublasLtFault::kNone};
+  std::atomic<bool> fault_of_fp8{false};  // of products in fp8 alone
   std::atomic<int64_t> unknown_tokens{0};
-  std::atomic<int> handles{0};      // not yet destroyed
-  std::atomic<int> descriptors{0};  // likewise
-  std::atomic<int> products{0};     // enqueued so far
+  std::atomic<int> handles{0};       // not yet destroyed
+  std::atomic<int> descriptors{0};   // likewise
+  std::atomic<int> products{0};      // enqueued so far
+  std::atomic<int> fp8_products{0};  // those in fp8
   std::atomic<int64_t> last_tokens{0};
   std::atomic<bool> last_out_bf16{false};
+  std::atomic<int> version{130100};  // of the library
   // Puts work that uses device memory into the queue of a stream; `early`: it does not wait for the
   // kernel before it.
   void (*enqueue)(void* stream, const std::vector<FakeCublasLtRange>& uses,

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "gtest/gtest.h"
 #include "tests/kernels/cuda/fake_cublas_lt.h"
 #include "tests/support/emulator/emulated_device.h"
 
@@ -32,5 +33,17 @@ inline FakeCublasLtControls& FakeCublasLt() {
   }();
   return *controls;
 }
+
+class GemmLibraryTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    FakeCublasLt().fault = FakeCublasLtFault::kNone;
+    FakeCublasLt().fault_of_fp8 = false;
+  }
+  void TearDown() override {
+    EXPECT_EQ(FakeCublasLt().handles, 0);
+    EXPECT_EQ(FakeCublasLt().descriptors, 0);
+  }
+};
 
 }  // namespace bulkhead

@@ -31,18 +31,20 @@ inline StepLimits LimitsFor(const LinearShape& shape, int max_tokens = kMaxToken
 // A backend, with cuBLASLt or without, a packed weight, and matrices of the most rows.
 class LibraryProducts {
  public:
-  LibraryProducts(std::unique_ptr<CudaDriver> driver, bool with_library, const ProductCase& c)
+  LibraryProducts(std::unique_ptr<CudaDriver> driver, bool with_library, const ProductCase& c,
+                  bool in_fp8 = false)
       : driver_(std::move(driver)),
         device_(std::move(CudaDevice::New(*driver_, 0)).value()),
-        backend_(with_library
-                     ? NewCudaBackend(*device_, *driver_, std::move(NewCublasLt(*driver_)).value())
-                     : NewCudaBackend(*device_, *driver_)),
+        backend_(with_library ? NewCudaBackend(*device_, *driver_,
+                                               std::move(NewCublasLt(*driver_)).value(), in_fp8)
+                              : NewCudaBackend(*device_, *driver_)),
         shape_(c.shape),
+        out_stride_(c.shape.rows + (in_fp8 ? 4 : 1)),
         workspace_(Allocate(backend_->WorkspaceBytes(LimitsFor(shape_), kHeads))),
         packed_(Allocate(backend_->PackedBytes(shape_))),
         other_packed_(Allocate(backend_->PackedBytes(shape_))),
         x_(Allocate(kMaxTokens * shape_.cols * 4)),
-        out_(Allocate(kMaxTokens * (shape_.rows + 1) * 4)),
+        out_(Allocate(kMaxTokens * out_stride_ * 4)),
         gated_(Allocate(kMaxTokens * shape_.rows / 2 * 4)) {
     backend_->SetWorkspace(workspace_.data(), LimitsFor(shape_), kHeads);
     device_->CopyFromHost(Values().data(), x_.data(), kMaxTokens * shape_.cols * 4);
@@ -55,10 +57,16 @@ class LibraryProducts {
   Linear other() const { return {shape_, other_packed_.data()}; }
   MatrixView X(int64_t rows) { return {x_.data(), DType::kF32, rows, shape_.cols}; }
   MatrixView Out(int64_t rows) {
-    return {out_.data(), DType::kF32, rows, shape_.rows, shape_.rows + 1};
+    return {out_.data(), DType::kF32, rows, shape_.rows, out_stride_};
   }
   absl::Status WarmUp(int64_t rows = kMaxTokens) {
     return backend_->WarmUpMatMul(X(rows), linear(), Out(rows));
+  }
+  // The same of another weight with as many rows and inputs, in no more groups.
+  absl::Status WarmUpAnother(const ProductCase& c) {
+    const Linear another{c.shape, other_packed_.data()};
+    Fill(c, *backend_->Pack(another));
+    return backend_->WarmUpMatMul(X(kMaxTokens), another, Out(kMaxTokens));
   }
   std::vector<float> Multiply(int64_t rows) {
     backend_->MatMul(X(rows), linear(), Out(rows));
@@ -87,13 +95,13 @@ class LibraryProducts {
   }
   // What lies in the first rows of the output.
   std::vector<float> Product(int64_t rows) {
-    std::vector<float> all(rows * (shape_.rows + 1));
+    std::vector<float> all(rows * out_stride_);
     device_->CopyToHost(out_.data(), all.data(), static_cast<int64_t>(all.size()) * 4);
     const absl::Status done = device_->Synchronize();
     EXPECT_TRUE(done.ok()) << done;
     std::vector<float> values;
     for (int64_t row = 0; row < rows; ++row) {
-      const auto from = all.begin() + row * (shape_.rows + 1);
+      const auto from = all.begin() + row * out_stride_;
       values.insert(values.end(), from, from + shape_.rows);
     }
     return values;
@@ -113,6 +121,7 @@ class LibraryProducts {
   const std::unique_ptr<CudaDevice> device_;
   const std::unique_ptr<Backend> backend_;
   const LinearShape shape_;
+  const int64_t out_stride_;  // as products in fp8 take it, or as little aligned as others do
   std::vector<float> values_;
   Buffer workspace_;
   Buffer packed_;
@@ -121,5 +130,29 @@ class LibraryProducts {
   Buffer out_;
   Buffer gated_;
 };
+
+inline std::vector<float> GatedByReference(const ProductCase& c, std::vector<float> x,
+                                           int64_t rows) {
+  const std::unique_ptr<Device> host = NewHostDevice(0);
+  const std::unique_ptr<Backend> backend = NewReferenceBackend(*host);
+  Packed packed(*backend, c, kMaxTokens);
+  const int64_t width = c.shape.rows / 2;
+  std::vector<float> gate_up(rows * c.shape.rows);
+  std::vector<float> out(rows * width);
+  backend->MatMulGated(Activation::kSilu, ViewOf(x, rows, c.shape.cols, c.shape.cols),
+                       packed.linear, ViewOf(gate_up, rows, c.shape.rows, c.shape.rows),
+                       ViewOf(out, rows, width, width));
+  return out;
+}
+
+inline std::vector<float> ByReference(const ProductCase& c, std::vector<float> x, int64_t rows) {
+  const std::unique_ptr<Device> host = NewHostDevice(0);
+  const std::unique_ptr<Backend> backend = NewReferenceBackend(*host);
+  Packed packed(*backend, c, kMaxTokens);
+  std::vector<float> out(rows * c.shape.rows);
+  backend->MatMul(ViewOf(x, rows, c.shape.cols, c.shape.cols), packed.linear,
+                  ViewOf(out, rows, c.shape.rows, c.shape.rows));
+  return out;
+}
 
 }  // namespace bulkhead

@@ -43,38 +43,6 @@ class Multiplier : public LibraryProducts {
   }
 };
 
-std::vector<float> GatedByReference(const ProductCase& c, std::vector<float> x, int64_t rows) {
-  const std::unique_ptr<Device> host = NewHostDevice(0);
-  const std::unique_ptr<Backend> backend = NewReferenceBackend(*host);
-  Packed packed(*backend, c, kMaxTokens);
-  const int64_t width = c.shape.rows / 2;
-  std::vector<float> gate_up(rows * c.shape.rows);
-  std::vector<float> out(rows * width);
-  backend->MatMulGated(Activation::kSilu, ViewOf(x, rows, c.shape.cols, c.shape.cols),
-                       packed.linear, ViewOf(gate_up, rows, c.shape.rows, c.shape.rows),
-                       ViewOf(out, rows, width, width));
-  return out;
-}
-
-std::vector<float> ByReference(const ProductCase& c, std::vector<float> x, int64_t rows) {
-  const std::unique_ptr<Device> host = NewHostDevice(0);
-  const std::unique_ptr<Backend> backend = NewReferenceBackend(*host);
-  Packed packed(*backend, c, kMaxTokens);
-  std::vector<float> out(rows * c.shape.rows);
-  backend->MatMul(ViewOf(x, rows, c.shape.cols, c.shape.cols), packed.linear,
-                  ViewOf(out, rows, c.shape.rows, c.shape.rows));
-  return out;
-}
-
-class GemmLibraryTest : public testing::Test {
- protected:
-  void SetUp() override { FakeCublasLt().fault = FakeCublasLtFault::kNone; }
-  void TearDown() override {
-    EXPECT_EQ(FakeCublasLt().handles, 0);
-    EXPECT_EQ(FakeCublasLt().descriptors, 0);
-  }
-};
-
 const ProductCase kPlain{LinearShape::Whole(40, 70, DType::kBF16)};
 const ProductCase kInParts{{130, 1100, WeightFormat::kInt4, {0, 1100}, {128, 0, 0}}, true};  // 4
 const ProductCase kInt4{{48, 128, WeightFormat::kInt4, {0, 64, 128}, {32, 0, 0}}, true};

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/exit_code.h"
+#include "launcher/wire.h"
 #include "nlohmann/json.hpp"
 
 namespace bulkhead {
@@ -154,6 +155,38 @@ TEST(ModelSource, ActivationsInBf16AreForWeightsInBf16) {
     EXPECT_THAT(refusal(), AllOf(HasSubstr(absl::StrCat("--activation-dtype ", name, " is for")),
                                  HasSubstr("; leave it out")));
   }
+}
+
+TEST(ModelSource, ActivationsInFp8AreForWeightsInFp8) {
+  EngineOptions options;
+  options.model = BH_SOURCE_DIR "/examples/models/sample";
+  options.activation_dtype = ActivationDType::kFp8;
+  const absl::Status status = ReadModelSource(options, Weights::kRequired).status();
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kUsage);
+  EXPECT_EQ(status.message(),
+            "--activation-dtype fp8 is for weights in fp8, and these are bfloat16; leave it out");
+
+  nlohmann::json config = nlohmann::json::parse(std::ifstream(options.model + "/config.json"));
+  config["quantization_config"] = {{"quant_method", "fp8"},
+                                   {"fmt", "e4m3"},
+                                   {"activation_scheme", "dynamic"},
+                                   {"weight_block_size", {128, 128}}};
+  options.model = testing::TempDir() + "in_fp8";
+  std::filesystem::create_directory(options.model);
+  std::ofstream(options.model + "/config.json") << config;
+  const auto in_fp8 = ReadModelSource(options, Weights::kOptional);
+  ASSERT_TRUE(in_fp8.ok()) << in_fp8.status();
+  EXPECT_EQ(in_fp8->formats.activation, ActivationDType::kFp8);
+  EXPECT_EQ(in_fp8->formats.attention, AttentionDType::kF32);
+
+  // On GPUs, not on CPUs.
+  EXPECT_TRUE(MakeGpuSizes(in_fp8->formats, in_fp8->config.model, false).ok());
+  const std::unique_ptr<Device> device = NewHostDevice(0);
+  const absl::Status on_cpu = MakeBackend(options, {}, in_fp8->formats, *device).status();
+  EXPECT_EQ(ExitCodeOf(on_cpu), ExitCode::kUsage);
+  EXPECT_EQ(on_cpu.message(),
+            "--activation-dtype fp8: CPUs have no products in fp8; leave it out, or add --device "
+            "cuda");
 }
 
 TEST(ModelSource, AttentionInBf16IsForACacheInBf16) {
