@@ -26,8 +26,8 @@ class OpenCall {
   virtual ~OpenCall() = default;
   // Ends the call with `why` unless it has already ended. Does not involve the engine.
   virtual void EndNow(absl::Status why) = 0;
-  // Ends it with `why` where its request is: before the engine has it, or at the engine's next
-  // step.
+  // Ends it with `why`: at once if the engine does not have its request yet, else at the engine's
+  // next step.
   virtual void Cancel(absl::Status why) = 0;
 };
 
@@ -42,7 +42,7 @@ class OpenCalls {
   // client can be notified.
   bool Register(const std::string& request_id, OpenCall* call);
   void Release(const std::string& request_id);
-  // Of these requests, and of their choices.
+  // Running ids of these requests and of their choices.
   std::set<std::string> RunningIdsOf(const std::set<std::string>& request_ids) const;
   // Null if none has this id.
   std::shared_ptr<OpenCall> Find(const std::string& request_id) const;

@@ -1,6 +1,6 @@
-// AccessControl: API keys and client certificates with their roles. Immutable once it is read, so
-// any thread may ask. Keys are held as SHA-256 digests and compared in constant time; no message,
-// log line or error contains one.
+// AccessControl: API keys and client certificates with their roles. Immutable once read;
+// thread-safe. Keys are held as SHA-256 digests and compared in constant time; no message, log line
+// or error contains one.
 #pragma once
 
 #include <cstdint>
