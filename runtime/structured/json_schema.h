@@ -2,9 +2,9 @@
 // list), enum, const; properties, required, additionalProperties; items, prefixItems, minItems,
 // maxItems; minLength, maxLength, pattern (regex.h), format (of FormatPattern; not beside pattern);
 // minimum, maximum, exclusiveMinimum, exclusiveMaximum; anyOf, oneOf (as anyOf: that only one holds
-// is not checked), allOf with one schema, each beside type if the types agree; $ref within the
-// schema, also recursive. Annotations (title, description, default, examples ...) and values that
-// forbid nothing have no effect. Anything else is UNIMPLEMENTED by name, with its path.
+// is not checked), allOf with one schema, each beside type if it has no other types; $ref within
+// the schema, also recursive. Annotations (title, description, default, examples ...) and values
+// that forbid nothing have no effect. Anything else is UNIMPLEMENTED by name, with its path.
 //
 // Objects are written in the order of properties. Narrower than the schema, as in XGrammar: without
 // additionalProperties, an object with properties has no others, and an array with prefixItems but
