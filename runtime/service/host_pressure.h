@@ -50,7 +50,7 @@ class HostPressure {
   const std::function<int64_t()> resident_bytes_;
   std::atomic<int> percent_{0};
   std::atomic<bool> call_ended_{false};
-  absl::Mutex mutex_;                     // of a reading
+  absl::Mutex mutex_;                     // held during a reading
   int said_ ABSL_GUARDED_BY(mutex_) = 0;  // the threshold that was logged last
   int reads_since_trim_ ABSL_GUARDED_BY(mutex_) = 0;
   int reads_since_call_ended_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -17,8 +17,8 @@
 
 namespace bulkhead {
 
-inline constexpr int kMaxChoices = 128;  // of one generation: prompts times n
-// The id of choice `index` where there are several.
+inline constexpr int kMaxChoices = 128;  // per generation: prompts times n
+// The id of choice `index` if there are several.
 std::string ChoiceId(const std::string& request_id, int index);
 
 class OpenCall {
@@ -57,7 +57,7 @@ class OpenCalls {
  private:
   mutable absl::Mutex mutex_;
   std::unordered_map<OpenCall*, std::weak_ptr<OpenCall>> calls_ ABSL_GUARDED_BY(mutex_);
-  std::unordered_set<OpenCall*> admitted_ ABSL_GUARDED_BY(mutex_);  // of calls_
+  std::unordered_set<OpenCall*> admitted_ ABSL_GUARDED_BY(mutex_);  // subset of calls_
   std::unordered_map<std::string, OpenCall*> running_ ABSL_GUARDED_BY(mutex_);
 };
 

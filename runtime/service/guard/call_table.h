@@ -1,7 +1,7 @@
 // CallTable: the open calls of one connection, by the client's stream and by the server's. gRPC
-// takes 12 KiB for a call of which it has 80 bytes of HEADERS; so a call is held here
-// until it can be answered or kMinForwardedBytes of it have come. gRPC ignores a stream id that
-// does not increase: calls have ids of the server's side, in the order in which they are forwarded.
+// takes 12 KiB for a call once it has 80 bytes of HEADERS; so a call is held here until it can be
+// answered or kMinForwardedBytes of it have come. gRPC ignores a stream id that does not increase:
+// calls have ids of the server's side, in the order in which they are forwarded.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ struct GuardedCall {
 
   // `claimed`: when its bytes were claimed; until then equal to `opened`.
   absl::Time opened, claimed, progress;
-  int64_t claimed_bytes = 0;  // of request_bytes; given back when it is answered
+  int64_t claimed_bytes = 0;  // from request_bytes; given back when answered
   int64_t bytes = 0;          // bytes of its DATA
   uint32_t server_stream = 0;
   bool client_ended = false;

@@ -53,7 +53,7 @@ class ConnectionRules {
   // Gives back what the connection holds; calls that are open keep their slots for kResetCallTime.
   void End(absl::Time now);
 
-  // Takes whole frames off the front of `input` and appends to `to_server` what goes on to it.
+  // Takes whole frames off the front of `input` and appends to `to_server` what is forwarded to it.
   // Returns how many bytes were taken; the rest is to be given again, with more after it, or later
   // where is_waiting().
   size_t FromClient(absl::string_view input, absl::Time now, std::string* to_server);
@@ -65,7 +65,7 @@ class ConnectionRules {
   void Tick(absl::Time now, bool reading, std::string* to_server);
 
   // Whether a frame fits after what went to the client: whole frames, the server's settings first,
-  // and no header block that goes on.
+  // and no unfinished header block.
   bool at_server_border() const {
     return server_spoke_ && !in_server_block_ && server_frames_.payload_left() == 0;
   }
@@ -86,7 +86,7 @@ class ConnectionRules {
   using Call = CallTable::Iterator;
   enum class Step { kTaken, kWait, kClose };
 
-  // These take a whole frame of the client's, and append what goes on to the server.
+  // These take a whole frame of the client's, and append what is forwarded to the server.
   Step OnFrame(const FrameHead& head, absl::string_view frame, absl::Time now,
                std::string* to_server);
   Step OnHeaders(const FrameHead& head, absl::string_view frame, absl::Time now,
@@ -146,7 +146,7 @@ class ConnectionRules {
   std::string to_client_;
   std::string close_reason_;
   absl::Time
-      since_;  // of the connection, until its first frame; then of the frame that is not whole
+      since_;  // start of the connection until its first frame, then start of the incomplete frame
   absl::Time last_frame_ = absl::InfinitePast();
   absl::Time waiting_since_ = absl::InfiniteFuture();
   bool has_preface_ = false;
@@ -158,7 +158,7 @@ class ConnectionRules {
   int incomplete_calls_ = 0;
   uint32_t highest_seen_ = 0;  // stream that the client opened
   uint32_t block_stream_ = 0;  // stream whose header block has not ended
-  uint8_t block_flags_ = 0;    // of its HEADERS
+  uint8_t block_flags_ = 0;    // flags of its HEADERS
   std::string block_;
   int block_frames_ = 0;
   absl::Time block_since_;

@@ -13,8 +13,7 @@ inline constexpr absl::string_view kHttp2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n
 inline constexpr size_t kFrameHeadBytes = 9;
 inline constexpr size_t kLastStreamBytes = 4;  // what a GOAWAY's payload begins with
 inline constexpr uint32_t kHighestStream = 0x7FFFFFFF;
-// The largest payload that a peer may send unless it was told otherwise, which gRPC never does
-// here.
+// The largest payload that a peer may send unless told otherwise, which gRPC never does here.
 inline constexpr size_t kMaxPayloadBytes = 16384;
 
 enum class FrameType : uint8_t {

@@ -60,7 +60,7 @@ class GenerationRun final : public std::enable_shared_from_this<GenerationRun> {
     std::shared_ptr<Call> call;
     bool has_ended = false;
     std::shared_ptr<const std::string> held;      // its first event, until all choices have one
-    std::shared_ptr<const std::string> response;  // of a whole answer
+    std::shared_ptr<const std::string> response;  // for a whole answer
     UsageCounts usage;
 
    private:

@@ -1,6 +1,6 @@
 // HttpConnection: one client of HTTP/1.1. Reads a request, bounded in bytes and time, gives it to
-// its handler and sends the answer; then the next. While a request is answered it goes on reading,
-// so that a client that hangs up is noticed at once. Used only by the front end's thread.
+// its handler and sends the answer; then the next. While a request is answered it keeps reading, so
+// that a client that hangs up is noticed at once. Used only by the front end's thread.
 #pragma once
 
 #include <chrono>

@@ -181,7 +181,7 @@ struct HttpServer::Parts {
   // Also held by whatever may still post: exchanges, also on the text worker.
   std::shared_ptr<const void> user = std::make_shared<int>();
   bool stopping = false;
-  absl::Notification all_closed;  // once it is stopping
+  absl::Notification all_closed;  // all connections, after stopping began
   std::atomic<bool> is_shut_down{false};
   std::thread thread;
 };
