@@ -36,8 +36,8 @@ class JsonChecker {
   enum class Next { kValue, kValueOrEnd, kKey, kKeyOrEnd, kColon, kCommaOrEnd, kBroken };
 
   bool wants_value() const { return next_ == Next::kValue || next_ == Next::kValueOrEnd; }
-  Next BehindCharacter(char c);    // of a string
-  Next BehindPunctuation(char c);  // or white space
+  Next BehindCharacter(char c);    // after a string's character
+  Next BehindPunctuation(char c);  // after punctuation or white space
 
   Next next_ = Next::kValue;
   std::vector<bool> levels_;  // open levels; true: an object

@@ -74,8 +74,8 @@ struct RenderedChat {
 
 // Content that is a list of text parts is joined with newlines, unless the template reads parts
 // itself; null content becomes "". A tool call's arguments in a string that is a JSON object are
-// given to the template as an object, as vLLM does. INVALID_ARGUMENT for malformed messages (named
-// by index), for images, audio and video (named), and for errors that the template raises
+// given to the template as an object, as in vLLM. INVALID_ARGUMENT for malformed messages (named by
+// index), for images, audio and video (named), and for errors that the template raises
 // (raise_exception); RESOURCE_EXHAUSTED for a limit of `limits`, named.
 absl::StatusOr<RenderedChat> RenderChat(const ChatTemplate& chat_template,
                                         const ChatRequest& request,

@@ -13,8 +13,7 @@ struct ParsedDelta {
   enum class Kind { kContent, kReasoning, kToolCall };
   Kind kind = Kind::kContent;
   std::string text;  // content, reasoning, or a piece of the arguments of the call (JSON)
-  // For kToolCall. A call's first delta has its id and name, and no arguments; later ones vice
-  // versa.
+  // For kToolCall. A call's first delta has only its id and name, later ones only arguments.
   int call_index = 0;
   std::string call_id;
   std::string call_name;

@@ -58,8 +58,8 @@ struct OutputParserOptions {
 // One per choice; used by one thread. A call is emitted once its arguments begin: first its id and
 // name, then the arguments as they arrive, whether or not they will be valid JSON. Text like a call
 // that is broken or cut off before that is content. Only white space around reasoning and calls is
-// lost; between two texts, that of one side of the call is kept. Texts may be cut anywhere between
-// characters; joined results do not depend on the cuts.
+// lost; between two texts, the white space on one side of the call is kept. Texts may be cut
+// anywhere between characters; joined results do not depend on the cuts.
 class OutputParser {
  public:
   explicit OutputParser(OutputParserOptions options);

@@ -82,7 +82,7 @@ absl::Status OpenArguments(ordered_json* calls, size_t index) {
   return absl::OkStatus();
 }
 
-// Adds the reasoning under vLLM's current and earlier names and that of gpt-oss's template:
+// Adds the reasoning under vLLM's current and earlier names and gpt-oss's template's name:
 // templates read one of them.
 void NameReasoning(ordered_json* message) {
   const char* const kThinking = "thinking";

@@ -36,7 +36,7 @@ struct ArgumentTags {
   absl::string_view open_key, close_key;
   absl::string_view open_value;  // empty: the value begins after the key
   absl::string_view close_value;
-  absl::string_view end;  // of the call
+  absl::string_view end;  // ends the call
   bool has_line_breaks;   // around each value, not part of it
   bool guesses_types;     // a value of unknown type is JSON if it parses, else a string
 };

@@ -68,7 +68,7 @@ class ToolCallParser {
 
  private:
   enum class State {
-    kStart,    // of the text: calls without a marker begin here
+    kStart,    // start of the text: calls without a marker begin here
     kContent,  // looks for a marker
     kOpened,   // after a marker: what follows decides
     kHeader,   // up to the JSON: the name (Mistral, DeepSeek, Kimi, Gemma, Hunyuan)
@@ -110,7 +110,7 @@ class ToolCallParser {
   bool in_call_ = false;  // its arguments have begun: raw_ and json_ are empty
   bool in_list_ = false;
   std::string name_, id_;  // from the header
-  std::string json_;       // of the call so far
+  std::string json_;       // the call's JSON so far
   CallJsonReader reader_{CallJsonReader::Shape::kCall};
   std::optional<TaggedArguments> tagged_;  // the one of these three that the format uses
   std::optional<GemmaArguments> gemma_;

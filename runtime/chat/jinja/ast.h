@@ -58,7 +58,7 @@ struct Expression {
 struct Target {
   int line = 0;
   std::string name;
-  std::string attribute;  // of the namespace `name`
+  std::string attribute;  // attribute of the namespace `name`
   std::vector<Target> parts;
   bool is_tuple = false;
 };
@@ -89,7 +89,7 @@ struct Statement {
   };
   Kind kind;
   int line;
-  Value text;  // of kText
+  Value text;  // text of kText
   std::string name;
   ExpressionPtr expression;
   ExpressionPtr condition;

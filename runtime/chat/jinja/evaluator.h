@@ -23,7 +23,7 @@ class Evaluator {
   Evaluator(const Evaluator&) = delete;
   Evaluator& operator=(const Evaluator&) = delete;
 
-  // Errors begin with "line 3: ", except those of raise_exception.
+  // Errors begin with "line 3: ", except errors of raise_exception.
   absl::StatusOr<std::string> Run(const Root& root, Value context);
 
   Meter* meter() { return meter_; }

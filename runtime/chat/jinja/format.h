@@ -13,7 +13,7 @@ absl::StatusOr<std::string> Str(const Value& value, Meter* meter);
 absl::StatusOr<std::string> Repr(const Value& value, Meter* meter);
 
 struct JsonStyle {
-  std::optional<std::string> indent;  // of one level; absent: on one line
+  std::optional<std::string> indent;  // per level; absent: on one line
   std::string item_separator = ", ";
   std::string key_separator = ": ";
   bool sort_keys = false;

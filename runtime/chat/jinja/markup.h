@@ -1,6 +1,6 @@
 // Markup: the type returned by escape and safe. Text joined with markup is escaped, and the methods
-// of markup return markup. In a template without autoescape it prints like any text. Reference:
-// https://markupsafe.palletsprojects.com/
+// of markup return markup. In a template without autoescape it prints like any text.
+// Reference: https://markupsafe.palletsprojects.com/
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -16,7 +16,7 @@ std::string EscapedText(absl::string_view text);
 Value AsMarkup(const Value& value, Meter* meter);
 // a + b if either is markup.
 absl::StatusOr<Value> JoinedMarkup(const Value& a, const Value& b, Meter* meter);
-// The arguments of a method of markup, escaped where its result will hold them.
+// The arguments of a method of markup, escaped if its result will contain them.
 absl::StatusOr<Arguments> EscapedArguments(absl::string_view method, Arguments arguments,
                                            Meter* meter);
 // Whether the filter of that name returns markup for markup.

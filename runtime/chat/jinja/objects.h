@@ -68,7 +68,7 @@ struct Loop : Object {
 
   const Statement* statement = nullptr;
   std::shared_ptr<Scope> scope;  // around the loop
-  // Releases what could refer back to it: a chain of ended loops can be long.
+  // Releases what could refer back to it: a chain of ended loops has any length.
   void End() {
     scope.reset();
     items.clear();

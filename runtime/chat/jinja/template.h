@@ -1,9 +1,10 @@
 // An interpreter of the part of Jinja2 that published chat templates are written in, with the
-// environment of transformers' apply_chat_template: trim_blocks, lstrip_blocks, loop controls, {%
-// generation %}, values that cannot be changed in place, tojson without HTML escapes,
+// environment of transformers' apply_chat_template: trim_blocks, lstrip_blocks, loop controls,
+// {% generation %}, values that cannot be changed in place, tojson without HTML escapes,
 // raise_exception and strftime_now. Values print as Python prints them. Differences from Jinja2
 // 3.1: blocks, inheritance, imports, autoescape and i18n are refused by name; integers have 64
-// bits. Reference: https://jinja.palletsprojects.com/en/3.1.x/templates/
+// bits.
+// Reference: https://jinja.palletsprojects.com/en/3.1.x/templates/
 #pragma once
 
 #include <cstdint>
