@@ -55,11 +55,11 @@ class Automaton {
             std::shared_ptr<Pool> pool = nullptr);
   ~Automaton();
 
-  // Any thread. Drops what exceeds the limit within a call; returns the bytes kept.
+  // Any thread. Drops the cache if it exceeds the limit within a call; returns the bytes kept.
   size_t SetMaxBytes(size_t max_bytes);
 
-  // The tokens that may follow a place, a mask per part of the trie: bit i of [i / 32]; the union
-  // of all allowed. They live while they are held.
+  // The tokens that may follow a place, a mask per part of the trie: bit i of [i / 32]; together,
+  // all tokens. They live while they are held.
   using Mask = std::vector<uint32_t>;
   using Masks = std::array<std::shared_ptr<const Mask>, 2>;
 
@@ -77,7 +77,7 @@ class Automaton {
 
   // Moves on by some of the token's bytes, at least one, and returns how many: all, unless that is
   // more than `max_work`. INVALID_ARGUMENT, and no move, if the grammar does not allow them. Adds
-  // to `work` the work, and that of dropping cached data, which `max_work` does not limit.
+  // to `work` the work, and the work of dropping cached data, which `max_work` does not limit.
   absl::StatusOr<size_t> Advance(int32_t place, absl::string_view bytes, int64_t max_work,
                                  int64_t* work);
   absl::Status Advance(int32_t place, absl::string_view bytes);  // by all of them
@@ -89,7 +89,7 @@ class Automaton {
   bool may_go_on(int32_t place) const;    // a byte may follow
 
   const TokenTrie& trie() const { return *trie_; }
-  size_t bytes() const;  // of memory, without the grammar
+  size_t bytes() const;  // memory, without the grammar
   // The first `max_bytes`, plus three times the bytes that every answer's start needs.
   size_t own_bytes() const { return own_bytes_; }
   int64_t num_masks_made() const { return num_masks_made_; }  // for tests
@@ -136,20 +136,20 @@ class Automaton {
   // A mask in progress. Of the cached data it needs only the configurations named here, so that
   // each call makes progress, whatever is dropped in between.
   struct InWork {
-    int part = 0;  // of the trie
+    int part = 0;  // part of the trie
     Mask bits;
-    std::vector<int32_t> groups;  // of threads with the same bottom; the last one is begun or next
+    std::vector<int32_t> groups;  // threads with the same bottom; the last group is begun or next
     bool has_group = false;       // it is begun
     int32_t local = -1;  // configurations: of its rule; -1: its stacks are walked as a whole
     int32_t after = -1;  // after the rule; -1: nothing follows
-    std::shared_ptr<LocalMask> mask;  // of the rule
+    std::shared_ptr<LocalMask> mask;  // the rule's mask
     bool has_mask = false;            // the rule's mask is complete
     uint32_t next_leaving = 0;        // a node
     std::vector<int32_t>
         way;  // configurations, from the start of a walk up to `node`, which is next
     uint32_t node = 0;
   };
-  struct Making {  // of a place
+  struct Making {  // the masks of a place
     Masks masks;
     std::optional<InWork> in_work;
     int64_t work = 0;
@@ -221,10 +221,10 @@ class Automaton {
   std::vector<int32_t> places_;                                    // configurations; -1: free
   std::vector<int32_t> free_places_;
   size_t bytes_ = 0;
-  size_t making_bytes_ = 0;     // of bytes_
+  size_t making_bytes_ = 0;     // part of bytes_
   size_t places_bytes_ = 0;     // bytes left after dropping everything else
   size_t work_bytes_ = 0;       // bytes that may be kept during the work
-  int64_t reserved_bytes_ = 0;  // of the pool
+  int64_t reserved_bytes_ = 0;  // taken from the pool
   bool lacks_places_ = false;   // the pool has too little
   int64_t work_done_ = 0, max_work_ = kMaxWork, num_masks_made_ = 0;
   std::atomic<int64_t> total_work_ = 0;

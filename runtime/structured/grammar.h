@@ -24,7 +24,7 @@ struct GrammarSpec {
 };
 
 // Limits on compilation. Beyond them: INVALID_ARGUMENT with the limit.
-inline constexpr size_t kMaxGrammarBytes = 64 << 10;  // of a schema, a regex, all choices together
+inline constexpr size_t kMaxGrammarBytes = 64 << 10;  // schema, regex, or all choices together
 inline constexpr size_t kMaxChoices = 4096;
 inline constexpr size_t kMaxStates = 200'000;
 inline constexpr int64_t kMaxCompileWork = 50'000'000;  // some tenths of a second
@@ -73,8 +73,8 @@ class Grammar {
     return {targets_.data() + state.begin, static_cast<size_t>(state.end - state.begin)};
   }
   int32_t root() const { return root_; }          // a rule
-  int max_height() const { return max_height_; }  // of the states that can end
-  size_t bytes() const;                           // of memory
+  int max_height() const { return max_height_; }  // over the states that can end
+  size_t bytes() const;                           // memory used
 
  private:
   friend class GrammarBuilder;

@@ -12,7 +12,7 @@
 namespace bulkhead::structured {
 namespace {
 
-constexpr size_t kVisitWork = 10;  // of a state, with an entry in a hash table
+constexpr size_t kVisitWork = 10;  // per visited state, with its entry in a hash table
 
 std::string EncodeUtf8(char32_t c) {
   std::string bytes;

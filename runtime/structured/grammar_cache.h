@@ -88,7 +88,7 @@ class GrammarCache {
   std::shared_ptr<Automaton::Pool> pool_ ABSL_GUARDED_BY(mutex_);
   std::list<Entry> entries_ ABSL_GUARDED_BY(mutex_);  // most recently used first
   absl::flat_hash_map<std::string, std::list<Entry>::iterator> by_key_ ABSL_GUARDED_BY(mutex_);
-  size_t num_refused_ ABSL_GUARDED_BY(mutex_) = 0;  // of entries_
+  size_t num_refused_ ABSL_GUARDED_BY(mutex_) = 0;  // refused ones in entries_
   size_t charged_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   // Bytes of grammars for which there was no room, by the hash of their key: they are not compiled
   // again before there is room.

@@ -22,7 +22,7 @@
 
 namespace bulkhead::structured {
 
-inline constexpr int kMaxSchemaDepth = 100;  // of schemas inside each other, also through $ref
+inline constexpr int kMaxSchemaDepth = 100;  // nested schemas, also through $ref
 
 class JsonSchemaCompiler {
  public:

@@ -31,7 +31,7 @@ struct NumberRange {
 
 // No exponents. Integers have up to kMaxIntegerDigits; other numbers up to kMaxNumberDigits before
 // and after the point together, which a double can distinguish, except leading zeros of numbers
-// below the maximum; both have as many digits before the point as a bound. Numbers outside the
+// below the maximum; both may have as many digits before the point as a bound. Numbers outside the
 // bounds reach no end.
 int32_t EmitNumberRange(const NumberRange& range, GrammarBuilder& builder, int32_t next);
 

@@ -1,8 +1,9 @@
-// Regex: the subset that regular expressions of Python, ECMAScript and Rust share: | ( ) (?: )
-// (?P<name> ) * + ? {m} {m,} {m,n} (also lazy, which changes nothing here) . [ ] [^ ] \d \D \w \W
-// \s \S \n \r \t \f \v \0 \xHH \uHHHH, and ^ $ at the begin and end of a whole alternative.
-// Characters about which dialects differ are left out: `.` has no line ends, \d \w \s and their
-// opposites only ASCII. UNIMPLEMENTED: look-around, back references, \b, \p, flags.
+// Regex: the subset that regular expressions of Python, ECMAScript and Rust share:
+// | ( ) (?: ) (?P<name> ) * + ? {m} {m,} {m,n} (also lazy, which changes nothing here)
+// . [ ] [^ ] \d \D \w \W \s \S \n \r \t \f \v \0 \xHH \uHHHH, and ^ $ at the begin and end of a
+// whole alternative. Characters about which dialects differ are left out: `.` has no line ends,
+// \d \w \s and their opposites only ASCII. UNIMPLEMENTED: look-around, back references, \b, \p,
+// flags.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,8 @@
 
 namespace bulkhead::structured {
 
-inline constexpr int kMaxRegexDepth = 50;        // of groups
-inline constexpr int kMaxRegexRepeats = 10'000;  // of {m,n}
+inline constexpr int kMaxRegexDepth = 50;        // nested groups
+inline constexpr int kMaxRegexRepeats = 10'000;  // maximum of {m,n}
 
 struct RegexNode {
   enum class Kind { kCharacter, kConcat, kAlternate, kRepeat };

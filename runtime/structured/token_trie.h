@@ -28,8 +28,8 @@ class TokenTrie {
     std::vector<uint32_t> skip;
     std::vector<uint32_t> first_token;  // in `tokens`; one more than nodes
     std::vector<int32_t> tokens;
-    int max_bytes = 0;  // of a token
-    int max_opens = 0;  // of `{` and `[` in a token
+    int max_bytes = 0;  // longest token
+    int max_opens = 0;  // most `{` and `[` in a token
   };
 
   // The bytes of each id. Empty for tokens that stand for no text (special ones): never allowed.
@@ -39,7 +39,7 @@ class TokenTrie {
   // The bytes of an id below vocab_size(). Also empty for tokens that are too long.
   absl::string_view token(int32_t id) const;
   const std::array<Part, 2>& parts() const { return parts_; }
-  size_t bytes() const;  // of memory: about 35 for each token
+  size_t bytes() const;  // memory: about 35 bytes per token
 
  private:
   static Part MakePart(absl::Span<const std::string> tokens, std::vector<int32_t> ids);
