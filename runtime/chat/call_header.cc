@@ -21,7 +21,7 @@ CallHeader Named(string_view name, string_view id = "") {
   return {.name = std::string(good ? name : ""), .id = std::string(id)};
 }
 
-// functions.NAME:INDEX, which is the call's id as well: the template of the next turn wants it.
+// functions.NAME:INDEX, which is also the call's id: the template of the next turn wants it.
 CallHeader ReadKimi(string_view header) {
   header = absl::StripAsciiWhitespace(header);
   if (!absl::ConsumeSuffix(&header, kKimiArguments)) return {};

@@ -1,4 +1,4 @@
-// The formats of tool calls, and what stands before the JSON of a call in some of them.
+// The formats of tool calls, and the header before the JSON of a call in some of them.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace bulkhead {
 
-// kDeepSeek is V3 and V3.1, kHunyuan A13B and the dense models: the two are told apart as they
-// come.
+// kDeepSeek is V3 and V3.1, kHunyuan A13B and the dense models: the variants are distinguished as
+// they arrive.
 enum class ToolFormat {
   kNone,
   kHermes,
@@ -32,15 +32,15 @@ enum class ToolFormat {
   kHarmony
 };
 
-// Whether `c` may be a character of a function's name.
+// Whether a function's name may contain `c`.
 bool IsInFunctionName(char c);
 
 struct CallHeader {
-  std::string name;  // empty: it is none
+  std::string name;  // empty: not a header
   std::string id;    // empty: the format has none
 };
-// Of the text between a call's marker and the { of its arguments (Mistral, DeepSeek, Kimi, Gemma,
-// Hunyuan).
+// Reads the text between a call's marker and the { of its arguments (Mistral, DeepSeek, Kimi,
+// Gemma, Hunyuan).
 CallHeader ReadCallHeader(ToolFormat format, absl::string_view header);
 
 }  // namespace bulkhead

@@ -14,10 +14,10 @@ namespace {
 using absl::string_view;
 using nlohmann::ordered_json;
 
-// Of a number: more than any double needs.
+// Maximum bytes of a number: more than any double needs.
 constexpr size_t kMaxScalarBytes = 1024;
 
-// Where the raw text of each field of a valid JSON object is.
+// The name and raw text of each field of a valid JSON object.
 std::vector<std::pair<string_view, string_view>> Fields(string_view object) {
   std::vector<std::pair<string_view, string_view>> fields;
   int depth = 0;
@@ -145,7 +145,7 @@ JsonChecker::Next JsonChecker::BehindPunctuation(char c) {
   return Next::kBroken;
 }
 
-// Outside of strings: what no JSON has there.
+// Whether `c`, outside strings, cannot occur in JSON.
 bool CallJsonReader::IsForeign(char c) const {
   if (absl::ascii_isspace(c)) return false;
   if (tail_ == Tail::kBegun) return c != '}' && c != ',';
@@ -237,7 +237,7 @@ bool ReadCall(string_view json, const std::string& name_key, bool may_lack_argum
     if (value.is_null()) return true;
     if (!value.is_object()) return false;
     *arguments = value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-    // As the model wrote it.
+    // The arguments as the model wrote them.
     for (const auto& [field, raw] : Fields(json)) {
       if (field == absl::StrCat("\"", key, "\"")) *arguments = std::string(raw);
     }

@@ -13,21 +13,20 @@ namespace bulkhead {
 // Limits on the JSON of one call.
 inline constexpr JsonLimits kCallLimits{.max_depth = 64, .max_values = 200'000};
 
-// Ids of calls: equal for equal seeds and indices. `short_form`: the nine characters that Mistral's
-// templates ask for.
+// The id of a call: equal for equal seeds and indices. `short_form`: the nine characters that
+// Mistral's templates ask for.
 std::string ToolCallId(absl::string_view seed, int index, bool short_form);
 
-// Whether JSON text is a call {"name", "arguments" or "parameters"}, taken apart. Without arguments
-// it is one if `may_lack_arguments`. `name_key`: what "name" is called.
+// Whether JSON text is a call {"name", "arguments" or "parameters"}; returns its parts. A call may
+// lack arguments if `may_lack_arguments`. `name_key`: the key used for "name".
 bool ReadCall(absl::string_view json, const std::string& name_key, bool may_lack_arguments,
               std::string* name, std::string* arguments);
 
-// Appends a string's characters as JSON writes them, without quotes. UTF-8 may be cut anywhere.
+// Appends a string's characters escaped for JSON, without quotes. UTF-8 may be cut anywhere.
 void AppendJsonCharacters(absl::string_view text, std::string* out);
 
-// Whether JSON that comes in pieces is whole: one value, and white space around it. It keeps a bit
-// for each level and the text of a number, so that a call that streams need not be kept to be
-// checked.
+// Checks whether JSON that arrives in pieces is complete: one value, and white space around it.
+// Keeps only a bit per level and the text of a number, so that a streamed call need not be stored.
 class JsonChecker {
  public:
   void Add(absl::string_view text);
@@ -37,36 +36,36 @@ class JsonChecker {
   enum class Next { kValue, kValueOrEnd, kKey, kKeyOrEnd, kColon, kCommaOrEnd, kBroken };
 
   bool wants_value() const { return next_ == Next::kValue || next_ == Next::kValueOrEnd; }
-  Next BehindCharacter(char c);    // of a string
-  Next BehindPunctuation(char c);  // or white space
+  Next BehindCharacter(char c);    // after a string's character
+  Next BehindPunctuation(char c);  // after punctuation or white space
 
   Next next_ = Next::kValue;
-  std::vector<bool> levels_;  // that are open; true: an object
+  std::vector<bool> levels_;  // open levels; true: an object
   bool in_string_ = false;
   bool escaped_ = false;
-  int hex_left_ = 0;    // digits of \u that are to come
+  int hex_left_ = 0;    // digits of \u still to come
   std::string scalar_;  // a number or a word so far
 };
 
-// Finds the arguments in the JSON of a call as it comes, byte by byte: of {"name": NAME,
-// "arguments": {...}} the inner object, as soon as the name is known; or the object itself.
+// Finds the arguments in the JSON of a call as it arrives, byte by byte: the inner object of
+// {"name": NAME, "arguments": {...}}, once the name is known; or the object itself.
 //
-// Where the arguments come before the name, or are no object, none are found: ReadCall reads those
-// once the text is whole.
+// If the arguments come before the name, or are not an object, none are found: ReadCall reads those
+// once the text is complete.
 class CallJsonReader {
  public:
   enum class Shape { kCall, kArguments };
   struct Step {
     bool is_argument = false;  // the byte is one of the arguments
     bool ends = false;         // the byte closes the JSON
-    bool is_foreign = false;   // the byte is none of JSON: it was not taken
+    bool is_foreign = false;   // the byte is not part of the JSON and was not taken
   };
   explicit CallJsonReader(Shape shape, const std::string& name_key = "name")
       : shape_(shape), name_key_('"' + name_key + '"') {}
 
   // The first byte must be {.
   Step Add(char c);
-  // Empty until it is known; always for kArguments.
+  // Empty until known; always empty for kArguments.
   const std::string& name() const { return name_; }
 
  private:
@@ -84,9 +83,9 @@ class CallJsonReader {
   bool in_string_ = false;
   bool escaped_ = false;
   bool in_arguments_ = false;
-  bool is_value_ = false;  // of a field of the call
+  bool is_value_ = false;  // in the value of a field of the call
   Tail tail_ = Tail::kNone;
-  std::string string_;  // the last of the call's own
+  std::string string_;  // the last string at the call's own level
   std::string key_;
   std::string name_;
 };

@@ -49,7 +49,7 @@ ordered_json TokenText(const ordered_json& token) {
   return nullptr;
 }
 
-// `config` is tokenizer_config.json, `older` special_tokens_map.json, for what the first lacks.
+// `config` is tokenizer_config.json, `older` special_tokens_map.json, for tokens missing there.
 ordered_json SpecialTokens(const ordered_json& config, const ordered_json& older) {
   ordered_json tokens = ordered_json::object();
   for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
@@ -133,7 +133,7 @@ absl::Status NoTemplate(const std::string& dir) {
                    "tokenizer_config.json): it may be a base model"));
 }
 
-// The texts of DIR, those of files before those of tokenizer_config.json.
+// The texts of DIR: files take precedence over tokenizer_config.json.
 absl::StatusOr<Texts> TextsOf(const std::string& dir, const ordered_json& config) {
   Texts texts;
   BH_RETURN_IF_ERROR(AddFromFiles(dir, &texts));

@@ -21,7 +21,7 @@ void AppendQuoted(string_view text, std::string* out) {
   *out += '"';
 }
 
-// A value without quotes; one that is none of JSON's is a string whose quotes are missing.
+// A value without quotes; if it is not valid JSON, it is a string whose quotes are missing.
 void AppendBare(string_view word, std::string* out) {
   if (word.empty()) return;
   if (word == "None") {
@@ -38,7 +38,7 @@ void AppendBare(string_view word, std::string* out) {
 Result GemmaArguments::Read(std::string* buffer, std::string* out) {
   string_view text = *buffer;
   const Result result = ReadAll(&text, out);
-  buffer->erase(0, buffer->size() - text.size());  // once: it may be a whole answer
+  buffer->erase(0, buffer->size() - text.size());  // only once: it may be a whole answer
   return result;
 }
 
@@ -59,7 +59,7 @@ Result GemmaArguments::ReadAll(string_view* text, std::string* out) {
   }
 }
 
-// Until a string begins, or a result is known.
+// Reads until a string begins, or a result is known.
 Result GemmaArguments::ReadMark(string_view* text, std::string* out) {
   while (true) {
     const size_t end = text->find_first_of(wants_key_ ? ":}<" : "{[,]}<");

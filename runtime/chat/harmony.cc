@@ -18,7 +18,7 @@ constexpr string_view kReturn = "<|return|>";
 constexpr string_view kFunctions = "functions.";
 constexpr size_t kMaxHeaderBytes = 1024;
 
-// Whether a text may begin with a header: special tokens, or a recipient behind the prompt's role.
+// Whether a text may begin with a header: special tokens, or a recipient after the prompt's role.
 bool MayBeHeader(string_view text) {
   const string_view begin = absl::StripLeadingAsciiWhitespace(text);
   for (const string_view word : {kChannel, kStart, kMessage, string_view("to=")}) {
@@ -37,7 +37,7 @@ void HarmonyParser::Append(string_view text, std::vector<ParsedDelta>* out) {
 
 void HarmonyParser::Finish(std::vector<ParsedDelta>* out) {
   if (state_ == State::kBody) AddBody(buffer_, out);
-  // Special tokens of a header that the end cut off are no text.
+  // Special tokens of a header that the end cut off are not text.
   if (state_ == State::kHeader && (first_ || closed_) && buffer_.find('<') == std::string::npos) {
     content_.Write(buffer_, out);
   }
@@ -58,7 +58,7 @@ void HarmonyParser::ReadHeader(string_view header) {
   string_view recipient = header.substr(to + 3);
   recipient = recipient.substr(0, recipient.find_first_of(" \n<"));
   if (!absl::StartsWith(recipient, kFunctions)) {
-    // Tools of the model's own, as python and browser: part of how it reasons.
+    // The model's built-in tools, python and browser: part of its reasoning.
     kind_ = Kind::kReasoning;
     return;
   }
@@ -93,11 +93,11 @@ void HarmonyParser::AddCall(string_view text, std::vector<ParsedDelta>* out) {
   if (!in_call_) {
     const string_view begin = absl::StripLeadingAsciiWhitespace(text);
     if (begin.empty() || begin[0] != '{' || function_.empty()) {
-      content_.Write(text, out);  // which holds white space back
+      content_.Write(text, out);  // it holds white space back
       if (!begin.empty()) kind_ = Kind::kContent;
       return;
     }
-    content_.Write(text.substr(0, text.size() - begin.size()), out);  // as where it comes alone
+    content_.Write(text.substr(0, text.size() - begin.size()), out);  // as if it arrived alone
     content_.BesideCall();
     calls_->BeginCall(function_, "", out);
     in_call_ = true;
@@ -118,7 +118,7 @@ bool HarmonyParser::StepHeader(std::vector<ParsedDelta>* out) {
     if (buffer_.size() <= kMaxHeaderBytes + kMessage.size()) return false;
     kind_ = Kind::kContent;
     BeginBody(out);
-    // Else the body would end at once with what began this header.
+    // Else the body would end at once at the marker that began this header.
     const size_t marker = absl::StartsWith(buffer_, kChannel) ? kChannel.size() : 0;
     AddBody(buffer_.substr(0, marker), out);
     buffer_.erase(0, marker);

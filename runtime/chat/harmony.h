@@ -15,7 +15,7 @@ namespace bulkhead {
 
 class HarmonyParser {
  public:
-  // `calls` gets the calls and outlives the parser; without `parse_tool_calls` a call's text is
+  // `calls` gets the calls and outlives the parser; if not `parse_tool_calls`, a call's text is
   // content.
   HarmonyParser(ToolCallParser* calls, bool parse_tool_calls)
       : calls_(calls), parse_tool_calls_(parse_tool_calls) {}

@@ -13,7 +13,7 @@ struct ParsedDelta {
   enum class Kind { kContent, kReasoning, kToolCall };
   Kind kind = Kind::kContent;
   std::string text;  // content, reasoning, or a piece of the arguments of the call (JSON)
-  // For kToolCall. A call's first delta has its id and name, and no arguments; later ones neither.
+  // For kToolCall. A call's first delta has only its id and name, later ones only arguments.
   int call_index = 0;
   std::string call_id;
   std::string call_name;
@@ -23,30 +23,30 @@ struct ToolCall {
   std::string id;
   std::string name;
   std::string arguments;  // JSON text as the model wrote it, or as converted from its format
-  bool is_whole = true;   // they are JSON
+  bool is_whole = true;   // the arguments are JSON
 };
 
-// What is held back of a call whose arguments have not begun; beyond this it is content.
+// Maximum held back of a call whose arguments have not begun; beyond this it is content.
 inline constexpr size_t kMaxCallBytes = 1 << 20;
 
 // Where the first of `markers` begins in `text`; npos if none does, and then `*safe` is the number
-// of bytes that no marker can begin in. Of several at one place, the longest.
+// of bytes that no marker can begin in. Of several markers at one place, the longest.
 size_t FindMarker(absl::string_view text, absl::Span<const absl::string_view> markers,
                   size_t* which, size_t* safe);
 
-// Whether `text` may become `word` with more text.
+// Whether `text` is a proper prefix of `word`.
 bool MayBecome(absl::string_view text, absl::string_view word);
 
-// Adds text of one kind, with the white space at its end held back: beside a call it is given only
-// where text is on both sides of the call, and then once.
+// Emits text of one kind, holding back white space at its end: beside a call it is emitted only if
+// text is on both sides of the call, and then once.
 class TextWriter {
  public:
   explicit TextWriter(ParsedDelta::Kind kind) : kind_(kind) {}
   void Write(absl::string_view text, std::vector<ParsedDelta>* out);
-  // A call is here, or the begin of the text. Of the white space around it what comes next counts,
+  // Marks a call, or the beginning of the text. Of the white space around it, what follows is used,
   // or, if there is none, what was held back.
   void BesideCall();
-  // The end: gives the white space held back, except that after a call.
+  // Call at the end: emits the white space held back, except after a call.
   void Flush(std::vector<ParsedDelta>* out);
   bool any() const { return any_; }
 

@@ -22,7 +22,7 @@ bool IsHarmony(string_view text) {
   return absl::StrContains(text, "<|channel|>") && absl::StrContains(text, "<|message|>");
 }
 
-// A13B and the dense models; those since have <tool_sep>, and other calls.
+// A13B and the dense models; later models have <tool_sep>, and other calls.
 bool IsHunyuan(string_view text) {
   return (absl::StrContains(text, "<|extra_0|>") ||
           absl::StrContains(text, "<｜hy_Assistant｜>")) &&
@@ -42,7 +42,7 @@ ToolFormat ToolFormatOf(string_view text) {
   if (absl::StrContains(text, "<|tool_call|>") && absl::StrContains(text, "<|start_of_role|>")) {
     return ToolFormat::kGranite;
   }
-  // In the words of vLLM's template for Phi-4-mini; the model's own has no call, but tools.
+  // The words of vLLM's template for Phi-4-mini; the model's own has tools, but no calls.
   if (absl::StrContains(text, "functools[") || absl::StrContains(text, "<|/tool|>")) {
     return ToolFormat::kPhi4Mini;
   }
@@ -55,11 +55,11 @@ ToolFormat ToolFormatOf(string_view text) {
       absl::StrContains(text, "<|tool_list_start|>")) {
     return ToolFormat::kLfm2;
   }
-  // Others have tags in these.
+  // In other formats these contain tags.
   if (absl::StrContains(text, "<function_calls>") && !absl::StrContains(text, "<invoke")) {
     return ToolFormat::kOlmo3;
   }
-  // In the words of all of them, for Llama 3.2, Llama 4 and Gemma 3.
+  // Words in all these templates, for Llama 3.2, Llama 4 and Gemma 3.
   if (absl::StrContains(text, "[func_name1(")) return ToolFormat::kPythonic;
   const bool llama =
       (absl::StrContains(text, "<|start_header_id|>") && absl::StrContains(text, "parameters")) ||
@@ -185,7 +185,7 @@ struct OutputParser::State {
               options.call_id_seed, options.tools),
         reasoning(
             tags(), StartAfterPrompt(tags(), options.prompt, options.format.starts_in_reasoning),
-            // A call that the answer must be begins behind the reasoning.
+            // If the answer must be a call, it begins after the reasoning.
             options.parse_tool_calls && !options.calls_alone ? CallsInReasoning(options.format.tool)
                                                              : std::vector<string_view>()) {
     options.prompt.clear();
@@ -205,7 +205,7 @@ struct OutputParser::State {
 
   ReasoningTags tags() const { return TagsOf(options.format.reasoning); }
 
-  // Tokens that the parsers read themselves.
+  // Whether the parsers read the token themselves.
   bool IsStructure(const std::string& token) const {
     static constexpr string_view kTokens[] = {"<think>",       "</think>",     "<tool_call>",
                                               "</tool_call>",  "[TOOL_CALLS]", "[ARGS]",
@@ -223,7 +223,7 @@ struct OutputParser::State {
     std::string text;
     size_t which = 0, safe = 0;
     for (size_t at; (at = FindMarker(held, hidden, &which, &safe)) != std::string::npos;) {
-      // A longer token may begin before: markers that overlap are given to the first.
+      // A longer token may begin earlier: of overlapping markers the first is used.
       text.append(held, 0, at);
       held.erase(0, at + hidden[which].size());
     }
@@ -261,7 +261,7 @@ OutputParser::~OutputParser() = default;
 OutputParser::OutputParser(OutputParser&&) noexcept = default;
 
 std::vector<ParsedDelta> OutputParser::Append(string_view text) {
-  // In slices: the parsers move and search what they have not used yet.
+  // In slices: the parsers move and search their unused text.
   constexpr size_t kSliceBytes = 4096;
   std::vector<ParsedDelta> out;
   while (!text.empty()) {

@@ -1,5 +1,5 @@
-// OutputParser: takes the text that a model writes, as it streams, apart into the reasoning, the
-// content and the tool calls of the OpenAI API. Formats are named as vLLM's --reasoning-parser and
+// OutputParser: splits the text that a model writes, as it streams, into the reasoning, content and
+// tool calls of the OpenAI API. Formats are named as in vLLM's --reasoning-parser and
 // --tool-call-parser.
 #pragma once
 
@@ -24,14 +24,14 @@ struct OutputFormat {
   bool starts_in_reasoning = false;
 };
 
-// "" and "none": no parser; "auto" follows from the template's text. openai and openai_gptoss are
-// one format, and either chooses it for both. INVALID_ARGUMENT lists the names.
+// "" and "none": no parser; "auto" chooses by the template's text. openai and openai_gptoss are one
+// format; either chooses it for both parsers. INVALID_ARGUMENT lists the names.
 absl::StatusOr<OutputFormat> ChooseOutputFormat(absl::string_view tool_parser,
                                                 absl::string_view reasoning_parser,
                                                 absl::string_view template_text);
 
 // Whether the parser must be given special tokens (skip_special_tokens = false): the tags of the
-// format are among them. Name those that are no tags, as EOS, in
+// format are among them. List those that are not tags, such as EOS, in
 // OutputParserOptions::hidden_tokens.
 bool NeedsSpecialTokens(const OutputFormat& format);
 
@@ -40,41 +40,40 @@ bool NeedsTools(const OutputFormat& format);
 
 struct OutputParserOptions {
   OutputFormat format;
-  // False where the request has no tools, or tool_choice "none": what looks like a call is content.
+  // False if the request has no tools, or tool_choice "none": text like a call is content.
   bool parse_tool_calls = true;
-  // The output has the form of a call: the rest of one that was cut off is no content.
+  // The output has the form of a call: the rest of a call that was cut off is not content.
   bool calls_alone = false;
-  // The request's tools, by whose schemas formats with tags tell strings from other values; or
+  // The request's tools, whose schemas tell strings from other values in formats with tags; or
   // null.
   nlohmann::ordered_json tools;
   // The prompt's text; whether it left reasoning open (or closed it) is read from its end.
   std::string prompt;
-  // What ids of tool calls are made of, with the index of the call: the id of the request and of
-  // the choice.
+  // Ids of tool calls are made from this and the call's index: the ids of request and choice.
   std::string call_id_seed;
-  // Special tokens that are no text (EOS), which are left out wherever they appear.
+  // Special tokens that are not text (EOS); they are removed wherever they appear.
   std::vector<std::string> hidden_tokens;
 };
 
-// One per choice; used by one thread. A call is given from where its arguments begin: first its id
-// and name, then the arguments as they come, whether or not they will be valid JSON. What looked
-// like a call and is broken or cut off before that is content: nothing is lost but white space
-// around reasoning and calls; that of one side stays where a call is between texts. Texts may be
-// cut anywhere between characters; joined results do not depend on the cuts.
+// One per choice; used by one thread. A call is emitted once its arguments begin: first its id and
+// name, then the arguments as they arrive, whether or not they will be valid JSON. Text like a call
+// that is broken or cut off before that is content. Only white space around reasoning and calls is
+// lost; between two texts, the white space on one side of the call is kept. Texts may be cut
+// anywhere between characters; joined results do not depend on the cuts.
 class OutputParser {
  public:
   explicit OutputParser(OutputParserOptions options);
   ~OutputParser();
   OutputParser(OutputParser&&) noexcept;
 
-  // What follows from the text so far. Holds back at most kMaxCallBytes.
+  // The new deltas, given the text so far. Holds back at most kMaxCallBytes.
   std::vector<ParsedDelta> Append(absl::string_view text);
   // The rest, at the end of the generation.
   std::vector<ParsedDelta> Finish();
 
   int num_tool_calls() const;
-  // Of a call after which something else was given, or after Finish: whether its arguments are
-  // JSON. One that the model wrote wrong, or that was cut off, cannot be made.
+  // Whether the arguments of a call are JSON; valid once something else was emitted after it, or
+  // after Finish. A call that the model wrote wrong, or that was cut off, cannot be executed.
   bool is_call_whole(int call) const;
 
  private:

@@ -22,17 +22,17 @@ using absl::string_view;
 using Result = TaggedArguments::Result;
 
 constexpr size_t kMaxTokenBytes = 1024;  // a key with its value's first token
-constexpr size_t kLookahead = 4;         // more than a token needs to be known to have ended
+constexpr size_t kLookahead = 4;         // enough to see that a token has ended
 
 bool IsInName(char c) { return IsInFunctionName(c) || (c & 0x80) != 0; }
 
-// At the front, for which `is_in` holds.
+// Bytes at the front for which `is_in` holds.
 template <typename Predicate>
 size_t BytesOf(string_view text, Predicate is_in) {
   return static_cast<size_t>(std::find_if_not(text.begin(), text.end(), is_in) - text.begin());
 }
 
-// Of a number or a word; empty where it is no literal.
+// The JSON of a number or a word; empty if it is not a literal.
 std::string ScalarAsJson(string_view word) {
   if (word == "True" || word == "False") return absl::AsciiStrToLower(word);
   if (word == "None") return "null";
@@ -65,11 +65,11 @@ bool ReadEscape(string_view* text, std::string* out) {
   if (is_hex && hex.size() < digits) return false;
   uint32_t code = 0;
   if (is_hex && absl::SimpleHexAtoi(hex, &code) && code <= 0x10FFFF) {
-    // Halves of a pair as they are: two of them are one in JSON as well.
+    // Halves of a surrogate pair unchanged: two of them are also a pair in JSON.
     if (code > 0xFFFF) absl::StrAppendFormat(out, "\\u%04x", 0xD7C0 + (code >> 10));
     absl::StrAppendFormat(out, "\\u%04x", code > 0xFFFF ? 0xDC00 + (code & 0x3FF) : code);
     text->remove_prefix(2 + digits);
-  } else {  // none of Python's: the backslash is a character
+  } else {  // not a Python escape: a plain backslash
     *out += "\\\\";
     text->remove_prefix(1);
   }
@@ -120,7 +120,7 @@ PythonArguments::Token PythonArguments::ReadToken(string_view* text, std::string
     if (is_behind_comma_) *out += ", ";
     return ReadValue(text, out);
   }
-  // A key is of use with the beginning of its value alone.
+  // A key is only of use with the beginning of its value.
   const size_t end = BytesOf(*text, IsInName);
   string_view rest = absl::StripLeadingAsciiWhitespace(text->substr(end));
   if (rest.empty()) return Token::kMore;
@@ -132,7 +132,7 @@ PythonArguments::Token PythonArguments::ReadToken(string_view* text, std::string
   return text->empty() ? Token::kMore : ReadValue(text, out);
 }
 
-// Of a string or a container its beginning.
+// Reads a value; of a string or a container only its beginning.
 PythonArguments::Token PythonArguments::ReadValue(string_view* text, std::string* out) {
   const char c = text->front();
   if (c == '\'' || c == '"') {
@@ -163,7 +163,7 @@ PythonArguments::Token PythonArguments::ReadValue(string_view* text, std::string
 
 PythonArguments::Token PythonArguments::Close(string_view* text, std::string* out) {
   const char open = levels_.back();
-  // (1) is 1, which the [ that was given is not.
+  // (1) is 1, but [ was already emitted for it.
   if (text->front() != (open == '[' ? ']' : open == '{' ? '}' : ')') || open == '(') {
     return Token::kForeign;
   }
@@ -205,7 +205,7 @@ PythonArguments::Token PythonArguments::ReadString(string_view* text, std::strin
 
 void PythonArguments::Finish(string_view buffer, std::string* out) {
   if (!quote_.empty()) return AppendJsonCharacters(buffer, out);
-  std::string rest = absl::StrCat(buffer, " ");  // which ends a number
+  std::string rest = absl::StrCat(buffer, " ");  // the space ends a number
   Read(&rest, out);
 }
 
@@ -216,7 +216,7 @@ std::string PythonLiteralAsJson(string_view text) {
   std::string buffer = absl::StrCat("v=", text, ")"), json;
   if (arguments.Read(&buffer, &json) != Result::kEnd || !buffer.empty()) return "";
   json = json.substr(kBegin.size(), json.size() - kBegin.size() - kEnd.size());
-  return nlohmann::json::accept(json) ? json : "";  // not what is two arguments
+  return nlohmann::json::accept(json) ? json : "";  // not if it is two arguments
 }
 
 }  // namespace bulkhead

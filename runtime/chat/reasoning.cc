@@ -10,9 +10,9 @@
 namespace bulkhead {
 namespace {
 
-constexpr size_t kMaxSpaceBefore = 1024;  // what is behind more of it is not looked at for the tag
+constexpr size_t kMaxSpaceBefore = 1024;  // after more of it the tag is not searched
 
-// How much of a text is before what may be its end: the tag, white space around it, or a part.
+// Bytes of a text before its possible end: the tag, white space around it, or a part of these.
 size_t BytesBeforeEnd(absl::string_view text, absl::string_view tag) {
   const size_t limit = kMaxSpaceBefore + tag.size();
   absl::string_view rest = absl::StripTrailingAsciiWhitespace(text);
@@ -52,7 +52,7 @@ ReasoningParser::Start StartAfterPrompt(ReasoningTags tags, absl::string_view pr
                                         bool inside_unless_told) {
   absl::string_view end = absl::StripTrailingAsciiWhitespace(prompt);
   if (tags.open.empty()) return ReasoningParser::Start::kContent;
-  absl::ConsumeSuffix(&end, "<seed:cot_budget_reflect>");  // of a budget of none
+  absl::ConsumeSuffix(&end, "<seed:cot_budget_reflect>");  // for a reasoning budget of 0
   if (absl::EndsWith(end, tags.open)) return ReasoningParser::Start::kInReasoning;
   if (absl::EndsWith(end, tags.close)) return ReasoningParser::Start::kContent;
   return inside_unless_told ? ReasoningParser::Start::kInReasoning

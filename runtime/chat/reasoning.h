@@ -1,4 +1,4 @@
-// ReasoningParser: takes <think>...</think>, or what a format has instead, off the beginning of a
+// ReasoningParser: removes <think>...</think>, or the format's equivalent, from the beginning of a
 // text.
 #pragma once
 
@@ -23,20 +23,20 @@ enum class ReasoningFormat {
 
 struct ReasoningTags {
   absl::string_view open, close;
-  // Around what follows, up to the end; empty where there are none.
+  // Around the answer after it, up to the end; empty if there are none.
   absl::string_view open_answer = "", close_answer = "";
 };
-// Empty where there are none: kNone, kHarmony.
+// Empty if the format has none: kNone, kHarmony.
 ReasoningTags TagsOf(ReasoningFormat format);
 
 class ReasoningParser {
  public:
   enum class Start {
     kUnknown,      // reasoning if the text begins with the opening tag
-    kInReasoning,  // the prompt opened it; one at the beginning is dropped
-    kContent,      // there is none, or the prompt closed it
+    kInReasoning,  // the prompt opened it; an opening tag at the beginning is dropped
+    kContent,      // no reasoning, or the prompt closed it
   };
-  // `calls`: what ends the reasoning as well, and is content.
+  // `calls`: texts that also end the reasoning, and are content.
   ReasoningParser(ReasoningTags tags, Start start, std::vector<absl::string_view> calls = {});
 
   // Reasoning goes to `out`; returns the content.
@@ -51,17 +51,17 @@ class ReasoningParser {
   bool StepBeforeContent();
 
   const ReasoningTags tags_;
-  std::vector<absl::string_view> ends_;  // of the reasoning: the closing tag is the first
+  std::vector<absl::string_view> ends_;  // of the reasoning; the first is the closing tag
   State state_;
-  const bool inside_;  // without the tag, the text is reasoning
+  const bool inside_;  // text without the tag is reasoning
   std::string buffer_;
   TextWriter reasoning_{ParsedDelta::Kind::kReasoning};
-  bool drops_space_ = false;  // of the content, after the tag before it
-  bool in_answer_ = false;    // whose end tag is none of the content
+  bool drops_space_ = false;  // of the content, after the preceding tag
+  bool in_answer_ = false;    // its end tag is not content
   bool may_close_ = false;    // a call ended the reasoning: its closing tag may still come
 };
 
-// Whether a prompt ends inside of the tags, after them, or neither.
+// Whether a prompt ends inside the tags, after them, or neither.
 ReasoningParser::Start StartAfterPrompt(ReasoningTags tags, absl::string_view prompt,
                                         bool inside_unless_told);
 

@@ -54,8 +54,8 @@ std::string Joined(const ordered_json& texts) {
   return text;
 }
 
-// Arguments that are the text of a JSON object become that object; where a key is there twice, as
-// an open schema allows, the last one counts. Those of an answer that was cut off stay a text.
+// Arguments that are the text of a JSON object become that object; if a key occurs twice, as an
+// open schema allows, the last one counts. Those of a cut-off answer stay a text.
 ordered_json Opened(const std::string& text) {
   if (text.empty() || text == "null") return ordered_json::object();
   const auto opened = ParseOrderedJsonObject(text, "arguments", {}, /*last_key_counts=*/true);
@@ -82,7 +82,7 @@ absl::Status OpenArguments(ordered_json* calls, size_t index) {
   return absl::OkStatus();
 }
 
-// Reasoning under the names of vLLM, the present one and the earlier, and of gpt-oss's template:
+// Adds the reasoning under vLLM's current and earlier names and gpt-oss's template's name:
 // templates read one of them.
 void NameReasoning(ordered_json* message) {
   const char* const kThinking = "thinking";
@@ -100,7 +100,7 @@ void NameReasoning(ordered_json* message) {
            fields[name] != "";
   };
   for (const char* name : kNames) {
-    // gpt-oss's template refuses it beside the text of a message with calls.
+    // gpt-oss's template refuses it together with the text of a message with calls.
     if (name == kThinking && has("content") && has("tool_calls")) continue;
     ordered_json& field = (*message)[name];
     if (field.is_null()) field = reasoning;
@@ -154,8 +154,8 @@ const std::string& EndTag() {
   return *tag;
 }
 
-// Puts the tag behind the text of the last message, which the model goes on with, and returns that
-// text. The space behind the tag shows whether the template drops white space there.
+// Puts the tag after the text of the last message, which the model continues, and returns that
+// text. The space after the tag shows whether the template drops white space there.
 absl::StatusOr<std::string> MarkEnd(ordered_json* message) {
   ordered_json& content = (*message)["content"];
   if (content.is_array() && content.empty()) content = "";
@@ -168,7 +168,7 @@ absl::StatusOr<std::string> MarkEnd(ordered_json* message) {
   return last;
 }
 
-// Drops what the template printed behind the last message's text, as transformers does.
+// Drops what the template printed after the last message's text, as in transformers.
 absl::Status CutBehind(const std::string& last, std::string* text) {
   const std::string& tag = EndTag();
   const size_t at = text->rfind(tag);
@@ -181,7 +181,7 @@ absl::Status CutBehind(const std::string& last, std::string* text) {
   }
   const bool keeps_space = text->compare(at + tag.size(), 1, " ") == 0;
   text->resize(keeps_space ? before.size() : stripped.size());
-  // Of a template that prints the message twice.
+  // For a template that prints the message twice.
   absl::StrReplaceAll({{absl::StrCat(tag, " "), ""}, {tag, ""}}, text);
   return absl::OkStatus();
 }

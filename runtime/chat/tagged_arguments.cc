@@ -16,10 +16,10 @@ namespace {
 using absl::string_view;
 using nlohmann::ordered_json;
 
-// Of a key with its tags, and of white space between tags.
+// Maximum bytes of a key with its tags, and of white space between tags.
 constexpr size_t kMaxKeyBytes = 512;
 
-// Null where there is none.
+// Null if there is none.
 const ordered_json* MemberOf(const ordered_json* value, const char* name) {
   if (value == nullptr || !value->is_object()) return nullptr;
   const auto found = value->find(name);
@@ -42,7 +42,7 @@ void AddType(const ordered_json& type, ParameterKinds* kinds) {
   }
 }
 
-// By "type", a name or a list of them, or by the alternatives that the schema lists instead.
+// From "type", a name or a list of names, or from the schema's alternatives.
 void AddKinds(const ordered_json& schema, int depth, ParameterKinds* kinds) {
   constexpr int kMaxDepth = 8;
   if (const ordered_json* const type = MemberOf(&schema, "type"); type != nullptr) {
@@ -102,7 +102,7 @@ TaggedArguments::Result TaggedArguments::Read(std::string* buffer, std::string* 
   }
 }
 
-// To the beginning of the next value, or to the end of the call.
+// Reads to the beginning of the next value, or to the end of the call.
 TaggedArguments::Result TaggedArguments::ReadKey(std::string* buffer, std::string* out) {
   const string_view text = string_view(*buffer).substr(SpaceOf(*buffer));
   if (buffer->size() - text.size() > kMaxKeyBytes) return Result::kForeign;
@@ -137,8 +137,8 @@ TaggedArguments::Result TaggedArguments::ReadKey(std::string* buffer, std::strin
   return Result::kMore;
 }
 
-// A value that need not be a string; empty where it is one. Templates print earlier calls as Python
-// does, so models write its words, and its lists and dicts.
+// The JSON of a value that need not be a string; empty if it is one. Templates print earlier calls
+// in Python's form, so models write Python's words, lists and dicts.
 std::string TaggedArguments::AsJson(string_view value) const {
   if (kinds_.boolean && (value == "True" || value == "False")) {
     return absl::AsciiStrToLower(value);
@@ -161,7 +161,7 @@ bool TaggedArguments::ReadString(std::string* buffer, std::string* out) {
   const size_t at = FindMarker(*buffer, {tags_.close_value}, &which, &safe);
   const bool ends = at != std::string::npos;
   string_view value = string_view(*buffer).substr(0, ends ? at : safe);
-  if (tags_.has_line_breaks) absl::ConsumeSuffix(&value, "\n");  // else it comes with what follows
+  if (tags_.has_line_breaks) absl::ConsumeSuffix(&value, "\n");  // else it comes with the next text
   AppendJsonCharacters(value, out);
   buffer->erase(0, ends ? at + tags_.close_value.size() : value.size());
   if (!ends) return false;
@@ -175,7 +175,7 @@ bool TaggedArguments::ReadJson(std::string* buffer, std::string* out) {
   searched_ = buffer->size() - std::min(buffer->size(), tags_.close_value.size());
   if (end > kMaxCallBytes) {
     if (buffer->size() <= kMaxCallBytes + tags_.close_value.size()) return false;
-    is_string_ = true;  // of no more use as anything else
+    is_string_ = true;  // no other type is possible any more
     *out += '"';
     return ReadString(buffer, out);
   }

@@ -1,7 +1,7 @@
-// The arguments of calls that models write in tags, as JSON text as they come. Formats, after the
-// models' own templates:
+// Converts call arguments that models write in tags to JSON text, as they arrive. Formats, after
+// the models' own templates:
 //   Qwen3-Coder: <parameter=KEY>\nVALUE\n</parameter> ... </function>
-//   Seed-OSS:    the same, with VALUE alone between the tags
+//   Seed-OSS:    the same, with only VALUE between the tags
 //   MiniMax M2:  <parameter name="KEY">VALUE</parameter> ... </invoke>
 //   GLM-4.5:     <arg_key>KEY</arg_key>\n<arg_value>VALUE</arg_value> ... </tool_call>
 #pragma once
@@ -15,14 +15,14 @@
 
 namespace bulkhead {
 
-// What the schema of a parameter lets it be; nothing of all where it does not say.
+// The types that a parameter's schema allows; none if the schema does not say.
 struct ParameterKinds {
   bool string = false, boolean = false, null = false, other = false;
   bool known() const { return string || boolean || null || other; }
   bool string_alone() const { return string && !boolean && !null && !other; }
 };
 
-// What the schemas of a request's tools say of their parameters.
+// The types of parameters according to the schemas of a request's tools.
 class ParameterTypes {
  public:
   explicit ParameterTypes(const nlohmann::ordered_json& tools);
@@ -36,9 +36,9 @@ struct ArgumentTags {
   absl::string_view open_key, close_key;
   absl::string_view open_value;  // empty: the value begins after the key
   absl::string_view close_value;
-  absl::string_view end;  // of the call
-  bool has_line_breaks;   // around each value, which are none of it
-  bool guesses_types;     // what the schema does not name is JSON where it can be, else a string
+  absl::string_view end;  // ends the call
+  bool has_line_breaks;   // around each value, not part of it
+  bool guesses_types;     // a value of unknown type is JSON if it parses, else a string
 };
 
 class TaggedArguments {
@@ -46,16 +46,16 @@ class TaggedArguments {
   enum class Result {
     kMore,     // needs more text
     kEnd,      // the call's end tag was taken
-    kForeign,  // what comes next is no argument: it was not taken
+    kForeign,  // the next text is not an argument and was not taken
   };
   // `types` outlives this.
   TaggedArguments(const ArgumentTags& tags, std::string function, const ParameterTypes* types)
       : tags_(tags), function_(std::move(function)), types_(types) {}
 
-  // Takes arguments off the front of `buffer` and appends their JSON to `out`. Strings are given as
-  // they come, other values when they are whole. Before anything is given nothing is taken.
+  // Takes arguments off the front of `buffer` and appends their JSON to `out`. Strings are emitted
+  // as they arrive, other values when complete. Nothing is taken before anything is emitted.
   Result Read(std::string* buffer, std::string* out);
-  // The text has ended: what is there of a value, whatever it would have become.
+  // Call at the end of the text: emits the incomplete value, whatever it would have become.
   void Finish(absl::string_view buffer, std::string* out) const;
 
  private:
@@ -68,9 +68,9 @@ class TaggedArguments {
   const std::string function_;
   const ParameterTypes* const types_;
   bool in_value_ = false;
-  ParameterKinds kinds_;  // of the value
+  ParameterKinds kinds_;  // types of the value
   bool is_string_ = false;
-  bool at_begin_ = false;  // of a string
+  bool at_begin_ = false;  // no character of the string was emitted yet
   int count_ = 0;
   size_t searched_ = 0;  // bytes of a JSON value in which its end tag does not begin
 };

@@ -16,7 +16,7 @@ using nlohmann::ordered_json;
 
 constexpr size_t kMaxHeaderBytes = 512;
 
-// Between calls of Python's form.
+// Bytes of the separator between calls in Python's form.
 size_t SeparatorBytes(string_view text) {
   return std::min(text.find_first_not_of(" \t\r\n,"), text.size());
 }
@@ -41,7 +41,7 @@ void ToolCallParser::Append(string_view text, std::vector<ParsedDelta>* out) {
 void ToolCallParser::Finish(std::vector<ParsedDelta>* out) {
   while (Step(out)) {
   }
-  // Behind a call there may be the beginning of the end marker.
+  // After a call there may be the beginning of the end marker.
   const bool in_python_list = is_python() && state_ == State::kList && raw_.empty();
   const string_view behind =
       string_view(buffer_).substr(in_python_list ? SeparatorBytes(buffer_) : 0);
@@ -176,7 +176,7 @@ bool ToolCallParser::StepContent(std::vector<ParsedDelta>* out) {
   buffer_.erase(0, at);
   const size_t bytes = markers_.markers[which].size();
   if (which >= markers_.num_opening) {
-    buffer_.erase(0, bytes);  // they say nothing
+    buffer_.erase(0, bytes);  // they have no meaning
     content_.BesideCall();
     return true;
   }
@@ -220,7 +220,7 @@ bool ToolCallParser::StepOpened(std::vector<ParsedDelta>* out) {
     state_ = State::kHeader;
     return true;
   }
-  // Models that write both forms have templates that say so in one word.
+  // The templates of models that write both forms say so in one word.
   if (markers_.functions != nullptr && MayBecome(buffer_, markers_.functions->open)) return false;
   if (markers_.functions != nullptr && absl::StartsWith(buffer_, markers_.functions->open)) {
     state_ = State::kName;
@@ -277,7 +277,7 @@ bool ToolCallParser::StepJson(std::vector<ParsedDelta>* out) {
   }
   if (!step.ends && !step.is_foreign) return false;
   std::string name;
-  // Without a marker any object could be meant, as {"name": "Ann", "age": 3}.
+  // Without a marker any object could be meant, such as {"name": "Ann", "age": 3}.
   const bool is_marked =
       format_ != ToolFormat::kLlama3Json || absl::StartsWith(raw_, "<|python_") || num_calls_ > 0;
   if (!was_given && step.ends && ReadCall(json_, name_key(), is_marked, &name, &arguments)) {
@@ -293,7 +293,7 @@ bool ToolCallParser::StepJson(std::vector<ParsedDelta>* out) {
   return true;
 }
 
-// What is between calls is taken with what follows: where that is none, it is content.
+// Text between calls is taken with the next call; if there is none, the text is content.
 bool ToolCallParser::StepPythonList(std::vector<ParsedDelta>* out) {
   const size_t begin = SeparatorBytes(buffer_);
   const string_view rest = string_view(buffer_).substr(begin);
@@ -320,7 +320,7 @@ bool ToolCallParser::StepList(std::vector<ParsedDelta>* out) {
     BeginJson(CallJsonReader::Shape::kCall);
   } else if (!absl::ascii_isspace(c) && c != ',' && (c != ']' || !raw_.empty())) {
     GiveUp(out);
-  } else if (raw_.empty()) {  // behind a call
+  } else if (raw_.empty()) {  // after a call
     buffer_.erase(0, 1);
     if (c == ']') {
       in_list_ = false;
@@ -383,7 +383,7 @@ bool ToolCallParser::StepAfter(std::vector<ParsedDelta>* out) {
     content_.BesideCall();
     return true;
   }
-  const bool may_go_on = format_ == ToolFormat::kMiniMaxM2;  // several stand between its markers
+  const bool may_go_on = format_ == ToolFormat::kMiniMaxM2;  // several calls between its markers
   if (may_go_on && MayBecome(buffer_, markers_.functions->open)) return false;
   if (may_go_on && absl::StartsWith(buffer_, markers_.functions->open)) {
     state_ = State::kName;

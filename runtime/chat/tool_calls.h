@@ -1,4 +1,4 @@
-// ToolCallParser: finds the tool calls in what a model writes. Formats, after the models' own
+// ToolCallParser: finds the tool calls in a model's output. Formats, after the models' own
 // templates and model cards:
 //   Hermes, Qwen:  <tool_call>{"name": ..., "arguments": {...}}</tool_call>
 //   Qwen3-Coder: <tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>
@@ -47,28 +47,28 @@
 
 namespace bulkhead {
 
-// A call begins where its arguments do, and is given from there on as it comes. One that is broken
-// or cut off before that is content; later its arguments end with what there is.
+// A call is emitted once its arguments begin, then as it arrives. If it is broken or cut off before
+// that it is content; after that its arguments end there.
 class ToolCallParser {
  public:
-  // `tools` of the request, for formats whose values have no types of their own; else null.
+  // `tools`: the request's, for formats whose values have no types of their own; else null.
   ToolCallParser(ToolFormat format, std::string id_seed, const nlohmann::ordered_json& tools);
 
   void Append(absl::string_view text, std::vector<ParsedDelta>* out);
   void Finish(std::vector<ParsedDelta>* out);
   int num_calls() const { return num_calls_; }
-  // Whether the arguments of that call are JSON; of the last one, those that were given so far.
+  // Whether the arguments of that call are JSON; for the last call, those emitted so far.
   bool is_whole(int call) const {
     return call + 1 < num_calls_ ? were_whole_[call] : arguments_.is_whole();
   }
 
-  // A call, which may have been found elsewhere. `name` is not empty; `id` may be: then it is made.
+  // Begins a call, perhaps found elsewhere. `name` is not empty; an empty `id` is replaced.
   void BeginCall(const std::string& name, const std::string& id, std::vector<ParsedDelta>* out);
   void AddArguments(absl::string_view piece, std::vector<ParsedDelta>* out);
 
  private:
   enum class State {
-    kStart,    // of the text: calls without a marker begin here
+    kStart,    // start of the text: calls without a marker begin here
     kContent,  // looks for a marker
     kOpened,   // after a marker: what follows decides
     kHeader,   // up to the JSON: the name (Mistral, DeepSeek, Kimi, Gemma, Hunyuan)
@@ -97,7 +97,7 @@ class ToolCallParser {
   std::string name_key() const { return format_ == ToolFormat::kCohere ? "tool_name" : "name"; }
   void BeginJson(CallJsonReader::Shape shape);
   void EndCall();
-  // What looked like a call is content.
+  // Emits what looked like a call as content.
   void GiveUp(std::vector<ParsedDelta>* out);
 
   const ToolFormat format_;
@@ -105,20 +105,20 @@ class ToolCallParser {
   const std::string id_seed_;
   const ParameterTypes types_;
   State state_;
-  std::string buffer_;    // not looked at yet
-  std::string raw_;       // of the call so far, with its marker
+  std::string buffer_;    // not parsed yet
+  std::string raw_;       // the call's text so far, with its marker
   bool in_call_ = false;  // its arguments have begun: raw_ and json_ are empty
   bool in_list_ = false;
   std::string name_, id_;  // from the header
-  std::string json_;       // of the call so far
+  std::string json_;       // the call's JSON so far
   CallJsonReader reader_{CallJsonReader::Shape::kCall};
-  std::optional<TaggedArguments> tagged_;  // of the format's three
+  std::optional<TaggedArguments> tagged_;  // the one of these three that the format uses
   std::optional<GemmaArguments> gemma_;
   std::optional<PythonArguments> python_;
   TextWriter content_{ParsedDelta::Kind::kContent};
   int num_calls_ = 0;
-  std::vector<bool> were_whole_;  // the calls before the last
-  JsonChecker arguments_;         // of the last
+  std::vector<bool> were_whole_;  // for the calls before the last
+  JsonChecker arguments_;         // of the last call
 };
 
 }  // namespace bulkhead

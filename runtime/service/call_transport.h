@@ -26,9 +26,9 @@ inline int64_t SizeOf(const MessagePieces& pieces) {
 }
 
 struct RequestOrigin {
-  // When all of it had arrived at the front end, by MonotonicNanos.
+  // When the whole request had arrived at the front end, in MonotonicNanos.
   uint64_t arrived_ns = 0;
-  // The thread that starts the call is the text worker: all of its work is done there.
+  // The call is started on the text worker, which then does all of its work.
   bool on_text_worker = false;
 };
 
@@ -38,7 +38,7 @@ class CallRequest {
   explicit CallRequest(const RequestOrigin& origin) : origin_(origin) {}
   virtual ~CallRequest() = default;
   const RequestOrigin& origin() const { return origin_; }
-  // As received.
+  // Size as received.
   virtual size_t bytes() const = 0;
   // Fills `message` and frees the bytes. INVALID_ARGUMENT (MALFORMED_REQUEST). Uses at most
   // kHeldPerTextByte (host_quotas.h) per byte.
@@ -54,19 +54,19 @@ class CallTransport {
   virtual ~CallTransport() = default;
   // The engine has accepted the call; its output may be long in coming.
   virtual void OnAccepted() {}
-  // Of a stream: one message at a time, until Call::OnWritten.
+  // For streams: one message at a time, in flight until Call::OnWritten.
   virtual void Write(MessagePieces message) = 0;
   // Sent to the client with the status.
   virtual void SetTrailer(const std::string& key, const std::string& value) = 0;
-  // Once, with no Write in flight: the last message, if any, and the status. A generation that is
-  // ok has one.
+  // Once, with no Write in flight: the last message, if any, and the status. A generation that
+  // ended ok has a last message.
   virtual void End(const absl::Status& status, std::optional<MessagePieces> last) = 0;
-  // Drops what the client has not read of the answer; false if it does not wait for its client, so
-  // that there is nothing to drop yet. The function outlives the transport.
+  // Drops the part of the answer that the client has not read; false if nothing waits for the
+  // client, so that there is nothing to drop yet. The function outlives the transport.
   virtual std::function<bool()> Dropper() = 0;
 };
 
-// Told by its transport, which holds it until OnClosed, on any thread.
+// Notified by its transport on any thread; the transport holds it until OnClosed.
 class Call {
  public:
   virtual ~Call() = default;
@@ -75,7 +75,7 @@ class Call {
   virtual void Start(std::unique_ptr<CallRequest> request) = 0;
   // The message of Write is on its way. Not `ok`: the client is gone.
   virtual void OnWritten(bool /*ok*/) {}
-  // By the client, or because its deadline has passed.
+  // Cancelled by the client, or because its deadline has passed.
   virtual void OnCancelled(bool deadline_passed) = 0;
   // Last: the status has left this process, and the transport goes.
   virtual void OnClosed() = 0;

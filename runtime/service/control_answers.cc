@@ -70,7 +70,7 @@ absl::Status ControlAnswers::SetLimits(const v1::SetLimitsRequest& request,
   SchedulerLimits before;
   const absl::StatusOr<SchedulerLimits> now = (*parts)->control->SetLimits(request, &before);
   if (!now.ok()) return WithReason(now.status(), reason::kInvalidValue);
-  static LogPace pace(absl::Seconds(1), 20);  // one per process, as is its log
+  static LogPace pace(absl::Seconds(1), 20);  // one per process, like its log
   int64_t unsaid = 0;
   if (*now != before && pace.ShouldLog(&unsaid)) {
     if (unsaid > 0) BH_LOG(kInfo) << "limits changed " << unsaid << " more times";

@@ -1,4 +1,4 @@
-// What bulkhead.v1.Control answers, on any port: server information, load, limits, abort, drain.
+// The answers of bulkhead.v1.Control, on any port: server information, load, limits, abort, drain.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace bulkhead {
 
 inline constexpr uint32_t kMaxDrainSeconds = 7 * 24 * 3600;
 
-// Thread-safe. `client`: its address, for the log.
+// Thread-safe. `client`: the client's address, for the log.
 class ControlAnswers {
  public:
   explicit ControlAnswers(ServiceCore* core) : core_(core) {}
@@ -29,7 +29,7 @@ class ControlAnswers {
                          v1::SetLimitsResponse* response);
   absl::Status Abort(const v1::AbortRequest& request, const std::string& client,
                      v1::AbortResponse* response);
-  // `ended`: EngineControl::BeginDrain; the response lacks what it gets.
+  // `ended`: see EngineControl::BeginDrain; it receives the outcome, which `response` lacks.
   absl::Status Drain(const v1::DrainRequest& request, const std::string& client,
                      v1::DrainResponse* response, DrainWaiter ended = {});
 

@@ -24,7 +24,7 @@ absl::Status DrainCall::Begin(CallRequest& request, bool* waits) {
   std::shared_ptr<const DrainEnd> ended;
   if (*waits) {
     transport_->OnAccepted();
-    ended = {shared_from_this(), &drained_};  // as long as the call
+    ended = {shared_from_this(), &drained_};  // alive as long as the call
   }
   return ControlAnswers(core_).Drain(message, client_, &response_, std::move(ended));
 }

@@ -31,7 +31,7 @@ class DrainCall final : public Call, public std::enable_shared_from_this<DrainCa
   const std::string client_;
   const DrainEnd drained_ = [this](const DrainOutcome& outcome) { OnDrained(outcome); };
   std::atomic<bool> ended_ = false;
-  v1::DrainResponse response_;  // begun by Start, completed by the drain's end, which comes later
+  v1::DrainResponse response_;  // begun by Start, completed when the drain has ended
 };
 
 }  // namespace bulkhead

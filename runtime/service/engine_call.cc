@@ -31,7 +31,7 @@ void EngineCall::ParseAndBegin(std::shared_ptr<CallRequest> request, bool is_els
   absl::StatusOr<Parsed> parsed = Parse(*request);
   request = nullptr;
   if (!parsed.ok()) return Refuse(parsed.status());
-  // From here on it is found by its id, also while it waits.
+  // From here on the call is found by its id, even while it waits.
   const absl::Status registered = Register(parsed->request_id);
   if (!registered.ok()) return Refuse(registered);
   if (!parsed->is_costly && (is_elsewhere || parsed->text_bytes <= TextWorker::kLongTextBytes)) {
@@ -66,7 +66,7 @@ void EngineCall::Refuse(const absl::Status& why) {
   Begin([&](const RequestRules&) { return why; });
 }
 
-// What is refused anyway is not built.
+// A request that would be refused anyway is not built.
 void EngineCall::BeginIfRoom(Build build) {
   const absl::Status full = core_->WhyFull();
   if (!full.ok()) return Refuse(full);

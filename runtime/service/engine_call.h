@@ -31,8 +31,8 @@ class EngineCall : public Call,
     std::string request_id;  // the client's; empty: none
     size_t text_bytes = 0;
     Build build = nullptr;
-    bool is_costly = false;  // for its bytes: it waits for the text worker, even on it
-    size_t grammar = 0;      // of TextWorker::Post
+    bool is_costly = false;  // for its size: queued on the text worker, even if already there
+    size_t grammar = 0;      // as in TextWorker::Post
   };
 
   void Start(std::unique_ptr<CallRequest> request) final;
@@ -71,7 +71,7 @@ class EngineCall : public Call,
   bool admitted_ ABSL_GUARDED_BY(mutex_) = false;  // it was accepted
   // Final: nothing changes after it is set.
   std::optional<RequestEnd> end_ ABSL_GUARDED_BY(mutex_);
-  // Constant once parsed, and the next two once the engine was asked.
+  // Constant once parsed; the next two once the request is submitted.
   std::string request_id_ ABSL_GUARDED_BY(mutex_);
   int prompt_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
   int max_tokens_ ABSL_GUARDED_BY(mutex_) = 0;

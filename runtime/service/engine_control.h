@@ -19,7 +19,7 @@ namespace bulkhead {
 class EngineControl {
  public:
   virtual ~EngineControl() = default;
-  // But for what the service itself knows: draining, errors, and most of `host`.
+  // Everything except what the service itself knows: draining, errors, and most of `host`.
   virtual v1::LoadInfo Load() = 0;
   virtual EngineMetrics Metrics() = 0;
   virtual SchedulerLimits Limits() = 0;
@@ -28,7 +28,7 @@ class EngineControl {
                                                     SchedulerLimits* before) = 0;
   // Refuses new requests, finishes running ones (within `timeout`; nullopt: the server's default),
   // then ends the group with exit code 0. May be called again: the shorter timeout applies.
-  // `ended`, as long as it is there, is called when all have ended, on any thread; never where the
+  // `ended`, if still alive, is called on any thread when all requests have ended; never if the
   // group is lost.
   virtual void BeginDrain(std::optional<absl::Duration> timeout, DrainWaiter ended) = 0;
 };

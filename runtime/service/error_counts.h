@@ -1,5 +1,5 @@
-// ErrorCounts: number of calls that ended with an error, by the reason sent to the client, and of
-// those among them that were refused for want of room. Thread-safe.
+// ErrorCounts: number of calls that ended with an error, and of those refused for want of room, by
+// the reason sent to the client. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace bulkhead {
 
-// Of refusals for want of room. STRUCTURED_OUTPUT is one unless the form itself is at fault.
+// Reasons for want of room. STRUCTURED_OUTPUT is one unless the form itself is at fault.
 inline constexpr const char* kRoomReasons[] = {
     reason::kQueueFull,    reason::kKvBudget,     reason::kAnswerBudget,    reason::kHostMemory,
     reason::kTooManyCalls, reason::kRequestBytes, reason::kStructuredOutput};
@@ -28,7 +28,7 @@ class ErrorCounts {
     const absl::MutexLock lock(&mutex_);
     ++refusals_[word];
   }
-  // Not a refusal for want of room.
+  // Counts an error that is not a refusal for want of room.
   void AddReason(const std::string& reason) {
     const absl::MutexLock lock(&mutex_);
     ++counts_[reason.empty() ? "INTERNAL" : reason];

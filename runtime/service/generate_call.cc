@@ -23,10 +23,10 @@ namespace {
 // Request id, epoch, seed, and the end.
 constexpr int64_t kMaxHeadBytes = kMaxRequestIdBytes + 128;
 
-// Of following a resumed answer's tokens: the time that it takes, as bytes that are tokenised.
+// The time for following a resumed answer's tokens, in bytes that could be tokenised in it.
 size_t ReplayWork(const v1::GenerateRequest& message) {
-  constexpr size_t kBytesPerToken = 16;  // which is decoded twice
-  constexpr size_t kBytesPerStop = 4;    // that its text is compared with
+  constexpr size_t kBytesPerToken = 16;  // each is decoded twice
+  constexpr size_t kBytesPerStop = 4;    // each is compared with its text
   const int stops = std::min(message.stopping().stop_size(), kMaxStopStrings);
   return static_cast<size_t>(message.resume().emitted_token_ids_size()) *
          (kBytesPerToken + stops * kBytesPerStop);
@@ -52,8 +52,8 @@ absl::StatusOr<EngineCall::Parsed> GenerateCall::Parse(CallRequest& request) {
     parsed.is_costly = replayed > 0;
     parsed.text_bytes = message->SpaceUsedLong() + replayed;
   }
-  // A grammar is compiled, and a resumed answer's is followed, by the text worker, however short it
-  // is. One that is compiled already is kept till then.
+  // The text worker compiles a grammar, and follows a resumed answer's, however short it is. An
+  // already compiled one is kept until then.
   std::shared_ptr<structured::Automaton> compiled;
   if (message->has_structured()) {
     const auto parts = core_->state.ForNewRequest();
@@ -70,7 +70,7 @@ absl::StatusOr<EngineCall::Parsed> GenerateCall::Parse(CallRequest& request) {
   }
   parsed.build = [this, message = std::move(message), compiled = std::move(compiled)](
                      const RequestRules& rules) -> absl::StatusOr<Request> {
-    // The engine ends at once what has had its time while it waited.
+    // The engine ends a request at once if its time ran out while it waited.
     if (TimeLimitHasPassed(*message)) message->clear_structured();
     BH_ASSIGN_OR_RETURN(Request request, BuildRequest(*message, rules));
     BH_RETURN_IF_ERROR(CheckUnsentText(request));
@@ -201,13 +201,13 @@ void GenerateUnary::Proceed() {
 
 int GenerateStream::PromptTokenField() const { return v1::PromptLogprobs::kTokensFieldNumber; }
 
-// The part that it never has to request again.
+// The part reserved at admission, never to be requested again.
 int64_t GenerateStream::MaxAnswerBytes(const Request& request, const RequestRules& rules) const {
   return std::min(kStreamShareBytes, MaxGenerateBytes(request, rules)) +
          static_cast<int64_t>(request.text_bytes_unsent) + EchoBytes(request, rules) + HeldBytes();
 }
 
-// More would end as a slow reader's.
+// More would end the stream as a slow reader's.
 absl::Status GenerateStream::CheckUnsentText(const Request& request) const {
   if (request.text_bytes_unsent <= kMaxBufferedBytes) return absl::OkStatus();
   return InvalidField(
@@ -316,7 +316,7 @@ GenerateStream::Next GenerateStream::NextLocked(std::string* event) {
     if (!prompt_pieces_.empty()) {
       *event = EventLocked(v1::GenerateEvent::kPromptLogprobsFieldNumber, {prompt_pieces_.front()});
       prompt_pieces_.pop_front();
-      event_bytes_ = 0;  // they are of HeldBytes
+      event_bytes_ = 0;  // they are in HeldBytes
       return Next::kWrite;
     }
     if (!tokens_.empty() || !text_.empty()) {
@@ -343,7 +343,7 @@ void GenerateStream::Proceed() {
   uint64_t tokens_written = 0;
   {
     const absl::MutexLock lock(&mutex_);
-    if (!settled_) return;  // what it holds may still be counted
+    if (!settled_) return;  // its held bytes may still be counted
     next = NextLocked(&event);
     hold_.ShrinkTo(std::max(finishing_ ? 0 : share_bytes_,
                             PendingBytesLocked() + event_bytes_ + (finishing_ ? 0 : HeldBytes())) +
@@ -360,7 +360,7 @@ void GenerateStream::Proceed() {
     case Next::kWriteAndEnd:
       return End(absl::OkStatus(), MessagePieces{std::move(event)});
     case Next::kEnd:
-      // The engine may have ended well while the client left.
+      // The engine may have ended ok while the client left.
       if (status.ok()) status = ClientGone();
       transport_->SetTrailer("x-tokens-emitted", absl::StrCat(tokens_written));
       return End(status, std::nullopt);

@@ -20,21 +20,21 @@ inline constexpr size_t kMaxBufferedBytes = size_t{1} << 20;
 class GenerateCall : public EngineCall {
  protected:
   using EngineCall::EngineCall;
-  // For the end of an answer: reason, stop string, usage, timings.
+  // Maximum bytes of an answer's end: reason, stop string, usage, timings.
   static constexpr int64_t kMaxEndBytes = 768;
 
   absl::StatusOr<Parsed> Parse(CallRequest& request) final;
   virtual absl::Status Read(CallRequest& request, v1::GenerateRequest& message) {
     return request.Parse(message);
   }
-  // Of prompt logprobs, the field of the message that has them.
+  // Number of the field with the prompt's logprobs in the message that has them.
   virtual int PromptTokenField() const = 0;
   int64_t EchoBytes(const Request& request, const RequestRules& rules) const;
   // Refuses text that the answer could not begin with.
   virtual absl::Status CheckUnsentText(const Request& /*request*/) const {
     return absl::OkStatus();
   }
-  // What the request holds besides, until it ends.
+  // Bytes that the request holds in addition, until it ends.
   int64_t HeldBytes() const { return prompt_bytes_ + logits_bytes_; }
   // Without the echo and a resumed answer's unsent text: tokens and log probabilities exactly, text
   // at kTextBytesPerToken (host_quotas.h).
@@ -45,11 +45,11 @@ class GenerateCall : public EngineCall {
   bool echoes_prompt_ = false;  // constant once parsed
   // Set once parsed; the rank loop's thread fills it until the first delta or the end.
   std::optional<PromptLogprobs> prompt_logprobs_;
-  // The same until the end; empty unless an embedding is wanted.
+  // Filled by the rank loop's thread until the end; empty unless an embedding is wanted.
   std::vector<float> last_hidden_state_;
   bool normalizes_ = true;  // constant once the request is built
-  // Constant once the request is built, as bytes of an answer: of what is told of the prompt, and
-  // of what changes logits.
+  // Constant once the request is built, in bytes of an answer: what is sent of the prompt, and the
+  // parameters that change logits.
   int64_t prompt_bytes_ = 0;
   int64_t logits_bytes_ = 0;
 
@@ -64,7 +64,7 @@ class GenerateUnary : public GenerateCall {
   using GenerateCall::GenerateCall;
 
  protected:
-  // The answer of a generation that ended well.
+  // The answer of a generation that ended ok.
   virtual MessagePieces ResponseLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
  private:
@@ -115,7 +115,7 @@ class GenerateStream final : public GenerateCall {
   // Merged deltas: packed tokens, and text.
   std::string tokens_ ABSL_GUARDED_BY(mutex_);
   std::string text_ ABSL_GUARDED_BY(mutex_);
-  uint64_t position_ ABSL_GUARDED_BY(mutex_) = 0;  // of the first of them
+  uint64_t position_ ABSL_GUARDED_BY(mutex_) = 0;  // position of the first merged token
   uint64_t num_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t next_position_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t tokens_written_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -125,9 +125,9 @@ class GenerateStream final : public GenerateCall {
   bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t event_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of the write in flight
   int64_t share_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // reserved from the budget at admission
-  // In addition, until the first delta: of a resumed answer, which the engine holds.
+  // Also reserved until the first delta: a resumed answer's unsent text, which the engine holds.
   int64_t unsent_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::deque<std::string> prompt_pieces_ ABSL_GUARDED_BY(mutex_);  // packed, of prompt_bytes_
+  std::deque<std::string> prompt_pieces_ ABSL_GUARDED_BY(mutex_);  // packed; in prompt_bytes_
 };
 
 }  // namespace bulkhead

@@ -41,8 +41,8 @@ class PeakCounter {
 };
 
 struct HostCounters {
-  // Claims `more` of request_bytes for a body that holds `held`. False where others hold too many:
-  // bodies of more than 64 KiB leave an eighth to smaller ones. One body always goes.
+  // Claims `more` of request_bytes for a body that holds `held`. False if others hold too many:
+  // bodies of more than 64 KiB leave an eighth to smaller ones. A single body is always accepted.
   bool TakeRequestBytes(int64_t more, int64_t held, int64_t limit) {
     constexpr int64_t kSmallBytes = int64_t{64} << 10;
     if (request_bytes.AddWithin(more, held + more <= kSmallBytes ? limit : limit - limit / 8)) {
@@ -61,7 +61,7 @@ struct HostCounters {
   PeakCounter metrics_connections;  // of --metrics-port: at most kMetricsConnections
   PeakCounter open_calls;
   PeakCounter request_bytes;  // bounded by HostQuotas::request_bytes
-  // Of request_bytes. While it grows, bodies wait for room: both front ends end slow ones.
+  // Claims on request_bytes. While it grows, bodies wait for room: both front ends end slow ones.
   std::atomic<uint64_t> refused_claims{0};
   PeakCounter answer_bytes;    // bounded by HostQuotas::answer_bytes
   PeakCounter resident_bytes;  // of this process

@@ -13,7 +13,7 @@ namespace bulkhead {
 namespace {
 
 constexpr absl::Duration kInterval = absl::Milliseconds(100);
-// Beside what calls need from moment to moment; not worth the time that a trim takes.
+// Less than this, within what calls need at any moment, is not worth the time of a trim.
 constexpr int64_t kWorthTrimming = int64_t{32} << 20;
 constexpr int kReadsBetweenTrims = 50;        // 5 s
 constexpr int kReadsBetweenUrgentTrims = 10;  // 1 s: memory has grown, or is short
@@ -42,7 +42,7 @@ void HostPressure::Read() {
   if (total_bytes_ > 0) {
     const int percent = static_cast<int>(std::min<int64_t>(bytes * 100 / total_bytes_, 1000));
     Say(percent, bytes);
-    percent_ = percent;  // after the line that says what it changes
+    percent_ = percent;  // after the line that logs what it changes
   }
   Trim(bytes);
 }

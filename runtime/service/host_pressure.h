@@ -1,7 +1,7 @@
-// HostPressure: how much of what is planned for clients rank 0's resident memory has taken, read
-// ten times a second by a thread of its own. It gives freed memory back to the system (malloc keeps
-// it per thread, which after a burst of long prompts can be hundreds of unused megabytes), and says
-// from when on calls and connections are refused. Thread-safe.
+// HostPressure: the share of the memory planned for clients that rank 0 has resident, read ten
+// times a second by a thread of its own. It gives freed memory back to the system (malloc keeps it
+// per thread, which after a burst of long prompts can be hundreds of unused megabytes), and decides
+// when calls and connections are refused. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -19,26 +19,26 @@ class HostPressure {
  public:
   // Percent of HostQuotas::total_bytes.
   static constexpr int kTrimHeap = 70;
-  static constexpr int kRefuseCalls = 85;        // new ones
-  static constexpr int kRefuseConnections = 92;  // and streams, unread
-  static constexpr int kCloseConnections = 95;   // those with most that was not admitted
+  static constexpr int kRefuseCalls = 85;        // refuse new calls
+  static constexpr int kRefuseConnections = 92;  // refuse connections, and streams unread
+  static constexpr int kCloseConnections = 95;   // close those with most unadmitted bytes
 
-  // `total_bytes` 0: what is resident is read, and nothing follows from it. `resident_bytes` is
-  // asked from the thread.
+  // `total_bytes` 0: resident memory is read, without any consequence. `resident_bytes` is called
+  // on the thread.
   HostPressure(int64_t total_bytes, HostCounters* counters,
                std::function<int64_t()> resident_bytes);
   HostPressure(const HostPressure&) = delete;
   HostPressure& operator=(const HostPressure&) = delete;
 
-  // What is resident now is the group's own; what comes on top is its clients'.
+  // Memory resident now counts as the group's own; growth from here on as its clients'.
   void SetReady();
   // 0 before SetReady.
   int percent() const { return percent_; }
   bool refuses_calls() const { return percent_ >= kRefuseCalls; }
-  // Its memory is free: a trim follows about a second later, no sooner than two seconds after the
-  // last one. Cheap.
+  // The call's memory is free: a trim follows about a second later, no sooner than two seconds
+  // after the last one. Cheap.
   void CallEnded() { call_ended_ = true; }
-  // What the thread does each time.
+  // One reading, as the thread makes it.
   void Read();
 
  private:
@@ -50,16 +50,16 @@ class HostPressure {
   const std::function<int64_t()> resident_bytes_;
   std::atomic<int> percent_{0};
   std::atomic<bool> call_ended_{false};
-  absl::Mutex mutex_;                     // of a reading
-  int said_ ABSL_GUARDED_BY(mutex_) = 0;  // the threshold that the log spoke of last
+  absl::Mutex mutex_;                     // held during a reading
+  int said_ ABSL_GUARDED_BY(mutex_) = 0;  // the threshold that was logged last
   int reads_since_trim_ ABSL_GUARDED_BY(mutex_) = 0;
   int reads_since_call_ended_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t after_trim_ ABSL_GUARDED_BY(mutex_) = 0;  // what clients held after the last trim
   PeriodicThread thread_;
 };
 
-// For a server's process, before it has threads: few heaps, and large blocks apart from them, so
-// that what calls free goes back to the system.
+// For a server's process, before it has threads: few heaps, and large blocks outside them, so that
+// memory freed by calls goes back to the system.
 void KeepHeapSmall();
 
 }  // namespace bulkhead

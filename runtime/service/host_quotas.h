@@ -17,8 +17,8 @@ inline constexpr int64_t kStreamShareBytes = int64_t{16} << 10;
 // Per admitted request, besides its tokens and its call: state in service, coordinator and
 // scheduler, with 16 stop strings of 256 bytes and 256 stop ids.
 inline constexpr int64_t kRequestBytes = int64_t{12} << 10;
-// Additionally while it runs, or waits after it was preempted or resumed, as any may: stop string
-// tables (4 bytes per byte) and text decoders.
+// Additionally while it runs, or waits after it was preempted or resumed: stop string tables (4
+// bytes per byte) and text decoders.
 inline constexpr int64_t kTextStreamBytes = int64_t{24} << 10;
 // Memory per byte of a waiting request's body: as received, or its text as parsed.
 inline constexpr int64_t kHeldPerRequestByte = 1;
@@ -65,17 +65,17 @@ struct HostQuotas {
 
 // Maximum memory for one of each, besides the bytes above.
 inline constexpr int64_t kConnectionBytes = int64_t{64} << 10;  // transport and guard
-// Of HTTP: a request's head while it is read, then a part of the answer as JSON.
+// HTTP: a request's head while it is read, then a part of the answer as JSON.
 inline constexpr int64_t kHttpConnectionBytes = int64_t{24} << 10;
-// With TLS, besides: the state of OpenSSL, a record in its hands and one in ours, each way.
+// With TLS, in addition: OpenSSL's state, and a record in OpenSSL and in our buffers, each way.
 inline constexpr int64_t kTlsConnectionBytes = int64_t{96} << 10;
-// Of gRPC, where calls need an API key: a header block while it is decoded (kMaxPayloadBytes).
+// gRPC, if calls need an API key: a header block while it is decoded (kMaxPayloadBytes).
 inline constexpr int64_t kHeaderReaderBytes = int64_t{48} << 10;
 // --metrics-port.
 inline constexpr int kMetricsConnections = 16;
-// Of a port that answers /metrics: those being made or sent.
+// Answers of /metrics being made or sent, per port.
 inline constexpr int kMaxScrapes = 4;
-// While one is made, for each byte of it: what it is made from, and a text that grows.
+// Per byte of an answer while it is made: its source data, and the growing text.
 inline constexpr int64_t kHeldPerMetricsByte = 6;
 // gRPC's call state and ours: measured 13 KiB, and 52 with 8 KiB of the smallest fields of
 // metadata.

@@ -78,7 +78,7 @@ absl::StatusOr<int> ListenOn(const ListenAddress& address) {
   // must.
   const int on = 1, off = 0;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  // Connections inherit these. A client that vanished without a word is found after a minute.
+  // Connections inherit these. A client that vanished silently is found after a minute.
   const int idle_s = 30, interval_s = 10, probes = 3;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));

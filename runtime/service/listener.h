@@ -28,7 +28,7 @@ struct ListenAddress {
 struct AcceptedClient {
   int fd = -1;
   std::string address;      // "HOST:PORT"
-  RoleSet roles = kNoRole;  // of its certificate
+  RoleSet roles = kNoRole;  // roles of its certificate
 };
 
 // "HOST:PORT" of the other end; "unknown".

@@ -7,7 +7,7 @@
 namespace bulkhead {
 namespace {
 
-// Of a ChoiceId; else the id itself.
+// The request id of a ChoiceId; else the id itself.
 std::string RequestIdOf(const std::string& id) {
   const size_t end = id.find_last_not_of("0123456789");
   return end == std::string::npos || id[end] != '#' ? id : id.substr(0, end);

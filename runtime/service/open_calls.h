@@ -17,8 +17,8 @@
 
 namespace bulkhead {
 
-inline constexpr int kMaxChoices = 128;  // of one generation: prompts times n
-// The id of choice `index` where there are several.
+inline constexpr int kMaxChoices = 128;  // per generation: prompts times n
+// The id of choice `index` if there are several.
 std::string ChoiceId(const std::string& request_id, int index);
 
 class OpenCall {
@@ -26,8 +26,8 @@ class OpenCall {
   virtual ~OpenCall() = default;
   // Ends the call with `why` unless it has already ended. Does not involve the engine.
   virtual void EndNow(absl::Status why) = 0;
-  // Ends it with `why` where its request is: before the engine has it, or at the engine's next
-  // step.
+  // Ends it with `why`: at once if the engine does not have its request yet, else at the engine's
+  // next step.
   virtual void Cancel(absl::Status why) = 0;
 };
 
@@ -42,7 +42,7 @@ class OpenCalls {
   // client can be notified.
   bool Register(const std::string& request_id, OpenCall* call);
   void Release(const std::string& request_id);
-  // Of these requests, and of their choices.
+  // Running ids of these requests and of their choices.
   std::set<std::string> RunningIdsOf(const std::set<std::string>& request_ids) const;
   // Null if none has this id.
   std::shared_ptr<OpenCall> Find(const std::string& request_id) const;
@@ -57,7 +57,7 @@ class OpenCalls {
  private:
   mutable absl::Mutex mutex_;
   std::unordered_map<OpenCall*, std::weak_ptr<OpenCall>> calls_ ABSL_GUARDED_BY(mutex_);
-  std::unordered_set<OpenCall*> admitted_ ABSL_GUARDED_BY(mutex_);  // of calls_
+  std::unordered_set<OpenCall*> admitted_ ABSL_GUARDED_BY(mutex_);  // subset of calls_
   std::unordered_map<std::string, OpenCall*> running_ ABSL_GUARDED_BY(mutex_);
 };
 

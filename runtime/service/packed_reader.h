@@ -1,5 +1,5 @@
-// PackedReader: the fields of a message in wire format, one after another, where its tree of
-// objects would take many times its bytes. The message is one of ours. Used by one thread.
+// PackedReader: reads the fields of a message that this server packed, one after another: a tree of
+// objects would take many times its bytes. Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace bulkhead {
 
-// A message, or a part of one, and what holds its bytes.
+// A message, or a part of one, and the owner of its bytes.
 struct PackedMessage {
   std::shared_ptr<const std::string> owner;
   absl::string_view bytes;
@@ -28,7 +28,7 @@ class PackedReader {
   uint64_t number() const { return number_; }         // of a varint
   absl::string_view bytes() const { return bytes_; }  // of a string or message
 
-  // Of the bytes of a packed field: the next number; false at the end.
+  // The next number of a packed field's bytes; false at the end.
   bool NextNumber(uint64_t* number) { return !rest_.empty() && ReadVarint(number); }
 
   // The next v1::Token in `field`; false at the end.

@@ -17,8 +17,7 @@
 namespace bulkhead {
 namespace {
 
-// In words by which clients of the OpenAI API know it. `known`: precision of `tokens`, if not
-// exact.
+// Worded as clients of the OpenAI API recognise it. `known`: precision of `tokens`, if not exact.
 absl::Status PromptTooLong(absl::string_view field, int64_t tokens, const RequestRules& rules,
                            int reserved_tokens, absl::string_view known = "") {
   const int started = std::max(rules.started_max_model_len, rules.max_model_len);
@@ -38,12 +37,12 @@ absl::Status PromptTooLong(absl::string_view field, int64_t tokens, const Reques
        {"max_model_len", absl::StrCat(rules.max_model_len)}});
 }
 
-// How many of the last tokens are kept. `most`: that the prompt may have.
+// How many of the last tokens are kept. `most`: the maximum of the prompt.
 absl::StatusOr<size_t> KeptTokens(const v1::GenerateRequest& request, int max_model_len, int most) {
   if (!request.has_truncate_prompt_tokens()) return std::numeric_limits<size_t>::max();
   const uint32_t kept = request.truncate_prompt_tokens();
   if (kept == kTruncateToFit) {
-    // An answer whose length is not said has one token at least.
+    // An answer of unspecified length has at least one token.
     const v1::Stopping& stopping = request.stopping();
     const bool embeds = request.output().embedding();
     const int64_t asked = embeds ? 0 : stopping.has_max_tokens() ? stopping.max_tokens() : 1;

@@ -22,14 +22,14 @@ absl::Status RefuseUnknownFields(const google::protobuf::Message& message, const
 // request_id, cache_salt, model.
 absl::Status CheckNames(const v1::GenerateRequest& request, const RequestRules& rules);
 
-// Of Request::adapter: that with this name; 0: there is none.
+// Request::adapter of the adapter with this name; 0: there is none.
 int AdapterNamed(absl::string_view model, const RequestRules& rules);
-// Chooses the adapter that `model`, a valid request's, names.
+// Chooses the adapter named by `model`, which a valid request has.
 void SetAdapter(absl::string_view model, const RequestRules& rules, Request& request);
-// The model's names, and those of the adapters.
+// The names of the model and of the adapters.
 std::vector<std::string> ModelNames(const RequestRules& rules);
 
-// As truncate_prompt_tokens: what max_model_len leaves beside max_tokens. It is vLLM's -1.
+// truncate_prompt_tokens that keeps what max_model_len leaves besides max_tokens; vLLM's -1.
 inline constexpr uint32_t kTruncateToFit = std::numeric_limits<uint32_t>::max();
 
 // The prompt's tokens, truncated as asked: at least one, leaving at least `reserved_tokens` tokens

@@ -9,14 +9,14 @@
 namespace bulkhead {
 namespace {
 
-constexpr size_t kPieceBytes = size_t{64} << 10;  // an event of a stream
+constexpr size_t kPieceBytes = size_t{64} << 10;  // size of a stream's event
 
 }  // namespace
 
 PromptLogprobs::PromptLogprobs(std::vector<TokenId> prompt, int num_best, int field)
     : prompt_(std::move(prompt)), num_best_(num_best), field_(field), best_(num_best) {
   BH_CHECK(!prompt_.empty() && num_best >= 0 && num_best <= kHeapMax);
-  GeneratedToken first;  // nothing is before it
+  GeneratedToken first;  // it has no preceding token
   first.id = prompt_[0];
   Pack(first);
 }
@@ -25,7 +25,7 @@ absl::Status PromptLogprobs::OnRows(int64_t first_position, int64_t rows, int64_
                                     const float* logits) {
   const auto prompt_tokens = static_cast<int64_t>(prompt_.size());
   for (int64_t i = 0; i < rows; ++i) {
-    const int64_t position = first_position + i + 1;  // of the token that the row is of
+    const int64_t position = first_position + i + 1;  // position of the row's token
     if (position < next_ || position >= prompt_tokens) continue;
     BH_CHECK(position == next_);
     const auto row = absl::MakeConstSpan(logits + i * vocab_size, static_cast<size_t>(vocab_size));
@@ -54,7 +54,7 @@ void PromptLogprobs::Pack(const GeneratedToken& token) {
 std::vector<std::string> PromptLogprobs::TakePieces() { return std::exchange(pieces_, {}); }
 
 int64_t PromptLogprobs::MaxBytes(int vocab_size, int64_t prompt_tokens, int num_best) {
-  constexpr int64_t kEventBytes = 256;  // of each event besides: its head, id and epoch
+  constexpr int64_t kEventBytes = 256;  // of each event in addition: its head, id and epoch
   const int64_t bytes = prompt_tokens * MaxTokenBytes(vocab_size, num_best) +
                         prompt_tokens * static_cast<int64_t>(sizeof(TokenId)) +
                         num_best * static_cast<int64_t>(sizeof(TokenId));

@@ -21,11 +21,11 @@ class PromptLogprobs final : public LogitsSink {
   absl::Status OnRows(int64_t first_position, int64_t rows, int64_t vocab_size,
                       const float* logits) override;
 
-  // The rank loop's thread, or after the request's end. In order, whole tokens in each piece; none
-  // are left.
+  // The rank loop's thread, or after the request's end. The pieces in order, each of whole tokens;
+  // empties this.
   std::vector<std::string> TakePieces();
 
-  // The most that it holds, packed.
+  // Maximum bytes that it holds, packed.
   static int64_t MaxBytes(int vocab_size, int64_t prompt_tokens, int num_best);
 
  private:

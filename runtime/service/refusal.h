@@ -1,5 +1,5 @@
-// Refusals of the service, and what of a refusal a client gets: the payloads in the trailer
-// grpc-status-details-bin. Independent of gRPC.
+// Refusals of the service, and the part of a refusal that a client gets: the payloads in the
+// trailer grpc-status-details-bin. Independent of gRPC.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ absl::Status HostIsShortOfMemory();
 // UNAVAILABLE (STOPPING).
 absl::Status IsStopping();
 
-// CANCELLED by the client, or DEADLINE_EXCEEDED: of a call whose client does not wait any more.
+// CANCELLED by the client, or DEADLINE_EXCEEDED: for a call whose client no longer waits.
 absl::Status ClientGone(bool deadline_passed = false);
 
 // The trailer that tells gRPC clients when to retry, or not to; none leaves the choice to them.

@@ -106,7 +106,7 @@ absl::StatusOr<StoppingParams> BuildStopping(const v1::Stopping& asked, const Re
   return out;
 }
 
-// Of the emitted tokens. Held-back text and stop strings only shorten what was sent.
+// Upper bound for the emitted tokens: held-back text and stop strings only shorten what was sent.
 uint64_t MostTextBytes(const Request& request, const RequestRules& rules) {
   if (rules.tokenizer == nullptr || !request.wants_text || request.emitted.empty()) return 0;
   const auto decoder = rules.tokenizer->NewTextDecoder(request.prompt, request.skip_special_tokens);
@@ -121,7 +121,7 @@ absl::Status AddResume(const v1::Resume& resume, const v1::Sampling& sampling,
                                                        "resume.emitted_token_ids"));
   const auto emitted = static_cast<int64_t>(request.emitted.size());
   const int most = EffectiveMaxTokens(request, rules.max_model_len);
-  // All of them is valid: the client has every token, and asks how the generation ended.
+  // Equality is valid: the client has every token, and asks how the generation ended.
   if (emitted > most) {
     return InvalidField("resume.emitted_token_ids",
                         absl::StrCat(emitted, " tokens are more than the ", most,

@@ -25,11 +25,11 @@ inline constexpr int kMaxAllowedTokenIds = 1024;
 inline constexpr int kMaxBadWords = 64;
 inline constexpr int kMaxBadWordBytes = 128;
 
-// Of an embedding model (launcher/planning/embedding_config.h).
+// Rules of an embedding model (launcher/planning/embedding_config.h).
 struct EmbeddingRules {
-  int size = 0;  // 0: the model is none
+  int size = 0;  // 0: not an embedding model
   bool normalizes = true;
-  std::string why_not;  // of a model that is none
+  std::string why_not;  // why it is not an embedding model
   bool alone = false;   // there are no logits: nothing is generated or scored
 };
 
@@ -43,14 +43,14 @@ struct RequestRules {
   const Tokenizer* tokenizer = nullptr;  // outlives the rules; null: token ids only
   std::string model;                     // the value of --model
   std::vector<std::string> served_model_names;
-  std::vector<ServedAdapter> adapters;  // of Request::adapter, from 1 on
+  std::vector<ServedAdapter> adapters;  // numbered from 1, as Request::adapter
   int vocab_size = 0;                   // of the model, > 0
   int max_model_len = 0;                // prompt and generated tokens, > 1
   int started_max_model_len = 0;        // before an operator lowered it; 0: unchanged
   int num_speculative_tokens = 0;
   int default_max_tokens = 512;
   int max_logprobs = 20;
-  bool has_priorities = false;  // of SchedulingPolicy::kPriority
+  bool has_priorities = false;  // the policy is SchedulingPolicy::kPriority
   GenerationDefaults defaults;
   EmbeddingRules embedding;
   std::shared_ptr<structured::GrammarCache> grammars = nullptr;  // null: no structured output

@@ -53,7 +53,7 @@ absl::StatusOr<float> Choose(absl::string_view name, std::optional<float> asked,
   const bool fits =
       (value > range.low || (range.low_allowed && value == range.low)) && value <= range.high;
   if (fits) return value + 0.0F;           // -0 becomes 0
-  std::string text = absl::StrCat(value);  // where that is the same float, as it was sent
+  std::string text = absl::StrCat(value);  // the number as sent, if that is the same float
   float read = 0;
   if (!absl::SimpleAtof(text, &read) || read != value) text = absl::StrFormat("%.9g", value);
   return InvalidField(absl::StrCat("sampling.", name),

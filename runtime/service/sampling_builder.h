@@ -12,8 +12,8 @@ namespace bulkhead {
 absl::StatusOr<SamplingParams> BuildSampling(const v1::Sampling& asked, const RequestRules& rules);
 
 // Penalties, biases, allowed ids, and bad words as tokens: each word as it is, and with a space
-// before it unless that ends with the same tokens. (vLLM drops the latter where their number
-// differs too, and then lets such words pass.)
+// before it unless that ends with the same tokens. (vLLM also drops the variant with a space if its
+// number of tokens differs, and then lets such words pass.)
 absl::StatusOr<LogitsParams> BuildLogits(const v1::Sampling& asked, const RequestRules& rules);
 
 }  // namespace bulkhead

@@ -1,4 +1,4 @@
-// ServiceCore: what the front ends of a server share.
+// ServiceCore: the state that the front ends of a server share.
 #pragma once
 
 #include <cstdint>
@@ -37,21 +37,20 @@ struct ServiceCore {
   // output of the engine for them is ignored.
   void SetLost(const absl::Status& why, LostRank lost = {});
   // New requests are refused; gives open calls `grace` to end, ends the rest with UNAVAILABLE
-  // (STOPPING). ServingParts is used no longer once the front ends have shut down, too.
+  // (STOPPING). ServingParts is no longer used once the front ends have also shut down.
   void Stop(absl::Duration grace);
 
-  // For a client that sent none. Random, as who knows an id may abort its request: no id can be
-  // derived from another.
+  // For a client that sent none. Random, because whoever knows an id may abort its request: no id
+  // can be derived from another.
   static std::string NewRequestId();
 
-  // Why a call with a request of that size is not read at all; ok: it is.
+  // Why a call with a request of that size is not read at all; ok: it is read.
   absl::Status WhyRefused(size_t message_bytes) const;
-  // Why no request would be taken at the moment, whatever it is: asked before a text is tokenised
-  // or a form compiled for one.
+  // Why any request would be refused at the moment: asked before a text is tokenised or a grammar
+  // compiled for one.
   absl::Status WhyFull() const;
   // Counts calls besides those of the front end's connections, for a request that makes several.
-  // UNAVAILABLE (TOO_MANY_CALLS) where there would be too many. Give back with
-  // host.open_calls.Sub.
+  // UNAVAILABLE (TOO_MANY_CALLS) if there would be too many. Give back with host.open_calls.Sub.
   absl::Status TakeCalls(int calls);
 
   const HostQuotas quotas;

@@ -18,7 +18,7 @@ std::string NewEpoch() {
   return absl::StrFormat("%08x%08x", device(), device());
 }
 
-// For a status that has none.
+// The reason for a status that has none.
 const char* ReasonFor(const absl::Status& status, ServingPhase phase) {
   switch (status.code()) {
     case absl::StatusCode::kResourceExhausted:
@@ -159,7 +159,7 @@ absl::Status ServingState::Explain(absl::Status status, absl::string_view reques
   ServingPhase phase;
   {
     const absl::MutexLock lock(&mutex_);
-    // The first cause, whatever became unavailable by it.
+    // The first cause, whatever it made unavailable.
     if (comes_back && !lost_.ok() && given != reason::kStopping) return lost_;
     phase = phase_;
   }

@@ -3,7 +3,7 @@
 //
 //   kStarting -> kServing -> kDraining -> kLost -> kStopping
 //
-// goes forward only, and may leave out phases.
+// goes forward only, and may skip phases.
 #pragma once
 
 #include <deque>
@@ -33,10 +33,10 @@ enum class ServingPhase {
   kStopping,  // the last calls are ended
 };
 
-// The files by which a client renders chats and tokenises as this server does, as a zip.
+// The files with which a client renders chats and tokenises like this server, as a zip.
 struct TokenizerArchive {
   std::string zip;
-  std::string sha256;  // of it, in hexadecimal
+  std::string sha256;  // of the zip, in hexadecimal
 };
 
 // What a server needs to serve. The pointers outlive the server's Shutdown().
@@ -48,25 +48,25 @@ struct ServingParts {
   v1::ModelInfo model_info;
   v1::RankTable rank_table;
   Limits limits;  // as planned
-  // Else why there is none.
+  // Or why there is no archive.
   absl::StatusOr<std::shared_ptr<const TokenizerArchive>> tokenizer_archive =
       absl::NotFoundError("the model has no tokenizer.json");
   std::shared_ptr<KvEventLog> kv_events;  // null: not recorded
 };
 
-// The rules under the limits of this moment, which an operator may have lowered.
+// The rules under the current limits, which an operator may have lowered.
 RequestRules RulesNow(const ServingParts& parts);
 
 class ServingState {
  public:
   ServingState();
 
-  // Called with every phase that is entered, in that order and one call at a time, without a lock:
-  // by the thread that enters it, or by the one whose call of the listener was under way then. Set
-  // before any other call.
+  // Called with every phase that is entered, in order, one call at a time, without a lock: by the
+  // thread that enters it, or by a thread that was then already calling the listener. Set before
+  // any other call.
   void SetListener(std::function<void(ServingPhase phase)> listener);
 
-  // Ignored where the phase is this one or a later one: a drain or a loss during start-up takes
+  // Ignored if the phase is this one or a later one: a drain or a loss during start-up takes
   // precedence, and the first loss is kept.
   void SetReady(ServingParts parts);
   void SetDraining();
@@ -89,7 +89,7 @@ class ServingState {
   absl::Status Explain(absl::Status status, absl::string_view request_id) const;
 
  private:
-  // The one way from phase to phase, with Announce after it. False where there is none.
+  // The only phase transition; call Announce after it. False if it is not allowed.
   bool EnterLocked(ServingPhase phase) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Announce() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status WhyUnavailableLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -99,7 +99,7 @@ class ServingState {
   mutable absl::Mutex mutex_;
   ServingPhase phase_ ABSL_GUARDED_BY(mutex_) = ServingPhase::kStarting;
   std::deque<ServingPhase> unannounced_ ABSL_GUARDED_BY(mutex_);
-  bool announcing_ ABSL_GUARDED_BY(mutex_) = false;  // a thread does that
+  bool announcing_ ABSL_GUARDED_BY(mutex_) = false;  // a thread is in Announce
   std::shared_ptr<const ServingParts> parts_ ABSL_GUARDED_BY(mutex_);
   absl::Status lost_ ABSL_GUARDED_BY(mutex_);  // ok: no rank was lost
 };

@@ -1,5 +1,5 @@
 // The structured output of a request: its grammar's automaton. Errors as in request_builder.h, and
-// RESOURCE_EXHAUSTED (STRUCTURED_OUTPUT) where grammars of other requests take the room.
+// RESOURCE_EXHAUSTED (STRUCTURED_OUTPUT) if grammars of other requests leave no room.
 #pragma once
 
 #include <memory>
@@ -11,13 +11,13 @@
 
 namespace bulkhead {
 
-inline constexpr size_t kMaxGrammarTextBytes = 256;  // of prefix, suffix, free_until, free_from
+inline constexpr size_t kMaxGrammarTextBytes = 256;  // each: prefix, suffix, free_until, free_from
 
-// Null where `request` asks for no grammar. Compiling may take some tenths of a second.
+// Null if `request` asks for no grammar. Compiling may take some tenths of a second.
 absl::StatusOr<std::shared_ptr<structured::Automaton>> BuildGrammar(
     const v1::GenerateRequest& request, const RequestRules& rules);
 
-// The same where it is compiled already, else null; at once.
+// As BuildGrammar if the grammar is compiled already, else null; returns at once.
 std::shared_ptr<structured::Automaton> CompiledGrammar(const v1::GenerateRequest& request,
                                                        const RequestRules& rules);
 

@@ -58,7 +58,7 @@ void TextWorker::Loop() {
     running_bytes_ = next.bytes;
     mutex_.Unlock();
     next.work();
-    next.work = nullptr;  // with everything it owns
+    next.work = nullptr;  // destroyed without the lock, with everything it owns
     mutex_.Lock();
     waiting_bytes_ -= next.bytes;
     if (next.grammar != 0 && --num_of_grammar_[next.grammar] == 0)

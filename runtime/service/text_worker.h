@@ -21,8 +21,8 @@ class TextWorker {
   static constexpr size_t kLongTextBytes = 16 << 10;
   // Longer messages go here unparsed, so that parsing memory is needed only once.
   static constexpr size_t kLongMessageBytes = 64 << 10;
-  // What a grammar to be compiled counts as at least, and a resumed answer's, which is followed:
-  // both may take most of a second, so few of them wait.
+  // Minimum size counted for work that compiles a grammar, or follows a resumed answer along one:
+  // either may take most of a second, so few of them wait.
   static constexpr size_t kGrammarBytes = 1 << 20;
 
   // `most_waiting_bytes`: in addition to one text that finds an empty queue.
@@ -35,7 +35,7 @@ class TextWorker {
   // `bytes` of input, owned by `work`. RESOURCE_EXHAUSTED if too much is queued; `work` is then
   // dropped. Work that posts more runs here itself, and no longer counts as queued. `grammar`, if
   // not 0, is a hash of the grammar that the work compiles: it counts as kGrammarBytes, unless work
-  // with the same one is before it.
+  // with the same grammar is before it.
   absl::Status Post(size_t bytes, std::function<void()> work, size_t grammar = 0);
 
  private:
@@ -50,9 +50,9 @@ class TextWorker {
   absl::Mutex mutex_;
   std::deque<Waiting> queue_ ABSL_GUARDED_BY(mutex_);
   size_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // queued and in progress
-  size_t running_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // in progress, or that were last
+  size_t running_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of the current or last work
   absl::flat_hash_map<size_t, int> num_of_grammar_
-      ABSL_GUARDED_BY(mutex_);  // the same, of each grammar
+      ABSL_GUARDED_BY(mutex_);  // queued and in progress, by grammar
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

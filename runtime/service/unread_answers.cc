@@ -33,7 +33,7 @@ void UnreadAnswers::Add(const void* call, int64_t bytes, Drop drop) {
 }
 
 void UnreadAnswers::Remove(const void* call) {
-  Drop dropped;  // without the lock
+  Drop dropped;  // destroyed without the lock
   const absl::MutexLock lock(&mutex_);
   const auto found = by_call_.find(call);
   if (found == by_call_.end()) return;

@@ -52,7 +52,7 @@ class UnreadAnswers {
   using List = std::list<Unread>;  // oldest first
 
   void Loop();
-  // What ends these calls.
+  // Functions that end these calls.
   using Drops = std::vector<std::pair<const void*, Drop>>;  // by call
   Drops TakeOverdueLocked(Clock::time_point now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Drops TakeLargestLocked(Clock::time_point now, int64_t bytes)

@@ -13,7 +13,7 @@ namespace bulkhead::structured {
 namespace {
 
 constexpr int32_t kComplete = 0;  // nodes: the end of the answer,
-constexpr int32_t kLeft = 1;      // and the end of the rule that a local mask is about
+constexpr int32_t kLeft = 1;      // and the end of a local mask's rule
 constexpr int32_t kNumEnds = 2;
 constexpr int32_t kDead = 0;  // the configuration without threads
 
@@ -60,7 +60,7 @@ void Automaton::Reset() {
   for (int32_t end = 0; end < kNumEnds; ++end) InternNode({-1, 0, -1, end});
   InternConfiguration({});
   Copies copies;
-  std::vector<int32_t> copied(old.size(), -1);  // many places may have the same
+  std::vector<int32_t> copied(old.size(), -1);  // many places may have the same configuration
   const auto copy = [&](int32_t& id) {
     if (id < 0) return;
     if (copied[id] < 0) copied[id] = CopyConfiguration(old_nodes, old[id].threads, copies);
@@ -78,7 +78,7 @@ void Automaton::Reset() {
   }
 }
 
-// `thread` of `nodes`, with what lies below that was not copied yet.
+// Copies `thread` of `nodes`, with the nodes below it that were not copied yet.
 int32_t Automaton::CopyNode(const std::vector<Node>& nodes, int32_t thread, Copies& copies) {
   std::vector<int32_t> stack;
   for (; thread >= kNumEnds; thread = nodes[thread].parent) {
@@ -111,7 +111,7 @@ void Automaton::DropKept() {
   ReservePlaces();
 }
 
-// When nothing but places is kept, with those on the way of a mask.
+// Call when only places, and configurations that a mask in progress needs, are kept.
 void Automaton::ReservePlaces() {
   if (pool_ == nullptr) return;
   const size_t num_places = places_.size() - free_places_.size();
@@ -138,8 +138,8 @@ absl::Status Automaton::CheckPlaces() {
   return StartWork(0);
 }
 
-// All that is kept but the places and these configurations, which get other ids, is dropped. The
-// work of it is not the grammar's.
+// Drops everything cached except the places and these configurations, which get new ids. This work
+// does not count as the grammar's.
 void Automaton::KeepOnly(absl::Span<int32_t> configurations) {
   const size_t num_places = places_.size();
   places_.insert(places_.end(), configurations.begin(), configurations.end());
@@ -202,7 +202,7 @@ int32_t Automaton::InternConfiguration(Threads threads) {
   return id;
 }
 
-// What is reached without a byte is added to `threads`.
+// Adds the states reached without a byte to `threads`.
 void Automaton::Close(Work first, Threads* threads) {
   work_.push_back(first);
   while (!work_.empty() && !too_many_threads_) {
@@ -233,8 +233,8 @@ void Automaton::Follow(const Work& work, Threads* threads) {
       break;
     case StateKind::kCall: {
       const Rule& rule = grammar_->rule(state.rule);
-      // Nothing follows: the caller need not be kept. Below a repetition it is, so that what a
-      // local mask is about ends there, without the count.
+      // Nothing follows: the caller need not be kept. It is kept below a repetition, so that a
+      // local mask's rule ends there, without the count.
       const bool is_repeated =
           work.parent >= kNumEnds &&
           grammar_->state(nodes_[work.parent].state).kind == StateKind::kRepeat;
@@ -274,11 +274,11 @@ void Automaton::EnterRepeat(int32_t id, int32_t count, int32_t parent, int32_t d
   work_.push_back({rule.start, InternNode({id, count, parent, depth}), depth + rule.nests});
 }
 
-// kDead where there are too many threads: the configuration of some of them must not be kept.
+// kDead if there are too many threads: a configuration of only some of them must not be kept.
 int32_t Automaton::Step(int32_t configuration, uint8_t byte) {
   Threads threads;
   seen_.clear();
-  // By index: closing adds configurations' nodes, not configurations.
+  // By index: closing adds nodes, not configurations.
   const size_t size = configurations_[configuration].threads.size();
   for (size_t i = 0; i < size; ++i) {
     const int32_t thread = configurations_[configuration].threads[i];

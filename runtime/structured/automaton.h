@@ -1,9 +1,9 @@
-// Automaton: a grammar made deterministic as its states are met. A configuration is the set of
-// stacks in which the grammar may be; equal ones have one id, and keep where each byte leads. The
-// masks of tokens are kept too: what a token does before it leaves the innermost rule depends on
-// that rule alone, so a mask for a new stack only walks the tokens that leave it.
-// Shared by the matchers of all requests of the grammar, which may be in several threads: each call
-// holds a lock, since all read and extend what is kept.
+// Automaton: a grammar made deterministic lazily. A configuration is the set of stacks in which the
+// grammar may be; equal ones have one id, and cache where each byte leads. The masks of tokens are
+// also cached: what a token does before it leaves the innermost rule depends on that rule alone, so
+// a mask for a new stack only walks the tokens that leave it. Shared by the matchers of all
+// requests of the grammar, which may be in several threads: each call holds a lock, since all read
+// and extend the cache.
 #pragma once
 
 #include <array>
@@ -27,18 +27,18 @@ namespace bulkhead::structured {
 
 class Automaton {
  public:
-  // Stacks of one configuration. Beyond: RESOURCE_EXHAUSTED.
+  // Maximum stacks of one configuration; beyond it RESOURCE_EXHAUSTED.
   static constexpr int kMaxThreads = 4096;
-  // Work of one call, in visited nodes of the trie, about 10 ns each; a step of a stack counts as
-  // kStepCost. What needs more goes on in later calls from where it is.
+  // Maximum work of one call, in visited nodes of the trie, about 10 ns each; a step of a stack
+  // counts as kStepCost. Longer work continues in later calls.
   static constexpr int64_t kMaxWork = 8'000'000;
   static constexpr int64_t kStepCost = 10;
-  // Of the masks of one place, in all calls. Beyond: RESOURCE_EXHAUSTED, which is kept as the masks
-  // are; UNAVAILABLE where something was dropped on the way, so that less may do with more memory.
+  // Maximum work for the masks of one place, in all calls. Beyond it RESOURCE_EXHAUSTED, cached
+  // like the masks; UNAVAILABLE if cached data was dropped meanwhile, so that more memory may help.
   static constexpr int64_t kMaxMaskWork = 32 * kMaxWork;
-  // What a place may have of memory. Its answer is charged for it.
+  // Memory that a place may use. Its answer is charged for it.
   static constexpr int64_t kPlaceBytes = 16 << 10;
-  // Bytes for the places of several automata that need more: what is left.
+  // Bytes left for the places of several automata that need more.
   using Pool = std::atomic<int64_t>;
 
   // `trie` must outlive it. Limits on what it keeps, which is dropped beyond them:
@@ -55,16 +55,16 @@ class Automaton {
             std::shared_ptr<Pool> pool = nullptr);
   ~Automaton();
 
-  // In any thread. Drops what is more than may be in the midst of a mask; returns what is kept.
+  // Any thread. Drops the cache if it exceeds the limit within a call; returns the bytes kept.
   size_t SetMaxBytes(size_t max_bytes);
 
-  // The tokens that may follow a place, of each part of the trie: bit i of [i / 32]; all of them
-  // together. They stay while they are held.
+  // The tokens that may follow a place, a mask per part of the trie: bit i of [i / 32]; together,
+  // all tokens. They live while they are held.
   using Mask = std::vector<uint32_t>;
   using Masks = std::array<std::shared_ptr<const Mask>, 2>;
 
-  // Of the same grammar and trie, which both must outlive it, with nothing kept and a pool of its
-  // own of as many bytes.
+  // An automaton of the same grammar and trie, which must outlive it, with an empty cache and its
+  // own pool of as many bytes.
   std::shared_ptr<Automaton> Another(size_t max_bytes) const;
 
   // A place in an answer, kept for one matcher until Drop.
@@ -72,33 +72,33 @@ class Automaton {
   int32_t CopyPlace(int32_t place);
   int32_t CopyPlace(const Automaton& another, int32_t place);
   void DropPlace(int32_t place);
-  // UNAVAILABLE as of a token: after a copy of another automaton's place.
+  // UNAVAILABLE as for a token. Call after copying another automaton's place.
   absl::Status CheckPlaces();
 
   // Moves on by some of the token's bytes, at least one, and returns how many: all, unless that is
   // more than `max_work`. INVALID_ARGUMENT, and no move, if the grammar does not allow them. Adds
-  // the work to `work`, and that of dropping what is kept, which `max_work` is not for.
+  // to `work` the work, and the work of dropping cached data, which `max_work` does not limit.
   absl::StatusOr<size_t> Advance(int32_t place, absl::string_view bytes, int64_t max_work,
                                  int64_t* work);
   absl::Status Advance(int32_t place, absl::string_view bytes);  // by all of them
-  // Without work worth counting; false: they must be made.
+  // Finds cached masks, at negligible cost; false: they must be made.
   bool FindMasks(int32_t place, Masks* masks);
-  // Up to kMaxWork of it, added to `work`; false: the next call for the place goes on.
+  // Does up to kMaxWork, added to `work`; false: the next call for the place continues.
   absl::StatusOr<bool> MakeMasks(int32_t place, Masks* masks, int64_t* work);
   bool is_complete(int32_t place) const;  // the answer may end here
   bool may_go_on(int32_t place) const;    // a byte may follow
 
   const TokenTrie& trie() const { return *trie_; }
-  size_t bytes() const;  // of memory, without the grammar
-  // The first `max_bytes`, and those that the begin of answers has, three times.
+  size_t bytes() const;  // memory, without the grammar
+  // The first `max_bytes`, plus three times the bytes that every answer's start needs.
   size_t own_bytes() const { return own_bytes_; }
   int64_t num_masks_made() const { return num_masks_made_; }  // for tests
   int64_t total_work() const { return total_work_; }          // for tests
 
  private:
-  // A stack: its top, with what lies below. 0 and 1 are the two ends of stacks.
+  // A stack: its top, and the node below. 0 and 1 are the two bottoms of stacks.
   struct Node {
-    int32_t state, count;  // count: iterations that are done, of a repetition
+    int32_t state, count;  // count: iterations done of a repetition
     int32_t parent;
     int32_t depth;
     bool operator==(const Node& o) const {
@@ -133,32 +133,32 @@ class Automaton {
     std::vector<uint32_t> leaving;  // bits of the trie's nodes: the rule ends there, inside a token
   };
 
-  // A mask while it is made. Of what is kept it needs the configurations named here alone, so that
-  // each call gets further, whatever is dropped in between.
+  // A mask in progress. Of the cached data it needs only the configurations named here, so that
+  // each call makes progress, whatever is dropped in between.
   struct InWork {
-    int part = 0;  // of the trie
+    int part = 0;  // part of the trie
     Mask bits;
-    std::vector<int32_t> groups;  // of threads with the same bottom; the last one is begun or next
+    std::vector<int32_t> groups;  // threads with the same bottom; the last group is begun or next
     bool has_group = false;       // it is begun
     int32_t local = -1;  // configurations: of its rule; -1: its stacks are walked as a whole
     int32_t after = -1;  // after the rule; -1: nothing follows
-    std::shared_ptr<LocalMask> mask;  // of the rule
-    bool has_mask = false;            // to its end
+    std::shared_ptr<LocalMask> mask;  // the rule's mask
+    bool has_mask = false;            // the rule's mask is complete
     uint32_t next_leaving = 0;        // a node
     std::vector<int32_t>
-        way;  // configurations, from the begin of a walk on to `node`, which is next
+        way;  // configurations, from the start of a walk up to `node`, which is next
     uint32_t node = 0;
   };
-  struct Making {  // of a place
+  struct Making {  // the masks of a place
     Masks masks;
     std::optional<InWork> in_work;
     int64_t work = 0;
     size_t bytes = 0;
-    bool dropped = false;  // something was that it may have used
+    bool dropped = false;  // cached data that it may have used was dropped
   };
 
   int32_t TakePlace(int32_t configuration);
-  using Copies = absl::flat_hash_map<int32_t, int32_t>;  // of nodes that are dropped
+  using Copies = absl::flat_hash_map<int32_t, int32_t>;  // new nodes by those that are dropped
   int32_t CopyNode(const std::vector<Node>& nodes, int32_t thread, Copies& copies);
   int32_t CopyConfiguration(const std::vector<Node>& nodes, const Threads& threads, Copies& copies);
   int32_t InternNode(const Node& node);
@@ -176,7 +176,7 @@ class Automaton {
   int32_t BottomOf(int32_t thread) const;
   int32_t WithoutBottom(int32_t thread, int32_t bottom, int32_t depth);
   int32_t AfterReturnTo(int32_t bottom);
-  // These return false where it is too much for this call.
+  // These return false if the work is too much for this call.
   bool MakeMask(int32_t place, int part, Making& making);
   bool AddGroup(InWork& in_work);
   bool MakeLocalMask(InWork& in_work);
@@ -201,7 +201,7 @@ class Automaton {
   bool is_full() const { return kept_bytes() > work_bytes_; }
   bool is_too_much() const { return work_done_ > max_work_; }
 
-  mutable absl::Mutex mutex_;  // of all below that is not const or atomic
+  mutable absl::Mutex mutex_;  // guards everything below that is not const or atomic
   const std::shared_ptr<const Grammar> grammar_;
   const TokenTrie* const trie_;
   const size_t mask_words_;
@@ -221,10 +221,10 @@ class Automaton {
   std::vector<int32_t> places_;                                    // configurations; -1: free
   std::vector<int32_t> free_places_;
   size_t bytes_ = 0;
-  size_t making_bytes_ = 0;     // of bytes_
-  size_t places_bytes_ = 0;     // what was left when all else was dropped
-  size_t work_bytes_ = 0;       // that may be kept during the work
-  int64_t reserved_bytes_ = 0;  // of the pool
+  size_t making_bytes_ = 0;     // part of bytes_
+  size_t places_bytes_ = 0;     // bytes left after dropping everything else
+  size_t work_bytes_ = 0;       // bytes that may be kept during the work
+  int64_t reserved_bytes_ = 0;  // taken from the pool
   bool lacks_places_ = false;   // the pool has too little
   int64_t work_done_ = 0, max_work_ = kMaxWork, num_masks_made_ = 0;
   std::atomic<int64_t> total_work_ = 0;
@@ -232,7 +232,7 @@ class Automaton {
   bool too_many_threads_ = false;
   bool start_overflow_ = false;  // already before the first byte
 
-  std::vector<Work> work_;  // of Close
+  std::vector<Work> work_;  // used by Close
   absl::flat_hash_set<Work> seen_;
 };
 

@@ -30,8 +30,8 @@ absl::Status TooMuchWork(bool for_lack_of_memory) {
 
 }  // namespace
 
-// A token completes at most `max_bytes` iterations. Counts between which it cannot tell a
-// difference become one.
+// A token completes at most `max_bytes` iterations. Counts that make no difference to it become
+// one.
 int32_t Automaton::SaturatedCount(const Node& node, int max_bytes) const {
   const State& state = grammar_->state(node.state);
   if (state.kind != StateKind::kRepeat) return node.count;
@@ -86,7 +86,7 @@ int32_t Automaton::AfterReturnTo(int32_t bottom) {
   const Node frame = nodes_[bottom];
   seen_.clear();
   Close({grammar_->state(frame.state).next, frame.parent, frame.depth}, &threads);
-  if (too_many_threads_) return kDead;  // not of some of them
+  if (too_many_threads_) return kDead;  // no configuration of only some of them
   const int32_t configuration = InternConfiguration(std::move(threads));
   after_return_[bottom] = configuration;
   return configuration;
@@ -121,7 +121,7 @@ absl::StatusOr<bool> Automaton::MakeMasks(int32_t place, Masks* masks, int64_t* 
   Making& making = *entry;
   int part = 0;
   while (part < 2 && MakeMask(place, part, making)) ++part;
-  making.work += kMaxWork - (max_work_ - work_done_);  // without that of dropping
+  making.work += kMaxWork - (max_work_ - work_done_);  // excluding work of dropping
   absl::StatusOr<bool> made = part == 2;
   if (*made) {
     *masks = making.masks;
@@ -139,7 +139,7 @@ absl::StatusOr<bool> Automaton::MakeMasks(int32_t place, Masks* masks, int64_t* 
   return made;
 }
 
-// Of the memory that the making has.
+// Counts the memory that `making` uses.
 void Automaton::CountBytes(Making& making) {
   size_t bytes = sizeof(Making);
   if (making.in_work.has_value()) {
@@ -163,7 +163,7 @@ void Automaton::DropMaking(int32_t place) {
   makings_.erase(found);
 }
 
-// Of one part; false without anything in work: it was refused before.
+// Makes the mask of one part; false with nothing in work: it was refused before.
 bool Automaton::MakeMask(int32_t place, int part, Making& making) {
   if (making.masks[part] != nullptr) return true;
   const int32_t configuration = Saturated(places_[place], part);
@@ -185,7 +185,7 @@ bool Automaton::MakeMask(int32_t place, int part, Making& making) {
     }
     mask = KeepMask(Saturated(places_[place], part), part, std::move(in_work.bits));
   }
-  making.in_work.reset();  // also where another place has had it made
+  making.in_work.reset();  // also if it was made for another place
   making.masks[part] = masks_[mask];
   return true;
 }
@@ -211,14 +211,14 @@ int32_t Automaton::KeepMask(int32_t configuration, int part, Mask bits) {
   return id;
 }
 
-// Of the last one.
+// Begins the last group.
 void Automaton::BeginGroup(InWork& in_work) {
   in_work.has_group = true;
   const Threads threads = configurations_[in_work.groups.back()].threads;
   work_done_ += kStepCost * static_cast<int64_t>(threads.size() + mask_words_ / 64);
   int deepest = 0;
   for (const int32_t thread : threads) deepest = std::max(deepest, nodes_[thread].depth);
-  // Near the limit of depth what a rule allows depends on the depth.
+  // Near the depth limit, what a rule allows depends on the depth.
   const int max_opens = trie_->parts()[in_work.part].max_opens;
   if (deepest + max_opens + grammar_->max_height() > kMaxDepth) return;
   const int32_t bottom = BottomOf(threads[0]);
@@ -257,12 +257,12 @@ bool Automaton::AddGroup(InWork& in_work) {
   return true;
 }
 
-// Of the last group's rule, and adds its tokens.
+// Makes the local mask of the last group's rule, and adds its tokens.
 bool Automaton::MakeLocalMask(InWork& in_work) {
   if (in_work.has_mask) return true;
   const int part = in_work.part;
   if (const int32_t known = configurations_[in_work.local].local[part]; known >= 0) {
-    in_work.way.clear();  // of a walk that another place has ended
+    in_work.way.clear();  // left from a walk that another place finished
     in_work.mask = local_masks_[known];
   } else {
     if (in_work.mask == nullptr) {
@@ -289,8 +289,8 @@ void Automaton::SetTokens(const TokenTrie::Part& part, uint32_t node, uint32_t* 
   }
 }
 
-// Adds the tokens of the nodes [begin, end), which are below one of `depth` bytes after which
-// `configuration` holds; goes on where there is a way.
+// Adds the tokens of the nodes [begin, end), which are below a node of `depth` bytes, after which
+// `configuration` holds; continues a walk if `way` is not empty.
 bool Automaton::Walk(InWork& in_work, int32_t configuration, uint32_t begin, uint32_t end,
                      int depth, uint32_t* bits, uint32_t* leaving) {
   const TokenTrie::Part& part = trie_->parts()[in_work.part];

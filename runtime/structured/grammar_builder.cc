@@ -12,7 +12,7 @@
 namespace bulkhead::structured {
 namespace {
 
-constexpr size_t kVisitWork = 10;  // of a state, with a place in a hash table
+constexpr size_t kVisitWork = 10;  // per visited state, with its entry in a hash table
 
 std::string EncodeUtf8(char32_t c) {
   std::string bytes;
@@ -33,7 +33,7 @@ void SplitUtf8(char32_t first, char32_t last, std::vector<CodePointRange>* parts
   for (int i = 1; i <= more; ++i) {
     const char32_t mask = (char32_t{1} << (6 * i)) - 1;
     if ((first & ~mask) == (last & ~mask)) continue;
-    char32_t cut = 0;  // the first of the second part
+    char32_t cut = 0;  // the first code point of the second part
     if ((first & mask) != 0) {
       cut = (first | mask) + 1;
     } else if ((last & mask) != mask) {
@@ -48,7 +48,7 @@ void SplitUtf8(char32_t first, char32_t last, std::vector<CodePointRange>* parts
   parts->push_back({first, last});
 }
 
-// The escape of a character that may not stand in a JSON string, without its backslash.
+// The escape, without its backslash, of a character not allowed in a JSON string.
 std::string ShortestEscape(char32_t c) {
   constexpr absl::string_view kCharacters = "\"\\\b\f\n\r\t";
   constexpr absl::string_view kEscapes = "\"\\bfnrt";
@@ -184,7 +184,7 @@ int32_t GrammarBuilder::SharedBytes(uint8_t first, uint8_t last, int32_t next) {
   return state;
 }
 
-// `parts` are sorted and equal before `level`, so that those with a range there overlap no other.
+// `parts` are sorted and equal before `level`, so that ranges there do not overlap.
 void GrammarBuilder::AppendUtf8(absl::Span<const Utf8Part> parts, size_t level, int32_t next,
                                 std::vector<ByteEdge>* edges) {
   for (size_t i = 0; i < parts.size() && !full();) {
@@ -283,8 +283,8 @@ absl::Status GrammarBuilder::ComputeHeights() {
 
 namespace {
 
-// Calls `visit` for every state that is reached from `start` before any byte, with the rules in
-// `nullable` passed over.
+// Calls `visit` for every state that is reached from `start` before any byte, skipping the rules in
+// `nullable`.
 template <typename Visit>
 void VisitBeforeBytes(const Grammar& grammar, int32_t start, const std::vector<char>& nullable,
                       const Visit& visit) {
@@ -309,7 +309,7 @@ void VisitBeforeBytes(const Grammar& grammar, int32_t start, const std::vector<c
 
 }  // namespace
 
-// Rules that may be empty. Of nested repetitions the inner rule is made first.
+// Rules that may be empty. In nested repetitions the inner rule is made first.
 absl::StatusOr<std::vector<char>> GrammarBuilder::NullableRules() const {
   std::vector<char> nullable(grammar_->rules_.size(), 0);
   for (bool changed = true; changed;) {
@@ -339,7 +339,7 @@ absl::Status GrammarBuilder::CheckLeftRecursion() const {
       }
     });
   }
-  // Rules whose calls all are in order are removed; a cycle remains.
+  // Removes rules that no remaining rule calls; a cycle remains.
   std::vector<int> open_calls(calls.size(), 0);
   for (const std::vector<int32_t>& called : calls) {
     for (const int32_t rule : called) ++open_calls[rule];

@@ -1,5 +1,5 @@
-// GrammarBuilder: states are made from the end of a text to its beginning: each function is given
-// the state that follows and returns the one before. Used by one thread.
+// GrammarBuilder: makes states from the end of a text to its beginning: each function takes the
+// state that follows and returns the one before. Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class GrammarBuilder {
  public:
   using Body = std::function<int32_t(int32_t next)>;
 
-  // A rule whose body is given later, for rules that call themselves.
+  // Declares a rule whose body is set later, for rules that call themselves.
   int32_t DeclareRule(bool nests);
   // The end of every rule.
   int32_t ReturnState();
@@ -37,7 +37,7 @@ class GrammarBuilder {
   int32_t Call(int32_t rule, int32_t next);
   int32_t Repeat(int32_t rule, int min, int max, int32_t next);
   int32_t Literal(absl::string_view bytes, int32_t next);
-  // Any bytes up to the first `bytes`, and these; not empty.
+  // Any bytes up to and including the first `bytes`, which is not empty.
   int32_t Until(absl::string_view bytes, int32_t next);
   // Any of `texts`, as a trie.
   int32_t AnyOf(std::vector<std::string> texts, int32_t next);
@@ -50,17 +50,17 @@ class GrammarBuilder {
 
   // True once there are too many states; everything still works, and Finish fails.
   bool full() const { return grammar_->states_.size() > kMaxStates; }
-  // Counts work that takes no states, in units of some ns.
+  // Counts work that makes no states, in units of a few ns.
   void Count(size_t work) const { work_ += static_cast<int64_t>(work); }
-  // INVALID_ARGUMENT if there are too many states, or there was too much work.
+  // INVALID_ARGUMENT if there are too many states, or too much work.
   absl::Status Check() const;
-  // Errors of Check, and INVALID_ARGUMENT if `root` has no end, or a rule calls itself before any
-  // byte.
+  // Errors of Check, and INVALID_ARGUMENT if `root` has no end, or a rule calls itself before
+  // consuming a byte.
   absl::StatusOr<std::shared_ptr<const Grammar>> Finish(int32_t root);
 
  private:
   int32_t AddState(const State& state);
-  // Code points whose UTF-8 is, byte by byte, any of a range.
+  // Code points whose UTF-8 has each byte in a range.
   struct Utf8Part {
     std::string first, last;  // of equal size
   };

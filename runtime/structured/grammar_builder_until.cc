@@ -7,7 +7,7 @@
 namespace bulkhead::structured {
 
 int32_t GrammarBuilder::Until(absl::string_view bytes, int32_t next) {
-  // Knuth, Morris and Pratt: state i has seen the first i bytes.
+  // Knuth-Morris-Pratt: state i has seen the first i bytes.
   std::vector<size_t> border(bytes.size() + 1, 0);
   for (size_t i = 1, k = 0; i < bytes.size(); ++i) {
     while (k > 0 && bytes[i] != bytes[k]) k = border[k];

@@ -12,17 +12,17 @@
 namespace bulkhead::structured {
 namespace {
 
-// The places of an answer differ by some dozens of masks; configurations are small beside them.
+// The places of an answer differ by some dozens of masks; configurations are much smaller.
 constexpr size_t kLeastMasks = 32;
 constexpr size_t kLeastStateBytes = size_t{64} << 10;
-// Of what is not charged a quarter is shared by the automata of requests, which have twice that
-// while they make masks, and a quarter keeps what others have left. The rest is for the way to one
+// A quarter of the uncharged bytes is shared by the automata of requests, which have twice that
+// while they make masks; a quarter keeps the cache of idle ones. The rest is for the work on one
 // token.
 constexpr size_t kSharedPart = 4;
-// Of what the trie leaves, for places that need more than what is theirs.
+// Part of the bytes left by the trie, for places that need more than their own bytes.
 constexpr size_t kPoolPart = 8;
-// Refusals that are kept, so that who repeats a request does not compile for some tenths of a
-// second each time. Of a text beyond the limit of a grammar the length alone is looked at.
+// Number of refusals kept, so that a repeated request does not compile for some tenths of a second
+// each time. Only the length is read of a text beyond the limit of a grammar.
 constexpr size_t kMostRefusals = 64;
 constexpr size_t kMaxRefusedBytes = 2 * kMaxGrammarBytes;
 constexpr size_t kRefusalBytes = 512;  // in the list, the table and the status, without texts
@@ -69,7 +69,7 @@ absl::Status GrammarCache::BuildTrie() {
   return absl::OkStatus();
 }
 
-// Drops grammars that no request has, those used longest ago first; none if that is not enough.
+// Drops grammars that no request uses, least recently used first; none if that is not enough.
 bool GrammarCache::MakeRoom(size_t bytes) {
   size_t least = charged_bytes_;
   for (const Entry& entry : entries_) least -= entry.is_used() ? 0 : entry.bytes;
@@ -90,7 +90,7 @@ std::list<GrammarCache::Entry>::iterator GrammarCache::Drop(std::list<Entry>::it
   return entries_.erase(entry);
 }
 
-// No request waits for what idle automata keep: those used longest ago drop it first.
+// No request waits for the cache of idle automata: the least recently used drop theirs first.
 void GrammarCache::ShareOut() {
   const size_t part = (max_bytes_ - charged_bytes_) / kSharedPart;
   const size_t least = least_automaton_bytes();
@@ -160,7 +160,7 @@ absl::StatusOr<std::shared_ptr<Automaton>> GrammarCache::Get(const GrammarSpec& 
       return NoRoom(needed->second);
     }
   }
-  // Meanwhile others find theirs.
+  // Without the lock: other requests find their grammars.
   absl::StatusOr<std::shared_ptr<const Grammar>> grammar = compile_(spec);
   const absl::MutexLock lock(&mutex_);
   if (auto found = FindLocked(key); found.has_value()) return *std::move(found);

@@ -1,5 +1,5 @@
-// JsonGrammar: the parts of JSON. What is written is compact, with at most one space after each
-// comma and colon, so that no answer can be white space without end. Used by one thread.
+// JsonGrammar: rules for the parts of JSON. The JSON is compact, with at most one space after each
+// comma and colon, so that no answer can be endless white space. Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace bulkhead::structured {
 
-inline constexpr int kMaxIntegerDigits = 18;  // of an integer
-inline constexpr int kMaxNumberDigits = 15;   // before, and after, the point of another number
+inline constexpr int kMaxIntegerDigits = 18;  // digits of an integer
+inline constexpr int kMaxNumberDigits = 15;   // before, and after, the point of other numbers
 
 class JsonGrammar {
  public:
@@ -26,7 +26,7 @@ class JsonGrammar {
   int32_t String();
   int32_t Number();
   int32_t Integer();
-  // One character of a string, or its escape. A pair of surrogates is one.
+  // One character of a string, or its escape. A surrogate pair is one character.
   int32_t StringCharacter();
 
   int32_t Comma(int32_t next);
@@ -35,8 +35,8 @@ class JsonGrammar {
   int32_t ArrayOf(int32_t item_rule, int min, int max, int32_t next);
   // A string of `min` to `max` characters (max -1: any number).
   int32_t StringOf(int min, int max, int32_t next);
-  // A key of an object that is none of `names`, which must be UTF-8. Without names any string,
-  // else one without escapes.
+  // A key of an object that is not in `names`, which must be UTF-8. Without names any string, else
+  // a string without escapes.
   int32_t OtherKey(std::vector<std::string> names, int32_t next);
 
  private:

@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// For GrammarBuilder::Count: of a schema's keywords, of a value of JSON, and of one of its bytes.
+// For GrammarBuilder::Count: work of a schema's keywords, of a JSON value, and of one of its bytes.
 constexpr size_t kSchemaWork = 500;
 constexpr size_t kValueWork = 80;
 constexpr size_t kByteWork = 10;
@@ -28,7 +28,7 @@ std::string Written(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// Of a value with all that is inside.
+// The number of values in a value, itself included.
 size_t NumValues(const Json& value) {
   size_t count = 1;
   if (value.is_structured()) {
@@ -37,7 +37,7 @@ size_t NumValues(const Json& value) {
   return count;
 }
 
-// Whether `value` is of JSON schema's `type`.
+// Whether `value` has JSON schema's `type`.
 bool HasType(const Json& value, absl::string_view type) {
   if (type == "null") return value.is_null();
   if (type == "boolean") return value.is_boolean();
@@ -152,8 +152,8 @@ absl::StatusOr<int32_t> JsonSchemaCompiler::RefRule(const Place& place) {
   return rule;
 }
 
-// The alternative of a schema that may have a type beside them, as gateways write it: the type is
-// also that of an alternative without one.
+// Whether an alternative has no type. The schema may have a type next to its alternatives, as
+// gateways write it, which then also applies to those without one.
 absl::StatusOr<bool> JsonSchemaCompiler::LacksType(const Place& place, const Json& alternative,
                                                    absl::string_view keyword) const {
   if (!place.schema.contains("type") || !alternative.is_object()) return false;
@@ -237,7 +237,7 @@ absl::StatusOr<int32_t> JsonSchemaCompiler::StringRule(const Place& place) {
   BH_ASSIGN_OR_RETURN(const int min, CountOf(schema, place.path, "minLength", 0));
   BH_ASSIGN_OR_RETURN(const int max, CountOf(schema, place.path, "maxLength", -1));
   const bool has_pattern = schema.contains("pattern");
-  // Beside a pattern it only names what this describes.
+  // Next to a pattern, format only names what the pattern describes.
   const bool has_format =
       !has_pattern && schema.contains("format") &&
       !(schema["format"].is_string() && IsMeaning(schema["format"].get_ref<const std::string&>()));
@@ -289,7 +289,7 @@ absl::StatusOr<int32_t> JsonSchemaCompiler::NumberRule(const Place& place, bool 
   std::optional<Decimal> above, below;
   BH_RETURN_IF_ERROR(read("exclusiveMinimum", &above));
   BH_RETURN_IF_ERROR(read("exclusiveMaximum", &below));
-  // Of two bounds of a side the narrower counts.
+  // Of two bounds on one side the narrower applies.
   const Json& schema = place.schema;
   range.exclusive_min = above.has_value() &&
                         (!range.min.has_value() || schema["minimum"] <= schema["exclusiveMinimum"]);

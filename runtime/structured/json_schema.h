@@ -2,13 +2,13 @@
 // list), enum, const; properties, required, additionalProperties; items, prefixItems, minItems,
 // maxItems; minLength, maxLength, pattern (regex.h), format (of FormatPattern; not beside pattern);
 // minimum, maximum, exclusiveMinimum, exclusiveMaximum; anyOf, oneOf (as anyOf: that only one holds
-// is not checked), allOf with one schema, each beside type where it has the same types; $ref within
+// is not checked), allOf with one schema, each beside type if it has no other types; $ref within
 // the schema, also recursive. Annotations (title, description, default, examples ...) and values
 // that forbid nothing have no effect. Anything else is UNIMPLEMENTED by name, with its path.
 //
-// Objects are written in the order of properties. Narrower than the schema's meaning, as XGrammar
-// does: without additionalProperties, an object with properties has no others, and an array with
-// prefixItems but no items ends after them; a schema without type has the one its keywords imply.
+// Objects are written in the order of properties. Narrower than the schema, as in XGrammar: without
+// additionalProperties, an object with properties has no others, and an array with prefixItems but
+// no items ends after them; a schema without type has the one its keywords imply.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace bulkhead::structured {
 
-inline constexpr int kMaxSchemaDepth = 100;  // of schemas inside each other, through $ref too
+inline constexpr int kMaxSchemaDepth = 100;  // nested schemas, also through $ref
 
 class JsonSchemaCompiler {
  public:
@@ -36,7 +36,7 @@ class JsonSchemaCompiler {
   absl::StatusOr<int32_t> Compile();
 
  private:
-  // A schema and where it stands: "#/properties/a".
+  // A schema and its path: "#/properties/a".
   struct Place {
     const Json& schema;
     std::string path;
@@ -56,7 +56,7 @@ class JsonSchemaCompiler {
   absl::StatusOr<int32_t> StringRule(const Place& place);
   absl::StatusOr<int32_t> NumberRule(const Place& place, bool integer);
   absl::StatusOr<const Json*> Resolve(const Place& place, absl::string_view ref) const;
-  // The rule of the field `keyword`, a schema; `absent` if there is none.
+  // The rule of the schema in the field `keyword`; `absent` if there is none.
   absl::StatusOr<int32_t> FieldRule(const Place& place, const char* keyword, int32_t absent);
 
   const Json& root_;

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kNameWork = 50;  // of a byte that other keys differ from
+constexpr size_t kNameWork = 50;  // per byte of a name that other keys must differ from
 
 struct Property {
   std::string name;
@@ -22,8 +22,8 @@ struct Property {
   bool required;
 };
 
-// The members of an object from `{` to before `next`. `other`: the rule of other members' values,
-// or -1.
+// The members of an object from `{` to before `next`. `other`: the rule for values of other
+// members, or -1.
 int32_t EmitMembers(const std::vector<Property>& properties, int32_t other, JsonGrammar& json,
                     int32_t next) {
   GrammarBuilder& builder = json.builder();
@@ -91,7 +91,7 @@ absl::StatusOr<int32_t> JsonSchemaCompiler::ObjectRule(const Place& place) {
       properties.push_back({name, rule, required.erase(name) > 0});
     }
   }
-  if (names != schema.end()) {  // those that are not in properties, in their order
+  if (names != schema.end()) {  // names that are not in properties, in their order
     for (const Json& name : *names) {
       const std::string& text = name.get_ref<const std::string&>();
       if (required.erase(text) == 0) continue;

@@ -55,7 +55,7 @@ absl::StatusOr<bool> Matcher::MakeMasks(Automaton::Masks* masks, int64_t* work) 
 absl::Status Matcher::FillMask(const Automaton::Masks& masks, absl::Span<uint32_t> mask) const {
   std::fill(mask.begin(), mask.end(), 0);
   for (const std::shared_ptr<const Automaton::Mask>& part : masks) {
-    if (part == nullptr) continue;  // behind the end
+    if (part == nullptr) continue;  // after the end
     BH_CHECK(mask.size() >= part->size());
     for (size_t i = 0; i < part->size(); ++i) mask[i] |= (*part)[i];
   }

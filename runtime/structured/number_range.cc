@@ -45,7 +45,7 @@ class Digits {
   }
 
  private:
-  // Behind the point of every number up to the maximum.
+  // Zeros after the point of every number up to the maximum.
   int LeadingZeros() const {
     if (max_.decimal == nullptr || max_.decimal->integer != "0") return 0;
     const std::string& fraction = max_.decimal->fraction;

@@ -19,7 +19,7 @@ struct Decimal {
   bool is_zero() const { return integer == "0" && fraction.empty(); }
 };
 
-// The shortest decimal of the number. INVALID_ARGUMENT if `value` is no number, or one of more than
+// The shortest decimal of the number. INVALID_ARGUMENT if `value` is not a number, or has more than
 // 40 digits.
 absl::StatusOr<Decimal> ToDecimal(const nlohmann::ordered_json& value);
 
@@ -29,10 +29,10 @@ struct NumberRange {
   bool integer = false;
 };
 
-// No exponents. Up to kMaxIntegerDigits of an integer; else up to kMaxNumberDigits before and after
-// the point together, which a double tells apart, except the zeros that numbers below the maximum
-// begin with; of both as many before the point as a bound has. What is not between the bounds has
-// no end.
+// No exponents. Integers have up to kMaxIntegerDigits; other numbers up to kMaxNumberDigits before
+// and after the point together, which a double can distinguish, except leading zeros of numbers
+// below the maximum; both may have as many digits before the point as a bound. Numbers outside the
+// bounds reach no end.
 int32_t EmitNumberRange(const NumberRange& range, GrammarBuilder& builder, int32_t next);
 
 }  // namespace bulkhead::structured

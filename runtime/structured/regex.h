@@ -1,7 +1,7 @@
-// Regex: the part that regular expressions of Python, ECMAScript and Rust have in common:
+// Regex: the subset that regular expressions of Python, ECMAScript and Rust share:
 // | ( ) (?: ) (?P<name> ) * + ? {m} {m,} {m,n} (also lazy, which changes nothing here)
-// . [ ] [^ ] \d \D \w \W \s \S \n \r \t \f \v \0 \xHH \uHHHH, and ^ $ where a whole alternative
-// begins and ends. Where dialects differ about a character, it is left out: `.` has no line ends,
+// . [ ] [^ ] \d \D \w \W \s \S \n \r \t \f \v \0 \xHH \uHHHH, and ^ $ at the begin and end of a
+// whole alternative. Characters about which dialects differ are left out: `.` has no line ends,
 // \d \w \s and their opposites only ASCII. UNIMPLEMENTED: look-around, back references, \b, \p,
 // flags.
 #pragma once
@@ -16,8 +16,8 @@
 
 namespace bulkhead::structured {
 
-inline constexpr int kMaxRegexDepth = 50;        // of groups
-inline constexpr int kMaxRegexRepeats = 10'000;  // of {m,n}
+inline constexpr int kMaxRegexDepth = 50;        // nested groups
+inline constexpr int kMaxRegexRepeats = 10'000;  // maximum of {m,n}
 
 struct RegexNode {
   enum class Kind { kCharacter, kConcat, kAlternate, kRepeat };
@@ -32,8 +32,8 @@ class Regex {
   // `pattern` is UTF-8. Errors name the position.
   static absl::StatusOr<Regex> Parse(absl::string_view pattern);
 
-  // The states before `next`. `search`: the text contains a match, which begins and ends it only
-  // at ^ and $; else the whole text is one.
+  // The states before `next`. `search`: the text contains a match, anchored to its begin and end
+  // only by ^ and $; else the whole text is a match.
   int32_t Emit(GrammarBuilder& builder, Writing writing, bool search, int32_t next) const;
 
   struct Alternative {

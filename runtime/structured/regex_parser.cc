@@ -11,7 +11,7 @@
 namespace bulkhead::structured {
 namespace {
 
-// Repetitions of what may be empty have as many states at once as counts.
+// Repetitions of a part that may be empty are in as many states at once as there are counts.
 constexpr int kMaxEmptyRepeats = 16;
 
 const CodePoints& NotAscii() {

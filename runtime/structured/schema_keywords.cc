@@ -19,7 +19,7 @@ constexpr absl::string_view kAnnotations[] = {
     "readOnly",     "writeOnly",   "$anchor", "$vocabulary", "contentEncoding", "contentMediaType",
     "contentSchema"};
 
-// Formats that say how a value is meant, not how it is written.
+// Formats that describe a value's meaning, not how it is written.
 constexpr absl::string_view kMeanings[] = {"password",  "binary",         "byte",  "path",
                                            "file-path", "directory-path", "int32", "int64",
                                            "float",     "double"};
@@ -27,7 +27,7 @@ constexpr absl::string_view kMeanings[] = {"password",  "binary",         "byte"
 constexpr absl::string_view kGeneral[] = {"type",  "enum",  "const", "anyOf",
                                           "oneOf", "allOf", "$ref"};
 
-// Keywords with the type they are about.
+// Keywords with the type that they restrict.
 constexpr std::pair<absl::string_view, absl::string_view> kTyped[] = {
     {"properties", "object"}, {"required", "object"},         {"additionalProperties", "object"},
     {"items", "array"},       {"prefixItems", "array"},       {"minItems", "array"},
@@ -35,7 +35,7 @@ constexpr std::pair<absl::string_view, absl::string_view> kTyped[] = {
     {"pattern", "string"},    {"format", "string"},           {"minimum", "number"},
     {"maximum", "number"},    {"exclusiveMinimum", "number"}, {"exclusiveMaximum", "number"}};
 
-// Values with which a keyword that is not supported allows all that it could forbid.
+// Whether an unsupported keyword with this value forbids nothing.
 bool AllowsAll(absl::string_view keyword, const Json& value) {
   static const auto* const kNeutral = new std::vector<std::pair<absl::string_view, Json>>{
       {"uniqueItems", false},
@@ -53,7 +53,7 @@ bool AllowsAll(absl::string_view keyword, const Json& value) {
   });
 }
 
-// Of no effect on an answer.
+// Whether the keyword has no effect on an answer.
 bool IsAnnotation(absl::string_view keyword, const Json& value) {
   return std::find(std::begin(kAnnotations), std::end(kAnnotations), keyword) !=
              std::end(kAnnotations) ||
@@ -161,8 +161,8 @@ bool IsMeaning(absl::string_view format) {
 }
 
 absl::StatusOr<absl::string_view> FormatPattern(absl::string_view path, absl::string_view format) {
-  // Part of what the format allows: days up to 28, so that every date exists; seconds without the
-  // leap second; local parts of addresses without quotes; URIs without brackets.
+  // A subset of what the format allows: days up to 28, so that every date exists; seconds without
+  // the leap second; local parts of addresses without quotes; URIs without brackets.
   static constexpr std::pair<absl::string_view, absl::string_view> kFormats[] = {
       {"date", R"(^[1-9]\d{3}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])$)"},
       {"time", R"(^([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$)"},

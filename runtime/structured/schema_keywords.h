@@ -18,7 +18,7 @@ absl::Status UnsupportedSchema(absl::string_view path, absl::string_view what);
 
 // UNIMPLEMENTED for a keyword that is not supported.
 absl::Status CheckKeywords(const nlohmann::ordered_json& schema, absl::string_view path);
-// UNIMPLEMENTED if there is any keyword beside `keyword`, those of `also` and annotations.
+// UNIMPLEMENTED if there is any keyword except `keyword`, those in `also`, and annotations.
 absl::Status CheckAlone(const nlohmann::ordered_json& schema, absl::string_view path,
                         absl::string_view keyword,
                         std::initializer_list<absl::string_view> also = {});
@@ -28,9 +28,9 @@ absl::StatusOr<std::vector<std::string>> TypesOf(const nlohmann::ordered_json& s
 // A count of at most 2^30, or `absent`.
 absl::StatusOr<int> CountOf(const nlohmann::ordered_json& schema, absl::string_view path,
                             const char* keyword, int absent);
-// A "format" that says nothing of how a string is written: an annotation.
+// Whether a "format" does not restrict how a string is written: an annotation.
 bool IsMeaning(absl::string_view format);
-// The regular expression of a "format"; no text of it is empty.
+// The regular expression of a "format"; it does not match the empty text.
 absl::StatusOr<absl::string_view> FormatPattern(absl::string_view path, absl::string_view format);
 
 }  // namespace bulkhead::structured

@@ -14,7 +14,7 @@ namespace bulkhead {
 
 class AhoCorasick {
  public:
-  // Empty patterns are ignored; of equal ones the last is used.
+  // Empty patterns are ignored; of equal patterns the last is used.
   explicit AhoCorasick(const std::vector<std::string>& patterns);
 
   bool empty() const { return nodes_.size() == 1; }

@@ -83,7 +83,7 @@ class BpeModel {
   uint32_t num_merges_ = 0;
   absl::flat_hash_map<char32_t, int32_t> character_ids_;
   std::array<int32_t, 0x180> low_character_ids_{};  // -1: none
-  std::array<int32_t, 256> byte_ids_{};             // of <0x00> and so on; -1: none
+  std::array<int32_t, 256> byte_ids_{};             // ids of <0x00> and so on; -1: none
 
   std::string prefix_, suffix_;  // continuing_subword_prefix, end_of_word_suffix
   std::optional<std::string> unk_token_;

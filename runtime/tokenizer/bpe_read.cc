@@ -19,7 +19,7 @@ std::string Shown(const nlohmann::json& value) {
   return text;
 }
 
-// Limited in length, as it is added to every character.
+// Limited in length, because it is added to every character.
 absl::StatusOr<std::string> ReadAffix(const JsonPart& part, absl::string_view name) {
   constexpr size_t kMaxAffixBytes = 256;
   const std::optional<JsonPart> field = part.Find(name);

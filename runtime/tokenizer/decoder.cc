@@ -36,7 +36,7 @@ absl::StatusOr<Decoder> Decoder::Read(const JsonPart& part) {
   return decoder;
 }
 
-// Tokens of bytes are recognised by what the steps make of two of them.
+// Byte tokens are recognised by the steps' output for two of them.
 void Decoder::LearnBytes() {
   is_byte_level_ = TextOf({ByteLevelChar(' ')}) == " ";
   has_byte_fallback_ = TextOf({"<0x41>"}) == "A";
@@ -59,7 +59,7 @@ std::optional<std::string> Decoder::BytesOf(absl::string_view token) const {
       token.back() == '>' && absl::SimpleHexAtoi(token.substr(3, 2), &byte)) {
     return std::string(1, static_cast<char>(byte));
   }
-  // Of others the text is compared with and without them.
+  // For other tokens, compares the text with and without them.
   const std::string text = TextOf({"a", token});
   if (!absl::StartsWith(text, first_a_) || TextOf({"a", token, "a"}) != text + next_a_) {
     return std::nullopt;

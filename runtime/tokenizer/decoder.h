@@ -72,10 +72,10 @@ class Decoder {
   };
   std::unique_ptr<Chain> NewChain() const;
 
-  // Before BytesOf, once it is known that tokens do not expand to too much text.
+  // Call before BytesOf, once it is known that tokens do not expand to too much text.
   void LearnBytes();
   // What a token adds in the middle of a text, which may be a part of a character; absent if that
-  // depends on the tokens around.
+  // depends on the surrounding tokens.
   std::optional<std::string> BytesOf(absl::string_view token) const;
 
   // Upper bound on the text's length relative to its tokens', due to replacements.
@@ -87,15 +87,15 @@ class Decoder {
   std::vector<std::unique_ptr<DecoderStep>> steps_;
   double growth_ = 1;
   bool is_byte_level_ = false, has_byte_fallback_ = false;
-  std::string first_a_, next_a_;  // what an "a" adds at the begin, and after that
+  std::string first_a_, next_a_;  // what an "a" adds at the start, and later
 };
 
-// Appends the step(s) in `part`, and multiplies `growth` by theirs.
+// Appends the step(s) in `part`, and multiplies `growth` by their growth.
 absl::Status ReadDecoderSteps(const JsonPart& part, int depth,
                               std::vector<std::unique_ptr<DecoderStep>>* steps, double* growth);
 std::unique_ptr<DecoderStep> NewByteLevelDecoder();
 std::unique_ptr<DecoderStep> NewByteFallbackDecoder();
-// The default without a decoder.
+// The step used without a decoder.
 std::unique_ptr<DecoderStep> NewJoinWithSpaces();
 
 }  // namespace bulkhead

@@ -63,9 +63,9 @@ class ByteLevelSink : public TokenSink {
 };
 
 // Maps tokens like <0xE4> to bytes. A run of them becomes one token of text or, if it is not valid
-// UTF-8 as a whole, a U+FFFD token for each: this is only known at the end, so the run is held
-// back. One that is longer than kMostHeldBytes is taken as several, which end with a character, so
-// that a stream holds little; the reference's text is another if not all of them are valid.
+// UTF-8 as a whole, a U+FFFD token for each byte: this is only known at the end, so the run is held
+// back. A longer run than kMostHeldBytes is split into several, each ending with a character, so
+// that a stream holds little; the reference's text differs if not all of them are valid.
 class ByteFallbackSink : public TokenSink {
  public:
   explicit ByteFallbackSink(TokenSink* next) : next_(next) {}

@@ -44,7 +44,7 @@ class Allowance {
   size_t left_;
 };
 
-// A text limited by an allowance's remainder; anything beyond it is dropped.
+// A text limited to an allowance's remainder; anything beyond it is dropped.
 class BoundedText {
  public:
   explicit BoundedText(const Allowance& allowance)

@@ -25,7 +25,7 @@ class Normalizer {
   static absl::StatusOr<Normalizer> Read(const JsonPart& part);
 
   bool empty() const { return steps_.empty(); }
-  bool keeps_length() const;  // of every text, as far as known
+  bool keeps_length() const;  // for every text, as far as known
   // Normalises one part of a text. RESOURCE_EXHAUSTED when the result grows too long or a regular
   // expression exceeds its limits.
   absl::Status Normalize(EncodeBudget& budget, AlignedText* text) const;

@@ -132,8 +132,8 @@ absl::StatusOr<CharacterSet> OnigurumaTranslator::Property() {
 absl::StatusOr<CharacterSet> OnigurumaTranslator::Brackets() {
   if (++depth_ > kMaxDepth) return Invalid("brackets too deep");
   const bool negated = Take("^");
-  std::vector<std::string> operands;  // of &&, each a pattern
-  std::string inside;                 // of the current operand
+  std::vector<std::string> operands;  // operands of &&, each a pattern
+  std::string inside;                 // bracket text of the current operand
   std::vector<std::string> nested;    // its parts that cannot be inside brackets
   const auto end_operand = [&] {
     std::string whole = inside.empty() ? "" : absl::StrCat("[", inside, "]");
@@ -207,7 +207,7 @@ absl::Status OnigurumaTranslator::BracketItem(std::string* inside,
   if (!low.has_value()) {
     const size_t begin = at_;
     BH_ASSIGN_OR_RETURN(const CharacterSet set, EscapedSet());
-    // Inside brackets Oniguruma applies case folding to these too.
+    // Inside brackets Oniguruma also applies case folding to these.
     for (const char* cased : {"{lu}", "{ll}", "{lt}", "{uppercase}", "{lowercase}"}) {
       if (ignores_case_ && absl::StrContains(absl::AsciiStrToLower(set.pattern), cased)) {
         return Unsupported(absl::StrCat("[", in_.substr(begin, at_ - begin), "] under (?i)"));

@@ -80,8 +80,8 @@ const Names& CompoundProperties() {
 }
 
 // Symbols (So) and punctuation (Po) of Unicode 15 to 16, emoji among them: Oniguruma has them, and
-// PCRE2 before 10.45 takes them for unassigned. Letters, marks and digits of that time are of
-// scripts that hardly anyone writes and are left as PCRE2 has them.
+// PCRE2 before 10.45 takes them for unassigned. Newer letters, marks and digits belong to rarely
+// used scripts and are left as in PCRE2.
 constexpr char kNewerSymbols[] =
     "\\x{2427}-\\x{2429}\\x{2FFC}-\\x{2FFF}\\x{31E4}-\\x{31E5}\\x{31EF}"
     "\\x{1CC00}-\\x{1CCEF}\\x{1CD00}-\\x{1CEB3}\\x{1F6DC}\\x{1F774}-\\x{1F776}"
@@ -93,7 +93,7 @@ constexpr char kNewerPunctuation[] =
     "\\x{1B4E}-\\x{1B4F}\\x{1B7F}\\x{113D4}-\\x{113D5}\\x{113D7}-\\x{113D8}"
     "\\x{11B00}-\\x{11B09}\\x{11BE1}\\x{11F43}-\\x{11F4F}\\x{16D6D}-\\x{16D6F}\\x{1E5FF}";
 
-// What the PCRE2 property of that name lacks, for the inside of brackets.
+// The characters that the PCRE2 property of that name lacks, for the inside of brackets.
 std::string NewerCharacters(absl::string_view property) {
   const std::string name = absl::AsciiStrToLower(property);
   if (name == "s" || name == "so") return kNewerSymbols;

@@ -20,10 +20,9 @@ class PostProcessor {
   // `part` may be null: then tokens are unchanged. Every id must be below `end_id`.
   static absl::StatusOr<PostProcessor> Read(const JsonPart& part, int32_t end_id);
 
-  // What "add_bos_token" and "add_eos_token" of a tokenizer_config.json say: where one of them is
-  // there and "tokenizer_class" is one whose post-processor transformers makes of them (Llama's,
-  // Code Llama's, Gemma's, Cohere's: a BOS without the flag, and no EOS), they count instead of the
-  // file's; else nullopt.
+  // The post-processor of "add_bos_token" and "add_eos_token" in a tokenizer_config.json, if one is
+  // present and transformers builds the post-processor of this "tokenizer_class" from them (Llama,
+  // Code Llama, Gemma, Cohere; default: BOS, no EOS): it replaces the file's. Else nullopt.
   // `older`, special_tokens_map.json, has the tokens that `config` lacks. `id_of` finds a token's
   // id.
   static absl::StatusOr<std::optional<PostProcessor>> OfFlags(

@@ -31,14 +31,14 @@ class PreTokenizer {
   // expression exceeds its limits.
   absl::Status PreTokenize(EncodeBudget& budget, TextPieces* pieces) const;
 
-  bool removes_text() const;           // of some texts
+  bool removes_text() const;           // from some texts
   bool makes_byte_characters() const;  // the result is byte-level characters only
 
  private:
   std::vector<std::unique_ptr<PreTokenizerStep>> steps_;
 };
 
-// How Metaspace, as pre-tokenizer and as decoder, treats the beginning of a text.
+// How Metaspace, both as pre-tokenizer and as decoder, treats the beginning of a text.
 enum class PrependScheme { kAlways, kFirst, kNever };
 // From "prepend_scheme" and the older "add_prefix_space".
 absl::StatusOr<PrependScheme> ReadPrependScheme(const JsonPart& part);

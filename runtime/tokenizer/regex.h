@@ -28,12 +28,12 @@ class RegexBudget {
   static constexpr std::chrono::milliseconds kDefaultTime{10'000};
   explicit RegexBudget(std::chrono::milliseconds time = kDefaultTime) : time_(time) {}
   // Counts one match call. False once the time is over. The clock, a system call, is read
-  // occasionally, first after some calls: the time begins there.
+  // occasionally; the time begins at its first reading, after some calls.
   bool Spend();
 
  private:
   std::chrono::nanoseconds time_;
-  int64_t end_ns_ = 0;  // of the thread's CPU time
+  int64_t end_ns_ = 0;  // in the thread's CPU time
   int calls_ = 0;
   bool spent_ = false;
 };

@@ -16,14 +16,14 @@ class StopMatcher {
   explicit StopMatcher(std::vector<std::string> stop);
 
   // Appends the releasable part of the text to `out`. Returns the stop string that ended the text,
-  // or null: the one that ends first, and of those the longest. Its own text is appended if
-  // `include_stop`. One that ends in a part with `may_stop` false is ignored.
+  // or null: the one that ends first, of several the longest. Its own text is appended if
+  // `include_stop`. A stop string that ends in a part with `may_stop` false is ignored.
   struct Rule {
     bool may_stop = true;
     bool include_stop = false;
   };
   const std::string* Feed(absl::string_view part, Rule rule, std::string* out);
-  // The held-back text, when no more text follows.
+  // The held-back text; call when no more text follows.
   std::string TakeHeld();
 
  private:
@@ -44,7 +44,7 @@ class StopMatcher {
     void FindBorders();
 
     std::string text_;
-    // By length - 1: the longest proper border of that prefix of text_. Empty until there is text.
+    // By length - 1: the longest proper border of that prefix of text_. Empty until text arrives.
     std::vector<uint32_t> borders_;
     size_t matched_ = 0;
   };

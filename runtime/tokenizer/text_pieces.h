@@ -42,7 +42,7 @@ class TextPieces {
   };
 
   explicit TextPieces(AlignedText text);
-  // The same text, of which only `pieces` are kept.
+  // The same text, with only `pieces` kept.
   TextPieces(std::string text, std::vector<Piece> pieces);
 
   const std::string& text() const { return text_; }

@@ -16,14 +16,14 @@ struct TextStream::State {
         stops(std::move(options.stop)),
         forced(std::move(options.forced)) {}
 
-  // How many bytes at the begin of `text` are still of `forced`, the generated text's beginning.
+  // How many bytes at the start of `text` still belong to `forced`, the generated text's beginning.
   size_t TakeForced(absl::string_view text);
 
   // Removes the prompt's own part from `text`, which was decoded after the prompt.
   std::string WithoutPrompt(std::string text);
 
-  // What the decoder says next: appends to `out` what is final, and returns the stop string that
-  // was found, or null. None is looked for in `forced`.
+  // Takes the decoder's next text: appends the final part to `out`, and returns the stop string
+  // that was found, or null. `forced` is not searched.
   const std::string* Feed(const std::string& decoded, std::string* out);
 
   const bool skip_special_tokens;
@@ -33,8 +33,8 @@ struct TextStream::State {
   // emitted again, possibly changed, before the generated text.
   std::string prompt_end;
   StopMatcher stops;
-  std::string forced;    // what may still come of it
-  bool may_stop = true;  // of the last token
+  std::string forced;    // the part that may still come
+  bool may_stop = true;  // for the last token
   bool stopped = false;
 };
 

@@ -24,7 +24,7 @@ class TextStream {
     bool skip_special_tokens = true;
     bool include_stop_in_output = false;
     std::vector<std::string> stop;
-    std::string forced = {};  // a beginning in which they are not looked for
+    std::string forced = {};  // a beginning in which stop strings are not matched
   };
   // `prompt` precedes the generated tokens; its end is decoded here (see
   // Tokenizer::NewTextDecoder). `tokenizer` may be null: then text stays empty; otherwise it must
@@ -37,14 +37,14 @@ class TextStream {
     std::optional<std::string> stop_string;  // set if a stop string ended the text
   };
   // Adds one generated token. `may_stop` false: stop strings are not matched yet (min_tokens). The
-  // stop string that ends first ends the text; of several, the longest. Must not be called after a
-  // stop string was found.
+  // stop string that ends first ends the text; of several that end together, the longest. Must not
+  // be called after a stop string was found.
   Piece Add(int32_t token, bool may_stop);
   // The rest, at the end of the generation: held-back text, with U+FFFD for an incomplete
   // character, up to a stop string that only completes now. Empty after a stop string was found.
   std::string Flush();
-  // The rest, where the generation may be continued in another stream: as Flush(), without what the
-  // next token could change, an incomplete character among it.
+  // The rest, if another stream may continue the generation: like Flush(), without text that the
+  // next token could change, such as an incomplete character.
   std::string TakeHeld();
 
  private:

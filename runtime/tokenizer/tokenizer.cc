@@ -310,7 +310,7 @@ absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text) {
   return json;
 }
 
-// An object, or null where DIR has no such file.
+// An object, or null if DIR has no such file.
 absl::StatusOr<nlohmann::json> ReadJsonIfThere(const std::string& dir, absl::string_view name) {
   const std::string path = absl::StrCat(dir, "/", name);
   const absl::StatusOr<std::string> text = ReadFile(path);

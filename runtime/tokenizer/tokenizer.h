@@ -29,8 +29,8 @@ class TextDecoder {
 
 class Tokenizer {
  public:
-  // Reads DIR/tokenizer.json, and of tokenizer_config.json whether a text gets a BOS and an EOS
-  // token (special_tokens_map.json may have the token). NOT_FOUND if there is no first one;
+  // Reads DIR/tokenizer.json, and from tokenizer_config.json whether a text gets a BOS and an EOS
+  // token (special_tokens_map.json may have the token). NOT_FOUND without tokenizer.json;
   // INVALID_ARGUMENT for an invalid file; UNIMPLEMENTED naming an unsupported part. Errors name the
   // file's path and carry exit code 3.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::string& dir);
@@ -50,19 +50,19 @@ class Tokenizer {
   // Unknown ids decode to nothing. Invalid UTF-8 becomes U+FFFD.
   virtual std::string Decode(absl::Span<const int32_t> ids, bool skip_special_tokens) const = 0;
 
-  // A decoder for a sequence that starts with `prompt`, whose text it has already returned as far
-  // as possible: only the relevant end of a long prompt is processed. The tokenizer must outlive
-  // it. This default decodes each token separately.
+  // A decoder for a sequence that starts with `prompt`, whose text counts as already returned as
+  // far as possible: only the relevant end of a long prompt is processed. The tokenizer must
+  // outlive it. This default decodes each token separately.
   virtual std::unique_ptr<TextDecoder> NewTextDecoder(absl::Span<const int32_t> prompt,
                                                       bool skip_special_tokens) const;
 
   virtual int vocab_size() const = 0;  // largest id + 1, including added tokens
-  // As the vocabulary spells it, such as "\u0120a" for " a"; empty for an id without a token.
+  // The vocabulary's spelling, such as "\u0120a" for " a"; empty for an id without a token.
   virtual std::string TokenOf(int32_t /*id*/) const { return {}; }
 
-  // The bytes that an id adds in the middle of a text: parts of characters too, so they need not be
-  // UTF-8. Empty for special tokens and ids without token. Absent if they are not known, as where
-  // they depend on the tokens around.
+  // The bytes that an id adds in the middle of a text; possibly parts of characters, so not always
+  // UTF-8. Empty for special tokens and ids without token. Absent if not known, for example if they
+  // depend on the surrounding tokens.
   virtual std::optional<std::string> BytesOf(int32_t id) const;
   // The same for vocab_size() ids. UNIMPLEMENTED if any are absent. Slow: to be called once.
   absl::StatusOr<std::vector<std::string>> TokenBytes() const;

@@ -46,7 +46,7 @@ struct Expression {
   };
   Kind kind;
   int line;
-  int depth = 1;  // levels of expressions in it
+  int depth = 1;  // nesting depth of expressions
   std::string name;
   std::vector<std::string> names;
   Value value;
@@ -54,11 +54,11 @@ struct Expression {
   CallArguments arguments;
 };
 
-// What is assigned to: a name, ns.attribute, or a tuple of targets.
+// The target of an assignment: a name, ns.attribute, or a tuple of targets.
 struct Target {
   int line = 0;
   std::string name;
-  std::string attribute;  // of the namespace `name`
+  std::string attribute;  // attribute of the namespace `name`
   std::vector<Target> parts;
   bool is_tuple = false;
 };
@@ -89,7 +89,7 @@ struct Statement {
   };
   Kind kind;
   int line;
-  Value text;  // of kText
+  Value text;  // text of kText
   std::string name;
   ExpressionPtr expression;
   ExpressionPtr condition;

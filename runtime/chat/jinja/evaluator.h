@@ -23,7 +23,7 @@ class Evaluator {
   Evaluator(const Evaluator&) = delete;
   Evaluator& operator=(const Evaluator&) = delete;
 
-  // Errors begin with "line 3: ", except those of raise_exception.
+  // Errors begin with "line 3: ", except errors of raise_exception.
   absl::StatusOr<std::string> Run(const Root& root, Value context);
 
   Meter* meter() { return meter_; }
@@ -39,9 +39,9 @@ class Evaluator {
   absl::StatusOr<Value> GetAttribute(const Value& value, absl::string_view name);
   absl::StatusOr<Value> GetItem(const Value& value, const Value& key);
   absl::StatusOr<Value> CallMacro(const Macro& macro, Arguments arguments);
-  // The output of a loop: a recursive one calls itself so.
+  // The output of a loop that calls itself recursively.
   absl::StatusOr<Value> CallLoop(const Loop& loop, const Value& items);
-  // raise_exception: the message reaches the caller of the render as it is.
+  // raise_exception: the message reaches the caller of the render unchanged.
   absl::Status Raise(std::string message);
 
  private:
@@ -83,8 +83,8 @@ class Evaluator {
   std::shared_ptr<Scope> scope_;
   Value context_;
   std::string* output_ = nullptr;
-  bool located_ = false;  // the error on its way has its line
-  // What may hold itself; emptied at the end.
+  bool located_ = false;  // the current error already has its line
+  // Objects that may refer to themselves; emptied at the end.
   std::vector<std::shared_ptr<Namespace>> namespaces_;
   std::vector<std::shared_ptr<Scope>> scopes_of_macros_;
 };

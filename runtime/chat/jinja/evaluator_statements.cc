@@ -8,7 +8,7 @@ namespace bulkhead::jinja {
 
 using Kind = Statement::Kind;
 
-// Sends what is printed to a text of its own, in a scope of its own, while it lives.
+// Redirects output to its own text, with its own scope, during its lifetime.
 class Evaluator::OutputTo {
  public:
   OutputTo(Evaluator* evaluator, std::shared_ptr<Scope> scope)
@@ -21,7 +21,7 @@ class Evaluator::OutputTo {
     evaluator_->output_ = outer_output_;
     evaluator_->scope_ = outer_scope_;
   }
-  // As a value. Called once.
+  // The text as a value. Called once.
   Value Take() {
     Value value = evaluator_->Text(text_);
     return value;
@@ -205,7 +205,7 @@ absl::Status Evaluator::RunLoop(const Statement& statement, std::vector<Value> i
   meter_->GiveBack(bytes);
   loop->End();
   BH_RETURN_IF_ERROR(status);
-  // As in Jinja2, {% else %} also follows a loop of which every turn broke off or continued.
+  // As in Jinja2, {% else %} also runs after a loop if every iteration broke or continued.
   if (any_ran_through) return absl::OkStatus();
   scope_ = std::make_shared<Scope>(outer);
   status = RunBlock(statement.otherwise).status();

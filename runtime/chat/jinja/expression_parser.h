@@ -1,4 +1,4 @@
-// ExpressionParser: the tokens of a template, and expressions from them.
+// ExpressionParser: holds the tokens of a template and parses expressions from them.
 #pragma once
 
 #include <string>
@@ -27,7 +27,7 @@ class ExpressionParser {
   absl::StatusOr<std::string> ExpectAnyName();
   absl::Status Fail(absl::string_view why) const;
   absl::Status FailUnexpected() const;
-  // For what Jinja2 has and this interpreter lacks.
+  // UNIMPLEMENTED, for features of Jinja2 that this interpreter lacks.
   absl::Status Unsupported(absl::string_view what) const;
   // Recursion of the parser; every successful Enter needs a Leave.
   absl::Status Enter();
@@ -35,13 +35,13 @@ class ExpressionParser {
 
   absl::StatusOr<ExpressionPtr> ParseExpression();
   absl::StatusOr<ExpressionPtr> ParseOr();
-  // An expression or, where there are commas, a tuple. `with_if` false: `if` ends it.
+  // An expression or, if there are commas, a tuple. `with_if` false: `if` ends it.
   absl::StatusOr<ExpressionPtr> ParseTuple(bool with_if, bool in_parentheses,
                                            absl::string_view end_name = "");
   // The filters after `node`, which is null in a filter block; `inline_start`: the first has no |.
   absl::StatusOr<ExpressionPtr> ParseFilters(ExpressionPtr node, bool inline_start);
 
-  // Names of which macros must know whether they occur: caller, kwargs, varargs.
+  // The names used in each macro, which must know of caller, kwargs and varargs.
   std::vector<absl::flat_hash_set<std::string>> names_in_macros_;
 
  private:

@@ -21,14 +21,14 @@ absl::StatusOr<bool> CallTest(Evaluator& evaluator, absl::string_view name, cons
 using Filter = absl::StatusOr<Value> (*)(Evaluator& evaluator, const Value& value,
                                          const Arguments& arguments);
 using FilterTable = absl::flat_hash_map<absl::string_view, Filter>;
-// Each adds its own.
+// Each adds the filters of its file.
 void AddTextFilters(FilterTable* table);      // filters_text.cc
 void AddNumberFilters(FilterTable* table);    // filters_number.cc
 void AddSequenceFilters(FilterTable* table);  // filters_sequence.cc
 void AddSelectFilters(FilterTable* table);    // filters_select.cc
 
-// value.a.b.0 for "a.b.0", items before attributes, as the attribute= of filters is read.
-// `standard`, which may be None, replaces each part that is undefined.
+// value.a.b.0 for "a.b.0", items before attributes, as in the attribute= of filters. `standard`,
+// which may be None, replaces each part that is undefined.
 absl::StatusOr<Value> AtPath(Evaluator& evaluator, const Value& value, const Value& path,
                              const Value& standard = Value());
 

@@ -1,4 +1,4 @@
-// Filters of numbers, and default and attr.
+// Filters of numbers, and the filters default and attr.
 #include <charconv>
 #include <cmath>
 
@@ -152,7 +152,7 @@ absl::StatusOr<Value> Default(Evaluator& evaluator, const Value& value,
 absl::StatusOr<Value> Attr(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   BH_ASSIGN_OR_RETURN(auto bound, Bind("attr", arguments, {"name"}, 1));
   BH_ASSIGN_OR_RETURN(std::string name, Str(*bound[0], evaluator.meter()));
-  // Attributes alone, not the items of a dict.
+  // Only attributes, not the items of a dict.
   if (value.is_dict() && DictMethod(name) == nullptr) {
     return Value::Missing(absl::StrCat(ObjectName(value), " has no attribute '", name, "'"),
                           evaluator.meter());

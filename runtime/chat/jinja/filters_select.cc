@@ -7,7 +7,7 @@
 namespace bulkhead::jinja {
 namespace {
 
-// The arguments behind the first `count`.
+// The arguments after the first `count`.
 Arguments Rest(const Arguments& arguments, size_t count) {
   Arguments rest = arguments;
   rest.positional.erase(rest.positional.begin(), rest.positional.begin() + count);

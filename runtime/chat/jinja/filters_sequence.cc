@@ -214,7 +214,7 @@ absl::StatusOr<Value> Sum(Evaluator& evaluator, const Value& value, const Argume
   return sum;
 }
 
-// batch and slice: lists of a generator.
+// batch and slice: the lists of a generator.
 absl::StatusOr<Value> Batch(Evaluator& evaluator, const Value& value, const Arguments& arguments) {
   BH_ASSIGN_OR_RETURN(auto bound, Bind("batch", arguments, {"linecount", "fill_with"}, 1));
   BH_ASSIGN_OR_RETURN(int64_t size, AsIndex(*bound[0], "batch"));

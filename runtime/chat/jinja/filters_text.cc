@@ -1,4 +1,4 @@
-// Filters that make text.
+// Filters that return text.
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/utf8.h"
@@ -21,7 +21,7 @@ absl::StatusOr<Value> Mapped(Evaluator& evaluator, const Value& value, const Arg
   return evaluator.Text(kMapping(text));
 }
 
-// Jinja2's own: each word behind white space, a hyphen or an opening bracket.
+// Jinja2's own rule: words begin after white space, a hyphen or an opening bracket.
 std::string TitleWords(absl::string_view text) {
   std::string out, word;
   const auto flush = [&] {

@@ -67,7 +67,7 @@ void AppendJsonText(absl::string_view text, bool ensure_ascii, std::string* out)
   *out += '"';
 }
 
-// Writes nested values; what is shared may be written many times, so every part is counted.
+// Writes nested values; shared values may be written many times, so every part is counted.
 class Writer {
  public:
   Writer(Meter* meter, const JsonStyle* json) : meter_(meter), json_(json) {}
@@ -254,7 +254,7 @@ std::string FloatText(double value) {
   const size_t e = digits.find('e');
   const int exponent = std::atoi(digits.c_str() + e + 1);
   digits.resize(e);
-  if (digits.size() > 1) digits.erase(1, 1);  // the point
+  if (digits.size() > 1) digits.erase(1, 1);  // the decimal point
   const int count = static_cast<int>(digits.size());
   if (exponent < -4 || exponent >= 16) {
     return absl::StrCat(sign, digits.substr(0, 1), count > 1 ? "." : "", digits.substr(1), "e",

@@ -1,4 +1,4 @@
-// Values as text: str(), repr(), JSON, and the % of strings, as Python writes them.
+// Values as text: str(), repr(), JSON, and the % operator of strings, as in Python.
 #pragma once
 
 #include <optional>
@@ -13,17 +13,17 @@ absl::StatusOr<std::string> Str(const Value& value, Meter* meter);
 absl::StatusOr<std::string> Repr(const Value& value, Meter* meter);
 
 struct JsonStyle {
-  std::optional<std::string> indent;  // of one level; absent: on one line
+  std::optional<std::string> indent;  // per level; absent: on one line
   std::string item_separator = ", ";
   std::string key_separator = ": ";
   bool sort_keys = false;
   bool ensure_ascii = false;
 };
-// json.dumps(). INVALID_ARGUMENT for what JSON has no form for, as undefined values.
+// json.dumps(). INVALID_ARGUMENT for values that JSON cannot express, such as undefined.
 absl::StatusOr<std::string> Json(const Value& value, const JsonStyle& style, Meter* meter);
 
-// `format` % `arguments`; those are a tuple, a dict (%(name)s) or one value. `escapes`: the format
-// is markup.
+// `format` % `arguments`; `arguments` is a tuple, a dict (%(name)s) or one value. `escapes`: the
+// format is markup.
 absl::StatusOr<std::string> PercentFormat(const std::string& format, const Value& arguments,
                                           bool escapes, Meter* meter);
 

@@ -14,7 +14,7 @@ namespace {
 
 bool IsDigitByte(char c) { return c >= '0' && c <= '9'; }
 
-// Line ends as \n, and one at the end of the template dropped.
+// Converts line ends to \n, and drops one at the end of the template.
 std::string Normalized(absl::string_view source) {
   std::string out;
   out.reserve(source.size());
@@ -102,7 +102,7 @@ class Lexer {
     return absl::OkStatus();
   }
 
-  // Behind the end of a comment or block whose closing is at `end`; a sign may be before it.
+  // Moves past the end of a comment or block whose closing is at `end`, perhaps after a sign.
   void EndTag(size_t end, size_t opening, size_t closing) {
     const char sign = end > opening ? rest_[end - 1] : ' ';
     Skip(end + closing);
@@ -113,7 +113,7 @@ class Lexer {
     }
   }
 
-  // Whether a block's inside is `word` alone. Its length with white space and sign in `length`.
+  // Whether a block's inside is only `word`. `length`: with white space and sign.
   static bool IsWordBlock(absl::string_view inside, absl::string_view word, size_t* length) {
     absl::string_view text = StripLeft(inside);
     if (!absl::ConsumePrefix(&text, word)) return false;
@@ -157,7 +157,7 @@ class Lexer {
     return Fail("{% raw %} without {% endraw %}");
   }
 
-  // What is inside {{ }} or {% %}.
+  // The tokens inside {{ }} or {% %}.
   absl::Status Expression(bool variable) {
     std::vector<char> open;
     while (true) {

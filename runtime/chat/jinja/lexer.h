@@ -33,7 +33,7 @@ struct Token {
   bool IsName(absl::string_view name) const { return type == Type::kName && text == name; }
 };
 
-// INVALID_ARGUMENT "line 3: ..." for what is no template. Ends with a kEnd.
+// INVALID_ARGUMENT "line 3: ..." for text that is not a template. Ends with a kEnd.
 absl::StatusOr<std::vector<Token>> Tokenize(absl::string_view source);
 
 }  // namespace bulkhead::jinja

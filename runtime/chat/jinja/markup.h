@@ -1,5 +1,5 @@
-// Markup: the type of what escape and safe return. Text that is joined with markup is escaped, and
-// what its methods return is markup. In a template without autoescape it prints as any text.
+// Markup: the type returned by escape and safe. Text joined with markup is escaped, and the methods
+// of markup return markup. In a template without autoescape it prints like any text.
 // Reference: https://markupsafe.palletsprojects.com/
 #pragma once
 
@@ -9,14 +9,14 @@
 
 namespace bulkhead::jinja {
 
-// `value` as markup: markup as it is, else str(value), its HTML characters escaped.
+// `value` as markup: markup unchanged, else str(value) with HTML characters escaped.
 absl::StatusOr<Value> Escaped(const Value& value, Meter* meter);
 std::string EscapedText(absl::string_view text);
-// Texts, and texts in lists and tuples, as markup; other values as they are.
+// Texts, and texts in lists and tuples, as markup; other values unchanged.
 Value AsMarkup(const Value& value, Meter* meter);
-// a + b where either is markup.
+// a + b if either is markup.
 absl::StatusOr<Value> JoinedMarkup(const Value& a, const Value& b, Meter* meter);
-// The arguments of a method of markup, escaped where its result will hold them.
+// The arguments of a method of markup, escaped if its result will contain them.
 absl::StatusOr<Arguments> EscapedArguments(absl::string_view method, Arguments arguments,
                                            Meter* meter);
 // Whether the filter of that name returns markup for markup.

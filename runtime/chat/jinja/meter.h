@@ -1,4 +1,4 @@
-// Meter: what one render has taken of its limits. Used by one thread.
+// Meter: how much of its limits one render has used. Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@ namespace bulkhead::jinja {
 
 class Meter {
  public:
-  // `context_bytes` extends what values may take.
+  // `context_bytes` extends the limit on values.
   Meter(const Limits& limits, int64_t context_bytes)
       : limits_(limits), max_bytes_(limits.max_value_bytes + 16 * context_bytes) {}
 
   const Limits& limits() const { return limits_; }
-  // A node evaluated, or that many times 256 bytes handled.
+  // Counts a node evaluated, or `count` times 256 bytes handled.
   absl::Status Step(int64_t count = 1) {
     steps_ += count;
     if (steps_ > limits_.max_steps) return Exceeded("steps", "max_steps", limits_.max_steps);
@@ -25,15 +25,15 @@ class Meter {
     return absl::OkStatus();
   }
   absl::Status HandleBytes(int64_t bytes) { return Step(bytes / 256); }
-  // The same where nothing can fail: the next step does.
+  // The same where an error cannot be returned: the next step fails instead.
   void CountBytes(int64_t bytes) { steps_ += bytes / 256; }
-  // Called before a value of that size is made: what cannot fit is never allocated.
+  // Call before a value of that size is made, so that one that cannot fit is never allocated.
   absl::Status Reserve(int64_t bytes) {
     if (!Fits(bytes)) return Exceeded("bytes of values", kBytesLimit, max_bytes_);
     return HandleBytes(bytes);
   }
   bool Fits(int64_t bytes) const { return bytes <= max_bytes_ - bytes_; }
-  // By a value that is made. The next step fails where that is too much.
+  // Called by a value that is made. The next step fails if that is too much.
   void Take(int64_t bytes) {
     bytes_ += bytes;
     CountBytes(bytes);

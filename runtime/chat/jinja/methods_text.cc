@@ -35,7 +35,7 @@ absl::StatusOr<Value> AllAre(Evaluator& evaluator, const Value& self, const Argu
   return Value(all);
 }
 
-// islower() and isupper(): no letter of the other case, and one of this.
+// islower() and isupper(): no letter of the other case, and at least one of this case.
 template <bool (*kWanted)(char32_t), bool (*kOther)(char32_t)>
 absl::StatusOr<Value> IsCase(Evaluator& evaluator, const Value& self, const Arguments& arguments) {
   BH_RETURN_IF_ERROR(Bind("string method", arguments, {}, 0).status());
@@ -223,7 +223,7 @@ absl::StatusOr<Value> Pad(Evaluator& evaluator, const Value& self, const Argumen
   const int64_t missing = width - self.string().length;
   if (missing <= 0) return self;
   BH_RETURN_IF_ERROR(evaluator.meter()->Reserve(width));
-  // As Python's center(): the odd character goes left where the width is odd.
+  // As in Python's center(): the odd character goes left if the width is odd.
   const int64_t left = kSide == Side::kRight  ? missing
                        : kSide == Side::kLeft ? 0
                                               : missing / 2 + (missing & width & 1);

@@ -11,7 +11,7 @@
 namespace bulkhead::jinja {
 namespace {
 
-constexpr int64_t kMaxRange = 100'000;  // as Jinja2's sandbox has it
+constexpr int64_t kMaxRange = 100'000;  // as in Jinja2's sandbox
 
 Value AsValue(std::shared_ptr<const Object> object) { return Value(std::move(object)); }
 
@@ -74,7 +74,7 @@ absl::StatusOr<Value> Range(Evaluator& evaluator, const Value& /*self*/,
   return evaluator.List(std::move(items), Sequence::Type::kRange);
 }
 
-// dict(...) and namespace(...): of a dict or a list of pairs, and of named arguments.
+// dict(...) and namespace(...): from a dict or a list of pairs, and named arguments.
 absl::Status FillDict(Evaluator& evaluator, absl::string_view callee, const Arguments& arguments,
                       Dict* dict) {
   if (arguments.positional.size() > 1) {

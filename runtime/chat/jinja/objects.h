@@ -1,5 +1,5 @@
-// What is called or has attributes: namespaces, macros, loops, methods of values, and the functions
-// of the environment.
+// Objects that are called or have attributes: namespaces, macros, loops, methods of values, and the
+// functions of the environment.
 #pragma once
 
 #include <memory>
@@ -17,10 +17,10 @@
 
 namespace bulkhead::jinja {
 
-// Variables of a block, and the block around it.
+// The variables of a block, and the scope around it.
 struct Scope {
   explicit Scope(std::shared_ptr<Scope> outer) : parent(std::move(outer)) {}
-  const Value* Find(absl::string_view name) const {  // here alone
+  const Value* Find(absl::string_view name) const {  // only in this scope
     for (const auto& [each, value] : variables) {
       if (each == name) return &value;
     }
@@ -38,7 +38,7 @@ struct Scope {
   std::shared_ptr<Scope> parent;
 };
 
-// The evaluator keeps all of a render and empties them at its end: they may hold each other.
+// The evaluator keeps all of a render and empties them at its end: they may refer to each other.
 struct Namespace : Object {
   explicit Namespace(Meter* meter) : attributes(std::make_shared<Dict>(meter)) {}
   std::string type_name() const override { return "Namespace"; }
@@ -68,7 +68,7 @@ struct Loop : Object {
 
   const Statement* statement = nullptr;
   std::shared_ptr<Scope> scope;  // around the loop
-  // What it could hold itself by, let go: a chain of ended loops has any length.
+  // Releases what could refer back to it: a chain of ended loops has any length.
   void End() {
     scope.reset();
     items.clear();
@@ -84,7 +84,7 @@ struct Loop : Object {
 
 using MethodBody = absl::StatusOr<Value> (*)(Evaluator& evaluator, const Value& self,
                                              const Arguments& arguments);
-// self.name(arguments), whose body that is.
+// self.name(arguments), implemented by `body`.
 absl::StatusOr<Value> CallMethod(Evaluator& evaluator, absl::string_view name, MethodBody body,
                                  const Value& self, Arguments arguments);
 
@@ -126,7 +126,7 @@ struct Joiner : Object {
 
 // The function of that name that every template has, or null.
 const Value* GlobalFunction(absl::string_view name);
-// The method of values of that type; null if there is none.
+// The method of that name for values of that type; null if there is none.
 Method::Body StringMethod(absl::string_view name);
 Method::Body DictMethod(absl::string_view name);
 Method::Body SequenceMethod(absl::string_view name);

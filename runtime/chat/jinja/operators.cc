@@ -125,7 +125,7 @@ absl::StatusOr<Value> Joined(const Value& a, const Value& b, Meter* meter) {
   return Value::List(std::move(items), meter, a.sequence().type);
 }
 
-// Python's clamping of a slice. False where a part is no integer.
+// Python's clamping of a slice. False if a part is not an integer.
 bool SliceBound(const Value& part, int64_t length, bool backward, int64_t standard,
                 int64_t* bound) {
   *bound = standard;

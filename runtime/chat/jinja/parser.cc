@@ -34,7 +34,7 @@ class StatementParser : public ExpressionParser {
     return statement;
   }
 
-  // Statements up to a tag named in `ends`, whose name is the current token then.
+  // Statements up to a tag named in `ends`; its name is then the current token.
   absl::Status ParseBlock(const Names& ends, Block* block) {
     BH_RETURN_IF_ERROR(Enter());
     absl::Status status = ParseBlockInside(ends, block);
@@ -64,7 +64,7 @@ class StatementParser : public ExpressionParser {
         absl::StrCat("the template ends without {% ", absl::StrJoin(ends, " %} or {% "), " %}"));
   }
 
-  // A block up to {% end %}, which is taken.
+  // A block up to and including {% end %}.
   absl::Status ParseBody(absl::string_view end, Block* block) {
     BH_RETURN_IF_ERROR(EndTag());
     BH_RETURN_IF_ERROR(ParseBlock({end}, block));
@@ -87,7 +87,7 @@ class StatementParser : public ExpressionParser {
     return statement;
   }
 
-  // A tag; its end is taken, too.
+  // A tag, including its end.
   absl::StatusOr<StatementPtr> ParseTag() {
     const int line = current().line;
     BH_ASSIGN_OR_RETURN(std::string tag, ExpectAnyName());
@@ -258,7 +258,7 @@ class StatementParser : public ExpressionParser {
     return absl::OkStatus();
   }
 
-  // The body of a macro or of a {% call %}; what it reads of caller, kwargs and varargs.
+  // The body of a macro or of a {% call %}; notes its use of caller, kwargs and varargs.
   absl::Status ParseMacroBody(absl::string_view end, Statement* statement) {
     const int loops = loops_;
     loops_ = 0;

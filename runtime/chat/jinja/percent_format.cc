@@ -1,4 +1,4 @@
-// The % of strings.
+// The % operator of strings.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -136,7 +136,7 @@ absl::StatusOr<std::string> PercentFormat(const std::string& format, const Value
     BH_RETURN_IF_ERROR(meter->Step());
     if (!meter->Fits(static_cast<int64_t>(out.size()))) return meter->Reserve(out.size());
   }
-  // What has items other than a tuple's or a string's may be there for names alone.
+  // A value with items, except a tuple or a string, may be used only for names.
   const bool mapping = arguments.is_dict() || arguments.is_undefined() ||
                        (arguments.is_sequence() && !tuple && !arguments.is_generator());
   if (used < values.size() && !mapping) {

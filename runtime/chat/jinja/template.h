@@ -1,7 +1,7 @@
 // An interpreter of the part of Jinja2 that published chat templates are written in, with the
 // environment of transformers' apply_chat_template: trim_blocks, lstrip_blocks, loop controls,
 // {% generation %}, values that cannot be changed in place, tojson without HTML escapes,
-// raise_exception and strftime_now. Values print as Python prints them. What differs from Jinja2
+// raise_exception and strftime_now. Values print as Python prints them. Differences from Jinja2
 // 3.1: blocks, inheritance, imports, autoescape and i18n are refused by name; integers have 64
 // bits.
 // Reference: https://jinja.palletsprojects.com/en/3.1.x/templates/
@@ -18,7 +18,7 @@
 
 namespace bulkhead::jinja {
 
-// Bounds of one render. What reaches one ends with RESOURCE_EXHAUSTED that names it.
+// Limits of one render. A render that reaches one ends with RESOURCE_EXHAUSTED, naming it.
 struct Limits {
   int max_depth = 300;             // of nested calls, blocks and expressions
   int64_t max_steps = 20'000'000;  // nodes evaluated; 256 bytes handled also count as one
@@ -36,19 +36,19 @@ struct Root;  // the parsed template, runtime/chat/jinja/ast.h
 // Immutable; any number of threads may render at once.
 class Template {
  public:
-  // INVALID_ARGUMENT with `source`, line and reason; UNIMPLEMENTED for what is left out of Jinja2.
+  // INVALID_ARGUMENT with `source`, line and reason; UNIMPLEMENTED for omitted features of Jinja2.
   static absl::StatusOr<std::shared_ptr<const Template>> Parse(absl::string_view text,
                                                                absl::string_view source);
   ~Template();
 
   // `context`: an object, the variables of the template. INVALID_ARGUMENT for an error of the
-  // template, with its line, and for raise_exception, whose message is the status's message alone.
-  // `now` is the local time of strftime_now.
+  // template, with its line, and for raise_exception, whose message is then the whole message of
+  // the status. `now` is the local time of strftime_now.
   absl::StatusOr<std::string> Render(const nlohmann::ordered_json& context,
                                      const Limits& limits = {}, absl::Time now = absl::Now()) const;
 
   const std::string& text() const { return text_; }
-  // Whether it goes through a message's content as a list: vLLM's "openai" content format.
+  // Whether it iterates over a message's content as a list: vLLM's "openai" content format.
   bool reads_content_parts() const;
 
  private:

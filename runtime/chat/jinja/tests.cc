@@ -25,7 +25,7 @@ bool IsSequence(const Value& value) {
                                  value.sequence().type == Sequence::Type::kRange);
 }
 
-// Tests of a value alone.
+// Tests of a single value.
 const absl::flat_hash_map<absl::string_view, Test>& PlainTests() {
   static const auto* const kTable = new absl::flat_hash_map<absl::string_view, Test>{
       {"boolean", [](const Value& v) { return v.is_bool(); }},

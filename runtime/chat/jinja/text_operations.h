@@ -12,8 +12,8 @@ namespace bulkhead::jinja {
 
 using Parts = std::vector<std::string>;
 
-// str.split() and str.rsplit(): at most `most` cuts, any number if below 0. RESOURCE_EXHAUSTED
-// where TextList could not take the parts.
+// str.split() and str.rsplit(): at most `most` cuts, any number if below 0. RESOURCE_EXHAUSTED if
+// TextList could not hold the parts.
 absl::StatusOr<Parts> Split(absl::string_view text, absl::string_view separator, int64_t most,
                             bool from_right, Meter* meter);
 absl::StatusOr<Parts> SplitSpace(absl::string_view text, int64_t most, bool from_right,

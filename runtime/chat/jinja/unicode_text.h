@@ -9,9 +9,9 @@
 
 namespace bulkhead::jinja {
 
-// Bytes of the first code point; 1 for a byte that starts none. `text` is not empty.
+// Bytes of the first code point; 1 for an invalid first byte. `text` is not empty.
 size_t CodePointBytes(absl::string_view text);
-// Takes the first code point off. `text` is not empty.
+// Removes the first code point from `*text`. `text` is not empty.
 char32_t TakeCodePoint(absl::string_view* text);
 void AppendCodePoint(std::string* text, char32_t code);
 
@@ -24,7 +24,7 @@ bool IsNumeric(char32_t code);
 bool IsPrintable(char32_t code);
 bool IsUpper(char32_t code);
 bool IsLower(char32_t code);
-// Whether a name may contain it.
+// Whether a name may contain `code`.
 bool IsNameCharacter(char32_t code);
 
 std::string ToUpper(absl::string_view text);
@@ -36,7 +36,7 @@ std::string Capitalize(absl::string_view text);
 std::string Title(absl::string_view text);
 std::string SwapCase(absl::string_view text);
 
-// Without leading / trailing characters of `set`; white space if it is null.
+// `text` without leading / trailing characters of `set`; white space if it is null.
 absl::string_view StripLeft(absl::string_view text, const absl::string_view* set = nullptr);
 absl::string_view StripRight(absl::string_view text, const absl::string_view* set = nullptr);
 

@@ -12,9 +12,9 @@
 namespace bulkhead::jinja {
 namespace {
 
-constexpr int64_t kObjectBytes = 64;  // of a shared value beside what it holds
+constexpr int64_t kObjectBytes = 64;  // of a shared value besides its content
 constexpr int64_t kEntryBytes = 2 * sizeof(Value);
-constexpr size_t kMaxKeyBytes = 1 << 16;  // of a tuple, whose parts may be shared
+constexpr size_t kMaxKeyBytes = 1 << 16;  // for a tuple, whose parts may be shared
 constexpr size_t kIndexedEntries = 8;     // smaller dicts are searched one by one
 
 int64_t BytesOf(const std::string& text) {

@@ -58,7 +58,7 @@ struct Sequence {
   const Type type;
   const std::vector<Value> items;
   int nesting = 1;
-  mutable size_t next = 0;  // of a generator: items before it are spent
+  mutable size_t next = 0;  // of a generator: earlier items are spent
   Meter* const meter;
 };
 
@@ -124,7 +124,7 @@ class Value {
     return is_sequence() && sequence().type == Sequence::Type::kGenerator;
   }
 
-  // Each only for a value of that kind.
+  // Each requires a value of that kind.
   bool boolean() const { return std::get<bool>(v_); }
   double real() const { return std::get<double>(v_); }
   const std::string& text() const { return string().text; }
@@ -158,13 +158,13 @@ struct Arguments {
   std::vector<std::pair<std::string, Value>> named;
 };
 
-// What is called or has attributes of its own: macros, namespaces, loops, bound methods, functions.
+// Has attributes or can be called: macros, namespaces, loops, bound methods, functions.
 struct Object {
   virtual ~Object() = default;
   virtual std::string type_name() const = 0;
   virtual std::string Repr() const { return "<" + type_name() + ">"; }
   virtual bool callable() const { return false; }
-  // Levels of values that it holds in turn; 0 where the evaluator empties it at the end.
+  // Levels of values that it holds; 0 if the evaluator empties it at the end.
   virtual int nesting() const { return 0; }
   virtual absl::StatusOr<Value> Call(Evaluator& evaluator, Arguments arguments) const;
   virtual std::optional<Value> Attribute(absl::string_view /*name*/, Meter* /*meter*/) const {
@@ -174,7 +174,7 @@ struct Object {
 
 // The name of its Python type: "str", "list", ...
 std::string TypeName(const Value& value);
-// As Jinja2 names a value in messages: "'dict object'".
+// Jinja2's name of a value in messages: "'dict object'".
 std::string ObjectName(const Value& value);
 bool Truth(const Value& value);
 // ==. Counts what it compares.
@@ -182,18 +182,18 @@ absl::StatusOr<bool> Equal(const Value& a, const Value& b, Meter* meter, int dep
 // <0, 0, >0; INVALID_ARGUMENT for values that have no order.
 absl::StatusOr<int> Compare(const Value& a, const Value& b, absl::string_view op, Meter* meter,
                             int depth = 0);
-// What equal keys of dicts have in common; INVALID_ARGUMENT for what is no key.
+// The same text for equal keys of dicts; INVALID_ARGUMENT for a value that cannot be a key.
 absl::StatusOr<std::string> HashKey(const Value& value);
-// Levels of lists and dicts in it.
+// Levels of lists and dicts in `value`.
 int Nesting(const Value& value);
-// Fails where `value` nests deeper than kMaxNesting.
+// Fails if `value` nests deeper than kMaxNesting.
 absl::Status CheckNesting(const Value& value);
 // The items of what can be iterated over; spends a generator.
 absl::StatusOr<std::vector<Value>> Items(const Value& value, Meter* meter);
 absl::StatusOr<int64_t> Length(const Value& value);
 absl::StatusOr<Value> FromJson(const nlohmann::ordered_json& json, Meter* meter, int depth = 0);
 
-// An error of Python's: "TypeError: ...".
+// A Python error: "TypeError: ...".
 absl::Status TypeError(absl::string_view what);
 absl::Status ValueError(absl::string_view what);
 absl::Status UndefinedError(const Value& undefined);

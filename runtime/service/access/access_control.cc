@@ -169,7 +169,7 @@ RoleSet AccessControl::RolesOfCertificate(absl::Span<const std::string> names) c
 RoleSet AccessControl::RolesOfKey(absl::string_view key) const {
   const Sha256Digest digest = Sha256(key);
   RoleSet roles = kNoRole;
-  // All of them, so that the time says nothing.
+  // Compares with all keys, so that the time reveals nothing.
   for (const Key& known : keys_) {
     const bool same = CRYPTO_memcmp(known.digest.data(), digest.data(), digest.size()) == 0;
     roles |= static_cast<RoleSet>(known.roles & -static_cast<int>(same));

@@ -1,6 +1,6 @@
-// AccessControl: API keys and client certificates with their roles. Immutable once it is read, so
-// any thread may ask. Keys are held as SHA-256 digests and compared in constant time; no message,
-// log line or error contains one.
+// AccessControl: API keys and client certificates with their roles. Immutable once read;
+// thread-safe. Keys are held as SHA-256 digests and compared in constant time; no message, log line
+// or error contains one.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ struct AccessOptions {
   std::string environment_key = {};  // the value of kApiKeyVariable; empty: none
   // --ssl-ca-certs: connections have a client certificate.
   bool client_certificates = false;
-  // --ssl-client-roles: lines "ROLE[,ROLE] NAME". Absent: every certificate has all roles where
-  // there are no API keys, and none where there are.
+  // --ssl-client-roles: lines "ROLE[,ROLE] NAME". Absent: every certificate has all roles if there
+  // are no API keys, and none if there are.
   std::optional<std::string> client_roles_file = std::nullopt;
 };
 
@@ -75,8 +75,8 @@ class AccessControl {
   std::optional<std::map<std::string, RoleSet>> roles_of_names_;
 };
 
-// The first key of a file as above, for a client; the environment's where `path` is absent; empty
-// where there is neither. INVALID_ARGUMENT with exit code 2.
+// The first key of a file as above, for a client; the environment's if `path` is absent; empty if
+// there is neither. INVALID_ARGUMENT with exit code 2.
 absl::StatusOr<std::string> ReadClientKey(const std::optional<std::string>& path,
                                           const char* environment_key);
 

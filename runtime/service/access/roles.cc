@@ -19,8 +19,8 @@ struct Need {
   RoleSet roles;
 };
 
-// The first that fits. What is not named needs a caller with any role: reflection, and methods that
-// do not exist.
+// The first match applies. Methods not listed need a caller with any role: reflection, and methods
+// that do not exist.
 constexpr Need kNeeds[] = {
     {"/grpc.health.v1.Health/", kNoRole},
     {"/vllm.grpc.engine.VllmEngine/HealthCheck", kNoRole},

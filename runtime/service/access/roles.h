@@ -1,4 +1,4 @@
-// Roles of callers. A call needs one of a set of roles; of an empty set: none, it is open to all.
+// Roles of callers. A call needs one of a set of roles; with an empty set it is open to all.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace bulkhead {
 
-using RoleSet = uint8_t;  // of the bits below
+using RoleSet = uint8_t;  // a set of the bits below
 
 inline constexpr RoleSet kNoRole = 0;
 inline constexpr RoleSet kGenerateRole = 1;  // generations, models, tokenize
@@ -22,7 +22,7 @@ std::string RolesText(RoleSet roles);
 // INVALID_ARGUMENT naming what is not a role.
 absl::StatusOr<RoleSet> ParseRoles(absl::string_view text);
 
-// What a gRPC method needs, by its path: "/bulkhead.v1.Control/Drain".
+// The roles of which a gRPC method needs one, by its path: "/bulkhead.v1.Control/Drain".
 RoleSet NeedOfMethod(absl::string_view path);
 
 }  // namespace bulkhead

@@ -27,7 +27,7 @@ class RawRequest final : public CallRequest {
   grpc::ByteBuffer buffer_;
 };
 
-// What is the same for unary and streaming calls.
+// Common to unary and streaming calls.
 template <typename Reactor>
 class CallReactor : public Reactor, public CallTransport {
  public:

@@ -25,8 +25,8 @@ using grpc::experimental::InterceptionHookPoints;
 
 // Requests that gRPC cannot parse (a string field that is not UTF-8, a truncated message) never
 // reach a service with typed messages: gRPC 1.51 answers UNIMPLEMENTED with an empty message, which
-// our own services never do. This replaces it by what services that parse requests themselves
-// return.
+// our own services never do. This replaces it by the answer of services that parse requests
+// themselves.
 class Explainer final : public grpc::experimental::Interceptor {
  public:
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
@@ -45,8 +45,8 @@ class ExplainerFactory final : public grpc::experimental::ServerInterceptorFacto
  public:
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* info) override {
-    // UNIMPLEMENTED is correct for a method that does not exist. gRPC treats those as
-    // bidirectional streaming, which none of our methods is.
+    // UNIMPLEMENTED is correct for a method that does not exist. gRPC treats those as bidirectional
+    // streaming, which none of our methods uses.
     const bool exists = info->type() != grpc::experimental::ServerRpcInfo::Type::BIDI_STREAMING;
     return exists ? new Explainer : nullptr;  // owned by gRPC
   }
@@ -59,7 +59,7 @@ constexpr int kMaxThreads = 24;  // each Watch, and each Drain that waits, occup
 constexpr int kMaxWaits = 12;
 constexpr std::chrono::milliseconds kLook{100};
 
-// Counts a call that waits, as long as it is there.
+// Counts a waiting call during its lifetime.
 class Wait {
  public:
   explicit Wait(std::atomic<int>& waits) : waits_(waits), number_(++waits) {}
@@ -127,7 +127,7 @@ class ControlPort::Control final : public v1::Control::Service {
     if (!request->wait()) return ToGrpcStatus(answers_.Drain(*request, client, response));
     const Wait wait(waits_);
     if (!wait.refusal().ok()) return wait.refusal();
-    // Of its own: the last answer may come while this call is cancelled.
+    // Owned separately: the last answer may come while this call is cancelled.
     struct End {
       absl::Notification reached;
       DrainOutcome outcome;

@@ -2,9 +2,9 @@
 // so that load on the main port cannot block them. On ::1 where there is no 127.0.0.1.
 //
 // It does not have the main port's services, as gRPC 1.51 runs callbacks of all servers of a
-// process on the same 2 to 16 threads: where calls of one hold them for 20 ms each, Check on the
-// other takes 160 ms. Services of the synchronous API have threads of their own, one for each call
-// that waits.
+// process on the same 2 to 16 threads: if calls of one hold them for 20 ms each, Check on the other
+// takes 160 ms. Services of the synchronous API have threads of their own, one for each call that
+// waits.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -23,7 +23,7 @@ namespace bulkhead {
 class ControlPort {
  public:
   // Port 0 picks a free one. UNAVAILABLE with exit code 7 if it cannot bind. Both outlive it;
-  // Health is stopping before its end.
+  // Health is stopping before it ends.
   static absl::StatusOr<std::unique_ptr<ControlPort>> Start(int port, ServiceCore* core,
                                                             HealthService* health);
   ~ControlPort();

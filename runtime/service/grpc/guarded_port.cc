@@ -34,7 +34,7 @@ void GuardedPort::AddTo(grpc::ServerBuilder& builder, const HostQuotas& quotas, 
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
-  // TLS, where there is any, has ended before the guard.
+  // TLS, if any, is terminated before the guard.
   acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       grpc::InsecureServerCredentials());
@@ -48,17 +48,17 @@ void GuardedPort::AddTo(grpc::ServerBuilder& builder, const HostQuotas& quotas, 
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, quotas.max_open_calls);
   // Without a table the decoder holds no state: the guard may hold a header block back.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_HPACK_TABLE_SIZE_DECODER, 0);
-  // Nor does the encoder build on what it sent: the guard may keep a block from the client.
+  // Nor does the encoder hold state: the guard may withhold a block from the client.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_HPACK_TABLE_SIZE_ENCODER, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, static_cast<int>(kMaxMetadataBytes));
-  // Windows and frames of constant size, and no pings of its own for each that arrives.
+  // Windows and frames of constant size, and no ping sent for each that arrives.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kMaxIdleMs);
   // A generation is silent for as long as a step takes: clients may ping to see that we live.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kMinRecvPingIntervalMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  // A client that vanished without a word is found, and its blocks are freed.
+  // A client that vanished silently is detected, and its blocks are freed.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
 }

@@ -1,4 +1,4 @@
-// GuardedPort: an address that a gRPC server is reached at, through a guard: the listener, the
+// GuardedPort: an address at which a gRPC server is reached through a guard: the listener, the
 // guard and the way into the server.
 #pragma once
 
@@ -28,15 +28,15 @@ class GuardedPort {
 
   // Adds the port to a server, with its quotas and the limits that the guard relies on; the
   // services that are not callback services have at most `max_threads`. Then, once the server has
-  // started, Start(): clients are let in. See ConnectionGuard for the arguments.
+  // started, Start(): clients are accepted. See ConnectionGuard for the arguments.
   void AddTo(grpc::ServerBuilder& builder, const HostQuotas& quotas, int max_threads);
   void Start(const HostQuotas& quotas, HostCounters* counters, ErrorCounts* errors,
              const HostPressure* pressure, const AccessControl* access);
-  // Waits until what the server has written is with the clients that read; false after `timeout`.
+  // Waits until the server's output has reached all clients that read; false after `timeout`.
   bool Flush(absl::Duration timeout);
-  // No client is let in any more, and no call of those that are connected; waits up to `timeout`
-  // for the calls that the server has. Before the server shuts down, as it would end what reaches
-  // it afterwards without a reason.
+  // Accepts no more clients, and no more calls of connected ones; waits up to `timeout` for the
+  // calls that the server has. Call before the server shuts down, because it would end later calls
+  // without a reason.
   void EndCalls(absl::Duration timeout) {
     listener_->StopListening();
     guard_->EndCalls(timeout);
@@ -49,7 +49,7 @@ class GuardedPort {
 
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<ConnectionGuard> guard_;    // gives connections to the acceptor
-  std::unique_ptr<ClientListener> listener_;  // and the listener to the guard
+  std::unique_ptr<ClientListener> listener_;  // gives connections to the guard
 };
 
 }  // namespace bulkhead

@@ -19,7 +19,7 @@ namespace bulkhead {
 using RawHealth = grpc::health::v1::Health::WithRawCallbackMethod_Check<
     grpc::health::v1::Health::WithRawCallbackMethod_Watch<grpc::health::v1::Health::Service>>;
 
-// Raw, as Generation is: a request that is too long is not parsed.
+// Raw methods, like Generation: a request that is too long is not parsed.
 class HealthService final : public RawHealth {
  public:
   // A Watch stays open as long as its client likes; more are refused with RESOURCE_EXHAUSTED.

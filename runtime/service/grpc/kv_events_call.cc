@@ -17,7 +17,7 @@ namespace api = ::vllm::grpc::engine;
 constexpr char kNotRecorded[] =
     "this server does not record events of its KV cache: start it with --enable-kv-cache-events "
     "and prefix caching, or poll GetLoads";
-constexpr int64_t kEventBytes = 64;      // besides its tokens, at most
+constexpr int64_t kEventBytes = 64;      // maximum besides its tokens
 constexpr int64_t kMaxTokenIdBytes = 5;  // a varint of 32 bits
 constexpr int64_t kBatchBytes = 64;      // besides its events
 
@@ -26,7 +26,7 @@ int64_t MaxBatchBytes(int64_t block_tokens) {
          KvEventLog::kMaxBatchEvents * (kEventBytes + block_tokens * kMaxTokenIdBytes);
 }
 
-// Blocks that follow each other are one event, as vLLM has them.
+// Consecutive blocks are one event, as in vLLM.
 api::KvEventBatch MessageOf(const KvEventBatch& batch) {
   api::KvEventBatch message;
   message.set_sequence_number(batch.number);

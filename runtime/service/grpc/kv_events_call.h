@@ -17,7 +17,7 @@ namespace bulkhead {
 
 class KvEventsCall final : public Call, public std::enable_shared_from_this<KvEventsCall> {
  public:
-  // `transport`: of a stream.
+  // `transport`: a stream's.
   KvEventsCall(ServiceCore* core, CallTransport* transport) : core_(core), transport_(transport) {}
 
   void Start(std::unique_ptr<CallRequest> request) override;
@@ -29,18 +29,18 @@ class KvEventsCall final : public Call, public std::enable_shared_from_this<KvEv
   absl::Status Prepare(CallRequest& request);
   // Writes the next batch, or ends, unless a write is in flight. Any thread.
   void Proceed();
-  void EndSoon(absl::Status status);  // the first status is the one
+  void EndSoon(absl::Status status);  // only the first status counts
 
   ServiceCore* const core_;
   CallTransport* const transport_;
   // Set by Start, before a reader can be woken.
   std::shared_ptr<KvEventLog> log_;
-  AnswerBudget::Hold hold_;  // of the message in flight
+  AnswerBudget::Hold hold_;  // for the message in flight
   absl::Mutex mutex_;
   std::optional<int> reader_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_batch_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
-  bool writing_ ABSL_GUARDED_BY(mutex_) = true;  // or not started
+  bool writing_ ABSL_GUARDED_BY(mutex_) = true;  // also true before Start
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -21,7 +21,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::internal::WireFormatLite;
 
 // Each takes about 100 bytes as an object, and 2 on the wire. Besides choices and biases a request
-// may have some hundred.
+// may have a few hundred.
 constexpr int kMaxObjects = int{structured::kMaxChoices} + kMaxLogitBiases + 1024;
 static_assert(kMaxObjects <= 6144);  // kShortRequestsBytes (host_quotas.h) has room for these
 constexpr int kMaxDepth = 8;

@@ -20,7 +20,7 @@ class GrpcServer {
     std::string host = "127.0.0.1";  // a name is bound to one of its addresses, IPv4 first
     int port = 50051;                // 0: any free port
     int control_port = 0;            // of the control port (control_port.h); 0: any free port
-    std::shared_ptr<const TlsContext> tls = nullptr;  // of `port`; null: plain
+    std::shared_ptr<const TlsContext> tls = nullptr;  // for `port`; null: plain
   };
 
   // Binds and starts answering. UNAVAILABLE with exit code 7, host, port and cause if it cannot.

@@ -17,7 +17,7 @@ using Chunk = ::vllm::grpc::engine::GetTokenizerChunk;
 void TokenizerCall::Start(std::unique_ptr<CallRequest> request) {
   const absl::Status ready = Prepare(*request);
   request = nullptr;
-  // The client has the time of an unread answer for all of it.
+  // The client must read all of it in the time allowed for an unread answer.
   core_->answers.unread().Add(this, hold_.bytes(), transport_->Dropper());
   if (!ready.ok()) return End(ready);
   WriteNext();

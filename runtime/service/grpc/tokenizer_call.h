@@ -13,7 +13,7 @@ inline constexpr size_t kTokenizerChunkBytes = size_t{64} << 10;
 
 class TokenizerCall final : public Call {
  public:
-  // `transport`: of a stream.
+  // `transport`: a stream's.
   TokenizerCall(ServiceCore* core, CallTransport* transport) : core_(core), transport_(transport) {}
 
   void Start(std::unique_ptr<CallRequest> request) override;
@@ -31,7 +31,7 @@ class TokenizerCall final : public Call {
   // Used by one thread at a time.
   std::shared_ptr<const TokenizerArchive> archive_;
   size_t written_bytes_ = 0;
-  AnswerBudget::Hold hold_;  // of the chunk in flight
+  AnswerBudget::Hold hold_;  // for the chunk in flight
 };
 
 }  // namespace bulkhead

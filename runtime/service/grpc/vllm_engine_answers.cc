@@ -58,7 +58,7 @@ std::string DefaultsJson(const GenerationDefaults& defaults) {
   return out.dump();
 }
 
-// What the file says of special tokens and of its kind; it has been read by others at start.
+// The file's special tokens and model type; the file was already read at start.
 void AddConfig(const v1::ModelInfo& info, vllm_api::GetModelInfoResponse* response) {
   const absl::StatusOr<nlohmann::json> config = ParseJsonObject(info.config_json(), "config.json");
   if (!config.ok()) return;

@@ -1,4 +1,4 @@
-// What VllmEngine answers besides generations and the tokenizer: health, information, load, abort.
+// The answers of VllmEngine except generations and the tokenizer: health, information, load, abort.
 #pragma once
 
 #include <string>

@@ -155,7 +155,7 @@ void AppendFloat(float value, PackedBytes& out) {
   out.Append(absl::string_view(bytes, sizeof(float)));
 }
 
-// The two have the same numbers.
+// Both messages have the same field numbers.
 constexpr int kLogprobsField = OutputLogProbs::kTokenLogprobsFieldNumber;
 constexpr int kIdsField = OutputLogProbs::kTokenIdsFieldNumber;
 constexpr int kTopsField = OutputLogProbs::kTopLogprobsFieldNumber;
@@ -200,7 +200,7 @@ class LogprobColumns {
     ids_.Append(id);
   }
 
-  // As `field` of a message; nothing where there are none.
+  // Moves the columns to `field` of a message; nothing if there are none.
   void TakeTo(int field, MessagePieces& out) {
     if (!any_) return;
     std::string head, ids_head;
@@ -228,7 +228,7 @@ class LogprobColumns {
   PackedBytes logprobs_, ids_, tops_;
 };
 
-// Unset where it is 0, as proto3 has it.
+// Unset if it is 0, as in proto3.
 void PackCount(int field, uint32_t value, std::string* out) {
   if (value != 0) PackNumber(field, value, out);
 }
@@ -244,7 +244,7 @@ const char* ReasonName(v1::FinishReason reason) {
   }
 }
 
-// The ids, then everything short.
+// The ids, then all short fields.
 MessagePieces CompleteHead(const v1::Finished& finished, uint32_t index, PackedBytes& ids) {
   GenerateComplete rest;
   rest.set_finish_reason(ReasonName(finished.reason()));

@@ -1,5 +1,5 @@
 // vllm.grpc.engine.VllmEngine on gRPC's callback API, for gateways that know vLLM's service: an
-// adapter of the calls that bulkhead.v1 makes. Raw like Generation.
+// adapter to the calls of bulkhead.v1. Raw methods, like Generation.
 #pragma once
 
 #include <grpcpp/grpcpp.h>

@@ -27,7 +27,7 @@ class VllmGenerateCall::Choice final : public CallTransport {
     }
   }
 
-  // The run ends, and any of its choices writes, after the first of these has returned.
+  // The call ends, and any choice writes, only after the first of these has returned.
   void OnAccepted() override {
     std::call_once(run_->accepted_, [this] { run_->transport_->OnAccepted(); });
   }
@@ -55,8 +55,8 @@ class VllmGenerateCall::Choice final : public CallTransport {
   const bool stream_;
   std::shared_ptr<Call> call_;
   VllmCounts counts_;
-  PackedBytes ids_;                      // of the chunks, for the last message
-  AnswerBudget::Hold hold_;              // of ids_
+  PackedBytes ids_;                      // ids of the chunks, for the last message
+  AnswerBudget::Hold hold_;              // covers ids_
   std::atomic<bool> is_started_{false};  // its Start has returned
   bool is_closed_ = false;
 };

@@ -21,7 +21,7 @@ namespace bulkhead {
 
 class VllmGenerateCall final : public Call, public std::enable_shared_from_this<VllmGenerateCall> {
  public:
-  // `transport`: of a stream.
+  // `transport`: a stream's.
   VllmGenerateCall(ServiceCore* core, CallTransport* transport);
   ~VllmGenerateCall() override;
 
@@ -35,7 +35,7 @@ class VllmGenerateCall final : public Call, public std::enable_shared_from_this<
   struct Item {
     Choice* choice = nullptr;
     MessagePieces message;
-    bool is_last = false;  // of its choice
+    bool is_last = false;  // the last of its choice
   };
 
   void Begin(CallRequest& request, const RequestOrigin& origin);
@@ -43,7 +43,7 @@ class VllmGenerateCall final : public Call, public std::enable_shared_from_this<
   void StartChoices(VllmGeneration generation, const RequestOrigin& origin);
   void Refuse(const absl::Status& why);
 
-  // From the choices.
+  // Called by the choices.
   void Enqueue(Item item);
   void OnEnd(Choice* choice, const absl::Status& status, std::optional<MessagePieces> last);
   void FailLocked(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -51,7 +51,7 @@ class VllmGenerateCall final : public Call, public std::enable_shared_from_this<
 
   // Sends what can be sent; after every change.
   void Proceed();
-  // Of what is dropped after a failure, those that wait for OnWritten.
+  // After a failure: drops the queue, and returns the choices that wait for OnWritten.
   std::vector<Choice*> DropQueueLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   ServiceCore* const core_;
@@ -67,7 +67,7 @@ class VllmGenerateCall final : public Call, public std::enable_shared_from_this<
   std::optional<Item> writing_ ABSL_GUARDED_BY(mutex_);  // without its message
   std::optional<absl::Status> failure_ ABSL_GUARDED_BY(mutex_);
   std::optional<bool> cancelled_ ABSL_GUARDED_BY(mutex_);  // whether the deadline has passed
-  bool is_over_ ABSL_GUARDED_BY(mutex_) = false;           // End is called
+  bool is_over_ ABSL_GUARDED_BY(mutex_) = false;           // End was called
 };
 
 }  // namespace bulkhead

@@ -6,7 +6,7 @@
 namespace bulkhead {
 namespace {
 
-// gRPC can answer it, or it is large enough for what gRPC takes.
+// gRPC can answer the call, or it is large enough for the memory that gRPC uses.
 bool IsReadyForServer(const GuardedCall& call) {
   // A call that streams both ways is answered before its client ends it.
   const bool has_message = call.claimed_bytes > 0 && call.bytes >= call.claimed_bytes;

@@ -1,7 +1,7 @@
 // CallTable: the open calls of one connection, by the client's stream and by the server's. gRPC
-// takes 12 KiB for a call of which it has 80 bytes of HEADERS; so a call is held here
-// until it can be answered or kMinForwardedBytes of it have come. gRPC ignores a stream id that
-// does not increase: calls have ids of the server's side, in the order in which they are forwarded.
+// takes 12 KiB for a call once it has 80 bytes of HEADERS; so a call is held here until it can be
+// answered or kMinForwardedBytes of it have come. gRPC ignores a stream id that does not increase:
+// calls have ids of the server's side, in the order in which they are forwarded.
 #pragma once
 
 #include <cstddef>
@@ -26,10 +26,10 @@ inline constexpr uint32_t kNoCall = 2;
 struct GuardedCall {
   bool is_held() const { return server_stream == 0; }
 
-  // `claimed`: its bytes; until then as `opened`.
+  // `claimed`: when its bytes were claimed; until then equal to `opened`.
   absl::Time opened, claimed, progress;
-  int64_t claimed_bytes = 0;  // of request_bytes; given back when it is answered
-  int64_t bytes = 0;          // of its DATA
+  int64_t claimed_bytes = 0;  // from request_bytes; given back when answered
+  int64_t bytes = 0;          // bytes of its DATA
   uint32_t server_stream = 0;
   bool client_ended = false;
   bool answered = false;
@@ -50,8 +50,8 @@ class CallTable {
   Iterator FindServers(uint32_t server_stream);
   Iterator Open(uint32_t client_stream, absl::Time now);
 
-  // A frame of the client's goes on to the server, or is held: the latter only where `may_hold`.
-  // Without a call (end()) it goes to kNoCall.
+  // Forwards a client's frame to the server, or holds it; the latter only if `may_hold`. Without a
+  // call (end()) it goes to kNoCall.
   void Pass(Iterator call, absl::string_view frame, bool may_hold, std::string* to_server);
   // The DATA of a held call goes to kNoCall, so that the client gets its window back.
   void Erase(Iterator call, std::string* to_server);

@@ -22,15 +22,15 @@ namespace {
 
 constexpr int kMaxEvents = 64;
 constexpr int kTickMs = 100;
-// gRPC needs more memory for a call while it ends it than before.
+// gRPC needs more memory for a call while ending it than before.
 constexpr int kMaxEndsPerTick = 200;
-constexpr int kRetryMs = 10;  // while a connection waits for room
+constexpr int kRetryMs = 10;  // retry interval while a connection waits for room
 constexpr absl::Duration kLogInterval = absl::Minutes(1);
-// When seven eighths of the connections are taken, the ones without a call go after so long.
+// When seven eighths of the connections are taken, those without a call are closed after this long.
 constexpr absl::Duration kIdleTime = absl::Seconds(2);
 constexpr uint64_t kWakeId = 0;
-// The kernel doubles them for its own books. Enough for any one frame, and what is on its way on a
-// connection cannot come to more.
+// The kernel doubles them for its bookkeeping. Enough for any one frame, and an upper bound on the
+// bytes in flight on a connection.
 constexpr int kSocketBytes = 64 << 10;
 constexpr int kPairBytes = 32 << 10;
 
@@ -39,14 +39,14 @@ void SetBuffers(int fd, int bytes) {
   setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
 }
 
-// The name of the guard's end is what the server sees as its peer: the client's address behind a
+// The name of the guard's end is what the server sees as its peer: the client's address after a
 // number that makes it unique. It does not listen, so no process can connect to it.
 void NameAfterClient(int fd, uint64_t number, const std::string& client) {
   const std::string name = absl::StrCat("bulkhead-", getpid(), "-", number, ",", client);
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   const size_t bytes = std::min(name.size(), sizeof(address.sun_path) - 1);
-  std::memcpy(address.sun_path + 1, name.data(), bytes);  // behind a 0: of no file system
+  std::memcpy(address.sun_path + 1, name.data(), bytes);  // after a 0: not in the file system
   bind(fd, reinterpret_cast<sockaddr*>(&address),
        static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + bytes));
 }

@@ -1,7 +1,6 @@
 // ConnectionGuard: sits between clients' sockets and gRPC. One thread moves bytes between each
-// client and the server's end of its socket pair, by the rules of ConnectionRules for one
-// connection and of the host's quotas for all. Every buffer is bounded: a peer that does not read
-// is not read from.
+// client and the server's end of its socket pair, under ConnectionRules for each connection and the
+// host's quotas for all. Every buffer is bounded: a peer that does not read is not read from.
 #pragma once
 
 #include <atomic>
@@ -32,14 +31,14 @@ class ConnectionGuard {
   // `pressure` and `access` may be null. All outlive the guard.
   ConnectionGuard(const HostQuotas& quotas, HostCounters* counters, ErrorCounts* errors,
                   const HostPressure* pressure, const AccessControl* access, GiveToServer give);
-  ~ConnectionGuard();  // Stop(0) if need be
+  ~ConnectionGuard();  // calls Stop(0) if necessary
   ConnectionGuard(const ConnectionGuard&) = delete;
   ConnectionGuard& operator=(const ConnectionGuard&) = delete;
 
   // Takes and owns a client's connection. Closes it, and returns false for
   // want of descriptors, when there is no room. Any thread.
   bool Take(const AcceptedClient& client);
-  // Waits until what the server has written is with the clients that read; false after `timeout`.
+  // Waits until the server's output has reached all clients that read; false after `timeout`.
   bool Flush(absl::Duration timeout);
   // The server gets no more calls: new ones are refused (STOPPING), and so are those that it does
   // not have yet. Waits until those that it has are over; false after `timeout`.
@@ -65,7 +64,7 @@ class ConnectionGuard {
   void CloseIdle(absl::Time now);
   void CloseLargest(absl::Time now);
   void LogClosed(absl::Time now);
-  // Answers who waits in Flush or EndCalls; true when the guard is to end.
+  // Wakes the callers of Flush and EndCalls; true when the guard is to end.
   bool AnswerCallers(absl::Time now);
   void Wake();
 
@@ -90,8 +89,8 @@ class ConnectionGuard {
   std::thread thread_;
 };
 
-// The client's address as gRPC tells it of a guarded connection ("unix-abstract:..."): "HOST:PORT";
-// anything else as it is.
+// The client's address, from gRPC's peer name of a guarded connection ("unix-abstract:..."):
+// "HOST:PORT"; any other name unchanged.
 std::string ClientAddress(const std::string& grpc_peer);
 
 }  // namespace bulkhead

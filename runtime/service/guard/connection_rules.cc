@@ -23,7 +23,7 @@ uint32_t BigEndian(absl::string_view bytes) {
   return value;
 }
 
-// What a body claims by its first frame: the length that its message says, or the most that it may.
+// Bytes that a body claims by its first frame: its message's stated length, or the maximum.
 int64_t ClaimOf(const FrameHead& head, absl::string_view payload, int64_t most_bytes) {
   if (head.Has(frame_flag::kPadded)) payload.remove_prefix(std::min<size_t>(payload.size(), 1));
   if (payload.size() < kMessageHeadBytes) return most_bytes;
@@ -122,7 +122,7 @@ ConnectionRules::Step ConnectionRules::OnFrame(const FrameHead& head, absl::stri
       break;
     case FrameType::kPriority:
     default:
-      return Step::kTaken;  // means nothing to the server
+      return Step::kTaken;  // has no meaning to the server
   }
   absl::StrAppend(to_server, frame);
   return Step::kTaken;
@@ -142,7 +142,7 @@ void ConnectionRules::OnSettings(const FrameHead& head, absl::string_view payloa
 ConnectionRules::Step ConnectionRules::OnHeaders(const FrameHead& head, absl::string_view frame,
                                                  absl::Time now, std::string* to_server) {
   if (head.stream % 2 == 0) return Close("BAD_STREAM", Http2Error::kProtocolError);
-  // gRPC would decode the padding, and call what that names.
+  // gRPC would decode the padding, and make the call that it names.
   if (head.Has(frame_flag::kPadded)) return Close("BAD_HEADERS", Http2Error::kProtocolError);
   block_stream_ = head.stream;
   block_flags_ = head.flags;
@@ -190,7 +190,7 @@ ConnectionRules::Step ConnectionRules::OnBlock(absl::Time now, std::string* to_s
     call = calls_.end();
   }
   if (call != calls_.end() && ends) Complete(&call->second);
-  // In one frame: of blocks that gRPC decodes but not serves it takes no other.
+  // In one frame: gRPC takes no other blocks that it decodes but does not serve.
   calls_.Pass(call, HeadersFrame(stream, block_flags_, block), decoder_is_empty_, to_server);
   decoder_is_empty_ = acknowledged_;
   return Step::kTaken;
@@ -204,8 +204,8 @@ ConnectionRules::Step ConnectionRules::OnData(const FrameHead& head, absl::strin
     calls_.Pass(calls_.end(), frame, false, to_server);
     return Step::kTaken;
   };
-  // Of a call that has ended it goes on, too: the server passes over it, and gives back what it
-  // took of the connection's window.
+  // Frames of an ended call are also forwarded: the server skips them, and gives back their part of
+  // the connection's window.
   if (found == calls_.end()) {
     calls_.Pass(found, frame, false, to_server);
     return Step::kTaken;
@@ -217,7 +217,7 @@ ConnectionRules::Step ConnectionRules::OnData(const FrameHead& head, absl::strin
     const HostQuotas& quotas = totals_->quotas;
     const int64_t most_bytes =
         quotas.message_bytes + quotas.refused_message_bytes + kMessageHeadBytes;
-    // Of a held call the message's length may come later, and what comes before it is bounded.
+    // A held call's message length may come later; the bytes before it are bounded.
     const bool claims = call.claimed_bytes == 0 &&
                         (!call.is_held() || ends || head.payload_bytes >= kMessageHeadBytes);
     if (claims) {
@@ -276,10 +276,10 @@ void ConnectionRules::Tick(absl::Time now, bool reading, std::string* to_server)
   if (dropped_bytes_ > 0) *to_server += WindowUpdateFrame(std::exchange(dropped_bytes_, 0));
   std::vector<uint32_t> ended;
   for (const auto& [stream, call] : calls_) {
-    // The server's own reset of what its client did not end should have come.
+    // The server should have reset the call that its client did not end.
     const bool is_over = call.server_ended && now - call.progress > kYoung;
     if (!is_over && !IsTooSlow(call, now) && !IsNotTaken(call)) continue;
-    // What is held costs the server nothing.
+    // A held call costs the server nothing.
     if (!call.is_held() && --totals_->ends_left < 0) break;
     ended.push_back(stream);
   }
@@ -367,7 +367,7 @@ void ConnectionRules::GiveBackSlot(const GuardedCall& call, absl::Time now) {
   if (call.is_held()) {
     totals_->counters->open_calls.Sub(1);
   } else {
-    totals_->HoldSlot(now);  // gRPC goes on holding it
+    totals_->HoldSlot(now);  // gRPC keeps holding it
   }
 }
 

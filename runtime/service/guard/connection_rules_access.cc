@@ -1,4 +1,4 @@
-// Whose calls ConnectionRules lets in, and how many.
+// Whose calls ConnectionRules accepts, and how many.
 #include <memory>
 
 #include "runtime/service/guard/connection_rules.h"
@@ -9,7 +9,7 @@ namespace bulkhead {
 namespace {
 
 constexpr int kManyIncompleteCalls = 64;
-// While none may be held. gRPC's clients acknowledge the settings before their first call.
+// Limit while none may be held. gRPC's clients acknowledge the settings before their first call.
 constexpr int kMaxUnheldCalls = 8;
 
 }  // namespace
@@ -28,7 +28,7 @@ absl::Status ConnectionRules::WhyNotOpened() const {
   if (!totals_->has_open_call()) {
     return TooManyCalls(totals_->counters->open_calls.now(), totals_->quotas.max_open_calls);
   }
-  // The last slots are not for who has many calls that have not come in whole.
+  // The last slots are not for connections with many incomplete calls.
   if (incomplete_calls_ >= kManyIncompleteCalls && totals_->is_short_of_calls()) {
     return TooManyIncompleteCalls(incomplete_calls_, "few calls are left for all connections");
   }

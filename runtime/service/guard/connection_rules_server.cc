@@ -1,4 +1,4 @@
-// What ConnectionRules does with the frames of the server.
+// How ConnectionRules handles frames of the server.
 #include <algorithm>
 #include <utility>
 
@@ -21,7 +21,7 @@ std::string ConnectionRules::FromServer(absl::string_view bytes, absl::Time now)
     server_frame_dropped_ = !stream.has_value();
     if (stream.has_value()) AppendFrame(server_frames_.head(), *stream, &out);
     if (head.type == FrameType::kGoAway && server_frames_.last_stream() < kHighestStream) {
-      // Which of those the server has not taken is said for each.
+      // Each call that the server has not taken is refused by itself.
       server_last_ = server_frames_.last_stream();
       out.resize(out.size() - kLastStreamBytes);
       Append32(calls_.highest_given(), &out);

@@ -1,5 +1,5 @@
-// GuardTotals: what all connections of one server hold together, against the quotas of the host. Of
-// the guard's thread alone, except the counters.
+// GuardTotals: what all connections of one server hold together, against the quotas of the host.
+// Used only by the guard's thread, except the counters.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace bulkhead {
 
-// gRPC goes on holding a call that its client has reset, until its threads come to it.
+// gRPC keeps holding a call that its client has reset until its threads process the reset.
 inline constexpr absl::Duration kResetCallTime = absl::Seconds(1);
 
 struct GuardTotals {
@@ -38,7 +38,7 @@ struct GuardTotals {
   bool has_open_call() const {
     return !refuses_calls && counters->open_calls.now() < quotas.max_open_calls;
   }
-  // A quarter of all slots: resets wait beyond it.
+  // Resets may hold a quarter of all slots; further ones wait.
   bool has_reset_slot() const {
     return static_cast<int64_t>(reset_calls.size()) < std::max(quotas.max_open_calls / 4, 1);
   }
@@ -46,7 +46,7 @@ struct GuardTotals {
   bool is_short_of_calls() const {
     return counters->open_calls.now() >= quotas.max_open_calls - quotas.max_open_calls / 8;
   }
-  // Calls that get nowhere end early then.
+  // Calls without progress then end early.
   bool is_pressed() const { return bytes_are_wanted() || is_short_of_calls(); }
   // A body, of gRPC or HTTP, found no room in request_bytes since the last tick.
   bool bytes_are_wanted() const { return counters->refused_claims != seen_refusals; }

@@ -11,7 +11,7 @@
 namespace bulkhead {
 namespace {
 
-// The server may take so long to notice that its client has gone.
+// The server may take this long to notice that its client has gone.
 constexpr absl::Duration kMaxServerEndTime = absl::Seconds(5);
 
 bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }

@@ -1,6 +1,5 @@
 // GuardedConnection: one client's TCP connection, the guard's end of the socket pair whose other
-// end the server has, and what is on its way between them: at most kMaxHeldBytes. Of the guard's
-// thread.
+// end the server has, and the bytes on their way between them. Used by the guard's thread.
 #pragma once
 
 #include <sys/types.h>
@@ -15,10 +14,10 @@
 
 namespace bulkhead {
 
-// From the client: a frame that is not whole, and what is read after it.
+// Bytes from the client: a partial frame, and what was read after it.
 inline constexpr size_t kMaxHeldFromClient = size_t{24} << 10;
 inline constexpr size_t kMaxHeldFromServer = size_t{16} << 10;
-// A client that does not take what was sent for so long is gone.
+// A client that does not read what was sent for this long is gone.
 inline constexpr absl::Duration kMaxUnreadTime = absl::Seconds(60);
 
 class GuardedConnection {
@@ -47,7 +46,7 @@ class GuardedConnection {
   int server_fd() const { return server_fd_; }
   // Both sides are done.
   bool has_ended() const { return has_ended_; }
-  // Nothing of the server's waits here for a client that could take it.
+  // No bytes of the server wait here for a client that could take them.
   bool is_flushed() const;
   bool is_waiting() const { return client_fd_ >= 0 && rules_.is_waiting(); }
   const ConnectionRules& rules() const { return rules_; }
@@ -75,7 +74,7 @@ class GuardedConnection {
   absl::Time unread_since_ = absl::InfiniteFuture();
   absl::Time dropped_at_ = absl::InfiniteFuture();
   bool client_ended_ = false;  // it sends no more
-  bool told_server_ = false;   // of that
+  bool told_server_ = false;   // that the client ended
   bool server_takes_ = true;   // until it has closed its end, from which more may yet be read
   bool server_ended_ = false;
   bool has_ended_ = false;

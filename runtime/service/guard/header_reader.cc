@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kMaxPathBytes = 256;
 constexpr size_t kMaxAuthorizationBytes = 1024;
-constexpr char kNoKey[] = "?";  // what is not "Bearer KEY"
+constexpr char kNoKey[] = "?";  // never equal to "Bearer KEY"
 
 }  // namespace
 

@@ -1,6 +1,6 @@
-// HeaderReader: what of a call's header block says whether it may be made: its method and its key.
-// Decodes all blocks of one connection in order, since they share a table (RFC 7541); used where
-// calls need an API key, beside gRPC's own decoder.
+// HeaderReader: reads the fields of a call's header block that decide whether it is allowed: method
+// and key. Decodes all blocks of one connection in order, since they share a table (RFC 7541); used
+// if calls need an API key, in addition to gRPC's own decoder.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ class HeaderReader {
   // The next block. False: it is not HPACK, and no block of the connection can be read any more.
   bool Read(absl::string_view block);
 
-  // Of the block that was read last. Of a longer one, and of two, something that is not a key.
+  // From the last block. A key that is too long, or one of two, reads as something that is no key.
   const std::string& path() const { return path_; }
   const std::string& authorization() const { return authorization_; }
   // Wipes what was read.

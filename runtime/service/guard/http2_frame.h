@@ -13,8 +13,7 @@ inline constexpr absl::string_view kHttp2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n
 inline constexpr size_t kFrameHeadBytes = 9;
 inline constexpr size_t kLastStreamBytes = 4;  // what a GOAWAY's payload begins with
 inline constexpr uint32_t kHighestStream = 0x7FFFFFFF;
-// The largest payload that a peer may send unless it was told otherwise, which gRPC never does
-// here.
+// The largest payload that a peer may send unless told otherwise, which gRPC never does here.
 inline constexpr size_t kMaxPayloadBytes = 16384;
 
 enum class FrameType : uint8_t {
@@ -67,7 +66,7 @@ std::string HeadersFrame(uint32_t stream, uint8_t flags, absl::string_view paylo
 std::string ResponseFrame(uint32_t stream, absl::string_view block);
 std::string RstStreamFrame(uint32_t stream, Http2Error error);
 std::string GoAwayFrame(uint32_t last_stream, Http2Error error);
-// Of stream 0: the connection's window.
+// For stream 0: the connection's window.
 std::string WindowUpdateFrame(uint32_t bytes);
 
 void Append32(uint32_t value, std::string* out);
@@ -85,12 +84,12 @@ void ForEachFrame(absl::string_view frames, Take take) {
   }
 }
 
-// Finds the frames in bytes that come in pieces, payloads passed over. A GOAWAY's head has the last
-// stream with it, the first 4 bytes of its payload, which gRPC always sends.
+// Finds the frames in bytes that come in pieces, and skips payloads. A GOAWAY's head includes the
+// last stream, the first 4 bytes of its payload, which gRPC always sends.
 class FrameReader {
  public:
-  // The next head that `bytes` completes, which is cut to what follows it; false when there is none
-  // and `bytes` is used up.
+  // The next head that `bytes` completes; `bytes` is cut to what follows it. False when there is
+  // none and `bytes` is used up.
   bool Next(absl::string_view* bytes, FrameHead* head);
   // For tests: whether what was read so far ends with a whole frame.
   bool at_border() const { return head_bytes_ == 0 && payload_left_ == 0; }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr absl::Duration kRetry = absl::Seconds(1);
 
-// RFC 7541, 5.2: not Huffman coded, the length in 7 bits or behind them.
+// RFC 7541, 5.2: not Huffman coded, the length in 7 bits, or in the bytes after them.
 void AppendString(absl::string_view text, std::string* block) {
   constexpr size_t kMaxInPrefix = 127;
   size_t length = text.size();
@@ -33,7 +33,7 @@ void AppendField(absl::string_view name, absl::string_view value, std::string* b
   AppendString(value, block);
 }
 
-// gRPC wants what is not printable ASCII as %XX.
+// gRPC wants everything except printable ASCII as %XX.
 std::string PercentEncoded(absl::string_view text) {
   std::string out;
   for (const char c : text) {

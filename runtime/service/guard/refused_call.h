@@ -1,6 +1,6 @@
-// What the guard answers to a call that gRPC does not know of, or not any more: a response of
-// trailers alone, as gRPC's clients read it. Its header block names every field in full and touches
-// no table, so that it may come between any two of gRPC's own blocks.
+// The guard's answer to a call that gRPC does not know, or no longer knows: a trailers-only
+// response, as gRPC clients read it. Its header block names every field in full and touches no
+// table, so that it may come between any two of gRPC's own blocks.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace bulkhead {
 
 // UNAVAILABLE (TOO_MANY_CALLS): the call has not begun.
 absl::Status TooManyCalls(int64_t open_calls, int limit);
-// The same, for a connection with `incomplete` calls that have not come in whole.
+// The same, for a connection with `incomplete` calls that have not arrived completely.
 absl::Status TooManyIncompleteCalls(int incomplete, absl::string_view why);
 // RESOURCE_EXHAUSTED (METADATA_TOO_LARGE).
 absl::Status MetadataTooLarge(int64_t bytes, int64_t limit_bytes);

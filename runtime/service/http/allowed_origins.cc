@@ -33,8 +33,8 @@ bool AllowedOrigins::IsPreflight(const HttpRequest& request) const {
 HttpAnswer AllowedOrigins::PreflightAnswer() {
   HttpAnswer answer;
   answer.content_type = "text/plain";
-  // Credentials are not allowed, that is cookies and certificates, so that * is any field; but
-  // browsers do not count Authorization among them.
+  // Credentials (cookies and certificates) are not allowed, so * stands for any field except, in
+  // browsers, Authorization.
   answer.headers = {{"Access-Control-Allow-Methods", "GET, HEAD, POST"},
                     {"Access-Control-Allow-Headers", "*, Authorization"},
                     {"Access-Control-Max-Age", "600"}};

@@ -1,5 +1,5 @@
-// AllowedOrigins: pages of which other origins may read answers and send requests (CORS). An origin
-// is what a browser names in Origin: SCHEME://HOST[:PORT].
+// AllowedOrigins: the other origins whose pages may read answers and send requests (CORS), as
+// browsers name them in Origin: SCHEME://HOST[:PORT].
 #pragma once
 
 #include <string>
@@ -16,10 +16,9 @@ class AllowedOrigins {
   // In lower case; "*" is any. Without one nothing is added to answers.
   explicit AllowedOrigins(std::vector<std::string> origins) : origins_(std::move(origins)) {}
 
-  // Header fields, each with its end of line, of every answer to a request with that Origin ("":
-  // without one).
+  // Header fields, each with its end of line, for answers to a request with that Origin ("": none).
   std::string FieldsFor(absl::string_view origin) const;
-  // OPTIONS by which a browser asks before a request, without its API key.
+  // The OPTIONS request that a browser sends before a request, without its API key.
   bool IsPreflight(const HttpRequest& request) const;
   static HttpAnswer PreflightAnswer();
 

@@ -84,7 +84,7 @@ std::string FinishReasonJson(const v1::Finished& finished) {
 
 std::string StopReasonJson(const v1::Finished& finished) {
   if (finished.has_stop_string()) return JsonString(finished.stop_string());
-  // As vLLM: null for the model's own end of sequence.
+  // As in vLLM: null for the model's own end of sequence.
   if (finished.reason() == v1::FINISH_REASON_STOP_TOKEN) {
     return absl::StrCat(finished.stop_token_id());
   }

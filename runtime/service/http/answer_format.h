@@ -20,20 +20,19 @@ namespace bulkhead {
 struct UsageCounts {
   uint64_t prompt_tokens = 0;
   uint64_t completion_tokens = 0;
-  uint64_t cached_tokens = 0;  // of the prompt
+  uint64_t cached_tokens = 0;  // of the prompt's tokens
 };
 
 class AnswerFormat {
  public:
   virtual ~AnswerFormat() = default;
 
-  // Of a stream: before all else, after all of it, and in its place once events were sent.
+  // For streams: before everything else, after everything, and for an error once events were sent.
   virtual BodyParts Opening() { return {}; }
   virtual BodyParts Closing();
   virtual BodyParts Failure(const absl::Status& status);
-  // An event, or several, each a line "data: {...}" and an empty one. `usage`: so far, of that
-  // choice, where the client wants it.
-  // Not ok: the answer ends with that.
+  // One or more events, each a line "data: {...}" and an empty line. `usage`: so far, of that
+  // choice, if the client wants it. Not ok: the answer ends with that status.
   virtual absl::StatusOr<BodyParts> Delta(int choice, PackedMessage delta,
                                           const UsageCounts& usage) = 0;
   virtual BodyParts Finished(int choice, const v1::Finished& finished,
@@ -43,19 +42,19 @@ class AnswerFormat {
   virtual BodyParts Prompt(int /*choice*/, PackedMessage /*ids*/, const UsageCounts& /*usage*/) {
     return {};
   }
-  // Behind it, if asked for: a v1::PromptLogprobs.
+  // After the prompt, if asked for: a v1::PromptLogprobs.
   virtual BodyParts PromptLogprobs(int /*choice*/, PackedMessage /*tokens*/,
                                    const UsageCounts& /*usage*/) {
     return {};
   }
-  // The last one, without choices.
+  // The last event, without choices.
   virtual BodyParts Usage(const UsageCounts& usage) = 0;
   // The whole answer, from a v1::GenerateResponse for each choice.
   virtual BodyParts Whole(const std::vector<PackedMessage>& responses,
                           const UsageCounts& usage) = 0;
 };
 
-// What the objects of one answer have in common.
+// The members that the objects of one answer share.
 class AnswerFrame {
  public:
   AnswerFrame(absl::string_view id, absl::string_view object, int64_t created_unix_s,
@@ -78,7 +77,7 @@ class AnswerFrame {
 };
 
 std::string UsageJson(const UsageCounts& usage);
-// "1,2,3": packed numbers, or those of the v1::Tokens in `field`. With `spelt`, which outlives
+// "1,2,3": packed numbers, or the ids of the v1::Tokens in `field`. With `spelt`, which outlives
 // `out`: the tokens as texts.
 void AddTokenIds(PackedMessage packed, std::optional<int> field, BodyParts* out,
                  const Tokenizer* spelt = nullptr);

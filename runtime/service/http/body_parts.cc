@@ -16,7 +16,7 @@ void AppendEscaped(absl::string_view text, std::string* out) {
 }
 
 std::string WithLineEndsEscaped(absl::string_view json) {
-  // Where clients that split a stream with Python's splitlines(), as httpx does, end a line.
+  // Line ends for clients that split a stream with Python's splitlines(), such as httpx.
   return absl::StrReplaceAll(
       json, {{"\xC2\x85", "\\u0085"}, {"\xE2\x80\xA8", "\\u2028"}, {"\xE2\x80\xA9", "\\u2029"}});
 }

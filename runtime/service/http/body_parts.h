@@ -1,5 +1,5 @@
-// BodyParts: the body of an answer, made as it is sent: JSON takes many times the bytes of the
-// packed messages that it is made from, and never exists as a whole. Used by one thread.
+// BodyParts: the body of an answer, produced as it is sent: JSON takes many times the bytes of its
+// packed messages, and never exists as a whole. Used by one thread.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ std::string JsonString(absl::string_view text);
 
 class BodyParts {
  public:
-  // What an answer is made in: a part stops a little after it has that many bytes.
+  // Size of the slices of an answer: a part stops a little after that many bytes.
   static constexpr size_t kSliceBytes = size_t{8} << 10;
 
   // Appends to `out` and returns whether that was all. Called again if not, later.

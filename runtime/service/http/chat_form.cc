@@ -11,7 +11,7 @@
 namespace bulkhead {
 namespace {
 
-// References into a schema that now stands at `place` of another one. `by_name`: its members are
+// Adjusts references in a schema that is now at `place` in another one. `by_name`: its members are
 // schemas, whatever their names.
 void MoveReferences(const std::string& place, bool by_name, Json* schema) {
   if (!schema->is_structured()) return;
@@ -27,7 +27,7 @@ void MoveReferences(const std::string& place, bool by_name, Json* schema) {
   }
 }
 
-// What a tool is called with: an object, without parameters an empty one.
+// The schema of a tool's arguments: an object, empty without parameters.
 Json ParametersOf(const Json& function) {
   Json parameters = function.value("parameters", Json());
   if (parameters.is_null() || parameters.empty()) parameters = {{"properties", Json::object()}};
@@ -35,8 +35,8 @@ Json ParametersOf(const Json& function) {
   return parameters;
 }
 
-// {"name": ..., `arguments`: ...} of any of the tools, or of the one that is named. Their
-// parameters are definitions by their places in the list.
+// {"name": ..., `arguments`: ...} for any of the tools, or the named one. Their parameters are
+// definitions, by index in the list.
 Json CallSchema(const Json& tools, const std::string& name, const char* arguments) {
   Json calls = Json::array(), definitions = Json::object();
   for (size_t i = 0; i < tools.size(); ++i) {
@@ -64,7 +64,7 @@ absl::Status AddCall(const OutputFormat& format, ChatCompletionRequest* request)
   switch (format.tool) {
     case ToolFormat::kHermes:
     case ToolFormat::kQwen3Coder:
-    case ToolFormat::kHunyuan:  // their parsers take Hermes's form as well
+    case ToolFormat::kHunyuan:  // their parsers also take Hermes's form
       form.set_json_schema(
           CallSchema(request->chat.tools, *request->wanted_tool, "arguments").dump());
       form.set_prefix("<tool_call>\n");
@@ -117,7 +117,7 @@ absl::Status AddForm(const OutputFormat& format, absl::string_view prompt,
   if (start == ReasoningParser::Start::kContent) return absl::OkStatus();
   if (format.reasoning != ReasoningFormat::kThinkTags &&
       format.reasoning != ReasoningFormat::kHunyuan) {
-    // The others' tags are special tokens, which have no text that a form could wait for.
+    // Other formats' tags are special tokens, without text that a form could wait for.
     if (start == ReasoningParser::Start::kUnknown) return absl::OkStatus();
     return NotSupported("response_format",
                         absl::StrCat("the prompt ends inside of ", tags.open,
@@ -125,7 +125,7 @@ absl::Status AddForm(const OutputFormat& format, absl::string_view prompt,
                                      "reasoning, or leave response_format out"));
   }
   request->common.mutable_structured()->set_free_until(std::string(tags.close));
-  // The model may think first, or not.
+  // The model may reason first, or not.
   if (start == ReasoningParser::Start::kUnknown) {
     request->common.mutable_structured()->set_free_from(std::string(tags.open));
   }

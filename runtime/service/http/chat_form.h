@@ -1,5 +1,5 @@
 // The form of a chat's answer: a call that tool_choice asks for, in the model's format, and where
-// the form begins when the model thinks first.
+// the form begins if the model reasons first.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace bulkhead {
 
-// `prompt` is the rendered one. UNSUPPORTED_PARAMETER where there is no such form in `format`.
+// `prompt` is the rendered one. UNSUPPORTED_PARAMETER if `format` has no such form.
 absl::Status AddForm(const OutputFormat& format, absl::string_view prompt,
                      ChatCompletionRequest* request);
 

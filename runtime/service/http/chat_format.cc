@@ -25,7 +25,7 @@ void AddString(const Owned& text, BodyParts* out) {
   out->Add("\"");
 }
 
-// `may_call`: there are calls, and they are whole; a client makes them on "tool_calls".
+// `may_call`: there are calls, and they are whole; a client executes them on "tool_calls".
 std::string FinishJson(const v1::Finished& finished, bool may_call) {
   std::string reason = FinishReasonJson(finished);
   if (may_call && reason == "\"stop\"") reason = "\"tool_calls\"";
@@ -116,7 +116,7 @@ BodyParts ChatFormat::Events(int choice, std::deque<ParsedDelta> deltas,
                              BytesOf(message->bytes, v1::Delta::kTextFieldNumber).size());
   }
   PackedReader tokens(has_logprobs || has_ids ? message->bytes : absl::string_view());
-  // In slices: as many events.
+  // In slices, one event each.
   parts.AddPart([this, choice, deltas = std::move(deltas), message = std::move(message), tokens,
                  has_logprobs, has_ids, usage, &place](std::string* out) mutable {
     std::string list, ids;
@@ -148,7 +148,7 @@ BodyParts ChatFormat::Finished(int choice, const v1::Finished& finished, const U
   ChatOutput& output = OutputOf(choice);
   BodyParts parts;
   if (output_.parser.has_value()) parts = Events(choice, output.Finish(), std::nullopt, usage);
-  // Made after the events before it: the first of all has the role.
+  // Built after the earlier events: the very first one has the role.
   parts.AddPart(
       [this, choice, usage, finish = FinishJson(finished, output.may_call())](std::string* out) {
         const bool is_first = !places_[choice].has_role;
@@ -215,7 +215,7 @@ void ChatFormat::AddMessage(int choice, const PackedMessage& response, BodyParts
       AddString(std::make_shared<const std::string>(std::move(parsed.content)), out);
     }
     if (!parsed.reasoning.empty() && output_.includes_reasoning) {
-      // The name of vLLM and of what OpenAI advises for gpt-oss, and vLLM's earlier one.
+      // The name in vLLM and in OpenAI's advice for gpt-oss, and vLLM's earlier name.
       const auto reasoning = std::make_shared<const std::string>(std::move(parsed.reasoning));
       out->Add(",\"reasoning\":");
       AddString(reasoning, out);

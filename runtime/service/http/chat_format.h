@@ -15,7 +15,7 @@ namespace bulkhead {
 
 class ChatFormat final : public AnswerFormat {
  public:
-  // `tokenizer` (may be null) outlives the format. The frames are those of the two objects.
+  // `tokenizer` (may be null) outlives the format. The frames are for these two objects.
   ChatFormat(AnswerFrame whole, AnswerFrame chunk, GenerationOptions options,
              ChatOutputOptions output, const Tokenizer* tokenizer, int num_choices);
 
@@ -27,7 +27,7 @@ class ChatFormat final : public AnswerFormat {
   BodyParts Whole(const std::vector<PackedMessage>& responses, const UsageCounts& usage) override;
 
  private:
-  // Of a choice, from one event to the next.
+  // State of a choice between two events.
   struct Place {
     std::optional<ChatOutput> output;
     std::optional<TokenTexts> texts;
@@ -37,9 +37,9 @@ class ChatFormat final : public AnswerFormat {
   std::string EventJson(int choice, absl::string_view delta, absl::string_view logprobs,
                         absl::string_view finish, const UsageCounts& usage,
                         absl::string_view ids = "");
-  // The events with which the choices before it begin, of those that have none yet.
+  // The first events of the choices before `choice` that have had none.
   std::string RolesBefore(int choice, const UsageCounts& usage);
-  // The next part of the front of `deltas`, which then goes.
+  // The next part of the first of `deltas`, which is removed.
   static std::string NextDelta(std::deque<ParsedDelta>* deltas);
   BodyParts Events(int choice, std::deque<ParsedDelta> deltas, std::optional<PackedMessage> tokens,
                    const UsageCounts& usage);

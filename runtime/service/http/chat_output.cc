@@ -19,7 +19,7 @@ OutputParserOptions ParserOf(const ChatOutputOptions& options, int choice) {
 ChatOutput::ChatOutput(const ChatOutputOptions* options, int choice)
     : options_(options), choice_(choice) {}
 
-// What was held before has come out once anything does.
+// Any output shows that all text held before was emitted.
 absl::Status ChatOutput::CountHeld(size_t given, const std::vector<ParsedDelta>& got) {
   if (options_->answers == nullptr) return absl::OkStatus();
   held_bytes_ = (got.empty() ? held_bytes_ : 0) + static_cast<int64_t>(given);

@@ -1,5 +1,5 @@
-// ChatOutput: the text of a chat's choice, taken apart into content, reasoning and calls of tools
-// as it comes. What its parser holds back counts as part of the answer.
+// ChatOutput: splits the text of a chat's choice into content, reasoning and tool calls as it
+// arrives. Text that its parser holds back counts as part of the answer.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,14 @@
 namespace bulkhead {
 
 struct ChatOutputOptions {
-  // How the text is taken apart, except the choice in call_id_seed; none: it is all content.
+  // How the text is split, except the choice in call_id_seed; none: it is all content.
   std::optional<OutputParserOptions> parser;
   bool several_tool_calls = true;
   bool includes_reasoning = true;
-  // For what parsers hold back; outlives the output. Null: not counted, it is part of a text that
-  // is.
+  // Budget for text that parsers hold back; outlives the output. Null: not counted, because it is
+  // part of a text that is counted.
   AnswerBudget* answers = nullptr;
-  AnswerBudget::Hold tools_hold;  // of the parsers' copies of the tools
+  AnswerBudget::Hold tools_hold;  // for the parsers' copies of the tools
 };
 
 OutputParserOptions ParserOf(const ChatOutputOptions& options, int choice);
@@ -34,7 +34,7 @@ class ChatOutput {
   // `options` outlives it.
   ChatOutput(const ChatOutputOptions* options, int choice);
 
-  // What follows, except what the client does not want. RESOURCE_EXHAUSTED (ANSWER_BUDGET).
+  // The next deltas, except those the client does not want. RESOURCE_EXHAUSTED (ANSWER_BUDGET).
   absl::StatusOr<std::deque<ParsedDelta>> Append(absl::string_view text);
   std::deque<ParsedDelta> Finish();
 
@@ -42,12 +42,12 @@ class ChatOutput {
   bool is_call_whole(int call) const { return parser_->is_call_whole(call); }
   // After Finish: there are calls, and all that were given are whole.
   bool may_call() const;
-  // Of the latest piece, wanted or not; none before the first.
+  // Kind of the latest piece, wanted or not; none before the first.
   std::optional<ParsedDelta::Kind> last_kind() const { return last_kind_; }
 
  private:
-  // `given` bytes to the parser, which gave these back: they are held until the next delta shows
-  // that they were written.
+  // Counts `given` bytes given to the parser, which returned `got`: they are held until the next
+  // delta shows that they were written.
   absl::Status CountHeld(size_t given, const std::vector<ParsedDelta>& got);
   std::deque<ParsedDelta> Wanted(std::vector<ParsedDelta> deltas);
 
@@ -55,7 +55,7 @@ class ChatOutput {
   const int choice_;
   std::optional<OutputParser> parser_;
   std::optional<ParsedDelta::Kind> last_kind_;
-  int64_t held_bytes_ = 0;  // of text, by the parser, at most
+  int64_t held_bytes_ = 0;  // upper bound of text held by the parser
   AnswerBudget::Hold hold_;
 };
 

@@ -13,8 +13,8 @@ namespace bulkhead {
 
 namespace {
 
-// Templates compare a role with a text; those that do not know developers leave out what they say,
-// or refuse it: there it is the system's.
+// Templates compare roles with texts; those that do not know the role developer drop or refuse its
+// messages, which then get the role system.
 void MakeDevelopersSystem(const ChatParts& parts, ChatRequest& chat) {
   const absl::string_view text = parts.chat_template.text(/*has_tools=*/!chat.tools.is_null());
   if (absl::StrContains(text, "'developer'") || absl::StrContains(text, "\"developer\"")) return;
@@ -23,7 +23,7 @@ void MakeDevelopersSystem(const ChatParts& parts, ChatRequest& chat) {
   }
 }
 
-// Whether the template takes a request's tools: Phi-4-mini's takes those of a system message alone,
+// Whether the template takes a request's tools: Phi-4-mini's only takes those of a system message,
 // which requests do not have.
 bool TakesTools(absl::string_view text) {
   return absl::StrContains(absl::StrReplaceAll(text, {{"'tools' in message", ""},
@@ -60,7 +60,7 @@ absl::StatusOr<std::string> RenderedPrompt(const ChatParts& parts, ChatRequest& 
   jinja::Limits limits;
   limits.max_output_bytes = quotas.message_bytes;
   if (!on_text_worker) {
-    // Part of kShortRequestsBytes.
+    // Counted in kShortRequestsBytes.
     limits.max_output_bytes = std::min<int64_t>(quotas.message_bytes, int64_t{1} << 20);
     limits.max_value_bytes = int64_t{4} << 20;
     limits.max_steps = 500'000;

@@ -1,4 +1,4 @@
-// What a model's chats need: its template, and how it writes reasoning and calls of tools.
+// What a model's chats need: its template, and how it writes reasoning and tool calls.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ namespace bulkhead {
 struct ChatParts {
   ChatTemplate chat_template;
   OutputFormat format;             // without tools
-  OutputFormat format_with_tools;  // of the template for them
+  OutputFormat format_with_tools;  // for the template with tools
   bool takes_tools = false;        // the template writes them into the prompt
 };
 
-// INVALID_ARGUMENT for a parser that there is not.
+// INVALID_ARGUMENT for an unknown parser.
 absl::StatusOr<ChatParts> MakeChatParts(ChatTemplate chat_template, const std::string& tool_parser,
                                         const std::string& reasoning_parser);
 
@@ -30,8 +30,8 @@ using ChatsOr = absl::StatusOr<std::shared_ptr<const ChatParts>>;
 absl::Status NoChats(absl::string_view why);
 
 // The text of the prompt, of at most the bytes of a message. INVALID_ARGUMENT naming messages. On
-// threads other than the text worker for short requests alone: in milliseconds. Developers become
-// the system in `chat` where the template does not know them.
+// threads other than the text worker only for short requests: takes milliseconds. The role
+// developer becomes system in `chat` if the template does not know it.
 absl::StatusOr<std::string> RenderedPrompt(const ChatParts& parts, ChatRequest& chat,
                                            const HostQuotas& quotas, bool on_text_worker);
 

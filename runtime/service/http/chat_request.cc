@@ -75,7 +75,7 @@ absl::Status ReadTools(JsonFields& fields, Json* out) {
   return absl::OkStatus();
 }
 
-// {"type": "function", "function": {"name": ...}}, of one of the tools.
+// The tool named by {"type": "function", "function": {"name": ...}}.
 absl::StatusOr<std::string> NamedTool(const Json& choice, const Json& tools) {
   if (choice.value("type", Json()) != "function") {
     return NotSupported(
@@ -97,7 +97,7 @@ absl::Status ReadToolChoice(JsonFields& fields, ChatCompletionRequest* out) {
   const bool has_tools = !out->chat.tools.is_null();
   out->parses_tool_calls = has_tools;
   if (choice == nullptr || *choice == "auto") {
-    // The form of an answer leaves no place for a call.
+    // An answer with a form cannot contain a call.
     if (out->common.has_structured()) out->parses_tool_calls = false;
     return absl::OkStatus();
   }
@@ -110,7 +110,7 @@ absl::Status ReadToolChoice(JsonFields& fields, ChatCompletionRequest* out) {
     return WrongValue("tool_choice", *choice, "auto, none, required, or an object with a function");
   }
   if (!has_tools) return InvalidField("tool_choice", "needs tools");
-  // As in vLLM: agents send the form of their last answer along. Other forms are for this one.
+  // As in vLLM: agents send the form of their last answer along. Other forms are for this answer.
   if (absl::StartsWith(out->options.form_field, "response_format")) {
     out->common.clear_structured();
   }
@@ -140,7 +140,7 @@ absl::Status ReadLogprobs(JsonFields& fields, const RequestRules& rules,
   return absl::OkStatus();
 }
 
-// Fields of chats alone that change an answer, and that are not supported.
+// Unsupported fields, of chats only, that would change an answer.
 absl::Status RefuseOthers(JsonFields& fields) {
   BH_RETURN_IF_ERROR(
       fields.Refuse({"audio", "chat_template", "moderation", "web_search_options"}, {}));

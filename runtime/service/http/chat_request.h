@@ -18,16 +18,16 @@ struct ChatCompletionRequest {
   v1::GenerateRequest common;
   ChatRequest chat;
   bool parses_tool_calls = false;  // tools are given, and the model may call them
-  // The answer is a call: of this tool, or of any ("").
+  // The answer must be a call of this tool, or of any ("").
   std::optional<std::string> wanted_tool;
-  bool several_tool_calls = true;  // else the first alone is returned
+  bool several_tool_calls = true;  // else only the first is returned
   bool includes_reasoning = true;
 };
 
 // INVALID_ARGUMENT naming a field of the body.
 absl::StatusOr<ChatCompletionRequest> ReadChat(Json body, const RequestRules& rules);
 
-// What /tokenize and chats have in common: messages, tools, and the template's variables.
+// The fields that /tokenize and chats share: messages, tools, and the template's variables.
 absl::Status ReadConversation(JsonFields& fields, ChatRequest* chat);
 
 }  // namespace bulkhead

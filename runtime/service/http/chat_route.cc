@@ -18,7 +18,7 @@
 namespace bulkhead {
 namespace {
 
-// Ends of a sequence, which are no text of an answer.
+// End-of-sequence tokens, which are not text of an answer.
 std::vector<std::string> EndTexts(const ServingParts& parts) {
   std::vector<std::string> texts;
   for (const uint32_t id : parts.model_info.eos_token_ids()) {
@@ -67,7 +67,7 @@ absl::StatusOr<ChatJob> MakeChatJob(const HttpContext& context, absl::string_vie
                         "the model's chat template does not take any; leave them out, or start the "
                         "server with a --chat-template that does");
   }
-  // Before the work of rendering.
+  // Checked before the work of rendering.
   BH_RETURN_IF_ERROR(CheckNames(request.common, rules));
   BH_ASSIGN_OR_RETURN(
       const std::string prompt,
@@ -88,7 +88,7 @@ absl::StatusOr<ChatJob> MakeChatJob(const HttpContext& context, absl::string_vie
     chat.parser->format = format;
     chat.parser->parse_tool_calls = parses_calls;
     chat.parser->calls_alone = request.wanted_tool.has_value();
-    constexpr size_t kPromptEnd = 4096;  // what is left open at its end is there
+    constexpr size_t kPromptEnd = 4096;  // enough to see what is left open at its end
     chat.parser->prompt =
         prompt.size() > kPromptEnd ? prompt.substr(prompt.size() - kPromptEnd) : prompt;
     chat.parser->call_id_seed = job.id;

@@ -1,4 +1,4 @@
-// What the routes of chats have in common: from a body to a generation that lacks its format.
+// Shared by the routes of chats: converts a body to a generation that lacks its format.
 #pragma once
 
 #include <cstdint>

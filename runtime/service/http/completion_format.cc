@@ -46,7 +46,7 @@ std::function<bool(std::string* out)> CompletionFormat::PromptText(PackedMessage
   };
 }
 
-// The text in slices: as many events. The ids in one, the choice's first, where clients look.
+// The text in slices, one event each. The ids in the choice's first event, where clients look.
 BodyParts CompletionFormat::Prompt(int choice, PackedMessage ids, const UsageCounts& usage) {
   BodyParts parts;
   if (options_.token_ids) {
@@ -75,7 +75,7 @@ BodyParts CompletionFormat::PromptLogprobs(int choice, PackedMessage tokens,
 absl::StatusOr<BodyParts> CompletionFormat::Delta(int choice, PackedMessage delta,
                                                   const UsageCounts& usage) {
   const absl::string_view text = BytesOf(delta.bytes, v1::Delta::kTextFieldNumber);
-  // Without a text, too, as in vLLM: clients time tokens by their events.
+  // Also without text, as in vLLM: clients time tokens by their events.
   return Events(choice, text, std::move(delta), v1::Delta::kTokensFieldNumber, usage);
 }
 
@@ -90,7 +90,7 @@ BodyParts CompletionFormat::Events(int choice, absl::string_view text, PackedMes
     place.texts->BeginAnswer(CountOf(message.bytes, field), text.size());
   }
   BodyParts parts;
-  // In slices: as many events.
+  // In slices, one event each.
   parts.AddPart([this, choice, text, field, tokens = PackedReader(message.bytes), usage, &place,
                  owner = std::move(message.owner)](std::string* out) mutable {
     const absl::string_view slice = WholeCharacters(text, kPartBytes);

@@ -27,16 +27,16 @@ class CompletionFormat final : public AnswerFormat {
   BodyParts Whole(const std::vector<PackedMessage>& responses, const UsageCounts& usage) override;
 
  private:
-  // Of a choice's log probabilities, from one event to the next.
+  // State of a choice's log probabilities between two events.
   struct Place {
     std::optional<TokenTexts> texts;
     size_t offset = 0;
   };
   std::string ChoiceJson(int choice, absl::string_view text, absl::string_view logprobs,
                          absl::string_view finish, absl::string_view ids = "") const;
-  // The next piece of a prompt's text, appended; true: it was the last. `ids`: packed.
+  // Appends the next piece of a prompt's text; true: it was the last. `ids`: packed.
   std::function<bool(std::string* out)> PromptText(PackedMessage ids) const;
-  // `field` of `tokens` has them.
+  // The tokens are in `field` of `tokens`.
   BodyParts Events(int choice, absl::string_view text, PackedMessage tokens, int field,
                    const UsageCounts& usage);
   void AddLogprobs(const PackedMessage& response, BodyParts* out) const;

@@ -27,7 +27,7 @@ absl::Status SetPrompt(const Json& prompt, const std::string& field, v1::Generat
   return absl::OkStatus();
 }
 
-// Of prompt tokens: beside those of the answer where they are echoed, else in a list of their own.
+// Logprobs of prompt tokens: next to the answer's if they are echoed, else in their own list.
 absl::Status ReadPromptLogprobs(JsonFields& fields, const RequestRules& rules,
                                 CompletionRequest* out, v1::GenerateRequest* common) {
   BH_ASSIGN_OR_RETURN(const std::optional<uint32_t> asked,

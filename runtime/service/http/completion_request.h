@@ -17,7 +17,7 @@ struct CompletionRequest {
 };
 
 // "text", ["text", ...], [1, 2, ...] or [[1, 2], ...] in `name` of the body: a copy of `common` for
-// each. `n`: choices of each; `most`: of all.
+// each. `n`: choices per prompt; `most`: choices in total.
 absl::Status ReadPrompts(JsonFields& fields, const std::string& name,
                          const v1::GenerateRequest& common, int n, int most,
                          std::vector<v1::GenerateRequest>* out);

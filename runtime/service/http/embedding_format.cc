@@ -11,7 +11,7 @@
 namespace bulkhead {
 namespace {
 
-// Of a packed v1::GenerateResponse.
+// The vector in a packed v1::GenerateResponse.
 std::vector<float> VectorOf(const PackedMessage& response, const EmbeddingOptions& options) {
   const absl::string_view bytes =
       BytesOf(response.bytes, v1::GenerateResponse::kFinishedFieldNumber);
@@ -30,7 +30,7 @@ std::vector<float> VectorOf(const PackedMessage& response, const EmbeddingOption
   return vector;
 }
 
-// The inside of a JSON list, from element `begin` on; returns the next.
+// The inside of a JSON list, from element `begin` on; returns the next element.
 size_t AppendNumbers(const std::vector<float>& vector, size_t begin, std::string* out) {
   const size_t enough = out->size() + BodyParts::kSliceBytes;
   for (; begin < vector.size() && out->size() < enough; ++begin) {
@@ -62,7 +62,7 @@ BodyParts EmbeddingFormat::Whole(const std::vector<PackedMessage>& responses,
   for (size_t i = 0; i < responses.size(); ++i) {
     out.Add(absl::StrCat(i == 0 ? "" : ",", "{\"object\":\"embedding\",\"index\":", i,
                          ",\"embedding\":", options_.base64 ? "\"" : "["));
-    // Read when its turn comes: one at a time.
+    // Each response is read in its turn, one at a time.
     out.AddPart([response = responses[i], options = options_, vector = std::vector<float>(),
                  next = size_t{0}](std::string* bytes) mutable {
       if (next == 0) vector = VectorOf(response, options);

@@ -10,9 +10,9 @@
 namespace bulkhead {
 
 struct EmbeddingOptions {
-  bool base64 = false;            // of little-endian float32
+  bool base64 = false;            // base64 of little-endian float32
   std::optional<int> dimensions;  // the first N
-  bool normalizes = true;         // what is left of them
+  bool normalizes = true;         // normalises the remaining ones
 };
 
 class EmbeddingFormat final : public AnswerFormat {

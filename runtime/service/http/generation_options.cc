@@ -43,7 +43,7 @@ absl::Status ReadSampling(JsonFields& fields, v1::Sampling* sampling) {
     sampling->set_top_k(static_cast<uint32_t>(std::max<int64_t>(*top_k, 0)));
   }
   const Json* given = fields.Find("seed");
-  if (given != nullptr && given->is_number_unsigned()) {  // above 2^63, too, as a drawn one may be
+  if (given != nullptr && given->is_number_unsigned()) {  // also above 2^63, as a random one may be
     sampling->set_seed(given->get<uint64_t>());
     return absl::OkStatus();
   }
@@ -52,7 +52,7 @@ absl::Status ReadSampling(JsonFields& fields, v1::Sampling* sampling) {
   return absl::OkStatus();
 }
 
-// These fields are copied for each choice: long ones are refused before.
+// These fields are copied for each choice: long ones are refused first.
 absl::Status CheckLengths(const char* field, const std::vector<std::string>& texts, size_t limit) {
   for (const std::string& text : texts) {
     if (text.size() <= limit) continue;
@@ -82,7 +82,7 @@ absl::Status ReadLogitBias(JsonFields& fields, v1::Sampling* sampling) {
   return absl::OkStatus();
 }
 
-// What changes logits before a token is drawn.
+// The fields that change logits before a token is sampled.
 absl::Status ReadPenalties(JsonFields& fields, v1::Sampling* sampling) {
   std::optional<float> repetition, presence, frequency;
   BH_RETURN_IF_ERROR(ReadFloat(fields, "repetition_penalty", &repetition));
@@ -148,7 +148,7 @@ absl::Status ReadStreaming(JsonFields& fields, GenerationOptions* options) {
   return inner.Finish();
 }
 
-// Of vLLM: lower goes first. Of our API: higher is more urgent.
+// In vLLM lower goes first; in our API higher is more urgent.
 absl::Status ReadPriority(JsonFields& fields, const RequestRules& rules,
                           v1::GenerateRequest* request) {
   std::optional<int64_t> priority;

@@ -1,5 +1,5 @@
-// The fields of a body that completions and chats share: to the messages of the public API, and to
-// how the answer is written.
+// The fields of a body that completions and chats share: converted to messages of the public API,
+// and to how the answer is written.
 #pragma once
 
 #include <cstdint>
@@ -25,20 +25,20 @@ struct GenerationOptions {
   bool token_ids = false;        // the ids of prompt and answer beside its text
   bool echo = false;             // the prompt's text before the answer's
   bool skip_special_tokens = true;
-  std::string form_field;  // of the body: where the form of the answer is from; empty: it has none
+  std::string form_field;  // body field that set the answer's form; empty: no form
 };
 
-// Reads everything but prompt, messages, log probabilities and limits of tokens. `request` gets
-// what all choices share.
+// Reads everything except prompt, messages, log probabilities and token limits. `request` gets what
+// all choices share.
 absl::Status ReadGenerationOptions(JsonFields& fields, const RequestRules& rules,
                                    GenerationOptions* options, v1::GenerateRequest* request);
 // What generations and embeddings share: `model`, salt and priority, and ReadUnused.
 absl::Status ReadCallFields(JsonFields& fields, const RequestRules& rules, std::string* model,
                             v1::GenerateRequest* request);
-// Fields that every route takes, for they have no effect. INVALID_ARGUMENT (UNSUPPORTED_PARAMETER)
-// where one that other servers know asks for something.
+// Fields that every route takes, because they have no effect. INVALID_ARGUMENT
+// (UNSUPPORTED_PARAMETER) if one that other servers know asks for something.
 absl::Status ReadUnused(JsonFields& fields);
-// From `least` on. INVALID_ARGUMENT for more than `max_model_len`: it could never be.
+// At least `least`. INVALID_ARGUMENT for more than `max_model_len`, which is never possible.
 absl::Status ReadMaxTokens(JsonFields& fields, const std::string& name, int least,
                            int max_model_len, v1::GenerateRequest* request);
 // truncate_prompt_tokens: at most `most`, or -1 for what fits.

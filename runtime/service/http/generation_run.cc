@@ -15,7 +15,7 @@
 namespace bulkhead {
 namespace {
 
-// A refusal of prompt `index` of `count`, with the body's name for it.
+// A refusal of prompt `index` of `count`, with the name that the body has for it.
 absl::Status InPrompt(const GenerationJob& job, size_t index, size_t count,
                       const absl::Status& status) {
   std::string name(job.prompt_field);
@@ -31,7 +31,7 @@ class GenerationRun final : public std::enable_shared_from_this<GenerationRun> {
   void Start(const RequestOrigin& origin);
 
  private:
-  // The transport of one call. Whatever it is told goes on to the front end's thread.
+  // The transport of one call; forwards everything to the front end's thread.
   class Choice final : public CallTransport {
    public:
     Choice(GenerationRun* run, int index) : run_(run), index_(index) {}
@@ -59,8 +59,8 @@ class GenerationRun final : public std::enable_shared_from_this<GenerationRun> {
 
     std::shared_ptr<Call> call;
     bool has_ended = false;
-    std::shared_ptr<const std::string> held;      // its first event, till all choices have one
-    std::shared_ptr<const std::string> response;  // of a whole answer
+    std::shared_ptr<const std::string> held;      // its first event, until all choices have one
+    std::shared_ptr<const std::string> response;  // for a whole answer
     UsageCounts usage;
 
    private:
@@ -70,7 +70,7 @@ class GenerationRun final : public std::enable_shared_from_this<GenerationRun> {
 
   v1::GenerateRequest RequestOf(int choice) const;
 
-  // The rest: the front end's thread.
+  // The rest runs on the front end's thread.
   void OnEvent(int index, const std::shared_ptr<const std::string>& bytes);
   void OnDelta(int index, const PackedMessage& delta);
   void OnEnd(int index, const absl::Status& status,
@@ -80,13 +80,13 @@ class GenerationRun final : public std::enable_shared_from_this<GenerationRun> {
   void OnGone();
   void CancelOthers();
   void BeginEvents();
-  // An error that is known before all choices are accepted is the answer, not an event: the first
-  // event of each is held till then.
+  // An error known before all choices are accepted is the answer, not an event: the first event of
+  // each choice is held until then.
   void Hold(int index, const std::shared_ptr<const std::string>& bytes);
   void DropHeld();
-  // Every call has ended well.
+  // Every call has ended ok.
   void Complete();
-  // The answer is with the client, or never will be.
+  // The answer has reached the client, or never will.
   void OnAnswered();
   void CloseIfOver();
   UsageCounts TotalUsage() const;
@@ -98,7 +98,7 @@ class GenerationRun final : public std::enable_shared_from_this<GenerationRun> {
   std::shared_ptr<GenerationRun> self_;  // until every call is closed
   int num_ended_ = 0;
   bool has_begun_ = false;             // events are sent
-  std::atomic<bool> is_over_ = false;  // nothing more is sent of what calls say
+  std::atomic<bool> is_over_ = false;  // further output of calls is not sent
   bool is_answered_ = false;
 };
 
@@ -310,7 +310,7 @@ size_t SharedTextBytes(const GenerationJob& job) {
   return bytes;
 }
 
-// What the choices encode each, with and without a space before it.
+// Bytes that each choice encodes, with and without a space before them.
 size_t BadWordBytes(const GenerationJob& job) {
   size_t bytes = 0;
   for (const v1::GenerateRequest& request : job.prompts) {
@@ -319,7 +319,7 @@ size_t BadWordBytes(const GenerationJob& job) {
   return bytes * static_cast<size_t>(job.options.n);
 }
 
-// Where n choices share a text, its tokens in its place.
+// Replaces a text that n choices share by its tokens.
 absl::Status EncodeOnce(const HttpContext& context, GenerationJob* job) {
   if (SharedTextBytes(*job) == 0) return absl::OkStatus();
   BH_ASSIGN_OR_RETURN(const auto parts, context.core->state.ForNewRequest());

@@ -18,12 +18,12 @@ namespace bulkhead {
 
 struct GenerationJob {
   GenerationOptions options;
-  std::string id;  // of the answer, and the beginning of the calls' request ids
+  std::string id;  // the answer's, and the beginning of the calls' request ids
   std::unique_ptr<AnswerFormat> format;
   // One for each prompt; choice i of n has seed + i.
   std::vector<v1::GenerateRequest> prompts;
-  const char* prompt_field = "prompt";  // of the body
-  BodyClaim claim;                      // of what the prompts hold
+  const char* prompt_field = "prompt";  // field of the body
+  BodyClaim claim;                      // covers the prompts
 
   int num_choices() const { return static_cast<int>(prompts.size()) * options.n; }
 };

@@ -19,9 +19,9 @@ namespace {
 using boost::asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
-// What is read at once, into a buffer that all connections share.
+// Maximum bytes of one read, into a buffer that all connections share.
 constexpr size_t kReadBytes = size_t{16} << 10;
-// Of the next request while one is answered.
+// Maximum bytes of the next request while one is answered.
 constexpr size_t kMaxEarlyBytes = kMaxHeadBytes;
 // An answer of at most this size has a Content-Length.
 constexpr size_t kWholeBytes = BodyParts::kSliceBytes;
@@ -116,7 +116,7 @@ void HttpConnection::WaitForBytes() {
 
 void HttpConnection::OnReadable() {
   reads_paused_ = phase_ == Phase::kReading && waits_for_room_;
-  if (reads_paused_) return;  // it began to wait behind another answer
+  if (reads_paused_) return;  // it began to wait for room
   auto& buffer = ReadBuffer();
   ErrorCode ec;
   const size_t bytes = socket_.read_some(boost::asio::buffer(buffer), ec);
@@ -139,7 +139,7 @@ void HttpConnection::OnReadable() {
 }
 
 void HttpConnection::Parse() {
-  // RFC 9112, 2.2: an empty line before a request is none of it; one is ignored.
+  // RFC 9112, 2.2: an empty line before a request is not part of it; one is ignored.
   if (parser_ == nullptr && !had_empty_line_) {
     if (pending_ == "\r") return;
     had_empty_line_ = absl::StartsWith(pending_, "\r\n");
@@ -198,7 +198,7 @@ void HttpConnection::Dispatch() {
                      std::make_shared<Exchange>(io_, weak_from_this(), number_, user_));
 }
 
-// What is wrong with it is wrong with all that follows.
+// After an invalid request all later input is invalid.
 void HttpConnection::Refuse(const absl::Status& why, int http_status) {
   core_->errors.Add(why);
   HttpAnswer answer = ErrorAnswer(why, http_status);
@@ -291,7 +291,7 @@ void HttpConnection::Pump() {
   std::string slice;
   items_done_ = 0;
   bool is_end = false;
-  // Small events together, a large one in parts.
+  // Small events are sent together, a large one in parts.
   while (items_done_ < static_cast<int>(items_.size()) && slice.size() < BodyParts::kSliceBytes) {
     Item& item = items_[items_done_];
     if (!item.parts.Produce(&slice)) break;
@@ -321,7 +321,7 @@ void HttpConnection::Write(std::string bytes) {
 void HttpConnection::OnWritten(bool ok) {
   if (phase_ == Phase::kAnswering) deadline_ = Clock::time_point::max();
   const auto self = shared_from_this();
-  // All of them first: what they call may send more.
+  // Remove all of them first: their callbacks may send more.
   std::vector<Item> done;
   for (; items_done_ > 0; --items_done_) {
     done.push_back(std::move(items_.front()));
@@ -359,7 +359,7 @@ void HttpConnection::Close(const std::string& why) {
   socket_.close(ignored);
   parser_ = nullptr;
   pending_ = std::string();
-  // The handler first: what ends for it then ends because of this.
+  // The handler first: calls that end for it then end for this reason.
   if (const auto gone = std::exchange(gone_, nullptr)) gone();
   const std::deque<Item> unsent = std::exchange(items_, {});
   for (const Item& item : unsent) item.written(false);

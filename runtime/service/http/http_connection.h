@@ -1,6 +1,6 @@
 // HttpConnection: one client of HTTP/1.1. Reads a request, bounded in bytes and time, gives it to
-// its handler and sends the answer; then the next. While a request is answered it goes on reading,
-// so that a client that hangs up is noticed at once. Used by the front end's thread alone.
+// its handler and sends the answer; then the next. While a request is answered it keeps reading, so
+// that a client that hangs up is noticed at once. Used only by the front end's thread.
 #pragma once
 
 #include <chrono>
@@ -20,38 +20,38 @@
 
 namespace bulkhead {
 
-// A client that sends nothing between requests.
+// Limit for a client that sends nothing between requests.
 inline constexpr std::chrono::seconds kHttpIdleTime{120};
-// A head that has begun.
+// Limit for a head that has begun.
 inline constexpr std::chrono::seconds kHttpHeadTime{10};
-// A client that does not take what was sent.
+// Limit for a client that does not read what was sent.
 inline constexpr std::chrono::seconds kHttpStalledWriteTime{60};
-// After a refusal: what the client still sends is read so long, for it to see the answer.
+// After a refusal, input is still read for this long, so that the client sees the answer.
 inline constexpr std::chrono::seconds kHttpLingerTime{2};
 
-// Whether a caller may make a request whose head is there, with its Authorization and its
+// Whether a caller may make a request whose head has arrived, given its Authorization and its
 // certificate's roles.
 using HttpGate = std::function<absl::Status(const HttpRequest& request,
                                             absl::string_view authorization, RoleSet roles)>;
 using HttpHandler =
     std::function<void(HttpRequest request, const std::shared_ptr<HttpExchange>& exchange)>;
 
-// Whom a connection's requests are from, and who answers them.
+// The source of a connection's requests, and their handler.
 struct HttpCaller {
   const HttpHandler* handler = nullptr;
-  // Others' bodies are not read: the handler answers without.
+  // Bodies of other requests are not read: the handler answers without them.
   const std::function<bool(const HttpRequest&)>* takes_body = nullptr;
   const HttpGate* gate = nullptr;  // null: none
   const AllowedOrigins* origins = nullptr;
-  RoleSet roles = kNoRole;  // of the client's certificate
+  RoleSet roles = kNoRole;  // roles of the client's certificate
 };
 
 class HttpConnection final : public std::enable_shared_from_this<HttpConnection> {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // All outlive the connection; each exchange has a `user`, and as long as it does `io` is used.
-  // `closed` is called once, last.
+  // All outlive the connection. `closed` is called once, last. `io` is used as long as an exchange
+  // holds a `user`.
   HttpConnection(boost::asio::io_context& io, boost::asio::ip::tcp::socket socket,
                  ServiceCore* core, HttpCaller caller, std::shared_ptr<const void> user,
                  std::function<void()> closed);
@@ -60,16 +60,16 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   void Start();
   // Several times a second. `bytes_are_wanted`: a body found no room since the last one.
   void Tick(Clock::time_point now, bool bytes_are_wanted);
-  // A request that has begun and is not whole; nothing else.
+  // Refuses a request that has begun and is not whole, if any.
   void RefusePartial(const absl::Status& why);
-  // Once the answer under way is complete, or at once; RefusePartial first.
+  // Closes when the current answer is complete, else at once; call RefusePartial first.
   void CloseWhenIdle(const absl::Status& why);
-  // `reason` is counted (HostCounters::closed); empty: as the client wanted.
+  // `reason` is counted (HostCounters::closed); empty: the client wanted it.
   void Close(const std::string& reason = "");
 
   // Between requests, with nothing of the next one but an empty line before it.
   bool is_idle() const { return phase_ == Phase::kReading && parser_ == nullptr; }
-  // Body bytes and begin of a request that is not complete.
+  // Body bytes and start of an incomplete request.
   size_t body_bytes() const { return parser_ == nullptr ? 0 : parser_->body_bytes(); }
   Clock::time_point since() const { return since_; }
 
@@ -84,7 +84,7 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
 
   void WaitForBytes();
   void OnReadable();
-  // Unless what has come must first find room.
+  // Reads more, unless what has arrived waits for room.
   void ReadOn();
   void Parse();
   absl::Status MayRead(const HttpRequest& request, size_t bytes);
@@ -92,13 +92,13 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   void NewParser();
   void Dispatch();
   void Refuse(const absl::Status& why, int http_status);
-  // The head of an answer; without a length it is sent in chunks, or up to the end. The connection
-  // stays after it unless it says so.
+  // The head of an answer; without a length the body is sent in chunks, or until the connection
+  // closes. The connection stays open unless the head says otherwise.
   std::string Head(const HttpAnswer& answer, std::optional<size_t> length);
   void Answer(HttpAnswer answer, HttpExchange::Written written);
   void BeginEvents();
   void Enqueue(Item item);
-  // Writes the next slice, unless one is on its way.
+  // Writes the next slice, unless a write is in flight.
   void Pump();
   void Write(std::string bytes);
   void OnWritten(bool ok);
@@ -113,14 +113,14 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   const std::function<void()> closed_;
 
   Phase phase_ = Phase::kReading;
-  Clock::time_point since_ = Clock::now();     // of the phase, or of the request's first byte
+  Clock::time_point since_ = Clock::now();     // start of the phase, or the request's first byte
   Clock::time_point deadline_ = Clock::now();  // for what the client is to do next
-  Clock::time_point progress_ = Clock::now();  // of the body
-  Clock::time_point body_since_ = progress_;   // its head came, or it found room
+  Clock::time_point progress_ = Clock::now();  // last byte of the body
+  Clock::time_point body_since_ = progress_;   // when its head arrived, or it found room
   std::string pending_;                        // received, not parsed
   std::unique_ptr<HttpRequestParser> parser_;
-  bool had_empty_line_ = false;  // before the next request
-  bool has_request_ = false;     // its head is there
+  bool had_empty_line_ = false;  // an empty line came before the next request
+  bool has_request_ = false;     // its head has arrived
   bool wants_continue_ = false;
   bool waits_for_room_ = false;  // until the deadline
   bool reads_paused_ = false;
@@ -141,7 +141,7 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   std::string prefix_;  // written before the next slice
   std::string writing_;
   bool write_in_flight_ = false;
-  int items_done_ = 0;  // of the front, whose last bytes are in flight
+  int items_done_ = 0;  // items at the front whose last bytes are in flight
 };
 
 }  // namespace bulkhead

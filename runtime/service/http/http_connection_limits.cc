@@ -1,4 +1,4 @@
-// What a client of HTTP may send, and how slowly.
+// Limits on what an HTTP client sends, and how slowly.
 #include "runtime/service/http/http_connection.h"
 #include "runtime/service/http/openai_error.h"
 #include "runtime/service/refusal.h"
@@ -10,7 +10,7 @@ absl::Status HttpConnection::MayRead(const HttpRequest& request, size_t bytes) {
     return WithReason(absl::InvalidArgumentError("only POST has a body"),
                       reason::kMalformedRequest);
   }
-  // Callers without a key come so far on the paths that need none.
+  // Callers without a key get here only on paths that need none.
   leaves_body_ = !(*caller_.takes_body)(request);
   if (leaves_body_) return absl::InvalidArgumentError("no route takes a body there");
   return core_->WhyRefused(bytes);
@@ -43,7 +43,7 @@ void HttpConnection::ReadOn() {
 }
 
 bool HttpConnection::IsTooSlowForOthers(Clock::time_point now) const {
-  // What has no byte of its body has claimed none.
+  // A request without a byte of its body has claimed none.
   if (phase_ != Phase::kReading || waits_for_room_ || parser_ == nullptr) return false;
   if (parser_->body_bytes() == 0) return false;
   const absl::Duration sending = absl::FromChrono(now - body_since_);
@@ -67,7 +67,7 @@ void HttpConnection::Tick(Clock::time_point now, bool bytes_are_wanted) {
                                  absl::Seconds(1)),
                   503);
   }
-  // Of a head nothing can be said but that it is slow.
+  // For a head the only known cause is slowness.
   Refuse(WithReason(absl::DeadlineExceededError("the request came too slowly; send it faster"),
                     reason::kSlowSender),
          408);

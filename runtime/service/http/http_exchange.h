@@ -10,7 +10,7 @@ namespace bulkhead {
 
 class HttpExchange {
  public:
-  // Whether it is all on its way; not: the client is gone.
+  // `ok`: everything was written; else the client is gone.
   using Written = std::function<void(bool ok)>;
   virtual ~HttpExchange() = default;
 
@@ -19,14 +19,14 @@ class HttpExchange {
   // Closes the connection; any thread, any time.
   virtual std::function<bool()> Dropper() = 0;
 
-  // The rest is for the front end's thread. Once the client is gone, everything is ignored except
-  // Written(false).
+  // The rest is called on the front end's thread. Once the client is gone, everything is ignored
+  // except Written(false).
 
   // Called once if the client goes before the answer is complete; at once if it already has.
   virtual void WhenGone(std::function<void()> gone) = 0;
   // The whole answer.
   virtual void Answer(HttpAnswer answer, Written written) = 0;
-  // In place of it: an answer in events, then Finish. Sends may overlap; they are sent in order.
+  // Instead of Answer: an answer in events, then Finish. Sends may overlap; they are sent in order.
   virtual void BeginEvents() = 0;
   virtual void Send(BodyParts parts, Written written) = 0;
   virtual void Finish(Written written) = 0;

@@ -1,5 +1,5 @@
-// A request of HTTP as its handler gets it, and what an answer is made of. Independent of the
-// library that reads and writes them.
+// An HTTP request as its handler gets it, and the parts of an answer. Independent of the library
+// that reads and writes them.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ struct HttpRequest {
   std::string path;              // without the query
   std::string content_type;      // lower case, without parameters
   std::string request_id;        // X-Request-Id, also of the answer
-  std::string origin;            // of the page that sends it; "?" for several
+  std::string origin;            // the sending page's; "?" for several
   bool asks_for_method = false;  // Access-Control-Request-Method is there
   bool keep_alive = true;
   bool takes_chunks = true;  // HTTP/1.1
@@ -50,7 +50,7 @@ struct HttpRequest {
   BodyClaim claim;  // covers the body, then what is parsed from it
 };
 
-// Now, as Date has it (RFC 9110, 5.6.7).
+// The current time in the format of Date (RFC 9110, 5.6.7).
 std::string HttpDate();
 
 struct HttpAnswer {

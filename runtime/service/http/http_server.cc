@@ -30,7 +30,7 @@ namespace {
 using boost::asio::ip::tcp;
 
 constexpr std::chrono::milliseconds kTick{250};
-constexpr int kTicksPerBody = 4;  // that is refused under pressure
+constexpr int kTicksPerBody = 4;  // ticks between bodies refused under pressure
 
 // Best effort: the socket's buffer is empty, so a few bytes fit.
 void RefuseConnection(int fd) {
@@ -76,9 +76,9 @@ struct HttpServer::Parts {
     return true;
   }
 
-  // The rest: the front end's thread.
+  // The rest runs on the front end's thread.
   void Admit(int fd, RoleSet roles) {
-    // Operators still see what a server under pressure does.
+    // Operators can still observe a server under pressure.
     const bool pressed = !is_metrics && core->host.resident_bytes_at_ready > 0 &&
                          core->pressure.percent() >= HostPressure::kRefuseConnections;
     if (stopping || pressed || (!HasRoom() && !CloseLongestIdle())) {
@@ -138,7 +138,7 @@ struct HttpServer::Parts {
     return all;
   }
 
-  // One at a time: what it frees may be enough for the others.
+  // One at a time: the memory it frees may be enough for the others.
   void RefuseLargestBody() {
     std::shared_ptr<HttpConnection> largest;
     for (const auto& [id, connection] : connections) {
@@ -173,15 +173,15 @@ struct HttpServer::Parts {
   Routes routes;
   HttpHandler handler;
   std::function<bool(const HttpRequest&)> takes_body;
-  HttpGate gate;  // none: every caller may ask for everything
+  HttpGate gate;  // none: every caller may request everything
   std::unordered_map<uint64_t, std::shared_ptr<HttpConnection>> connections;
   uint64_t last_id = 0;
   uint64_t ticks = 0;
   uint64_t seen_refusals = 0;  // of HostCounters::refused_claims; at the last tick
-  // Also of whatever may still post: exchanges, on the text worker, too.
+  // Also held by whatever may still post: exchanges, also on the text worker.
   std::shared_ptr<const void> user = std::make_shared<int>();
   bool stopping = false;
-  absl::Notification all_closed;  // once it is stopping
+  absl::Notification all_closed;  // all connections, after stopping began
   std::atomic<bool> is_shut_down{false};
   std::thread thread;
 };
@@ -221,8 +221,8 @@ void HttpServer::Shutdown(absl::Duration grace) {
     for (const auto& connection : parts->All()) connection->CloseWhenIdle(why);
     parts->SayIfAllClosed();
   });
-  // Calls close when their answers are with the clients that read, connections once the clients
-  // have read other answers, too.
+  // Calls close when their answers have reached the clients that read; connections once the clients
+  // have also read other answers.
   const absl::Time until = MonotonicNow() + grace;
   parts->core->calls.WaitUntilClosed(grace);
   parts->all_closed.WaitForNotificationWithTimeout(until - MonotonicNow());
@@ -233,7 +233,7 @@ void HttpServer::Shutdown(absl::Duration grace) {
     closed.Notify();
   });
   closed.WaitForNotification();
-  // Every call has ended or does so soon; what it says on its way comes before this.
+  // Every call has ended or ends soon; anything it posts until then comes first.
   while (parts->user.use_count() > 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   parts->listener->Stop(grace);
   boost::asio::post(parts->io, [parts] { parts->io.stop(); });

@@ -1,7 +1,7 @@
-// HttpServer: the HTTP front end, with the API of OpenAI: its port, its thread and its connections.
-// Binds before the weights load; until the core is ready it answers 503 (STARTING). One thread
-// reads, writes and turns messages into JSON; it never waits for the engine, and long bodies and
-// texts go to the text worker.
+// HttpServer: the HTTP front end, with OpenAI's API: its port, thread and connections. Binds before
+// the weights load; until the core is ready it answers 503 (STARTING). One thread reads, writes and
+// turns messages into JSON; it never waits for the engine, and long bodies and texts go to the text
+// worker.
 #pragma once
 
 #include <memory>
@@ -23,7 +23,7 @@ class HttpServer {
     std::vector<std::string> allowed_origins = {};  // as AllowedOrigins; not with metrics_only
     int port = 8000;                                // 0: any free port
     ChatsOr chats = NoChats("the model has no chat template");
-    // --metrics-port: /metrics alone, with connections of its own (kMetricsConnections).
+    // --metrics-port: only /metrics, with its own connections (kMetricsConnections).
     bool metrics_only = false;
     std::shared_ptr<const TlsContext> tls = nullptr;  // null: plain
   };

@@ -1,4 +1,4 @@
-// The routes that say what is served, and whether.
+// The routes that report what is served, and whether the server is ready.
 #include <string>
 #include <utility>
 
@@ -68,7 +68,7 @@ void ServeModel(const HttpContext& context, HttpRequest request, const ExchangeP
 
 void ServeHealth(const HttpContext& context, HttpRequest, const ExchangePointer& exchange) {
   const auto parts = context.core->state.ForNewRequest();
-  // A probe's answer is no error of a call.
+  // A probe's answer is not counted as a call's error.
   if (!parts.ok()) return exchange->Answer(ErrorAnswer(parts.status()), [](bool) {});
   AnswerJson(exchange, "{\"status\":\"ok\"}");
 }

@@ -160,7 +160,7 @@ std::string JsonFields::HintOf(absl::string_view name) const {
 }
 
 std::string JsonFields::NearestField(absl::string_view name) const {
-  constexpr size_t kMinLetters = 5;  // by which a slip and another name differ
+  constexpr size_t kMinLetters = 5;  // fewer letters may match another name by chance
   constexpr size_t kMostLetters = 40;
   std::string nearest;
   size_t least = 3;

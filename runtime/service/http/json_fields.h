@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;  // the order of a tool's keys is the templ
 // The body of a request. INVALID_ARGUMENT (MALFORMED_REQUEST).
 absl::StatusOr<Json> ParseBody(absl::string_view body);
 
-// Null is as good as absent everywhere. Errors name field, value and what is wanted.
+// Null counts as absent everywhere. Errors name field, value and what is expected.
 class JsonFields {
  public:
   // `path` names the object in messages: "", or "stream_options.". The object outlives this.
@@ -36,8 +36,8 @@ class JsonFields {
   absl::Status ReadTexts(const std::string& name, size_t most, std::vector<std::string>* out);
   // Fields without an effect on the answer.
   void Ignore(std::initializer_list<const char*> names);
-  // INVALID_ARGUMENT (UNSUPPORTED_PARAMETER) for the first that has another value than those of
-  // `neutral`, with which it asks for nothing.
+  // INVALID_ARGUMENT (UNSUPPORTED_PARAMETER) for the first field whose value is not in `neutral`,
+  // the values without an effect.
   absl::Status Refuse(std::initializer_list<const char*> names, const std::vector<Json>& neutral,
                       absl::string_view why = "this server does not support it; leave it out");
   // The same for a field that was not read.
@@ -48,7 +48,7 @@ class JsonFields {
  private:
   // What to do about a field that was not read.
   std::string HintOf(absl::string_view name) const;
-  // Of those that were read; empty: none is near.
+  // The nearest of the fields that were read; empty: none is near.
   std::string NearestField(absl::string_view name) const;
 
   const Json& object_;

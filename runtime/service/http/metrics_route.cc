@@ -14,7 +14,7 @@
 namespace bulkhead {
 namespace {
 
-// One of the kMaxScrapes of a port, until the answer is written.
+// One of a port's kMaxScrapes, held until the answer is written.
 class ScrapeSlot {
  public:
   explicit ScrapeSlot(std::shared_ptr<std::atomic<int>> scrapes)
@@ -42,7 +42,7 @@ void ServeReading(const HttpContext& context, const ExchangePointer& exchange,
                    reason::kTooManyCalls));
   }
   absl::StatusOr<std::string> text = text_of();
-  // As of a probe: no error of a call.
+  // Like a probe's: not counted as a call's error.
   if (!text.ok()) return exchange->Answer(ErrorAnswer(text.status()), [](bool) {});
   exchange->Answer({.content_type = content_type,
                     .headers = {{"Cache-Control", "no-store"}},

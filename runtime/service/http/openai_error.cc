@@ -15,7 +15,7 @@
 namespace bulkhead {
 namespace {
 
-// A field of our messages by its name in OpenAI's API.
+// The OpenAI API's name of a field of our messages.
 std::string ParamOf(absl::string_view field) {
   for (const absl::string_view group : {"sampling.", "stopping.", "output.", "structured."}) {
     if (absl::ConsumePrefix(&field, group)) return std::string(field);

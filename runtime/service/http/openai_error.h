@@ -16,21 +16,21 @@ namespace bulkhead {
 // "Not Found"
 absl::string_view HttpReason(int http_status);
 int HttpStatusOf(const absl::Status& status);
-// The reason of a refusal, in the word of OpenAI where clients look for it.
+// The reason of a refusal, as OpenAI's code where clients look for that.
 std::string CodeOf(const absl::Status& status);
 // The object of the error, one line.
 std::string ErrorJson(const absl::Status& status, int http_status);
-// With Retry-After where a retry can help. `http_status` 0: that of HttpStatusOf.
+// With Retry-After if a retry can help. `http_status` 0: HttpStatusOf(status).
 HttpAnswer ErrorAnswer(const absl::Status& status, int http_status = 0);
 
-// A refusal of a field, or of a part of it, by another name of the field; others as they are.
+// A refusal of a field, or of a part of it, with the field renamed; other refusals unchanged.
 absl::Status WithFieldsRenamed(
     const absl::Status& status,
     std::initializer_list<std::pair<absl::string_view, absl::string_view>> from_to);
 
-// A refusal of the form of an answer, with the field of the body that this is from in place of
-// ours. Of kToolsField it is the schema of all tools' calls, with each one's parameters as "$defs"
-// by its place in the list: the refusal is of that tool's.
+// A refusal of the form of an answer, renamed to the field of the body that set the form. For
+// kToolsField the form is the schema of all tools' calls, with each tool's parameters in "$defs" by
+// its index in the list: the refusal names that tool's.
 inline constexpr char kToolsField[] = "tools";
 absl::Status InFormField(const absl::Status& status, absl::string_view form_field);
 

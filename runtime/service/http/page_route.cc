@@ -1,4 +1,4 @@
-// GET / and what the page there loads.
+// GET / and the files that its page loads.
 #include <string>
 
 #include "runtime/service/http/page/page_files.h"
@@ -12,7 +12,7 @@ void ServePage(const HttpContext& /*context*/, HttpRequest request,
     if (file.path != request.path) continue;
     HttpAnswer answer;
     answer.content_type = std::string(file.content_type);
-    // Its own files and routes alone, and within no other page.
+    // Only its own files and routes, and not inside another page.
     answer.headers = {{"Content-Security-Policy",
                        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src "
                        "'self'; img-src data:; base-uri 'none'; form-action 'none'; "

@@ -17,8 +17,8 @@ absl::Status ParseAndServe(HttpRequest& request, const RequestOrigin& origin,
   absl::StatusOr<Json> body = ParseBody(request.body);
   request.body = std::string();
   if (!body.ok()) return body.status();
-  // The JSON library throws where a member is of another type than was asked for: our bug, which is
-  // not to end the group.
+  // The JSON library throws if a member has another type than asked for: our bug, which must not
+  // end the group.
   try {
     return serve({*std::move(body), std::move(request.claim), origin});
   } catch (const std::exception& error) {

@@ -1,5 +1,5 @@
-// ServeParsed: parses the body of a request, and goes on where its work belongs: with short bodies
-// on the front end's thread, with long ones on the text worker.
+// ServeParsed: parses the body of a request and serves it: short bodies on the front end's thread,
+// long ones on the text worker.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@ namespace bulkhead {
 
 struct ParsedRequest {
   Json body;
-  BodyClaim claim;  // of what is made from the body
+  BodyClaim claim;  // covers what is made from the body
   RequestOrigin origin;
 };
 

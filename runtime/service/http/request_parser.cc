@@ -56,7 +56,7 @@ size_t HttpRequestParser::Feed(absl::string_view input) {
     if (ec && refusal_ == 0) RefuseFor(ec);
     if (taken == 0) break;
   }
-  // A head, or the head of a chunk, that is still not whole.
+  // A head, or a chunk's head, that is still incomplete.
   const size_t left = input.size() - used;
   if (refusal_ == 0 && !lacks_room_ &&
       (left > kMaxHeadBytes || (!has_head() && head_bytes_ + left >= kMaxHeadBytes))) {
@@ -91,7 +91,7 @@ void HttpRequestParser::on_request_impl(http::verb, Text method, Text target, in
                                         ErrorCode&) {
   request_.method = std::string(Of(method));
   absl::string_view path = Of(target);
-  // A client of a proxy names the host, too.
+  // A client of a proxy also names the host.
   for (const absl::string_view scheme : {"http://", "https://"}) {
     if (!absl::StartsWith(path, scheme)) continue;
     path.remove_prefix(std::min(path.find('/', scheme.size()), path.size()));
@@ -134,7 +134,7 @@ void HttpRequestParser::on_field_impl(http::field name, Text name_text, Text val
       expects_continue_ = request_.takes_chunks && absl::EqualsIgnoreCase(text, "100-continue");
       break;
     case http::field::authorization:
-      // Two are none that is known.
+      // Two keys count as an unknown one.
       if (gate_) authorization_ = authorization_.empty() ? std::string(text) : "?";
       break;
     case http::field::origin:
@@ -184,7 +184,7 @@ bool HttpRequestParser::Claim(size_t bytes, ErrorCode& ec) {
 
 void HttpRequestParser::on_body_init_impl(const boost::optional<std::uint64_t>& length,
                                           ErrorCode& ec) {
-  if (refusal_ != 0) {  // by the head, behind which Beast goes on
+  if (refusal_ != 0) {  // by the head, after which Beast continues
     ec = http::error::bad_value;
     return;
   }
@@ -198,7 +198,7 @@ size_t HttpRequestParser::on_body_impl(Text body, ErrorCode& ec) {
     ec = http::error::body_limit;
     return 0;
   }
-  // Of chunks: as the string grows.
+  // Chunks: as the string grows.
   if (bytes > request_.body.capacity()) {
     const size_t grown = std::min(std::max<size_t>(2 * bytes, size_t{4} << 10),
                                   static_cast<size_t>(max_body_bytes_));

@@ -1,5 +1,5 @@
-// HttpRequestParser: bytes of a connection to one request, by Beast's strict HTTP/1 parser: a
-// message with both Content-Length and Transfer-Encoding, or with two lengths, is refused. Keeps
+// HttpRequestParser: parses bytes of a connection to one request with Beast's strict HTTP/1 parser:
+// a message with both Content-Length and Transfer-Encoding, or with two lengths, is refused. Keeps
 // only the fields that are used, so that a head takes its own bytes and no more.
 #pragma once
 
@@ -21,13 +21,13 @@ class HttpRequestParser final : private boost::beast::http::basic_parser<true> {
   using Base = boost::beast::http::basic_parser<true>;
 
  public:
-  // `may_read`: asked before the first byte of a body is claimed or taken, which has `bytes`, or
-  // comes in chunks (0: not known yet).
+  // `may_read`: asked before the first byte of a body of `bytes` (0: in chunks, not known yet) is
+  // claimed or taken.
   using MayRead = std::function<absl::Status(const HttpRequest& request, size_t bytes)>;
   HttpRequestParser(int64_t max_body_bytes, BodyClaim claim, MayRead may_read);
 
-  // Asked once the head is there, before anything of a body is taken. Without it the head's
-  // Authorization is passed over.
+  // Asked once the head has arrived, before any of the body is taken. Without it the head's
+  // Authorization is ignored.
   using Gate =
       std::function<absl::Status(const HttpRequest& request, absl::string_view authorization)>;
   void AskGate(Gate gate) { gate_ = std::move(gate); }
@@ -38,13 +38,13 @@ class HttpRequestParser final : private boost::beast::http::basic_parser<true> {
 
   bool has_head() const { return Base::is_header_done(); }
   bool is_done() const { return refusal_ == 0 && Base::is_done(); }
-  // The status of HTTP of a request that is refused, 0 while it is not, and why.
+  // The HTTP status of a refused request, 0 while it is not refused, and the reason.
   int refusal() const { return refusal_; }
   const absl::Status& why() const { return why_; }
   // The client waits for "100 Continue".
   bool expects_continue() const { return expects_continue_; }
   size_t body_bytes() const { return request_.body.size(); }
-  // Bodies of others take all of their memory: nothing more is taken until a Feed finds room.
+  // Other bodies use all the memory for bodies: nothing more is taken until a Feed finds room.
   bool lacks_room() const { return lacks_room_; }
 
   const HttpRequest& request() const { return request_; }
@@ -79,7 +79,7 @@ class HttpRequestParser final : private boost::beast::http::basic_parser<true> {
   absl::Status why_;
   bool lacks_room_ = false;
   bool in_head_ = true;
-  size_t head_bytes_ = 0;  // taken so far, with what of the body was taken with its end
+  size_t head_bytes_ = 0;  // taken so far, and body bytes taken with the head's end
   int num_hosts_ = 0;
   bool expects_continue_ = false;
 };

@@ -84,7 +84,7 @@ void ResponsesFormat::BeginItemEvent(absl::string_view type, const Item& item, B
 
 void ResponsesFormat::AddDeltaEvents(const ItemPointer& item, std::string text, BodyParts* out) {
   if (text.empty()) return;
-  // In slices: as many events.
+  // In slices, one event each.
   out->AddPart([this, item, text = std::move(text), at = size_t{0}](std::string* bytes) mutable {
     const absl::string_view slice = WholeCharacters(absl::string_view(text).substr(at), kPartBytes);
     BodyParts event;
@@ -141,7 +141,7 @@ void ResponsesFormat::AddResponse(absl::string_view status, absl::string_view in
 }
 
 std::string ResponsesFormat::ResponsesUsageJson(const UsageCounts& usage) const {
-  // OpenAI's types require cache_write_tokens, those that cost more as they are kept: none here.
+  // OpenAI's types require cache_write_tokens, which cost more because they are kept: none here.
   return absl::StrCat("{\"input_tokens\":", usage.prompt_tokens,
                       ",\"input_tokens_details\":{\"cached_tokens\":", usage.cached_tokens,
                       ",\"cache_write_tokens\":0},\"output_tokens\":", usage.completion_tokens,
@@ -242,7 +242,7 @@ void ResponsesFormat::CountToken() {
   if (kind == Kind::kReasoning) reasoning_tokens_ += tokens;
 }
 
-// All of the text is kept, for the last event repeats it.
+// All of the text is kept, because the last event repeats it.
 absl::Status ResponsesFormat::CountText() {
   // A few are part of the stream's own share.
   if (options_.answers == nullptr || text_bytes_ <= std::max(kStreamShareBytes, text_hold_.bytes()))

@@ -18,8 +18,8 @@ namespace bulkhead {
 
 class ResponsesFormat final : public AnswerFormat {
  public:
-  // `head`: the members of the object that stay as they are, in JSON with a comma at the end, and
-  // what holds its bytes. `id`: of the response. `tokenizer` outlives the format.
+  // `head`: the unchanging members of the object, in JSON with a comma at the end; `head_hold`
+  // covers its bytes. `id`: the response's. `tokenizer` outlives the format.
   ResponsesFormat(std::string id, std::string head, AnswerBudget::Hold head_hold,
                   const GenerationOptions& options, ChatOutputOptions output,
                   const Tokenizer* tokenizer);
@@ -39,7 +39,7 @@ class ResponsesFormat final : public AnswerFormat {
     ParsedDelta::Kind kind = ParsedDelta::Kind::kContent;
     int output_index = 0;
     std::string id;
-    int call_index = 0;  // the rest of a call
+    int call_index = 0;  // this, call_id, name: a call's
     std::string call_id;
     std::string name;
     std::string text;  // or a call's arguments
@@ -47,18 +47,18 @@ class ResponsesFormat final : public AnswerFormat {
   };
   using ItemPointer = std::shared_ptr<Item>;
 
-  // What comes, to items, and to events in `out` (null: none).
+  // Adds new output to the items, and as events to `out` (null: no events).
   absl::Status Take(absl::string_view text, PackedReader tokens, int tokens_field, BodyParts* out);
   void TakeDeltas(std::deque<ParsedDelta> deltas, BodyParts* out);
   void Begin(const ParsedDelta& delta, BodyParts* out);
   void Close(BodyParts* out);
-  // The rest of the output; where the answer was cut off, the last item is incomplete unless it is
-  // a call: then its arguments decide.
+  // Adds the rest of the output; if the answer was cut off, the last item is incomplete, except a
+  // call: its arguments decide.
   void Finish(bool is_complete, BodyParts* out);
   void CountToken();
   absl::Status CountText();
 
-  // "event: ...", up to the first member of the event's own.
+  // "event: ...", up to the first member specific to the event.
   void BeginEvent(absl::string_view type, BodyParts* out);
   void BeginItemEvent(absl::string_view type, const Item& item, BodyParts* out);
   void AddDeltaEvents(const ItemPointer& item, std::string text, BodyParts* out);
@@ -68,7 +68,7 @@ class ResponsesFormat final : public AnswerFormat {
   void AddResponse(absl::string_view status, absl::string_view incomplete, absl::string_view error,
                    absl::string_view usage, BodyParts* out) const;
   std::string ResponsesUsageJson(const UsageCounts& usage) const;
-  // Behind the last item: status, object and usage.
+  // After the last item: status, object and usage.
   void AddEnd(const v1::Finished& finished, const UsageCounts& usage, bool as_event,
               BodyParts* out);
 
@@ -78,16 +78,16 @@ class ResponsesFormat final : public AnswerFormat {
   const ChatOutputOptions options_;
   ChatOutput output_;
   std::vector<ItemPointer> items_;
-  bool is_open_ = false;  // the last item
+  bool is_open_ = false;  // whether the last item is open
   AnswerBudget::Hold text_hold_;
   int64_t text_bytes_ = 0;
-  int64_t next_number_ = 0;  // of an event, counted as it is made
+  int64_t next_number_ = 0;  // the next event's, counted when it is made
 
-  // Where reasoning is told apart: which tokens belong to it. Texts come later than tokens.
+  // If reasoning is separated: which tokens belong to it. Texts come later than tokens.
   std::optional<TokenTexts> texts_;
-  std::deque<int64_t> token_ends_;  // of tokens whose text has not come, in bytes of the answer
-  int64_t token_bytes_ = 0;         // of all tokens
-  int64_t taken_bytes_ = 0;         // of text
+  std::deque<int64_t> token_ends_;  // ends of tokens whose text has not come, in answer bytes
+  int64_t token_bytes_ = 0;         // bytes of all tokens
+  int64_t taken_bytes_ = 0;         // bytes of text taken
   uint64_t unsettled_tokens_ = 0;   // before the first piece of anything
   uint64_t reasoning_tokens_ = 0;
 };

@@ -13,7 +13,7 @@
 namespace bulkhead {
 namespace {
 
-// What a part of content must be.
+// The types that a part of content may have.
 constexpr absl::string_view kTextParts[] = {"input_text", "output_text", "text"};
 
 // A text, or parts of text as a chat has them: "content" of a message, "output" of a call.

@@ -7,8 +7,8 @@
 namespace bulkhead {
 
 // Appends to `messages`, and takes the texts out of `input`: a text, or a list of items: messages,
-// function_call, function_call_output and reasoning. Calls go with the assistant's message before
-// them, reasoning with the one after it; encrypted reasoning cannot be read and is refused.
+// function_call, function_call_output and reasoning. Calls join the assistant's message before
+// them, reasoning the one after it; encrypted reasoning cannot be read and is refused.
 // INVALID_ARGUMENT naming the item.
 absl::Status ReadInput(Json& input, Json* messages);
 

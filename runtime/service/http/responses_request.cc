@@ -15,7 +15,7 @@
 namespace bulkhead {
 namespace {
 
-// Fields with the same name and meaning in a chat, which reads and checks them.
+// Fields with the same name and meaning as in a chat, which reads and checks them.
 constexpr const char* kAsInChats[] = {"model",
                                       "stream",
                                       "temperature",
@@ -42,14 +42,14 @@ constexpr const char* kAsInChats[] = {"model",
                                       "chat_template_kwargs",
                                       "structured_outputs"};
 
-// Fields that need what a server without a store has not, and others that are not supported.
+// Fields that need a store, which this server lacks, and others that are not supported.
 absl::Status RefuseOthers(JsonFields& fields) {
   BH_RETURN_IF_ERROR(fields.Refuse(
       {"previous_response_id", "conversation", "previous_input_messages", "prompt"},
       {Json::array()}, "nothing is stored; send instructions and all items in input"));
   BH_RETURN_IF_ERROR(fields.Refuse({"background"}, {false},
                                    "answers are not made in the background; leave it out"));
-  // Reasoning is never encrypted here: agents ask for it in any case.
+  // Reasoning is never encrypted here: agents always ask for it.
   BH_RETURN_IF_ERROR(fields.Refuse({"include"},
                                    {Json::array(), Json::array({"reasoning.encrypted_content"})},
                                    "nothing more can be included; leave it out"));
@@ -132,7 +132,7 @@ absl::Status ReadReasoning(JsonFields& fields, Json* chat) {
   return inner.Finish();
 }
 
-// Bounds of the API.
+// Limits of the API.
 absl::Status CheckMetadata(JsonFields& fields) {
   constexpr size_t kMostPairs = 16, kMostKeyBytes = 64 * 4, kMostValueBytes = 512 * 4;
   const Json* metadata = fields.Find("metadata");

@@ -1,5 +1,5 @@
-// The body of /v1/responses, as that of a chat: what both have in common is read once
-// (chat_request.h). Fields as in https://platform.openai.com/docs/api-reference/responses/create.
+// The body of /v1/responses, read as a chat's body; chat_request.h reads the fields that both
+// share. Fields as in https://platform.openai.com/docs/api-reference/responses/create.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ struct ResponsesRequest {
 // INVALID_ARGUMENT naming a field of the body.
 absl::StatusOr<ResponsesRequest> ReadResponses(Json body, const RequestRules& rules);
 
-// A refusal of a chat's field, with the name that the field has here.
+// A refusal of a chat's field, under the field's name in /v1/responses.
 absl::Status InResponsesFields(const absl::Status& status);
 
 }  // namespace bulkhead

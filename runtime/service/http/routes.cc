@@ -49,14 +49,14 @@ constexpr Route kRoutes[] = {
     {"GET", "/page.js", ServePage, kNoRole},
 };
 
-// A route of kModelsPath has the rest of the path to itself.
+// A route of kModelsPath also takes the rest of the path.
 bool Takes(const Route& route, absl::string_view path) {
   if (route.path != kModelsPath) return route.path == path;
   return path.size() > kModelsPath.size() && absl::StartsWith(path, kModelsPath);
 }
 
-// The route whose path, with or without /v1, is the end of this one: of a base URL without /v1,
-// with two, or with a route's path in it, or of a slash too many. "" if there is none.
+// The route whose path, with or without /v1, ends this one: for a base URL without /v1, with two,
+// or with a route's path in it, or for an extra slash. "" if there is none.
 absl::string_view MeantPath(absl::string_view path) {
   constexpr size_t kMostParts = 3;
   std::vector<absl::string_view> parts = absl::StrSplit(path, '/', absl::SkipEmpty());
@@ -90,7 +90,7 @@ RoleSet Routes::NeedOf(const HttpRequest& request) const {
     if (set_ == RouteSet::kMetricsOnly && route.path != kMetricsPath) continue;
     if (Takes(route, request.path)) return route.need;
   }
-  return kAllRoles;  // that there is no such route is for callers with a role
+  return kAllRoles;  // only callers with a role learn that there is no such route
 }
 
 bool Routes::TakesBody(const HttpRequest& request) const {

@@ -30,11 +30,11 @@ enum class RouteSet { kAll, kMetricsOnly };
 class Routes {
  public:
   Routes(ServiceCore* core, ChatsOr chats, RouteSet set = RouteSet::kAll);
-  // Answers, now or later. On the front end's thread.
+  // Answers now or later. Call on the front end's thread.
   void Serve(HttpRequest request, const ExchangePointer& exchange);
   // The roles of which a caller needs one.
   RoleSet NeedOf(const HttpRequest& request) const;
-  // Serve looks at the body; otherwise it answers at once, by the head alone.
+  // Whether Serve reads the body; otherwise it answers at once, from the head.
   bool TakesBody(const HttpRequest& request) const;
 
  private:
@@ -46,9 +46,9 @@ class Routes {
 void AnswerError(const HttpContext& context, const ExchangePointer& exchange,
                  const absl::Status& status, int http_status = 0);
 
-// Handlers. Of what is not in the engine:
+// Handlers. Without the engine:
 void ServeModels(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
-// Of kModelsPath and a model's name.
+// For kModelsPath followed by a model's name.
 inline constexpr absl::string_view kModelsPath = "/v1/models/";
 void ServeModel(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
 void ServeHealth(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
@@ -58,13 +58,13 @@ void ServeLoad(const HttpContext& context, HttpRequest request, const ExchangePo
 void ServeMetrics(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
 void ServeStatus(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
 void ServePage(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
-// Of one answer:
+// With one answer:
 void ServeTokenize(const HttpContext& context, HttpRequest request,
                    const ExchangePointer& exchange);
 void ServeDetokenize(const HttpContext& context, HttpRequest request,
                      const ExchangePointer& exchange);
 void ServeScore(const HttpContext& context, HttpRequest request, const ExchangePointer& exchange);
-// Of generations:
+// Generations:
 void ServeCompletions(const HttpContext& context, HttpRequest request,
                       const ExchangePointer& exchange);
 void ServeEmbeddings(const HttpContext& context, HttpRequest request,

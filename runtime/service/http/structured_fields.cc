@@ -69,7 +69,7 @@ absl::Status ReadStructuredOutputs(const Json& object, v1::GenerateRequest* requ
     ++num_forms;
     request->mutable_structured()->set_json_object(true);
   }
-  // How vLLM's backends write; its defaults are what is done here.
+  // Settings of vLLM's backends; this server always behaves like their defaults.
   BH_RETURN_IF_ERROR(
       fields.Refuse({"disable_any_whitespace", "disable_additional_properties", "disable_fallback"},
                     {false}, "only false is supported"));
@@ -80,7 +80,7 @@ absl::Status ReadStructuredOutputs(const Json& object, v1::GenerateRequest* requ
       absl::StrCat("has ", num_forms, " forms; send one of json, regex, choice and json_object"));
 }
 
-// Of the body: what a grammar is compiled from.
+// The field of the body that a grammar is compiled from.
 std::string FieldOfForm(const std::string& given, const v1::StructuredOutput& form) {
   if (given == "response_format") {
     return form.has_json_schema() ? "response_format.json_schema.schema" : given;

@@ -10,13 +10,13 @@
 
 namespace bulkhead {
 
-// INVALID_ARGUMENT naming a field of the body. Grammars are checked with the request; errors of
-// them are of `form_field`, where there is one.
+// INVALID_ARGUMENT naming a field of the body. Grammars are checked with the request; their errors
+// name `form_field`, if there is one.
 absl::Status ReadStructured(JsonFields& fields, v1::GenerateRequest* request,
                             std::string* form_field);
 
 // {"type": "text"}, {"type": "json_object"} or {"type": "json_schema", "json_schema": {...}}.
-// `name`: of the field, in errors.
+// `name`: the field's name in errors.
 absl::Status ReadResponseFormat(const Json& format, const std::string& name,
                                 v1::GenerateRequest* request);
 

@@ -86,7 +86,7 @@ absl::Status RunOne(const HttpContext& context, const ExchangePointer& exchange,
   return absl::OkStatus();
 }
 
-// Of a v1::TokenIds in `field`.
+// Adds the ids of a v1::TokenIds in `field`.
 void AddIdsOf(const std::shared_ptr<const std::string>& message, int field, BodyParts* parts,
               const Tokenizer* spelt = nullptr) {
   const absl::string_view ids = BytesOf(*message, field);

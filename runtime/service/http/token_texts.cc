@@ -13,7 +13,7 @@
 namespace bulkhead {
 namespace {
 
-// JSON has no infinity: as vLLM.
+// JSON has no infinity: as in vLLM.
 std::string Number(float logprob) { return absl::StrFormat("%.9g", std::max(logprob, -9999.0F)); }
 
 std::string BytesJson(absl::string_view text) {
@@ -95,7 +95,7 @@ void CompletionLogprobs::Add(const v1::Token& token, TokenTexts& texts, size_t* 
     if (!seen.insert(key).second) continue;
     absl::StrAppend(&top, top.empty() ? "" : ",", key, ":", Number(one.logprob()));
   }
-  // The drawn one is there in any case.
+  // The sampled token is always included.
   const std::string drawn = JsonString(text);
   if (token.has_logprob() && !seen.contains(drawn)) {
     absl::StrAppend(&top, top.empty() ? "" : ",", drawn, ":", Number(token.logprob()));

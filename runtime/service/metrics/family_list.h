@@ -1,4 +1,4 @@
-// FamilyList: metric families of prometheus-cpp, made for one scrape.
+// FamilyList: metric families of prometheus-cpp, built for one scrape.
 //
 // The values live in engine and service, counted there under their own locks and read at one time;
 // prometheus::Registry would hold a second copy of each behind a mutex of its own.

@@ -13,7 +13,7 @@
 namespace bulkhead {
 namespace {
 
-// Some 600 lines with the longest name of a model, and some 24 of a rank.
+// About 600 lines with the longest model name, and about 24 per rank.
 constexpr int64_t kGroupBytes = int64_t{512} << 10;
 constexpr int64_t kRankBytes = int64_t{16} << 10;
 

@@ -11,7 +11,7 @@ namespace bulkhead {
 
 inline constexpr char kMetricsContentType[] = "text/plain; version=0.0.4; charset=utf-8";
 
-// The longest page of a group of N ranks. While one is made it takes kHeldPerMetricsByte
+// The longest page of a group of N ranks. Making it takes kHeldPerMetricsByte
 // (runtime/service/host_quotas.h) times that.
 int64_t MaxMetricsBytes(int64_t ranks);
 
@@ -20,7 +20,7 @@ class MetricsPage {
   // `core` outlives it.
   explicit MetricsPage(ServiceCore* core);
 
-  // Any thread; waits for no step, so that a hanging engine is told. UNAVAILABLE (STARTING,
+  // Any thread; waits for no step, so that a hanging engine is reported. UNAVAILABLE (STARTING,
   // RANK_LOST); RESOURCE_EXHAUSTED (HOST_MEMORY) above quotas.metrics_bytes.
   absl::StatusOr<std::string> Text() const;
 

@@ -1,4 +1,4 @@
-// MetricsReading: everything a scrape tells, read at one time.
+// MetricsReading: everything a scrape reports, read at one time.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct MetricsReading {
 
 inline constexpr size_t kMaxModelNameLabel = 256;
 
-// Waits for no step. UNAVAILABLE (STARTING, RANK_LOST): there is nothing to tell.
+// Waits for no step. UNAVAILABLE (STARTING, RANK_LOST): there is nothing to report.
 absl::StatusOr<MetricsReading> ReadMetrics(ServiceCore& core, int64_t started_unix_s);
 
 }  // namespace bulkhead

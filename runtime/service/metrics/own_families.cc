@@ -66,7 +66,7 @@ void AddHost(const MetricsReading& reading, FamilyList& list) {
   list.Gauge("bulkhead_open_calls", "Calls that are not answered yet").Add(host.open_calls().now());
 }
 
-// All reasons are there from the start, for a rate to begin at 0.
+// All reasons are listed from the start, so that rates begin at 0.
 void AddRefusals(const MetricsReading& reading, FamilyList& list) {
   std::map<std::string, uint64_t> rejects;
   for (const char* const word : kRoomReasons) rejects[word] = 0;

@@ -59,7 +59,7 @@ constexpr Phase kPhases[] = {{"decode", &v1::RankSteps::decode_steps,
                              {"prefill", &v1::RankSteps::prefill_steps,
                               &v1::RankSteps::prefill_compute_s, &v1::RankSteps::prefill_comm_s}};
 
-// Mean seconds by which the slowest rank computes longer in a step than the fastest one.
+// Mean seconds per step by which the slowest rank computes longer than the fastest.
 double Skew(const v1::LoadInfo& load, const Phase& phase) {
   std::optional<double> least;
   double most = 0;

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Bounds and counts are for rates: quantiles of a while are those of a difference.
+// Bounds and counts are for rates: quantiles over a period follow from differences.
 Json HistogramJson(const FixedHistogram& histogram) {
   Json json = {{"count", histogram.count()}, {"sum", histogram.sum()}};
   for (const auto& [name, quantile] : {std::pair("p50", 0.5), {"p95", 0.95}, {"p99", 0.99}}) {

@@ -1,4 +1,4 @@
-// StatusJson: what /status answers: the state of the group for people and scripts, from the same
+// StatusJson: the answer of /status: the state of the group for people and scripts, from the same
 // reading as /metrics. docs/http.md lists the fields.
 #pragma once
 

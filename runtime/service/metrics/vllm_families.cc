@@ -125,7 +125,7 @@ void AddHistograms(const EngineMetrics& engine, FamilyList& list) {
       .Add(engine.request_preemptions);
 }
 
-// Of older releases; production-stack and boards still ask for them.
+// Names of older releases; production-stack and dashboards still ask for them.
 void AddFormerNames(const MetricsReading& reading, FamilyList& list) {
   const v1::LoadInfo& load = reading.load;
   list.Histogram("vllm:time_per_output_token_seconds",

@@ -1,5 +1,4 @@
-// ClientListener: where a front end gets its clients from: the listening socket, with TLS or
-// without.
+// ClientListener: a front end's source of clients: the listening socket, with or without TLS.
 #pragma once
 
 #include <functional>
@@ -31,11 +30,11 @@ class ClientListener {
   // `max_clients`, `access` and `closed` are the terminator's.
   using Take = std::function<bool(const AcceptedClient& client)>;
   void Start(int max_clients, const AccessControl* access, ErrorCounts* closed, Take take);
-  // No client is let in any more; what is connected goes on.
+  // Accepts no more clients; open connections continue.
   void StopListening() { listener_->Stop(); }
-  // Waits until what was sent is with the clients that read; false after `timeout`.
+  // Waits until what was sent has reached all clients that read; false after `timeout`.
   bool Flush(absl::Duration timeout);
-  // Once the front end has closed its connections: what it sent is on its way for `grace` at most.
+  // Call once the front end has closed its connections: sends what is left within `grace`.
   void Stop(absl::Duration grace);
 
  private:

@@ -13,7 +13,7 @@
 namespace bulkhead {
 namespace {
 
-// The most that a record carries: so OpenSSL never holds bytes that epoll does not report.
+// Maximum payload of a record, so that OpenSSL never holds bytes that epoll does not report.
 constexpr size_t kRecordBytes = 16384;
 
 bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
@@ -64,7 +64,7 @@ void TlsConnection::Move(absl::Time now) {
   if (!handshake_done_) return Shake();
   if (inner_fd_ < 0) return;  // not given to the front end yet
   if (!is_inner_closed()) MoveToInner();
-  // Of an end that is closed epoll tells no more.
+  // epoll reports nothing more about a closed end.
   do {
     if (!is_closed()) MoveToClient();
   } while (!is_closed() && is_inner_closed() && to_client_.empty() && !inner_ended_);
@@ -131,11 +131,11 @@ void TlsConnection::MoveToClient() {
   if (inner_ended_ && !close_notify_sent_) SendCloseNotify();
 }
 
-// The client sees that nothing is missing; what it still sends is read until it ends, too.
+// The client sees that nothing is missing; its input is still read until it also ends.
 void TlsConnection::SendCloseNotify() {
   ERR_clear_error();
   const int result = SSL_shutdown(session_.get());
-  if (result < 0 && WaitsFor(result, &write_waits_for_)) return;  // for room, to be called again
+  if (result < 0 && WaitsFor(result, &write_waits_for_)) return;  // for room; call again
   close_notify_sent_ = true;
   shutdown(client_fd_, SHUT_WR);
 }
@@ -159,7 +159,7 @@ void TlsConnection::Tick(absl::Time now) {
 uint32_t TlsConnection::client_events() const {
   const bool reads =
       !handshake_done_ || (!client_ended_ && !is_inner_closed() && to_inner_.empty());
-  // Only what is waited for: another event would come again at once, for nothing to be done.
+  // Only the awaited events: another one would be reported again at once, to no effect.
   return (read_waits_for_ != 0 ? read_waits_for_ : reads ? EPOLLIN : 0U) | write_waits_for_;
 }
 

@@ -28,7 +28,7 @@ absl::Status Refused(absl::string_view flag, absl::string_view path, absl::strin
                       ExitCode::kUsage);
 }
 
-// What OpenSSL says of the last failure.
+// OpenSSL's reason of the last failure.
 std::string OpensslReason() {
   const char* const reason = ERR_reason_error_string(ERR_peek_last_error());
   ERR_clear_error();
@@ -81,13 +81,13 @@ absl::StatusOr<std::shared_ptr<const TlsContext>> TlsContext::Load(const TlsFile
 void TlsContext::Configure() {
   SSL_CTX* const context = context_.get();
   SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
-  // Nothing is kept between connections. A client that ends without a goodbye is no error: what is
-  // inside has lengths.
+  // Nothing is kept between connections. A client that ends without close_notify is no error: the
+  // protocols inside have lengths.
   SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION |
                                    SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_IGNORE_UNEXPECTED_EOF);
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_num_tickets(context, 0);
-  // An idle connection holds no buffers; records that are no data are handled one at a time.
+  // An idle connection holds no buffers; records without data are handled one at a time.
   SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
                                 SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   SSL_CTX_clear_mode(context, SSL_MODE_AUTO_RETRY);

@@ -17,11 +17,11 @@ namespace bulkhead {
 struct TlsFiles {
   std::string certfile;  // --ssl-certfile: PEM, the server's certificate first
   std::string keyfile;   // --ssl-keyfile: PEM, not encrypted
-  // --ssl-ca-certs: clients need a certificate of one of these.
+  // --ssl-ca-certs: clients need a certificate from one of these.
   std::optional<std::string> ca_certs = std::nullopt;
 };
 
-// What is spoken inside, by its name in ALPN. A client that offers others alone is refused.
+// ALPN names of the protocols inside TLS. A client that offers only others is refused.
 inline constexpr absl::string_view kAlpnHttp2 = "h2";
 inline constexpr absl::string_view kAlpnHttp1 = "http/1.1";
 

@@ -19,7 +19,7 @@ namespace {
 constexpr int kMaxEvents = 64;
 constexpr int kTickMs = 100;
 constexpr uint64_t kWakeId = 0;
-// The kernel doubles it for its own books.
+// The kernel doubles it for its bookkeeping.
 constexpr int kPairBytes = 32 << 10;
 constexpr int kMinHandshakes = 4;
 
@@ -28,7 +28,7 @@ void SetBuffers(int fd) {
   setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kPairBytes, sizeof(kPairBytes));
 }
 
-// OpenSSL writes to sockets without MSG_NOSIGNAL; the signal is of the thread that writes.
+// OpenSSL writes to sockets without MSG_NOSIGNAL; the signal goes to the thread that writes.
 void IgnoreBrokenPipes() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -222,7 +222,7 @@ void TlsTerminator::Tick(absl::Time now) {
 bool TlsTerminator::AnswerCallers(absl::Time now) {
   const absl::MutexLock lock(&mutex_);
   if (stop_at_ != absl::InfiniteFuture()) {
-    // Front ends have closed theirs: each ends once its last bytes are with its client.
+    // Front ends have closed theirs: each ends once its last bytes have reached its client.
     return now >= stop_at_ || connections_.size() == handshakes_.size();
   }
   if (flush_wanted_) {

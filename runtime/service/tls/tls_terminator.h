@@ -1,5 +1,5 @@
-// TlsTerminator: the handshakes of a listener's clients, and the bytes of those that are done, by
-// one thread of its own. Every buffer is bounded: a peer that does not read is not read from.
+// TlsTerminator: does the TLS handshakes of a listener's clients, then moves their bytes, on one
+// thread of its own. Every buffer is bounded: a peer that does not read is not read from.
 #pragma once
 
 #include <cstdint>
@@ -20,27 +20,27 @@
 
 namespace bulkhead {
 
-// Of a listener for `max_clients`: how many connections have TLS, with those that shake hands and
-// those whose last bytes are on their way. Beyond it they are closed at once.
+// Maximum TLS connections of a listener for `max_clients`, including those in the handshake and
+// those with last bytes to send. Further ones are closed at once.
 inline constexpr int MaxTlsConnections(int max_clients) { return max_clients + max_clients / 2; }
-// Of these, in the handshake: a new one takes the place of the oldest.
+// Maximum of these in the handshake; a new one replaces the oldest.
 inline constexpr int MaxTlsHandshakes(int max_clients) { return max_clients / 4; }
 
 class TlsTerminator {
  public:
   // Takes the front end's end of a connection, as it takes a client's.
   using GiveToFrontEnd = std::function<bool(const AcceptedClient& client)>;
-  // `access` says the roles of certificates; `closed` counts connections by reason, where the
-  // handshake failed or there was no room. All outlive the terminator.
+  // `access` gives the roles of certificates; `closed` counts connections whose handshake failed or
+  // that found no room, by reason. All outlive the terminator.
   TlsTerminator(std::shared_ptr<const TlsContext> context, int max_clients,
                 const AccessControl* access, ErrorCounts* closed, GiveToFrontEnd give);
-  ~TlsTerminator();  // Stop(0) if need be
+  ~TlsTerminator();  // calls Stop(0) if necessary
   TlsTerminator(const TlsTerminator&) = delete;
   TlsTerminator& operator=(const TlsTerminator&) = delete;
 
   // Takes and owns a client's connection. Any thread.
   void Take(int client_fd);
-  // Waits until what front ends have sent is with the clients that read; false after `timeout`.
+  // Waits until what front ends have sent has reached all clients that read; false after `timeout`.
   bool Flush(absl::Duration timeout);
   // Once the front end has closed its connections: sends what is left within `grace`, then ends.
   // Once.
@@ -63,7 +63,7 @@ class TlsTerminator {
   void Give(uint64_t id, TlsConnection& connection);
   void Watch(uint64_t tag, int fd, uint32_t events, uint32_t* known);
   void Tick(absl::Time now);
-  // Answers who waits in Flush; true when the thread is to end.
+  // Wakes the callers of Flush; true when the thread is to end.
   bool AnswerCallers(absl::Time now);
   void Wake();
 

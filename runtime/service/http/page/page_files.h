@@ -7,7 +7,7 @@
 namespace bulkhead {
 
 struct PageFile {
-  absl::string_view path;  // of the request
+  absl::string_view path;  // the request's path
   absl::string_view content_type;
   absl::string_view text;
 };
