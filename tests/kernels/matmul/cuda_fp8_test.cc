@@ -9,10 +9,11 @@
 
 #include "kernels/matmul/cuda_kernels.h"
 #include "kernels/packing/cuda_packing.h"
+#include "memory/bf16.h"
 #include "memory/fp8.h"
 #include "tests/kernels/cuda/cuda_fixture.h"
 #include "tests/kernels/cuda/device_arrays.h"
-#include "tests/support/golden.h"
+#include "tests/kernels/products_support.h"
 
 namespace bulkhead {
 namespace {
