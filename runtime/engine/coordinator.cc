@@ -72,9 +72,9 @@ absl::Status Coordinator::WhyFullLocked() const {
 
 absl::Status Coordinator::Submit(Request request, std::shared_ptr<RequestSink> sink) {
   const auto tokens = static_cast<int64_t>(request.prompt.size() + request.emitted.size());
-  request.prompt.shrink_to_fit();  // it may wait for long
+  request.prompt.shrink_to_fit();  // it may wait for a long time
   request.max_model_len = this->limits().max_model_len;
-  // Here, as all streams would wait for the rank loop's thread.
+  // Done here, because on the rank loop's thread all streams would wait.
   auto active = std::make_unique<Active>(options_.tokenizer, request);
   if (!request.emitted.empty()) {
     active->Replay(request, StopRule(request.stopping, options_.eos_ids, request.max_model_len));

@@ -2,10 +2,10 @@
 // asks it for steps and returns their results; deltas and ends go to the requests' sinks.
 //
 // One mutex guards the inbox and the table of live requests; it is never held while a sink is
-// called. The scheduler and the block pool belong to the rank loop's thread only, and so does a
-// text stream once its request is taken from the inbox; a resumed one is opened by Submit. Fail()
-// may be called by the watchdog's thread while that thread hangs in a collective: it ends every
-// request whose sink is not being called at that moment; the rank loop's thread ends the others.
+// called. The scheduler, the block pool and, once a request is taken from the inbox, its text
+// stream belong to the rank loop's thread only; Submit opens a resumed request's stream. Fail() may
+// be called by the watchdog's thread while that thread hangs in a collective: it ends every request
+// whose sink is not being called at that moment; the rank loop's thread ends the others.
 #pragma once
 
 #include <array>
@@ -39,7 +39,7 @@ namespace bulkhead {
 struct CoordinatorLoad {
   GroupState state = GroupState::kStarting;
   SchedulerLoad scheduler;    // after the last step; waiting ones include the inbox
-  int64_t num_kv_blocks = 0;  // that sequences can use
+  int64_t num_kv_blocks = 0;  // usable by sequences
   SchedulerLimits limits;
   // Requests that have ended, by number of tokens (prompt and generated): bucket i counts [2^i,
   // 2^(i+1)).
@@ -58,18 +58,18 @@ class Coordinator final : public RequestInbox {
     // Totals since the start, except text_ns; called by the rank loop's thread. Null: unknown.
     std::function<StepCosts()> costs;
     absl::Duration log_period = absl::Seconds(10);
-    // How many answers are not with their clients yet, after waiting for them for so long at most.
-    // Null: nobody reads answers.
+    // Number of answers not yet sent to their clients, after waiting at most `timeout` for them.
+    // Null: there are no readers.
     std::function<size_t(absl::Duration timeout)> unsent_answers;
     bool log_requests = false;  // a line for each request that ends
-    // Of the prefix cache, which limits.prefix_caching switches on; null: not recorded.
+    // Events of the prefix cache (limits.prefix_caching); null: not recorded.
     std::shared_ptr<KvEventLog> kv_events;
   };
   explicit Coordinator(Options options);
   // After the rank loop has returned. Unfinished requests end with UNAVAILABLE.
   ~Coordinator() override;
 
-  // RequestInbox: any thread. Submit takes the time of as many tokens as the request has emitted.
+  // RequestInbox: any thread. Submit takes time proportional to the request's emitted tokens.
   absl::Status WhyFull() const override;
   absl::Status Submit(Request request, std::shared_ptr<RequestSink> sink) override;
   void Cancel(absl::string_view request_id, absl::Status why, const RequestSink* sink) override;
@@ -81,9 +81,8 @@ class Coordinator final : public RequestInbox {
   void SetServing();  // until then requests are refused; no effect after a drain or a loss
   // Refuses new requests and finishes accepted ones, including queued ones; those left after
   // `timeout` end with UNAVAILABLE at the next step. Answers have the same time to be sent. Then
-  // NextStep returns a stop. A second call can only shorten the time. `ended`, as long as it is
-  // there, is called when all have ended, by the rank loop's thread or at once; never where the
-  // group is lost.
+  // NextStep returns a stop. A second call can only shorten the time. `ended`, if not expired, is
+  // called when all have ended, by the rank loop's thread or at once; never if the group is lost.
   void BeginDrain(absl::Duration timeout, DrainWaiter ended = {});
   // Ends every request with `why` and refuses new ones. Only the first call has an effect.
   void Fail(const absl::Status& why);
@@ -92,10 +91,10 @@ class Coordinator final : public RequestInbox {
   GroupState state() const;
   SchedulerLimits limits() const;
 
-  // The rank loop's thread. Fewer than limits.depth steps may be uncommitted when NextStep is
+  // On the rank loop's thread. Fewer than limits.depth steps may be uncommitted when NextStep is
   // called. Blocks while there is nothing to run and nothing in flight. Requests whose time limit
-  // has passed end before the step is planned. A step with plan.collect()
-  // requires a Commit first, one with plan.stop() ends the loop; after Fail() returns its status.
+  // has passed end before the step is planned. A step with plan.collect() requires a Commit first,
+  // one with plan.stop() ends the loop; after Fail() returns its status.
   absl::StatusOr<Step> NextStep();
   // The result of the oldest uncommitted step: delivers deltas and ends. A no-op after Fail().
   void Commit(StepResult result);
@@ -141,7 +140,7 @@ class Coordinator final : public RequestInbox {
   GroupState state_ ABSL_GUARDED_BY(mutex_) = GroupState::kStarting;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   std::optional<uint64_t> drain_deadline_ns_ ABSL_GUARDED_BY(mutex_);
-  DrainOutcome drain_ ABSL_GUARDED_BY(mutex_);  // where nothing more is cut
+  DrainOutcome drain_ ABSL_GUARDED_BY(mutex_);  // outcome if no more requests are cut
   bool drained_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<DrainWaiter> drain_ends_ ABSL_GUARDED_BY(mutex_);
   // All unfinished requests.
@@ -156,8 +155,8 @@ class Coordinator final : public RequestInbox {
   std::array<uint64_t, 32> length_counts_ ABSL_GUARDED_BY(mutex_) = {};
   int64_t longest_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
   EngineMetrics metrics_ ABSL_GUARDED_BY(mutex_);
-  uint64_t last_step_ns_ ABSL_GUARDED_BY(mutex_) = 0;   // when one was committed
-  uint64_t busy_since_ns_ ABSL_GUARDED_BY(mutex_) = 0;  // the first of the requests arrived
+  uint64_t last_step_ns_ ABSL_GUARDED_BY(mutex_) = 0;   // when the last step was committed
+  uint64_t busy_since_ns_ ABSL_GUARDED_BY(mutex_) = 0;  // when the first request arrived
 
   // The rank loop's thread.
   size_t num_unread_ = 0;  // answers that had ended, but were not sent, when a drain cut others
@@ -169,7 +168,7 @@ class Coordinator final : public RequestInbox {
   LoadMeter meter_;
   uint64_t text_ns_ = 0;
   uint64_t step_begun_ns_ = 0;  // when the last step was committed, or work came after it
-  uint64_t answers_ns_ = 0;     // since then, before steps of a draft model, which do not cause it
+  uint64_t answers_ns_ = 0;     // answer time since then, kept across draft model steps
   uint64_t step_tokens_ = 0;    // of all steps so far, as the scheduler counts them
 };
 

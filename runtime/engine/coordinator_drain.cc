@@ -14,7 +14,7 @@ void Coordinator::BeginDrain(absl::Duration timeout, DrainWaiter ended) {
   const uint64_t now = options_.now_ns();
   const auto wait = static_cast<uint64_t>(std::max<int64_t>(0, absl::ToInt64Nanoseconds(timeout)));
   const uint64_t deadline = now + std::min(wait, std::numeric_limits<uint64_t>::max() - now);
-  // Some may have ended, and are not sent yet.
+  // Some answers may have ended but not be sent yet.
   const size_t num_unsent =
       options_.unsent_answers == nullptr ? 0 : options_.unsent_answers(absl::ZeroDuration());
   DrainOutcome outcome;
@@ -54,8 +54,8 @@ bool Coordinator::DrainIsOver() {
   return true;
 }
 
-// Until the drain's deadline, which may come closer, and for a moment at least: for clients to read
-// what has ended.
+// Waits for clients to read ended answers: until the drain's deadline, which may be moved earlier,
+// and at least for a moment.
 void Coordinator::WaitForAnswers() {
   constexpr absl::Duration kLook = absl::Milliseconds(100);
   constexpr uint64_t kLeastNs = 500'000'000;
@@ -74,7 +74,8 @@ void Coordinator::WaitForAnswers() {
     num_unsent = options_.unsent_answers(std::min(left, kLook));
   } while (num_unsent > 0 && left > absl::ZeroDuration());
   const absl::MutexLock lock(&mutex_);
-  // Those that were cut are counted, but may not be sent either; at most num_unread_ are others.
+  // Requests that were cut are already counted but may also be unsent; at most num_unread_ are
+  // others.
   if (drain_.cut > 0) num_unsent = std::min(num_unsent, num_unread_);
   if (num_unsent == 0) return;
   drain_ = {.finished = drain_.finished - std::min(num_unsent, drain_.finished),
@@ -83,7 +84,7 @@ void Coordinator::WaitForAnswers() {
                    << (num_unsent == 1 ? " answer was" : " answers were") << " not read to the end";
 }
 
-// Every request has ended, and its answer is sent or cut.
+// Called when every request has ended and its answer is sent or cut.
 void Coordinator::EndDrain() {
   DrainOutcome outcome;
   std::vector<DrainWaiter> ends;

@@ -45,14 +45,14 @@ struct Coordinator::Active {
         time_limit_ms(request.time_limit_ms),
         text_bytes_to_skip(request.text_bytes_sent) {}
 
-  // Right before the first token, as a waiting request should hold little memory; that of a resumed
-  // request is open from Submit on.
+  // Called right before the first token, because a waiting request should hold little memory; a
+  // resumed request's stream is opened by Submit.
   void OpenStream(absl::Span<const TokenId> prompt) {
     if (!stream.has_value()) stream.emplace(tokenizer, prompt, std::move(stream_options));
   }
 
-  // Removes from `text`, of whole characters, what the client already has; INVALID_ARGUMENT where
-  // that would leave a part of one.
+  // Removes from `text` (whole characters) what the client already has; INVALID_ARGUMENT if that
+  // would split a character.
   absl::Status DropSentText(std::string& text) {
     const auto dropped = std::min<uint64_t>(text_bytes_to_skip, text.size());
     text.erase(0, dropped);
@@ -79,11 +79,11 @@ struct Coordinator::Active {
   // Appends one token to the request's text. Returns the cause if the request ends with it.
   std::optional<EndCause> Advance(TokenId token, std::optional<TokenFinish> finish,
                                   std::string& out);
-  // The same for all tokens that a resumed request has emitted. `text` and `ended` are what
-  // follows: not longer than the text of those tokens.
+  // Advance for all emitted tokens of a resumed request. Sets `text` and `ended`; `text` is at most
+  // the text of those tokens.
   void Replay(const Request& request, const StopRule& rule);
 
-  // What is held back, when nothing follows in this stream.
+  // The text held back, when the stream has ended.
   absl::StatusOr<std::string> TakeText() {
     std::string taken = std::exchange(text, {});
     if (!stream.has_value()) return taken;

@@ -13,8 +13,8 @@
 namespace bulkhead {
 namespace {
 
-// Requests are started up to so many tokens, and one more: some 10 ms of copies and of lookups in
-// the prefix cache, for which running requests wait.
+// Requests are started up to this many tokens, plus one more request: some 10 ms of copies and
+// prefix cache lookups, for which running requests wait.
 constexpr int64_t kTokensStartedPerStep = int64_t{1} << 20;
 
 int64_t NumTokens(const Request& request) {
@@ -30,7 +30,7 @@ absl::StatusOr<Step> Coordinator::NextStep() {
     EndOverdue();
     if (DrainIsOver()) {
       if (scheduler_.num_in_flight() > 0) return scheduler_.PlanCollect();
-      Publish();  // GetLoad is asked while clients read
+      Publish();  // for GetLoad calls while clients read
       WaitForAnswers();
       if (state() == GroupState::kLost) continue;
       EndDrain();
@@ -134,8 +134,8 @@ std::optional<Coordinator::Delivery> Coordinator::Start(const std::shared_ptr<Li
 
 void Coordinator::Commit(StepResult result) {
   if (state() == GroupState::kLost) return;
-  // A step begins when the one before it ends: one that could not be planned ahead, as it verifies
-  // drafts, has taken the host's time for its plan and for the answers before it, too.
+  // A step begins when the previous one ends: one that could not be planned ahead, because it
+  // verifies drafts, includes the host's time for its plan and for the answers before it.
   const uint64_t begun_ns = std::exchange(step_begun_ns_, options_.now_ns());
   uint64_t step_ns = step_begun_ns_ - begun_ns;
   if (!scheduler_.commits_draft_step()) step_ns += std::exchange(answers_ns_, 0);
@@ -164,7 +164,7 @@ std::vector<Coordinator::Delivery> Coordinator::DeliveriesOf(std::vector<Emissio
   std::vector<Delivery> deliveries;
   deliveries.reserve(emissions.size());
   SequenceId last = 0;
-  uint64_t surplus = 0;  // behind a stop string
+  uint64_t surplus = 0;  // after a stop string
   for (Emission& emission : emissions) {
     if (emission.id != std::exchange(last, emission.id)) deliveries.emplace_back();
     if (!deliveries.back().end.has_value()) {
@@ -218,8 +218,8 @@ void Coordinator::Drop(SequenceId id) {
   active_.erase(found);
 }
 
-// Ends requests whose time limit has passed, with the tokens that they have; there is no part of an
-// embedding.
+// Ends requests whose time limit has passed, with the tokens that they have; there are no partial
+// embeddings.
 void Coordinator::EndOverdue() {
   if (time_limits_.empty()) return;
   const uint64_t now = options_.now_ns();

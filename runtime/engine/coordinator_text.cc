@@ -1,4 +1,4 @@
-// A request's text: of each token that is sampled, and of those that a resumed request has emitted.
+// A request's text: of each sampled token, and of the tokens that a resumed request has emitted.
 #include <string>
 #include <utility>
 
@@ -42,7 +42,7 @@ void Coordinator::Active::Replay(const Request& request, const StopRule& rule) {
     ended = Advance(token, std::move(finish), text);
     if (ended.has_value()) break;
   }
-  text.shrink_to_fit();  // it may wait for long
+  text.shrink_to_fit();  // it may wait for a long time
 }
 
 }  // namespace bulkhead

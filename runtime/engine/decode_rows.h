@@ -1,5 +1,5 @@
 // Padded batch sizes of decode-only steps (one token per sequence): a runner captures one CUDA
-// graph for each.
+// graph per size.
 #pragma once
 
 #include <algorithm>

@@ -11,10 +11,10 @@ namespace {
 constexpr double kLeastWorth = 0.05;
 constexpr double kTrialsPerToken = 1.0 / 40;  // a trial costs at most a token's time
 constexpr double kMaxTrials = 2;
-constexpr double kKeptWeight = 1 - 1.0 / 256;  // of a step's time with each later one
+constexpr double kKeptWeight = 1 - 1.0 / 256;  // per later step, of a step's weight
 constexpr double kUnknownCost = 0.3;
-constexpr double kLeastVariance = 0.01;  // of the number of tokens, for a line
-constexpr double kLongestMeans = 3;      // what took longer was held up by something else
+constexpr double kLeastVariance = 0.01;  // of the number of tokens, to fit a line
+constexpr double kLongestMeans = 3;      // longer times have another cause
 
 }  // namespace
 
@@ -22,7 +22,7 @@ std::vector<TokenId> DraftByLookup(absl::Span<const TokenId> tokens, const Draft
                                    int max_tokens, int64_t& places_left) {
   const auto size = static_cast<int64_t>(tokens.size());
   int64_t longest = drafts.prompt_lookup_min - 1;
-  int64_t found = 0;  // behind the place
+  int64_t found = 0;  // position after the match
   const int64_t last = std::max<int64_t>(0, size - 1 - std::min(places_left, kPlacesOfSequence));
   int64_t end = size - 1;
   for (; end > last && longest < drafts.prompt_lookup_max; --end) {

@@ -1,7 +1,6 @@
 // Drafts of a sequence's next tokens, by prompt lookup, by a draft model or by the model's MTP
-// layer, and how long they should be. A draft token is computed by a step together with the
-// token before it; what is sampled decides (scheduler.h), so that nothing here changes an answer.
-// Pure; used by one thread.
+// layer, and how long they should be. A step computes a draft token together with the token before
+// it and samples decide (scheduler.h): nothing here changes an answer. Pure; used by one thread.
 #pragma once
 
 #include <algorithm>
@@ -18,33 +17,33 @@ namespace bulkhead {
 
 inline constexpr int kMaxDraftTokens = 16;
 inline constexpr int kMaxLookupTokens = 16;
-// Earlier places of a sequence that are compared, the latest first, and of all sequences in a step.
+// Maximum earlier places compared, latest first: per sequence, and for all sequences in a step.
 inline constexpr int64_t kPlacesOfSequence = 16384;
 inline constexpr int64_t kPlacesOfStep = 65536;
 
 // Fields of --speculative-config, named as in vLLM.
 struct DraftOptions {
-  int num_speculative_tokens = 0;  // of a draft, at most kMaxDraftTokens; 0: no drafts
-  // Of prompt lookup: tokens that must be the same, at most kMaxLookupTokens, and at least, >= 1.
+  int num_speculative_tokens = 0;  // per draft, at most kMaxDraftTokens; 0: no drafts
+  // Prompt lookup: maximum (at most kMaxLookupTokens) and minimum (>= 1) length of a match, in
+  // tokens.
   int prompt_lookup_max = 0;
   int prompt_lookup_min = 0;
-  int draft_model_len = 0;  // positions that the draft model has; 0: prompt lookup
+  int draft_model_len = 0;  // max positions of the draft model; 0: prompt lookup
   bool mtp = false;         // the draft model is the model's MTP layer
-  // Of a draft model with states: they move on after multiples of this many positions; 0: it has
-  // none.
+  // Recurrent states of a draft model advance at multiples of this many positions; 0: no states.
   int draft_state_tokens = 0;
 
   bool by_model() const { return draft_model_len > 0; }
   bool operator==(const DraftOptions&) const = default;
 };
 
-// While prompts are computed drafts have this part of a step.
+// While prompts are computed drafts get 1 / this of a step.
 inline constexpr int kDraftsBesidePrompts = 8;
-// Most tokens per step with which a draft model catches up on its sequences.
+// Maximum unseen tokens per step with which a draft model catches up on its sequences.
 inline int UnseenTokens(const Limits& limits) {
   return std::max(16, limits.max_num_batched_tokens / 8);
 }
-// Most tokens of a draft model's step: UnseenTokens and two of each sequence.
+// Maximum tokens of a draft model's step: UnseenTokens and two per sequence.
 inline int DraftStepTokens(const Limits& limits) {
   return std::min(limits.max_num_batched_tokens, UnseenTokens(limits) + 2 * limits.max_num_seqs);
 }
@@ -55,24 +54,24 @@ inline int DraftStepTokens(const Limits& limits) {
 std::vector<TokenId> DraftByLookup(absl::Span<const TokenId> tokens, const DraftOptions& drafts,
                                    int max_tokens, int64_t& places_left);
 
-// What became of a sequence's drafts, and what that says of the next one.
+// Acceptance history of a sequence's drafts; determines the length of the next one.
 class DraftAcceptance {
  public:
   DraftAcceptance() = default;
-  // What is known of it, and the weight of a token in what becomes of that.
+  // `rate`: initial acceptance rate; `rate_step`: weight of one token in its moving average.
   DraftAcceptance(double rate, double rate_step) : rate_(rate), rate_step_(rate_step) {}
 
-  // Tokens of a draft, at most `max_tokens`: as many as are each accepted with a probability of
-  // more than `worth`, what one more token costs (DecodeCost).
-  // Where that is none, one now and then, to notice a change.
+  // Length of the next draft, at most `max_tokens`: tokens that are each accepted with a
+  // probability above `worth`, the cost of one more token (DecodeCost). If that is none,
+  // occasionally one, to notice a change.
   int NextLength(double worth, int max_tokens) const;
   double rate() const { return rate_; }
-  // A step generated `tokens` of the sequence, after `accepted` of `drafted` tokens.
+  // A step accepted `accepted` of `drafted` tokens and generated `tokens` of the sequence.
   void Record(int drafted, int accepted, int tokens);
 
-  // Of prompt lookup where steps are planned ahead: whether step `number` may wait for the tokens
-  // that a draft is looked up by. One step in n does, so that sequences wait in the same steps; n
-  // is doubled where nothing was found or accepted, and 1 again where something was.
+  // Prompt lookup with steps planned ahead: whether step `number` may wait for the tokens that a
+  // draft is looked up by. One step in n does, so that sequences wait in the same steps; n doubles
+  // if nothing was found or accepted, and returns to 1 if something was.
   bool Awaits(uint64_t number) const { return number % steps_of_wait_ == 0; }
   void FoundNone() { steps_of_wait_ = std::min(2 * steps_of_wait_, kMostStepsOfWait); }
 
@@ -85,15 +84,15 @@ class DraftAcceptance {
   uint64_t steps_of_wait_ = 1;
 };
 
-// What a token costs in steps that compute no prompts: a line through the times of the latest of
-// them, by their tokens.
+// Cost of a token in steps without prompts: a line fitted to the times of recent steps over their
+// number of tokens.
 class DecodeCost {
  public:
-  // Returns the seconds that count: what held it up does not.
+  // Returns the seconds counted: at most three times the mean.
   double Record(int64_t tokens, double seconds);
-  // One more token for each of `sequences`, in units of the step without them; in [0, 1].
+  // Cost of one more token for each of `sequences`, relative to the step without them; in [0, 1].
   double OfAnotherEach(int64_t sequences) const;
-  // Of a step of `tokens` tokens, and the mean of the steps recorded; 0: unknown.
+  // Seconds of a step of `tokens` tokens, and the mean of recorded steps; 0: unknown.
   double Seconds(int64_t tokens) const;
   double MeanSeconds() const { return weight_ < kLeastSteps ? 0 : seconds_ / weight_; }
 
@@ -110,12 +109,12 @@ class DecodeCost {
   double products_ = 0;
 };
 
-// What a draft model may take of the time: what accepted tokens have saved, and a part of all other
-// steps, so that little is lost where nothing is accepted. In steps that decode. The debt is
+// Time that a draft model may take, in units of decode steps: the time saved by accepted tokens
+// plus a part of all other steps, so that little is lost if nothing is accepted. The debt is
 // capped, so that one slow step does not stop drafting for long.
 class DraftAllowance {
  public:
-  // The part that may be spent of a step that decodes or computes prompts.
+  // The part of each decode or prefill step that may be spent.
   static constexpr double kShare = 1.0 / 40;
 
   bool is_left() const { return steps_ > 0; }

@@ -20,7 +20,7 @@ constexpr double kLengthBounds[] = {1,   2,   5,   10,  20,  50,  100, 200, 500,
                                     2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6,
                                     5e6, 1e7, 2e7, 5e7, 1e8, 2e8, 5e8, 1e9};
 static_assert(std::size(kLengthBounds) <= FixedHistogram::kMaxBounds);
-// Finer than kFirstTokenBounds where limits of service lie.
+// Finer than kFirstTokenBounds around common service level targets.
 constexpr double kLaneBounds[] = {.005, .01, .025, .05, .075, .1, .15, .2,  .3,  .4,
                                   .5,   .75, 1,    1.5, 2,    3,  4,   5,   7.5, 10,
                                   15,   20,  30,   45,  60,   90, 120, 300, 600};
@@ -34,7 +34,7 @@ absl::Span<const double> LengthBounds(int64_t max_model_len) {
 
 double Seconds(uint64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
-// 0 where a clock that tests set went back.
+// 0 if a clock set by tests went back.
 uint64_t Between(uint64_t from_ns, uint64_t to_ns) { return to_ns - std::min(from_ns, to_ns); }
 
 }  // namespace
@@ -109,7 +109,7 @@ void EngineMetrics::CountTokens(RequestFigures& request, int64_t tokens, uint64_
 void EngineMetrics::CountEnd(RequestFigures& request, EndKind kind) {
   ++ends[static_cast<int>(kind)];
   if (kind == EndKind::kAbort || kind == EndKind::kError) return;
-  // One that was only scored has no token; one that a limit has cut off may lack it.
+  // A request that was only scored has no token; one cut off by a limit may have none.
   const bool is_computed =
       kind == EndKind::kTimeLimit ? request.last_token_ns > 0 : request.admitted;
   if (is_computed) CountPrompt(request);

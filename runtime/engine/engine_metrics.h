@@ -1,4 +1,4 @@
-// EngineMetrics: what the coordinator counts of steps and requests for /metrics. A fixed size, no
+// EngineMetrics: the coordinator's counts of steps and requests for /metrics. A fixed size, no
 // allocation. Names and buckets of the histograms are vLLM's (vllm/v1/metrics/buckets.py, 0.33),
 // except `first_token_by_lane`.
 #pragma once
@@ -24,12 +24,12 @@ EndKind EndKindOf(const absl::Status& status, FinishReason reason);
 enum class PromptLane { kShort, kLong };
 inline constexpr int kNumPromptLanes = 2;
 
-// Of one request so far. Times are from its arrival on.
+// Figures of one request so far. Times are since its arrival.
 struct RequestFigures {
   int64_t prompt_tokens = 0;
-  int64_t cached_tokens = 0;      // of the prompt
-  int64_t completion_tokens = 0;  // with those of a resumed request that were sent before
-  int64_t resumed_tokens = 0;     // of these
+  int64_t cached_tokens = 0;      // part of prompt_tokens
+  int64_t completion_tokens = 0;  // including a resumed request's earlier ones
+  int64_t resumed_tokens = 0;     // part of completion_tokens
   int64_t max_tokens = 0;         // as asked
   uint64_t last_token_ns = 0;     // 0: none so far
   PromptLane lane = PromptLane::kShort;
@@ -44,19 +44,19 @@ struct EngineMetrics {
   void CountStep(uint64_t tokens);
   // Tokens were emitted `now_ns` after the arrival; completion_tokens does not count them yet.
   void CountTokens(RequestFigures& request, int64_t tokens, uint64_t now_ns);
-  // After timings.total_ns is set. Times and lengths are counted of requests that finished.
+  // After timings.total_ns is set. Times and lengths are only counted for requests that finished.
   void CountEnd(RequestFigures& request, EndKind kind);
 
   uint64_t steps = 0;
   // Tokens of requests whose prompt has been computed, each once.
   uint64_t prompt_tokens = 0;
-  uint64_t cached_prompt_tokens = 0;  // of these
+  uint64_t cached_prompt_tokens = 0;  // part of prompt_tokens
   std::array<uint64_t, kNumEndKinds> ends = {};
 
   FixedHistogram iteration_tokens;
   FixedHistogram first_token_seconds;
   FixedHistogram inter_token_seconds;
-  FixedHistogram time_per_output_token_seconds;  // of a request: its mean
+  FixedHistogram time_per_output_token_seconds;  // mean of each request
   FixedHistogram e2e_seconds;
   FixedHistogram queue_seconds;
   FixedHistogram inference_seconds;
@@ -69,11 +69,11 @@ struct EngineMetrics {
   FixedHistogram request_preemptions;
   std::array<FixedHistogram, kNumPromptLanes> first_token_by_lane;
 
-  // When they are read.
-  double last_step_age_s = 0;   // since a step ended while requests are there; 0: none are
+  // Set when the metrics are read.
+  double last_step_age_s = 0;   // since the last step ended; 0: no requests
   double oldest_waiting_s = 0;  // of the requests that have never run
   bool prefix_caching = false;
-  int num_speculative_tokens = 0;  // of a draft; 0: there are none
+  int num_speculative_tokens = 0;  // per draft; 0: no drafts
   DraftTotals drafts;
 
  private:

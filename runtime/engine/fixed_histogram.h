@@ -16,8 +16,8 @@ class FixedHistogram {
  public:
   static constexpr size_t kMaxBounds = 31;
 
-  // Upper bounds, inclusive, ascending, at most kMaxBounds; they outlive this. One more bucket
-  // counts what is above.
+  // Inclusive upper bounds, ascending, at most kMaxBounds; they outlive this. An extra bucket
+  // counts larger values.
   explicit constexpr FixedHistogram(absl::Span<const double> bounds)
       : bounds_(bounds.subspan(0, std::min(bounds.size(), kMaxBounds))) {}
 
@@ -29,7 +29,7 @@ class FixedHistogram {
   }
 
   absl::Span<const double> bounds() const { return bounds_; }
-  // Of each bucket alone: one more than bounds.
+  // Count per bucket, not cumulative: one more than bounds.
   absl::Span<const uint64_t> counts() const {
     return absl::MakeConstSpan(counts_).first(bounds_.size() + 1);
   }
@@ -44,9 +44,9 @@ class FixedHistogram {
   double sum_ = 0;
 };
 
-// The value that a share `q` in (0, 1] of all is not above, taken as evenly spread in each bucket
-// (histogram_quantile of Prometheus) but the first, which is wide: there it is the bucket's bound.
-// The last bound for what is above it. There is a bound, and a value.
+// The quantile `q` in (0, 1], interpolated linearly within each bucket (Prometheus'
+// histogram_quantile) except the first, which is wide: there it is the bucket's bound. The last
+// bound if it is larger. Requires at least one bound and one value.
 inline double QuantileOf(absl::Span<const double> bounds, absl::Span<const uint64_t> counts,
                          double q) {
   const double rank =

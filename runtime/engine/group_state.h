@@ -9,11 +9,11 @@ namespace bulkhead {
 
 enum class GroupState { kStarting, kServing, kDraining, kLost };
 
-// When another server, or this one after its restart, may take the request.
+// Retry delay: until another server, or this one after its restart, may take the request.
 inline constexpr absl::Duration kRestartRetry = absl::Seconds(5);
 
-// UNAVAILABLE (STARTING, DRAINING, RANK_LOST with the words of `failure`) with a delay to retry;
-// ok while the group serves.
+// UNAVAILABLE (STARTING, DRAINING, RANK_LOST with the message of `failure`) with a retry delay; ok
+// while the group serves.
 absl::Status WhyClosed(GroupState state, const absl::Status& failure = absl::OkStatus(),
                        Metadata metadata = {});
 

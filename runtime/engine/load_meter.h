@@ -19,7 +19,7 @@ class LoadMeter {
   void Busy(uint64_t now_ns, const SchedulerLoad& load);
   // No work for now.
   void Idle() { begin_ns_.reset(); }
-  // After a step: a line when a period of work has passed.
+  // After a step: a line if a period of work has passed.
   std::optional<std::string> Line(uint64_t now_ns, const SchedulerLoad& load);
 
  private:

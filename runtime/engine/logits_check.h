@@ -7,8 +7,8 @@
 namespace bulkhead {
 
 // Collective: one step with a one-token prompt (id 0), in block 1. On rank 0 FAILED_PRECONDITION
-// (exit code 3) if its logits are NaN or infinite, as those of every request would be. Otherwise
-// the step's own error.
+// (exit code 3) if its logits are NaN or infinite, because every request's would be. Otherwise the
+// step's own error.
 absl::Status CheckLogits(StepRunner& runner, bool coordinator);
 
 }  // namespace bulkhead

@@ -19,14 +19,14 @@ namespace {
 
 constexpr float kExcluded = -std::numeric_limits<float>::infinity();
 
-// Of all tokens that a request has emitted, in units of structured::Automaton::kMaxWork.
+// Work for all emitted tokens of a request, in units of structured::Automaton::kMaxWork.
 constexpr int64_t kFollowWork = 64'000'000;
-// What is kept for it, one request at a time, beside the part of the grammars.
+// Memory for it, one request at a time, in addition to the grammars' part.
 constexpr size_t kFollowBytes = size_t{8} << 20;
 
 constexpr absl::Duration kRetry = absl::Seconds(5);
 
-// What a matcher cannot do follows from the grammar that the client sent, unless it lacks memory.
+// A matcher's errors are due to the grammar that the client sent, unless memory is short.
 absl::Status GrammarError(const absl::Status& status) {
   if (status.ok()) return status;
   const std::string why = absl::StrCat("structured output: ", status.message());
@@ -40,7 +40,7 @@ absl::Status GrammarError(const absl::Status& status) {
 }  // namespace
 
 void FollowGrammar(absl::Span<const TokenId> emitted, LogitsParams& params) {
-  // The rank loop would wait for each token that the shared automaton follows.
+  // The rank loop would have to wait for each token that the shared automaton follows.
   structured::Matcher matcher(params.grammar->Another(kFollowBytes), {});
   int64_t work = 0;
   for (size_t i = 0; i < emitted.size() && params.complete_after == 0; ++i) {
@@ -84,10 +84,10 @@ int64_t LogitsProcessor::MaxBytes(const LogitsParams& params, int64_t max_total_
     longest = std::max(longest, word.size());
   }
   bytes += longest * sizeof(TokenId);
-  if (params.grammar != nullptr) {  // with masks in work, or that no other request has any longer
+  if (params.grammar != nullptr) {  // incl. masks in work or only held by this request
     const structured::TokenTrie& trie = params.grammar->trie();
     const size_t mask_bytes = static_cast<size_t>(trie.vocab_size()) / 4;
-    for (const auto& part : trie.parts()) bytes += part.byte.size() / 8;  // of a rule, in work
+    for (const auto& part : trie.parts()) bytes += part.byte.size() / 8;  // of a rule in work
     bytes += 2 * sizeof(structured::Matcher) +
              (2 + static_cast<size_t>(max_drafted)) *
                  (sizeof(Ahead) + mask_bytes + structured::Automaton::kPlaceBytes);
@@ -114,7 +114,7 @@ void LogitsProcessor::Begin(absl::Span<const TokenId> tokens, int64_t prompt_tok
   }
 }
 
-// Sorted once: ids that are inserted one by one would each move those behind them.
+// Sorted once: inserting ids one by one would move all larger ones each time.
 void LogitsProcessor::CountAll(absl::Span<const TokenId> tokens, int64_t prompt_tokens,
                                int64_t max_total_tokens) {
   counts_.reserve(max_total_tokens);
@@ -202,14 +202,14 @@ bool LogitsProcessor::Prepare(absl::Span<const TokenId> drafted, int64_t* work_l
   return true;
 }
 
-// A draft that is more work than a token may take without waiting is not worth it.
+// A draft that takes more work than a token may without waiting is not worth it.
 absl::Status LogitsProcessor::AcceptDraft(Ahead& ahead, int64_t* work) {
   const absl::StatusOr<bool> accepted = ahead.matcher.Accept(ahead.token, kFreeTokenWork, work);
   if (!accepted.ok() || *accepted) return accepted.status();
   return absl::ResourceExhaustedError("the draft is too much work");
 }
 
-// Behind drafts, which are not certain, what is not made at once begins anew.
+// After drafts, which may be rejected, unfinished work is started anew.
 bool LogitsProcessor::PrepareNext(absl::Span<const TokenId> drafted, int64_t* work_left) {
   const size_t behind = ahead_.size();
   int64_t work = 0;
@@ -226,7 +226,7 @@ bool LogitsProcessor::PrepareNext(absl::Span<const TokenId> drafted, int64_t* wo
   }
   if (next.status.ok() && !next.matcher.FindMasks(&next.masks)) {
     if (*work_left <= 0) return false;
-    // By the matcher that is there in later steps, too.
+    // Uses the matcher that also exists in later steps.
     structured::Matcher& matcher = behind == 0 ? *matcher_ : next.matcher;
     const absl::StatusOr<bool> made = matcher.MakeMasks(&next.masks, &work);
     next.status = made.status();
@@ -272,7 +272,7 @@ void LogitsProcessor::KeepAllowed(absl::Span<float> logits) const {
   std::fill(logits.begin() + begin, logits.end(), kExcluded);
 }
 
-// The last token of each word whose others were generated last.
+// Bans the last token of each word whose other tokens were the last ones generated.
 void LogitsProcessor::BanWords(absl::Span<float> logits, absl::Span<const TokenId> drafted) const {
   std::vector<TokenId> last = last_;
   last.insert(last.end(), drafted.begin(), drafted.end());

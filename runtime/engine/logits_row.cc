@@ -65,11 +65,11 @@ struct Maxima {
   }
 };
 
-// Ids from `first_id` on whose logits lie in [least, most].
+// Ids from `first_id` on whose logits are in [least, most].
 struct Collect {
   BH_ROW_LOOP int64_t Run(const float* __restrict row, int64_t count, float least, float most,
                           int64_t first_id, TokenId* __restrict ids) {
-    constexpr int64_t kPiece = 32;  // most have none
+    constexpr int64_t kPiece = 32;  // most pieces have none
     int64_t size = 0;
     for (int64_t begin = 0; begin < count; begin += kPiece) {
       const float* const piece = row + begin;
@@ -152,7 +152,7 @@ struct WeighQuickly {
   }
 };
 
-// Sums of every 32nd, and their sum.
+// Sums every 32nd element, then those sums.
 struct SumAtLeast {
   BH_ROW_LOOP double Run(double least, const double* weights, int64_t count) {
     constexpr int kLanes = 32;
@@ -208,7 +208,7 @@ auto Run(Args... args) {
   if (HasAvx512()) return RunAvx512<Loop>(args...);
   return HasAvx2() ? RunAvx2<Loop>(args...) : Loop::Run(args...);
 }
-// False where the CPU has none: in software it would take longer than what it replaces.
+// False if the CPU has no FMA: in software it would be slower than what it replaces.
 template <typename Loop, typename... Args>
 bool RunWithFma(Args... args) {
   if (HasAvx512()) {
@@ -284,7 +284,7 @@ double SumInLanesAtLeast(double least, const double* weights, int64_t count) {
   return Run<SumAtLeast>(least, weights, count);
 }
 
-// Eight chunks at once: within one each sum waits for the one before.
+// Eight chunks at once: within one each addition waits for the previous one.
 void SumChunks(const double* weights, int64_t count, double* sums) {
   constexpr int kAtOnce = 8;
   int64_t begin = 0;
@@ -323,7 +323,7 @@ int64_t SelectBest(absl::Span<const float> logits, int64_t count, TokenId* best)
 
 namespace {
 
-// Of all weights, quickly if the CPU can; false: it cannot, or in the order of ids.
+// The sum of all weights: quickly (false: the CPU cannot), and in the order of ids.
 bool SumQuickly(absl::Span<const float> logits, double max, double* sum) {
   double weights[kChunkIds];
   *sum = 0;

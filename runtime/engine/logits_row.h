@@ -1,5 +1,5 @@
-// Orders, weights and log probabilities of one row of logits. Bit-identical on every x86-64, as the
-// Sampler's: sums use fixed chunks of ids, and exp and log are our own.
+// Orders, weights and log probabilities of one row of logits. Bit-identical on every x86-64, like
+// the Sampler: sums use fixed chunks of ids, and exp and log are our own.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct MoreLikely {
   }
 };
 
-// -inf where there is none.
+// -inf if `logits` is empty.
 float MaxOf(absl::Span<const float> logits);
 
 bool HasNoNanOrPositiveInf(absl::Span<const float> logits);
@@ -29,7 +29,7 @@ bool HasNoNanOrPositiveInf(absl::Span<const float> logits);
 TokenId ArgMax(absl::Span<const float> logits);
 
 // The `count` most likely ids into `best` [count], most likely first; returns how many there are.
-inline constexpr int64_t kHeapMax = 2048;  // of `count`
+inline constexpr int64_t kHeapMax = 2048;  // maximum `count`
 int64_t SelectBest(absl::Span<const float> logits, int64_t count, TokenId* best);
 
 // The largest logits of groups of ids: a chunk of kChunkIds ids has kGroups groups, group g every
@@ -37,18 +37,18 @@ int64_t SelectBest(absl::Span<const float> logits, int64_t count, TokenId* best)
 inline constexpr int64_t kGroups = 64;
 constexpr int64_t NumChunks(int64_t vocab_size) { return CeilDiv(vocab_size, kChunkIds); }
 // Maxima of chunks [begin, end), in `maxima` [NumChunks, kGroups], -inf for a group without ids.
-// False: a logit of theirs is NaN or +inf.
+// False: one of their logits is NaN or +inf.
 bool FindMaxima(absl::Span<const float> logits, int64_t begin, int64_t end, float* maxima);
 
 // The lowest id of the largest logit, which is not -inf.
 TokenId MostLikely(absl::Span<const float> logits, absl::Span<const float> maxima);
 
-// The ids of the chunks [begin, end) whose logits lie in [least, most], ascending, into `ids`;
+// The ids of the chunks [begin, end) whose logits are in [least, most], ascending, into `ids`;
 // returns how many.
 int64_t CollectBetween(absl::Span<const float> logits, const float* maxima, int64_t begin,
                        int64_t end, float least, float most, TokenId* ids);
 
-// Logits become -inf but those whose bit i % 32 of mask[i / 32] is set.
+// Sets logits[i] to -inf unless bit i % 32 of mask[i / 32] is set.
 void KeepMasked(const uint32_t* mask, absl::Span<float> logits);
 
 // weights[i] = exp((logits[i] - max) * per_temperature), for logits of at most `max`; those below
@@ -56,22 +56,21 @@ void KeepMasked(const uint32_t* mask, absl::Span<float> logits);
 void ComputeWeights(const float* logits, int64_t count, double max, double per_temperature,
                     double least, float least_logit, double* weights);
 
-// The same with least 0 and without the same bits: at most 2^-36 of a weight away, and those below
-// 2^-119 may be 0. False where the CPU cannot do it faster, and nothing is done.
+// ComputeWeights with least 0 and other bits: relative error at most 2^-36, and weights below
+// 2^-119 may be 0. False, with nothing done, if the CPU cannot do it faster.
 bool ComputeWeightsQuickly(const float* logits, int64_t count, double max, double per_temperature,
                            float least_logit, double* weights);
 
-// Sums in an order of their own: of all weights, and of those that are at least `least`.
+// Sums in lane order, not id order: of all weights, and of those that are at least `least`.
 double SumInLanes(const double* weights, int64_t count);
 double SumInLanesAtLeast(double least, const double* weights, int64_t count);
 
-// How far apart, by share of itself, two sums of `count` weights can be, in any order, of quick
-// weights or others.
+// Maximum relative difference of two sums of `count` weights in any order, quick weights or exact.
 constexpr double SumError(int64_t count) {
   return 2 * static_cast<double>(count) * 0x1p-53 + 0x1p-35;
 }
 
-// sums[c] of kChunkIds weights each, of the last chunk of what is left, in ascending order.
+// sums[c] of kChunkIds weights each (the last chunk: of the remainder), in ascending order.
 void SumChunks(const double* weights, int64_t count, double* sums);
 
 // The log probabilities of a row, as float.
@@ -88,7 +87,7 @@ class RowLogprobs {
   absl::Span<const float> logits_;
   double max_;
   double log_sum_;    // of the weights
-  double error_ = 0;  // how far it can be from that of the weights' sum in the order of ids
+  double error_ = 0;  // maximum distance from the log of the sum in id order
 };
 
 }  // namespace bulkhead

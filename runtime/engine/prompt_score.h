@@ -19,8 +19,8 @@ class PromptScore final : public LogitsSink {
                       const float* logits) override;
 
   const std::vector<TokenId>& tokens() const { return tokens_; }
-  // After prefill: ln p(tokens[i + 1] | tokens[0 .. i]) from the softmax of the logits, as those
-  // of sampled tokens: equal on all CPUs.
+  // After prefill: ln p(tokens[i + 1] | tokens[0 .. i]) from the softmax of the logits, computed
+  // like a sampled token's: equal on all CPUs.
   absl::Span<const float> logprobs() const { return logprobs_; }
   double nll() const;  // sum of -ln p
 

@@ -32,7 +32,7 @@ absl::StatusOr<Step> NextStep(ControlBus* bus, Coordinator* coordinator) {
 }
 
 // Submits plans to the runner and commits the results. Rank 0's coordinator decides when to collect
-// although another step could be in flight, so that all ranks submit and collect in one order.
+// although another step could be in flight: all ranks submit and collect in the same order.
 class StepLoop {
  public:
   StepLoop(StepRunner& runner, Coordinator* coordinator, StepWatch* watch)

@@ -40,17 +40,17 @@ struct LogitBias {
 
 // What changes logits before a token is sampled (logits_processor.h).
 struct LogitsParams {
-  float repetition_penalty = 1.0F;              // 1: off; of ids in prompt or output
-  float presence_penalty = 0.0F;                // 0: off; of ids in the output
-  float frequency_penalty = 0.0F;               // 0: off; times their number in the output
+  float repetition_penalty = 1.0F;              // 1: off; ids in prompt or output
+  float presence_penalty = 0.0F;                // 0: off; ids in the output
+  float frequency_penalty = 0.0F;               // 0: off; times the id's count in the output
   std::vector<LogitBias> bias;                  // ascending ids
   std::vector<TokenId> allowed;                 // ascending; empty: all
-  std::vector<std::vector<TokenId>> bad_words;  // none is empty
+  std::vector<std::vector<TokenId>> bad_words;  // each is not empty
   // The grammar of the answer (runtime/structured/); null: any text.
   std::shared_ptr<structured::Automaton> grammar;
-  // Of a resumed request with a grammar, by FollowGrammar (logits_processor.h): where in the
-  // grammar its emitted tokens end, or why they are not of it, and after how many of them nothing
-  // but the end may follow (0: more may follow).
+  // Set by FollowGrammar (logits_processor.h) for a resumed request with a grammar: the grammar
+  // state after its emitted tokens, or why they do not match, and the number of them after which
+  // only the end may follow (0: more may follow).
   std::shared_ptr<const structured::Matcher> reached = nullptr;
   absl::Status reached_status = {};
   size_t complete_after = 0;
@@ -97,7 +97,7 @@ struct EmbeddingSpan {
 struct Request {
   std::string request_id;                 // unique among requests in flight
   std::vector<TokenId> prompt;            // not empty
-  std::vector<EmbeddingSpan> embeddings;  // ascending, apart; the prompt's ids there do not count
+  std::vector<EmbeddingSpan> embeddings;  // ascending, disjoint; the prompt's ids there are ignored
   SamplingParams sampling;
   LogitsParams logits;
   StoppingParams stopping;
@@ -107,24 +107,24 @@ struct Request {
   int max_model_len = 0;
   // Only requests with the same salt share cached blocks; at most kMaxCacheSaltBytes.
   std::string cache_salt;
-  int adapter = 0;           // of ModelConfig::adapters, from 1 on; 0: the model alone
+  int adapter = 0;           // 1-based index in ModelConfig::adapters; 0: no adapter
   std::string adapter_name;  // its name
   bool wants_text = true;
   bool skip_special_tokens = true;
   std::optional<int> num_logprobs;  // log probability of the sampled token and of the top n
   LogitsSink* prompt_logits =
       nullptr;  // outlives the request; disables the prefix cache for its prompt
-  std::optional<int> num_prompt_logprobs;  // for whoever makes that sink
+  std::optional<int> num_prompt_logprobs;  // for the creator of that sink
   // Not null: outlives the request, and gets the final norm's output of the prompt's last token,
   // [D], before the end. Nothing is generated (max_tokens 0).
   std::vector<float>* last_hidden_state = nullptr;
-  // When it arrived at the front end, by the coordinator's clock; 0: at its submission.
+  // Arrival time at the front end, on the coordinator's clock; 0: the time of submission.
   uint64_t arrived_ns = 0;
-  std::optional<uint32_t> time_limit_ms;  // since then; it ends at the next step border
+  std::optional<uint32_t> time_limit_ms;  // since arrived_ns; it ends at the next step boundary
   // Resume: generated tokens that the client already has, and how many bytes of their text.
   std::vector<TokenId> emitted;
   uint64_t text_bytes_sent = 0;
-  // What the client lacks of their text, at most: held until the first delta.
+  // Upper bound of the bytes of their text that the client lacks: held until the first delta.
   uint64_t text_bytes_unsent = 0;
 };
 
@@ -148,10 +148,10 @@ struct OutputDelta {
 
 enum class FinishReason { kEos, kStopToken, kStopString, kMaxTokens, kModelLength, kTimeLimit };
 
-// What became of the requests that there were when a drain began.
+// Outcome for the requests that were unfinished when a drain began.
 struct DrainOutcome {
   size_t finished = 0;  // or cancelled
-  size_t cut = 0;       // by its timeout
+  size_t cut = 0;       // ended by its timeout
 };
 using DrainEnd = std::function<void(const DrainOutcome& outcome)>;
 using DrainWaiter = std::weak_ptr<const DrainEnd>;
@@ -170,8 +170,7 @@ struct RequestTimings {
   uint64_t first_token_ns = 0;  // from the arrival
   uint64_t total_ns = 0;        // from the arrival
   int preemptions = 0;
-  // Part of total_ns - prepare_ns - queue_ns, for all sequences in the batch: this one waited for
-  // it.
+  // Part of total_ns - prepare_ns - queue_ns, for the whole batch: this request waited for it.
   StepCosts costs;
 };
 
@@ -198,15 +197,15 @@ class RequestSink {
 class RequestInbox {
  public:
   virtual ~RequestInbox() = default;
-  // Why Submit would refuse any request at the moment: asked before a request costs anything.
+  // Why Submit would refuse any request now; called before a request uses any resources.
   virtual absl::Status WhyFull() const { return absl::OkStatus(); }
   // Ok: `sink` will get an end. Refused at once, with a reason (refusal.h): RESOURCE_EXHAUSTED
   // (QUEUE_FULL), OUT_OF_RANGE (KV_BUDGET), INVALID_ARGUMENT (PROMPT_TOO_LONG), ALREADY_EXISTS
   // (DUPLICATE_REQUEST_ID), UNAVAILABLE (STARTING, DRAINING, RANK_LOST).
   virtual absl::Status Submit(Request request, std::shared_ptr<RequestSink> sink) = 0;
   // Unknown ids are ignored. The request ends with `why` (CANCELLED, DEADLINE_EXCEEDED) and its
-  // blocks are freed at the next step. `sink`, if not null, is the request's: once that one has
-  // ended, its id may be another's.
+  // blocks are freed at the next step. `sink`, if not null, identifies the request: once it has
+  // ended, its id may be reused.
   virtual void Cancel(absl::string_view request_id, absl::Status why, const RequestSink* sink) = 0;
 };
 

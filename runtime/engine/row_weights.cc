@@ -9,18 +9,18 @@
 #include "runtime/engine/logits_row.h"
 #include "runtime/engine/weighted_tokens.h"
 
-// How far apart sums can be. u = 2^-53. A sum of n numbers >= 0 by additions in any order is at
-// most (n - 1) u (1 + tiny) of itself away from the true one, and so are its beginnings. What is
-// compared are such sums of at most V weights by way of kNumBuckets sums, or a share of one, which
-// rounds once more; all are at most the sum S of all weights, which is at least 1, the weight of
-// the largest logit. A quick weight is at most 2^-36 of itself away from its weight, and what the
-// quick ones leave out is less than V 2^-119. So a quantity and its quick counterpart are less than
-// SumError(V + kNumBuckets + 2) S apart, and a comparison has two of them. The slack is twice that.
+// Error bound of sums, with u = 2^-53. A sum of n numbers >= 0 added in any order has a relative
+// error of at most (n - 1) u (1 + tiny), and so have its partial sums. The values compared are such
+// sums of at most V weights via kNumBuckets sums, or a share of one, which rounds once more; all
+// are at most the sum S of all weights, which is at least 1, the weight of the largest logit. A
+// quick weight has a relative error of at most 2^-36, and quick weights leave out less than V
+// 2^-119. So a quantity and its quick counterpart are less than SumError(V + kNumBuckets + 2) S
+// apart, and a comparison has two of them. The slack is twice that.
 //
-// The order of tokens by which top-p cuts is that of buckets of weights, in a bucket that of
-// logits. If a token's quick weight is further than that from the borders of its bucket, the same
-// tokens come before it in the order by quick weights: where one is in another bucket by its quick
-// weight than by its weight, it is close to a border, and on the same side of it as its logit says.
+// top-p cuts tokens ordered by bucket of weights, and within a bucket by logit. If a token's quick
+// weight is further than that from its bucket's borders, the same tokens come before it in the
+// order by quick weights: a token whose quick weight is in another bucket than its weight is close
+// to a border, and on the same side of it as its logit says.
 
 namespace bulkhead {
 namespace {
@@ -32,7 +32,7 @@ double SlackOf(int64_t vocab_size, double sum) {
   return 4 * SumError(vocab_size + kNumBuckets + 2) * sum;
 }
 
-// The logit of a weight, give or take far less than a bucket is wide.
+// The logit of a weight, with an error far smaller than a bucket's width.
 float LogitOf(double weight, const Weighing& weighing) {
   const double logit = weighing.max - LogOfAtLeastOne(1 / weight) / weighing.per_temperature;
   return static_cast<float>(std::max(logit, double{std::numeric_limits<float>::lowest()}));
@@ -96,7 +96,7 @@ void RowWeights::Weigh(const Row& row, bool sums_buckets) {
   least_ = 0;
 }
 
-// Where min-p decides by weights they are those in order.
+// If min-p compares weights, exact ones in order are used.
 void RowWeights::WeighChunk(const Row& row, int64_t chunk, bool quickly) const {
   const Weighing& weighing = row.weighing;
   const int64_t first = chunk * kChunkIds;
@@ -118,7 +118,7 @@ void RowWeights::WeighChunk(const Row& row, int64_t chunk, bool quickly) const {
         std::nextafter(weighing.least_logit, std::numeric_limits<float>::infinity()));
 }
 
-// Each part has copies of its own, several, so that an addition does not wait for the one before.
+// Each part has several copies of its own, so that an addition does not wait for the previous one.
 void RowWeights::AddToBuckets(const Row& row, int part, int64_t chunk) const {
   const int copies = std::min(kBucketCopies / row.parts, 4);
   std::array<double*, 4> sums;
@@ -134,7 +134,7 @@ void RowWeights::AddToBuckets(const Row& row, int part, int64_t chunk) const {
   for (; i < count; ++i) sums[0][BucketOf(weights[i])] += weights[i];
 }
 
-// Drops what top-p does. False: the sums are too close to a border.
+// Drops the tokens that top-p drops. False: the sums are too close to a threshold.
 bool RowWeights::KeepTopP(const Row& row, double top_p) {
   for (int copy = 1; copy < kBucketCopies; ++copy) {
     for (int i = 0; i < kNumBuckets; ++i) bucket_sums_[i] += bucket_sums_[copy * kNumBuckets + i];
@@ -147,11 +147,11 @@ bool RowWeights::KeepTopP(const Row& row, double top_p) {
   return bucket < kNumBuckets && CutMembers(row, SplitAt(row, bucket), bucket, mass, target);
 }
 
-// Sums what is above the bucket, by chunk, and lists what is in it, by id; returns how many.
+// Sums weights above the bucket, by chunk, and lists the ids in it, ascending; returns how many.
 int64_t RowWeights::SplitAt(const Row& row, int bucket) {
   const double above = LeastOfBucket(bucket - 1);
   least_ = LeastOfBucket(bucket);
-  // Rather too many: weights decide.
+  // Rather too many ids: their weights decide.
   const float most_logit = LogitOf(std::min(1.0, above * 1.01), row.weighing);
   const float least_logit = LogitOf(std::max(least_ * 0.99, kNegligible / 2), row.weighing);
   std::array<int64_t, kMaxParts> sizes{};
@@ -177,10 +177,10 @@ int64_t RowWeights::SplitAt(const Row& row, int bucket) {
   return size;
 }
 
-// Of the `count` ids_, all in the bucket, keeps the shortest run of the likeliest with which the
-// sum, from `mass` on, reaches `target`. False: too close to say.
+// Of the `count` ids_, all in the bucket, keeps the fewest most likely with which the sum, starting
+// at `mass`, reaches `target`. False: too close to decide.
 bool RowWeights::CutMembers(const Row& row, int64_t count, int bucket, double mass, double target) {
-  // In bins of equal logits or of neighbouring ones, so that few must be sorted.
+  // Uses bins of equal or adjacent logits, so that few must be sorted.
   constexpr int kBins = 256;
   const float* const logits = row.logits.data();
   std::array<double, kBins> bins{};
@@ -197,7 +197,7 @@ bool RowWeights::CutMembers(const Row& row, int64_t count, int bucket, double ma
   for (int64_t i = 0; i < count; ++i) bins[bin_of(ids_[i])] += weights_[ids_[i]];
   int bin = 0;
   while (bin < kBins && mass + bins[bin] < target) mass += bins[bin++];
-  int64_t size = 0;  // of the bin's ids
+  int64_t size = 0;  // number of ids in the bin
   for (int64_t i = 0; i < count; ++i) {
     const int32_t id = ids_[i];
     const int own = bin_of(id);

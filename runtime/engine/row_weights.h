@@ -1,11 +1,11 @@
 // RowWeights: the weights of a whole row's tokens, exp((logit - max) / temperature), and the token
 // that is sampled from them.
 //
-// What decides are weights to the last bit and their sums in the order of ids (weighted_tokens.h).
-// They take long, so at first weights with fewer digits are computed, and sums of them in any
-// order, by several threads. Where each comparison is further from its border than these can be
-// from those that decide, they tell the same token. Where one is not, once in some thousands of
-// rows, the weights and sums in order are computed after all: the token is theirs in either case.
+// The sampled token is defined by exact weights and their sums in the order of ids
+// (weighted_tokens.h). These are slow, so less precise weights, and their sums in any order, are
+// computed first, by several threads. If every comparison is further from its threshold than their
+// maximum error, they give the same token. Otherwise, once in some thousands of rows, the exact
+// weights and sums in order are computed: the token is the same in either case.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,8 @@ namespace bulkhead {
 // The threads that may share the work on a row.
 struct RowThreads {
   int count = 1;
-  // Runs body(part) for each of `parts` parts, and returns when all have. Not called for one.
+  // Runs body(part) for each of `parts` parts and returns when all are done. Not called for one
+  // part.
   absl::FunctionRef<void(int parts, absl::FunctionRef<void(int part)> body)> run;
 };
 inline void RunInTurn(int parts, absl::FunctionRef<void(int part)> body) {
@@ -37,14 +38,14 @@ struct Weighing {
   float max = 0;  // the largest logit
   double per_temperature = 1;
   double least = kNoWeight;  // smaller weights are 0
-  // top-k keeps larger logits, and those ids whose logit equals it that are less than `equal_end`.
+  // top-k keeps ids with a larger logit, and ids below `equal_end` whose logit equals it.
   float least_logit = std::numeric_limits<float>::lowest();
   int64_t equal_end = std::numeric_limits<int64_t>::max();
 };
 
 class RowWeights {
  public:
-  // Its memory is the allocator's next.
+  // Takes its memory from `allocator`.
   RowWeights(int64_t vocab_size, BumpAllocator& allocator);
 
   // The token of `logits` [V], whose maxima are `maxima` (FindMaxima), for `uniform` in [0, 1);
@@ -57,9 +58,9 @@ class RowWeights {
   int32_t* ids() const { return ids_; }
   double* bucket_sums() const { return bucket_sums_; }
 
-  // For tests: rows so far that the sums in order had to decide.
+  // For tests: number of rows so far that needed the sums in order.
   int64_t decided_in_order() const { return decided_in_order_; }
-  // For tests: how many times further apart sums are taken to be than they can be.
+  // For tests: multiplies the assumed maximum difference of sums.
   void set_slack_factor(double factor) { slack_factor_ = factor; }
 
  private:
@@ -90,11 +91,11 @@ class RowWeights {
   int64_t vocab_size_;
   int64_t num_chunks_;
   double* weights_;      // [V] quick ones
-  double* sums_;         // [num_chunks_] of those of them that are kept, in any order
+  double* sums_;         // [num_chunks_] sums of kept weights, in any order
   double* bucket_sums_;  // [kBucketCopies, kNumBuckets]
   int32_t* ids_;         // [V]
-  double total_ = 0;     // of all weights
-  double slack_ = 0;     // how far two sums of the row may be apart
+  double total_ = 0;     // sum of all weights
+  double slack_ = 0;     // maximum difference of two sums of the row
   double least_ = 0;     // smaller weights_ are not kept
   double slack_factor_ = 1;
   int64_t decided_in_order_ = 0;

@@ -21,7 +21,7 @@ namespace {
 
 constexpr float kExcluded = -std::numeric_limits<float>::infinity();
 
-// The least logit that may have a weight of min_p, or one a little less.
+// The least logit that may have a weight of min_p; may be slightly lower.
 float LeastLogit(const SamplingParams& sampling, float max) {
   const double nats = LogOfAtLeastOne(1 / double{sampling.min_p}) + 1e-6;
   const double least = max - nats * double{sampling.temperature} * (1 + 1e-6);
@@ -106,7 +106,7 @@ bool Sampler::FindMaxima(absl::Span<const float> logits, const RowThreads& threa
   return ok.load(std::memory_order_relaxed);
 }
 
-// What the request changes, and what is banned; the maxima follow.
+// Applies the request's changes and bans to the logits, and updates the maxima.
 absl::Status Sampler::Change(absl::Span<float> logits, const SampleRow& row,
                              const RowThreads& threads) {
   if (row.logits != nullptr) BH_RETURN_IF_ERROR(row.logits->Apply(logits, row.drafted));
@@ -141,7 +141,7 @@ TokenId Sampler::SampleWeighted(absl::Span<const float> logits, const SampleRow&
     weighing.least_logit = cut.least;
     weighing.equal_end = cut.equal_end;
   } else if (sampling.min_p > 0) {
-    // Where few reach it. Rather too many: weights decide.
+    // For when few reach it. Rather too many: their weights decide.
     const float least = LeastLogit(sampling, max);
     const int64_t room = std::min(vocab_size_, kHeapMax);
     int64_t count = 0;

@@ -5,8 +5,8 @@
 // keeps the k most likely, and top-p keeps the shortest prefix of the remaining ones, by
 // probability, whose share reaches p (the same filter order as vLLM). Ties go to the lowest id
 // everywhere, so top-k keeps exactly k. Bit-identical on every x86-64: exp and log are our own
-// (base/token_sampling.h, base/portable_math.h), what decides are sums over fixed chunks of 1024
-// ids (weighted_tokens.h), and the randomness depends on (seed, sample index 0, absolute position)
+// (base/token_sampling.h, base/portable_math.h), sums are over fixed chunks of 1024 ids
+// (weighted_tokens.h), and the randomness depends on (seed, sample index 0, absolute position)
 // only.
 #pragma once
 
@@ -23,22 +23,22 @@
 
 namespace bulkhead {
 
-// INTERNAL: a logit of the row is NaN or +inf; or every token is banned, which is INVALID_ARGUMENT
-// where the request changes logits.
+// INTERNAL: a logit of the row is NaN or +inf; or every token is banned (INVALID_ARGUMENT if the
+// request changes logits).
 absl::Status NotFiniteError(const SampleRow& row);
 absl::Status NothingToSampleError(const SampleRow& row);
 
 class Sampler {
  public:
-  // Host memory for a sampler; its owner takes it from the ledger.
+  // Bytes of host memory for a sampler; its owner takes them from the ledger.
   static int64_t ScratchBytes(int64_t vocab_size);
   // `scratch`: ScratchBytes(vocab_size) bytes, 8-byte aligned, outlives the sampler.
   Sampler(int64_t vocab_size, std::byte* scratch) : Sampler(vocab_size, BumpAllocator(scratch)) {}
 
-  // Samples the token of `row` from `logits` [V], which are changed as the row asks. Log
-  // probabilities and rank are those of the logits as they came, before penalties, bans,
-  // temperature and filters; the top n are listed most likely first. Errors as above; -inf excludes
-  // a token. The same bits with any threads.
+  // Samples the token of `row` from `logits` [V], which are modified in place as the row asks. Log
+  // probabilities and rank are of the logits as given, before penalties, bans, temperature and
+  // filters; the top n are listed most likely first. Errors as above; -inf excludes a token. Same
+  // bits with any number of threads.
   absl::StatusOr<GeneratedToken> Sample(absl::Span<float> logits, const SampleRow& row,
                                         const RowThreads& threads = OneThread());
 
@@ -64,7 +64,7 @@ class Sampler {
   RowWeights weights_;
   float* maxima_;  // [num_chunks_, kGroups]
   TokenId* list_;  // [min(V, kHeapMax)]
-  float* raw_;     // [V] logits as they came, where they are needed after a change
+  float* raw_;     // [V] logits as given, if needed after a change
   int64_t scratch_bytes_;
 };
 

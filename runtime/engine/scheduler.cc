@@ -38,7 +38,7 @@ Scheduler::~Scheduler() {
 
 namespace {
 
-// Puts kGivenRow where the prompt's embeddings are given.
+// Puts kGivenRow at positions with given embeddings.
 absl::Status SetGivenRows(std::vector<EmbeddingSpan> embeddings, Sequence& sequence) {
   int64_t end = 0;
   for (const EmbeddingSpan& span : embeddings) {
@@ -96,7 +96,7 @@ absl::StatusOr<SequenceId> Scheduler::Submit(Request request) {
   sequence.cache_context = SequenceDigest(request.cache_salt, request.adapter_name);
   sequence.prompt_tokens = prompt_tokens;
   sequence.max_total_tokens = max_total_tokens;
-  // A vector that grows would have twice its tokens.
+  // Growing the vector would double its capacity.
   sequence.tokens.reserve(max_total_tokens);
   sequence.tokens.assign(request.prompt.begin(), request.prompt.end());
   BH_RETURN_IF_ERROR(SetGivenRows(std::move(request.embeddings), sequence));

@@ -6,21 +6,21 @@
 // being prefilled; then new admissions. Prompts longer than a quarter of a step (LongPromptTokens)
 // are queued in a long-prompt queue: short prompts take the step's prefill tokens first, except for
 // an eighth that a long prompt in prefill always gets; long prompts take all remaining tokens, one
-// after the other. While sequences decode, a step has fewer prompt tokens than fit where it would
-// take longer than a target (PrefillPace). At admission the head of the long-prompt queue counts as
-// having arrived kLongQueueAgeSteps later, so that the wait of each queue for the other is bounded;
-// a long head whose turn it is but lacks blocks has free blocks reserved for it, a few more with
-// every step. While short prompts arrive, long ones hold at most three quarters of the slots. With
-// SchedulingPolicy::kPriority all of this applies among requests of equal priority, and higher
-// priorities go first.
+// after the other. While sequences decode, a step has fewer prompt tokens than fit if it would
+// otherwise take longer than a target (PrefillPace). At admission the head of the long-prompt queue
+// counts as having arrived kLongQueueAgeSteps later, so that the wait of each queue for the other
+// is bounded; if it is a long head's turn and blocks are short, free blocks are reserved for it, a
+// few more with every step. While short prompts arrive, long ones hold at most three quarters of
+// the slots. With SchedulingPolicy::kPriority all of this applies among requests of equal priority,
+// and higher priorities go first.
 //
 // With depth 2 a step may be planned while another one is uncommitted. Then a row's input token can
 // be kLastSampled, a stop is seen one step late (the surplus token is dropped), and slots and
-// blocks are released only when no step in flight uses them. A step with a token that rank 0's
-// host samples is committed before the next one is planned: the ranks get that token only with the
-// next plan, and a batch without those sequences would cost about as much as a full one. So is a
-// step that verifies drafts, and one whose token may be the last of those that a draft is looked up
-// by (AwaitsDrafts); a draft model and an MTP layer need depth 1.
+// blocks are released only when no step in flight uses them. A step with a token that rank 0's host
+// samples is committed before the next one is planned: the ranks get that token only with the next
+// plan, and a batch without those sequences would cost about as much as a full one. The same holds
+// for a step that verifies drafts, and for one whose token may complete a suffix that a draft is
+// looked up by (AwaitsDrafts); a draft model and an MTP layer need depth 1.
 //
 // With prefix caching a sequence starts after the longest cached run of blocks matching its tokens;
 // at least its last token is computed, and its queue depends on the remaining tokens. A full block
@@ -28,40 +28,40 @@
 // later step reads it. If another sequence has cached a block with the same content by then, that
 // one replaces ours. Nothing else changes: idle cached blocks count as free.
 //
-// Blocks of KV groups with a window (memory/limits.h) go back when a commit has moved the window
-// past them; where they are cached they are idle then, and can be evicted before the sequence ends.
-// A sequence starts after a prefix where all that the windows show is still cached.
+// Blocks of KV groups with a window (memory/limits.h) are released when a commit has moved the
+// window past them; cached ones become idle and can be evicted before the sequence ends. A sequence
+// can start after a prefix only if every block in its windows there is still cached.
 //
 // With drafts (drafts.h) a decoding sequence computes its last token and up to
-// num_speculative_tokens draft tokens after it, and a token is sampled after each of them, as
-// plain decoding would if the draft tokens before were right. Those that are what was sampled are
-// accepted, and the first other sample is the next token: answers are those of plain decoding.
-// Draft tokens take what is left of a step when every decoding sequence has its token, an eighth of
-// that while prompts are computed, and only blocks that the sequence holds. What is rejected is
-// overwritten, and never cached. Where an answer has a grammar, a draft ends before the first token
-// that the grammar does not allow.
+// num_speculative_tokens draft tokens after it, and a token is sampled after each of them, as plain
+// decoding would if the preceding draft tokens were right. Drafts that equal the sample are
+// accepted, and the first sample that differs is the next token: answers equal those of plain
+// decoding. Draft tokens take what is left of a step when every decoding sequence has its token (an
+// eighth of that while prompts are computed), and only blocks that the sequence holds. Rejected
+// tokens are overwritten and never cached. If an answer has a grammar, a draft ends before the
+// first token that the grammar does not allow.
 //
 // A draft model drafts in steps of its own (StepPlan::draft) before each step that verifies: one
-// more token of each sequence that drafts, sampled as the request asks. Its keys and values lie in
-// the same blocks. What it has not seen of a sequence, at first all of it, it is given with the
-// first of these steps, at most an eighth of a step at once, while the sequence decodes without
-// drafts; cached blocks that it has computed once are marked so. Its time is paid for by what it
-// saves (DraftAllowance). Where it has no token to give, as its logits are not finite, there is no
-// draft.
+// more token of each sequence that drafts, sampled as the request asks. Its keys and values use the
+// same blocks. The first of these steps also gives it the tokens of a sequence that it has not seen
+// (initially all), at most an eighth of a step at once, while the sequence decodes without drafts;
+// cached blocks that it has computed are marked. The time it may take depends on the time it saves
+// (DraftAllowance). If its logits are not finite, there is no draft.
 //
-// The model's MTP layer drafts likewise, but for position i it is given the model's hidden state of
-// i with the token after it, and drafts the token after that. The ranks have these states until
-// the model's next step: after every one of them a step of the layer computes all of its rows
-// whose next token is known, and drafts where that is wanted; steps for more drafts go on from the
-// layer's own states. A sequence for which that was not so at some position (it starts after
-// cached blocks which the layer has not computed) has no drafts. What the last position of a cached
-// block was computed with may be the token of another continuation; it is not computed again, as it
-// can make drafts worse at the most.
+// The model's MTP layer drafts like a draft model, but for position i its input is the model's
+// hidden state of i and the token after it, and it drafts the token after that. The ranks have
+// these states until the model's next step: after every one of them a step of the layer computes
+// all of its rows whose next token is known, and drafts if wanted; steps for more drafts continue
+// from the layer's own states. A sequence with a position that the layer did not compute (it starts
+// after cached blocks which the layer has not computed) has no drafts. The last position of a
+// cached block may have been computed with the next token of another continuation; it is not
+// recomputed, because this can only make drafts worse.
 //
-// Of a model with states a sequence starts after a block with a snapshot of them. One is kept at
-// the last multiple of state_tokens in a prompt, at every one in generated tokens (the newest of a
-// sequence), and where the cache knows more of a prompt's tokens than it has a snapshot for: the
-// next one with that beginning starts there. Chunks of a prompt are cut at these.
+// In a model with recurrent states a sequence starts after a block with a state snapshot. Snapshots
+// are kept at the last multiple of state_tokens in a prompt, at every multiple in generated tokens
+// (only a sequence's newest), and where the cache knows more of a prompt's tokens than it has a
+// snapshot for: the next prompt with that prefix starts there. Prompt chunks end at these
+// positions.
 #pragma once
 
 #include <cstdint>
@@ -108,11 +108,11 @@ struct SchedulerPressure {
 struct SchedulerLoad {
   int num_running = 0;  // with a slot
   int num_waiting = 0;
-  int64_t num_waiting_tokens = 0;        // of the waiting ones, cached or not
+  int64_t num_waiting_tokens = 0;        // of waiting requests, cached or not
   int64_t num_blocks_used = 0;           // held or reserved
   int64_t num_blocks_cached = 0;         // idle, cached and not reserved
   uint64_t prompt_tokens_total = 0;      // computed; recomputed ones count again
-  uint64_t generation_tokens_total = 0;  // emitted, and delivered
+  uint64_t generation_tokens_total = 0;  // emitted and delivered
   uint64_t preemptions_total = 0;
   // Tokens looked up in the prefix cache at first admissions, and hits.
   uint64_t prefix_queries_total = 0;
@@ -121,19 +121,19 @@ struct SchedulerLoad {
   SchedulerPressure pressure;
 };
 
-// What a step may begin of the work on grammars of answers, in units of
-// structured::Automaton::kMaxWork (about 10 ns): it does up to kMaxWork more, which later steps
-// save. And what its tokens may take beyond LogitsProcessor::kFreeTokenWork: one for which there is
-// no more is emitted by a later step, whose work on grammars it is.
+// Grammar work that a step may begin, in units of structured::Automaton::kMaxWork (about 10 ns); it
+// may overrun by up to kMaxWork, which later steps do less. And the work that its tokens may take
+// beyond LogitsProcessor::kFreeTokenWork: a token over this budget is emitted by a later step and
+// counts as that step's grammar work.
 inline constexpr int64_t kGrammarWorkOfStep = 2'000'000;
 inline constexpr int64_t kTokenWorkOfStep = 4'000'000;
 
-// Rows of a step whose logits are wanted for prompts: rank 0 reads each of them whole (about 0.1 ms
-// with 128k ids) while all other requests wait.
+// Maximum prompt rows with logits in a step: rank 0 reads each whole row (about 0.1 ms with 128k
+// ids) while all other requests wait.
 inline constexpr int64_t kPromptLogitRowsOfStep = 1024;
 
-// Admissions of a step, cached or not: each token is looked up in the prefix cache, and with
-// penalties sorted, some 10 and 60 ns for which all streams wait. One more may be admitted.
+// Tokens of sequences admitted per step, cached or not: each is looked up in the prefix cache (10
+// ns) and, with penalties, sorted (60 ns) while all streams wait. One sequence may exceed it.
 inline constexpr int64_t kTokensAdmittedPerStep = int64_t{1} << 18;
 
 // A prompt with more tokens to compute than this uses the long-prompt queue.
@@ -157,7 +157,7 @@ class Scheduler {
   // ended are ignored.
   void Finish(SequenceId id);
 
-  // Before the first step; without it steps take as many prompt tokens as fit.
+  // Call before the first step; without it steps take as many prompt tokens as fit.
   void SetStepTarget(const StepTarget& target) { prefill_pace_ = PrefillPace(target); }
   // From now on admits as if max_num_seqs were this, in [1, limits.max_num_seqs]; running sequences
   // continue.
@@ -167,30 +167,30 @@ class Scheduler {
   // them may end their sequences), or work on grammars goes on in the next call. At most `depth`
   // steps may be planned and uncommitted.
   std::optional<Step> PlanStep();
-  bool works_on_grammars() const { return works_on_grammars_; }  // in the last call, alone
+  bool works_on_grammars() const { return works_on_grammars_; }  // the last call did nothing else
   // The final plan: every rank leaves its loop. Nothing may be in flight.
   Step PlanStop();
   // Not a step: every rank collects the oldest step in flight.
   Step PlanCollect() const;
-  // Time of the oldest uncommitted step; decides how long drafts and chunks of prompts are.
+  // Duration of the oldest uncommitted step; determines the length of drafts and prompt chunks.
   void RecordStepTime(double seconds);
   // Takes the result of the oldest uncommitted step. Emissions are in plan order, those of a
-  // sequence with accepted drafts one after the other; none of a draft model's step.
+  // sequence with accepted drafts are consecutive; a draft model's step has none.
   std::vector<Emission> Commit(StepResult result);
-  // After PlanStep: of tokens that commits have held, as their grammars need more work.
+  // After PlanStep: emissions of tokens that commits held because their grammars needed more work.
   std::vector<Emission> TakeFollowed() { return std::exchange(followed_, {}); }
 
   // Subtracts emitted tokens of the last commit that had no receiver.
   void DiscountEmissions(uint64_t tokens) { generation_tokens_total_ -= tokens; }
 
-  bool commits_draft_step() const { return in_flight_.front().by_draft_model; }  // of a draft model
+  bool commits_draft_step() const { return in_flight_.front().by_draft_model; }  // the oldest one
   int num_in_flight() const { return static_cast<int>(in_flight_.size()); }
   bool idle() const { return sequences_.empty(); }  // nothing is queued, running or in flight
   // First-time admissions of the last PlanStep.
   absl::Span<const SequenceId> newly_admitted() const { return newly_admitted_; }
-  int preemptions(SequenceId id) const;  // so far; 0 for an id that has ended
+  int preemptions(SequenceId id) const;  // so far; 0 if `id` has ended
   int64_t cached_prompt_tokens(SequenceId id) const;
-  // By its queue; `id` must not have ended.
+  // Whether its queue is the long-prompt one; `id` must not have ended.
   bool is_long_prompt(SequenceId id) const { return sequences_.at(id)->is_long; }
   absl::Span<const TokenId> prompt(SequenceId id) const;  // `id` must not have ended
   SchedulerLoad load() const;
@@ -207,16 +207,16 @@ class Scheduler {
     int num_samples = 0;  // one, and one more for each draft
     bool has_prompt_logits = false;
     bool has_hidden_state = false;
-    int snapshot = -1;  // that is written
+    int snapshot = -1;  // index of the one written; -1: none
     bool ends = false;  // nothing is sampled: the sequence ends when its prompt is computed
   };
   struct PlannedStep {
     std::vector<PlannedRow> rows;
     bool must_be_committed = false;  // before the next one is planned
-    int64_t decode_tokens = 0;       // all of its tokens, where it computes no prompts; else 0
+    int64_t decode_tokens = 0;       // all of its tokens if it computes no prompts; else 0
     bool by_draft_model = false;     // or its MTP layer
-    bool follows = false;            // the MTP layer's, after the model's: not paid for
-    // Where it was to have as many prompt tokens as PrefillPace says: its time without them.
+    bool follows = false;            // MTP layer's step after the model's: not charged
+    // Set if PrefillPace limited its prompt tokens: its estimated time without them.
     std::optional<double> decode_s = std::nullopt;
     int64_t prompt_tokens = 0;
   };
@@ -278,8 +278,8 @@ class Scheduler {
 
   // Blocks: scheduler_blocks.cc.
   struct BlocksToGrow {
-    int64_t table = 0;     // of group 0
-    int64_t reserved = 0;  // of all others
+    int64_t table = 0;     // KV group 0
+    int64_t reserved = 0;  // all other groups
 
     bool none() const { return table == 0 && reserved == 0; }
   };
@@ -306,7 +306,7 @@ class Scheduler {
   void CommitSample(Sequence& sequence, absl::StatusOr<GeneratedToken> sample, Emission& emission);
 
   // The life of a sequence: scheduler.cc.
-  int64_t NumRunning() const;  // less those that have ended
+  int64_t NumRunning() const;  // excludes ended ones
   bool HasSlot() const { return static_cast<int>(running_.size()) < max_num_seqs_; }
   void RecordPressure();
   void Enqueue(Sequence& sequence);
@@ -345,26 +345,26 @@ class Scheduler {
   uint64_t prefix_queries_total_ = 0;
   uint64_t prefix_hits_total_ = 0;
 
-  // Of LogitsProcessor's work on grammars, as it has left until the next commit. Negative: it has
-  // done work of later steps, too.
+  // LogitsProcessor's remaining grammar work until the next commit. Negative: work of later steps
+  // is already done.
   int64_t grammar_work_left_ = kGrammarWorkOfStep;
-  int64_t token_work_left_ = 0;  // of the commit's
+  int64_t token_work_left_ = 0;  // of the current commit
   std::vector<Emission> followed_;
   bool works_on_grammars_ = false;
 
   PrefillPace prefill_pace_;
   DecodeCost decode_cost_;
-  DecodeCost draft_cost_;  // of the draft model's steps
+  DecodeCost draft_cost_;  // draft model's steps
   DraftAllowance draft_allowance_;
-  DraftAcceptance draft_acceptance_{0.5, 1.0 / 64};  // of a draft model, by all sequences
-  double draft_trials_ = 1;                          // of its steps where they are not worth it
+  DraftAcceptance draft_acceptance_{0.5, 1.0 / 64};  // draft model, over all sequences
+  double draft_trials_ = 1;                          // of draft steps while not worth it
   bool drafts_round_ = false;  // the draft model's steps before the next one have begun
   absl::flat_hash_set<BlockId> draft_writes_;  // cached blocks that its step being planned writes
   // Budgets of the step being planned.
   int draft_tokens_left_ = 0;
   int64_t lookup_places_left_ = 0;
   int num_decodes_ = 0;
-  double verify_cost_ = 0;  // of one more token for each of these, in steps
+  double verify_cost_ = 0;  // one more token for each decode, in steps
   DraftTotals draft_totals_;
 };
 

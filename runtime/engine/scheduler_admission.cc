@@ -1,4 +1,4 @@
-// Admission of one waiting sequence: whether it begins now, and with which blocks.
+// Admission of one waiting sequence: whether it starts now, and with which blocks.
 #include <algorithm>
 
 #include "runtime/engine/scheduler.h"
@@ -6,13 +6,13 @@
 namespace bulkhead {
 namespace {
 
-constexpr int64_t kLeastSharedTokens = 64;  // for which a prompt waits for another's step
+constexpr int64_t kLeastSharedTokens = 64;  // minimum to wait for another sequence's step
 
 }  // namespace
 
-// Whether steps in flight, or this one, compute half of what is not cached of the prompt, for a
-// sequence that begins with the same: behind their commits it starts from there. Of `n` choices,
-// and of many prompts that begin alike, one is computed.
+// Whether steps in flight, or this one, compute at least half of the prompt's uncached tokens for a
+// sequence with the same prefix: after their commit this one starts from the cache. Thus the prompt
+// of `n` choices, or of many requests with the same prefix, is computed once.
 bool Scheduler::IsBeingCached(Sequence& sequence) const {
   if (!pool_.caches() || pool_.snapshots() != nullptr || sequence.prompt_logits != nullptr ||
       !sequence.spans.empty()) {
@@ -69,7 +69,7 @@ bool Scheduler::TryAdmit(Sequence& sequence, int64_t blocks_kept) {
   sequence.slot = free_slots_.back();
   free_slots_.pop_back();
   if (sequence.is_long) ++num_long_running_;
-  // Those of an adapter in a row: their products are made together.
+  // Sequences of the same adapter are consecutive: their products are computed together.
   const auto is_alike = [&](const Sequence* other) { return other->adapter == sequence.adapter; };
   const auto last = std::find_if(running_.rbegin(), running_.rend(), is_alike);
   running_.insert(last == running_.rend() ? running_.end() : last.base(), &sequence);

@@ -1,5 +1,5 @@
-// The KV blocks of sequences: those of group 0 for all of their tokens, those of the other groups
-// for the tokens that windows show.
+// The KV blocks of sequences: group 0 has blocks for all tokens, the other groups for tokens inside
+// their windows.
 #include <algorithm>
 #include <utility>
 
@@ -13,7 +13,7 @@ int64_t Scheduler::TableBlocks(int64_t tokens) const {
   return CeilDiv(tokens, limits_.block_tokens);
 }
 
-// Held by sequences, or reserved for them.
+// Blocks held by sequences or reserved for them.
 int64_t Scheduler::NumBlocksUsed() const {
   return pool_.num_blocks() - pool_.num_available() - limits_.step_blocks();
 }
@@ -23,7 +23,7 @@ int64_t Scheduler::TokensToAdmit(const Sequence& sequence) const {
                                                   : sequence.known_tokens();
 }
 
-// What it lacks to hold `tokens`.
+// Blocks that it lacks to hold `tokens`.
 Scheduler::BlocksToGrow Scheduler::Lacks(const Sequence& sequence, int64_t tokens) const {
   const int64_t table = TableBlocks(tokens);
   return {std::max<int64_t>(0, table - static_cast<int64_t>(sequence.blocks.size())),
@@ -38,7 +38,7 @@ bool Scheduler::Grow(Sequence& sequence, int64_t tokens) {
   return true;
 }
 
-// At admission: those of the prefix before any other, which could evict them.
+// At admission: takes the prefix's blocks before any others, which could evict them.
 void Scheduler::TakeBlocks(const CachedPrefix& prefix, Sequence& sequence) {
   pool_.TakePrefix(prefix, sequence.blocks);
   const int64_t tokens = TokensToAdmit(sequence);
@@ -71,8 +71,8 @@ int64_t Scheduler::FirstInWindow(size_t window, int64_t end) const {
   return size == 0 ? 0 : std::max<int64_t>(0, end - size + 1) / limits_.block_tokens;
 }
 
-// After the commit of a step that computed the positions below `end`. Steps in flight may read what
-// goes; its next writer is in a later step.
+// After the commit of a step that computed the positions below `end`. Steps in flight may still
+// read released blocks: their next writer is in a later step.
 void Scheduler::LeaveWindows(Sequence& sequence, int64_t end) {
   for (size_t i = 0; i < sequence.windows.size(); ++i) {
     WindowBlocks& window = sequence.windows[i];
@@ -91,15 +91,16 @@ void Scheduler::UpdatePrefix(Sequence& sequence) const {
                      sequence.prefix);
 }
 
-// What of sequence.prefix it can start from: of a model with states, up to the last block with a
-// snapshot; of one with windows, where all that these show there is cached.
+// The part of sequence.prefix that it can start from: in a model with states, up to the last block
+// with a snapshot; in one with windows, up to where all blocks in the windows are cached.
 CachedPrefix Scheduler::UsablePrefix(const Sequence& sequence) const {
   const SnapshotPool* const snapshots = pool_.snapshots();
   const std::vector<BlockId>& blocks = sequence.prefix.blocks;
   const SequenceKey key = sequence.Key(static_cast<int64_t>(sequence.tokens.size()));
   std::vector<std::vector<BlockId>> windows(limits_.num_kv_groups() - 1);
   auto count = static_cast<int64_t>(blocks.size());
-  // The block that the sequence before it ended in is computed again for the MTP layer.
+  // A last block that the MTP layer has not computed (an earlier sequence ended in it) is
+  // recomputed.
   if (limits_.drafts.mtp && count > 0 && !pool_.cache()->drafted(blocks[count - 1])) --count;
   for (size_t i = 0; count > 0 && i <= windows.size();) {
     if (i == windows.size()) {
@@ -113,7 +114,7 @@ CachedPrefix Scheduler::UsablePrefix(const Sequence& sequence) const {
     const auto found = static_cast<int64_t>(windows[i].size());
     if (found == count - first) {
       ++i;
-    } else {  // all before the block that is missing
+    } else {  // all blocks before the missing one
       count -= found + 1;
       i = 0;
     }
@@ -124,7 +125,7 @@ CachedPrefix Scheduler::UsablePrefix(const Sequence& sequence) const {
   return usable;
 }
 
-// The row's step was committed, and its blocks cached if they are to be.
+// Called after the row's step was committed and its full blocks were cached.
 void Scheduler::KeepSnapshot(Sequence& sequence, const PlannedRow& row) {
   SnapshotPool& snapshots = *pool_.snapshots();
   const int64_t blocks = row.end / limits_.block_tokens;
@@ -143,8 +144,8 @@ void Scheduler::CacheFullBlocks(Sequence& sequence, int64_t end) {
   // A dropped surplus token has been computed, but is not in `tokens`.
   const SequenceKey key = sequence.Key(std::min(end, static_cast<int64_t>(sequence.tokens.size())));
   const int64_t full = static_cast<int64_t>(key.tokens.size()) / block_tokens;
-  // Where another sequence cached an equal block first, ours may be reused at once although a step
-  // in flight may read it: its next writer is in a later step.
+  // If another sequence cached an equal block first, ours may be reused at once although a step in
+  // flight may read it: its next writer is in a later step.
   for (; sequence.blocks_cached < full; ++sequence.blocks_cached) {
     const int64_t i = sequence.blocks_cached;
     const BlockKey first = key.Block(i, limits_.block_tokens, i == 0 ? 0 : sequence.blocks[i - 1]);
@@ -165,7 +166,7 @@ void Scheduler::CacheFullBlocks(Sequence& sequence, int64_t end) {
 }
 
 // The ranks receive a block table entry with the first step that reads or writes the block; a draft
-// model has group 0 alone.
+// model only has group 0.
 void Scheduler::AddTableChanges(Sequence& sequence, int64_t end, int num_groups, Step& step) {
   const int64_t needed = TableBlocks(end);
   BH_CHECK(needed <= static_cast<int64_t>(sequence.blocks.size()));

@@ -1,4 +1,4 @@
-// What a step's result does to its sequences.
+// Applies a step's result to its sequences.
 #include <algorithm>
 #include <utility>
 
@@ -69,7 +69,7 @@ void Scheduler::CommitRow(const PlannedRow& row, const absl::Status& wanted_rows
       if (ends || emission.token.has_value()) emissions.push_back(std::move(emission));
     } while (!ends && !samples.empty() && committed <= accepted && !sequence.held_token);
     if (!samples.empty()) {
-      // Right drafts behind a held token or the end were not used, which does not make them wrong.
+      // Correct drafts after a held token or the end were not used: they do not count as rejected.
       const auto drafted = static_cast<int>(sequence.drafts.size());
       const int used = std::min(accepted, committed);
       draft_totals_.Count(drafted, used);
@@ -79,7 +79,7 @@ void Scheduler::CommitRow(const PlannedRow& row, const absl::Status& wanted_rows
     sequence.failed = true;
   }
   sequence.drafts.clear();
-  const int64_t end = row.end + std::max(0, committed - 1);  // what was computed of its tokens
+  const int64_t end = row.end + std::max(0, committed - 1);  // end of its computed tokens
   KeepDrafted(sequence, row.begin, end);
   if (sequence.state == SequenceState::kRunning) {
     sequence.planned_tokens = std::max(sequence.planned_tokens, end);

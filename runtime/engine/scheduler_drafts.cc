@@ -1,5 +1,5 @@
-// Drafts (speculative decoding): which sequences a step verifies some for, of how many tokens, and
-// the steps of the draft model that make them.
+// Drafts (speculative decoding): which sequences a step verifies drafts for, how long these are,
+// and the steps of the draft model that make them.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -12,17 +12,17 @@
 namespace bulkhead {
 namespace {
 
-// A draft model is given no more than this many unseen tokens for each that may still be generated:
-// they take little of a step each, and a draft saves a part of one.
+// A draft model gets at most this many unseen tokens per token that may still be generated: each
+// takes a small part of a step, and a draft saves a part of one.
 constexpr int64_t kUnseenPerToken = 16;
-// Where its steps are not worth their time there is one now and then, to notice a change.
+// If its steps are not worth their time, one is made now and then to notice a change.
 constexpr double kTrialsPerStep = 1.0 / 40;
 constexpr double kMaxDraftTrials = 2;
 
 }  // namespace
 
-// Before the decodes of a step of `budget` tokens are planned, and before the rounds of the draft
-// model that come before it. All decodes go before any draft.
+// Called before the decodes of a step of `budget` tokens are planned, and before the draft model's
+// rounds that precede it. All decodes have precedence over any draft.
 void Scheduler::BeginDrafts(int budget, bool verifies_only) {
   draft_tokens_left_ = 0;
   if (limits_.drafts.num_speculative_tokens == 0) return;
@@ -60,27 +60,27 @@ void Scheduler::RecordSaving(const DraftTotals& before, size_t num_rows) {
   const auto accepted = static_cast<double>(draft_totals_.accepted_tokens - before.accepted_tokens);
   const auto drafted = static_cast<double>(draft_totals_.draft_tokens - before.draft_tokens);
   if (drafted == 0) return;
-  // A trial that went well is repeated while that is news.
+  // A successful trial is repeated until the acceptance rate reflects it.
   if (accepted < drafted || draft_acceptance_.rate() > 0.5) {
     draft_trials_ = std::max(0.0, draft_trials_ - 1);
   }
   draft_acceptance_.Record(static_cast<int>(drafted), static_cast<int>(accepted), 0);
-  // A token of one of them is worth its part of a step.
+  // A token of one sequence is worth its part of a step.
   draft_allowance_.Add((accepted - drafted * verify_cost_) / static_cast<double>(num_rows));
 }
 
-// Of the sequence, ready to decode, as many tokens as can be verified with its next token. They
-// take blocks that it holds, and no others.
+// How many tokens can be verified with the next token of the sequence, which is ready to decode.
+// They only use blocks that it holds.
 int Scheduler::DraftLength(const Sequence& sequence) const {
   if (draft_tokens_left_ == 0 || sequence.planned_tokens < sequence.prompt_tokens) return 0;
   const auto known = static_cast<int64_t>(sequence.tokens.size());
   int64_t most = std::min<int64_t>(limits_.drafts.num_speculative_tokens, draft_tokens_left_);
-  // No draft is the last position of a block, behind which states move on: it may be rejected.
+  // No draft is at the last position of a block, after which states advance: it may be rejected.
   for (const int64_t block :
        {std::min(kStateBlock, limits_.state_tokens), limits_.drafts.draft_state_tokens}) {
     if (block > 0) most = std::min(most, block - 1 - known % block);
   }
-  // The token behind the last draft is sampled, too.
+  // The token after the last draft is also sampled.
   const int64_t to_come = sequence.max_total_tokens - known;
   most = std::min(most, to_come - 1);
   if (limits_.drafts.by_model()) {
@@ -92,8 +92,8 @@ int Scheduler::DraftLength(const Sequence& sequence) const {
   return sequence.acceptance.NextLength(verify_cost_, static_cast<int>(std::max<int64_t>(0, most)));
 }
 
-// Drafts what the sequence, ready to decode, can verify with its next token, or takes what the
-// draft model has drafted; returns the number of tokens.
+// Drafts what the sequence, which is ready to decode, can verify with its next token, or takes the
+// draft model's tokens; returns their number.
 int Scheduler::AddDrafts(Sequence& sequence) {
   if (limits_.drafts.by_model()) {
     const auto left = static_cast<size_t>(draft_tokens_left_);
@@ -101,7 +101,7 @@ int Scheduler::AddDrafts(Sequence& sequence) {
     KeepDraftsOfGrammar(sequence);
   } else {
     BH_CHECK(sequence.drafts.empty());
-    if (sequence.in_flight > 0) return 0;  // its last token, or a commit, is to come
+    if (sequence.in_flight > 0) return 0;  // its last token or a commit is still to come
     const int length = DraftLength(sequence);
     if (length == 0) return 0;
     sequence.drafts = DraftByLookup(sequence.tokens, limits_.drafts, length, lookup_places_left_);
@@ -113,7 +113,7 @@ int Scheduler::AddDrafts(Sequence& sequence) {
   return drafted;
 }
 
-// Of the sequence's next row: what is sampled at `position`, behind its first `drafted` drafts.
+// Adds the sample of the sequence's next row at `position`, after its first `drafted` drafts.
 void Scheduler::AddSample(const Sequence& sequence, int seq_index, int64_t position, int drafted,
                           Step& step) {
   SampleRow& sample = step.samples.emplace_back();
@@ -125,13 +125,12 @@ void Scheduler::AddSample(const Sequence& sequence, int seq_index, int64_t posit
     sample.banned = sequence.stop_rule.stop_ids();
   }
   sample.logits = sequence.logits.get();
-  // It knows all tokens: steps that sample on the host are committed first.
+  // All tokens are known here: steps that sample on the host are committed first.
   BH_CHECK(sample.logits == nullptr || sequence.pending_samples == 0);
 }
 
-// Whether a token of the steps in flight could be the last of those that a draft is looked up by:
-// the ones before it, at least, are found earlier in its sequence, and waiting for it has been of
-// use.
+// Whether a token of the steps in flight could complete the suffix that a draft is looked up by: at
+// least the tokens before it occur earlier in its sequence, and waiting for it has been useful.
 bool Scheduler::AwaitsDrafts() {
   if (limits_.drafts.num_speculative_tokens == 0) return false;
   BeginDrafts(limits_.max_num_batched_tokens, false);
@@ -146,11 +145,11 @@ bool Scheduler::AwaitsDrafts() {
   });
 }
 
-// How long each sequence's next draft is to be: no longer than the draft model's steps are worth
-// for all of them together.
+// Chooses the length of each sequence's next draft: no longer than the draft model's steps are
+// worth for all of them together.
 void Scheduler::BeginDraftRound() {
   BeginDrafts(limits_.max_num_batched_tokens, false);
-  std::array<double, kMaxDraftTokens> accepted = {};  // of a step's drafts, as can be expected
+  std::array<double, kMaxDraftTokens> accepted = {};  // expected, of a step's drafts
   std::array<int, kMaxDraftTokens> drafted = {};
   for (Sequence* sequence : running_) {
     SkipDraftedBlocks(*sequence);
@@ -168,7 +167,7 @@ void Scheduler::BeginDraftRound() {
   }
   // In seconds of a step in which each sequence has one token.
   const double step_s = decode_cost_.Seconds(num_decodes_);
-  const int num_free = limits_.drafts.mtp ? 1 : 0;  // of a step that runs in any case
+  const int num_free = limits_.drafts.mtp ? 1 : 0;  // by a step that runs anyway
   const auto is_worth = [&](int i) {
     const double saved = (accepted[i] - verify_cost_ * drafted[i]) / num_decodes_;
     const double cost_s = i >= num_free ? draft_cost_.Seconds(drafted[i]) : 0;
@@ -214,19 +213,19 @@ std::optional<Step> Scheduler::PlanDraftStep() {
   return step;
 }
 
-// Of a sequence that drafts: what the draft model lacks of its tokens and drafts, as far as it has
-// room, and the next draft where that is all of it. Returns the number of tokens.
+// For a sequence that drafts: adds the tokens and drafts that the draft model has not computed, as
+// far as there is room, and the next draft if those are all. Returns the number of tokens.
 int Scheduler::AddDraftRow(Sequence& sequence, int left, int& unseen_left, Step& step) {
   const auto drafted = static_cast<int>(sequence.drafts.size());
   if (sequence.state != SequenceState::kRunning || drafted >= sequence.drafts_wanted) return 0;
   const auto known = static_cast<int64_t>(sequence.tokens.size());
   const int64_t begin = sequence.draft_computed_tokens;
   int64_t end = std::min(known + drafted, begin + left);
-  // Behind a draft that was accepted whole there are two.
+  // After a fully accepted draft there are two.
   const bool is_unseen = known + drafted - begin > 2;
   if (is_unseen) end = std::min(end, begin + unseen_left);
   const bool samples = end == known + drafted && GrammarIsReady(sequence, sequence.drafts);
-  // Drafts alone are nothing to compute where none follows.
+  // Drafts alone need not be computed if none follows.
   const bool has_row = end > begin && (samples || begin < known) && MayWrite(sequence, begin, end);
   if (!samples || !has_row) sequence.drafts_wanted = 0;  // not before the next step
   if (!has_row) return 0;
@@ -236,9 +235,8 @@ int Scheduler::AddDraftRow(Sequence& sequence, int left, int& unseen_left, Step&
   return tokens;
 }
 
-// Of the MTP layer. In the step that follows the model's: all that this has left hidden states of,
-// and the first draft where one is wanted; in those behind it the next draft. Returns the number of
-// tokens.
+// For the MTP layer. In the step after the model's: all tokens with hidden states left by it, and
+// the first draft if one is wanted; in later steps the next draft. Returns the number of tokens.
 int Scheduler::AddMtpRow(Sequence& sequence, bool follows, Step& step) {
   const int64_t hidden_end = std::exchange(sequence.hidden_end, 0);
   const auto drafted = static_cast<int64_t>(sequence.drafts.size());
@@ -246,7 +244,7 @@ int Scheduler::AddMtpRow(Sequence& sequence, bool follows, Step& step) {
   int64_t begin = sequence.draft_computed_tokens;
   int64_t end = begin + 1;
   if (follows) {
-    // Of equal sequences that have come to the end of a block together one computes it for all.
+    // If equal sequences reach the end of a block together, one computes it for all.
     const int64_t block_tokens = limits_.block_tokens;
     for (int64_t block = begin / block_tokens;
          begin == block * block_tokens && block < sequence.blocks_cached &&
@@ -292,14 +290,14 @@ void Scheduler::PlanDraftRow(Sequence& sequence, int64_t begin, int64_t end, boo
 
 // After a step of the model that has computed its tokens of the positions from `begin` to `end`.
 void Scheduler::KeepDrafted(Sequence& sequence, int64_t begin, int64_t end) const {
-  // The MTP layer's own states were in the place of the model's from there on.
+  // From there on the MTP layer's own states were used instead of the model's.
   sequence.draft_computed_tokens =
       std::min(sequence.draft_computed_tokens, limits_.drafts.mtp ? begin : end);
   sequence.hidden_begin = begin;
   sequence.hidden_end = end;
 }
 
-// Cached blocks that the draft model has computed for another sequence, whose states it has not.
+// Skips cached blocks that the draft model has computed for another sequence, unless it has states.
 void Scheduler::SkipDraftedBlocks(Sequence& sequence) const {
   if (limits_.drafts.draft_state_tokens > 0) return;
   if (sequence.draft_computed_tokens % limits_.block_tokens != 0) return;
@@ -308,14 +306,14 @@ void Scheduler::SkipDraftedBlocks(Sequence& sequence) const {
   sequence.draft_computed_tokens = block * limits_.block_tokens;
 }
 
-// The draft model has nothing of the sequence in block `i` and behind it. States do not go back.
+// The draft model has computed nothing of the sequence from block `i` on. States cannot go back.
 void Scheduler::ForgetDrafted(Sequence& sequence, int64_t i) const {
   const int64_t first = i * limits_.block_tokens;
   if (sequence.draft_computed_tokens <= first) return;
   sequence.draft_computed_tokens = limits_.drafts.draft_state_tokens > 0 ? 0 : first;
 }
 
-// Sequences that share a cached block write the same into it, but not in one step.
+// Sequences that share a cached block write the same data into it, but not in one step.
 bool Scheduler::MayWrite(const Sequence& sequence, int64_t begin, int64_t end) {
   const int64_t last = std::min(sequence.blocks_cached, TableBlocks(end));
   const int64_t first = std::min(begin / limits_.block_tokens, last);
@@ -346,7 +344,7 @@ void Scheduler::CommitDrafts(const std::vector<PlannedRow>& rows, StepResult res
   BH_CHECK(next_sample == result.samples.size());
 }
 
-// A draft model that has no token to give has drafted a wrong one.
+// A draft model without a token counts as having drafted a wrong one.
 void Scheduler::TakeDraft(Sequence& sequence, const absl::StatusOr<GeneratedToken>& sample) {
   if (!sample.ok()) {
     sequence.drafts_wanted = 0;
@@ -361,7 +359,7 @@ void Scheduler::TakeDraft(Sequence& sequence, const absl::StatusOr<GeneratedToke
   }
 }
 
-// How many of the step's drafts for the sequence are what was sampled.
+// How many of the step's drafts for the sequence equal the samples.
 int Scheduler::NumAccepted(const Sequence& sequence,
                            absl::Span<const absl::StatusOr<GeneratedToken>> samples) {
   size_t accepted = 0;
@@ -372,7 +370,7 @@ int Scheduler::NumAccepted(const Sequence& sequence,
   return static_cast<int>(accepted);
 }
 
-// After a commit: the blocks of windows that only rejected drafts lie in.
+// After a commit: returns window blocks that only hold rejected drafts.
 void Scheduler::ReturnDraftBlocks(Sequence& sequence, int64_t end) {
   const int64_t needed = TableBlocks(end);
   for (WindowBlocks& window : sequence.windows) {

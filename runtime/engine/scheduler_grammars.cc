@@ -1,6 +1,5 @@
-// Work on the grammars of answers, which a step does little of: sequences for whose next token
-// there is more to do wait for later steps, and none ends for it. What a token is does not depend
-// on when.
+// Work on the grammars of answers, limited per step: sequences whose next token needs more wait for
+// later steps, and none ends because of it. The sampled token does not depend on the wait.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -10,18 +9,18 @@
 namespace bulkhead {
 namespace {
 
-// Each step that a sequence waits makes up for as much of the work that it has had.
+// Each step that a sequence waits offsets this much of the work done for it.
 constexpr int64_t kWorkOfWaiting = kGrammarWorkOfStep / 8;
 
 }  // namespace
 
-// With a commit.
+// Called with each commit.
 void Scheduler::RenewGrammarWork() {
   grammar_work_left_ = std::min(kGrammarWorkOfStep, grammar_work_left_ + kGrammarWorkOfStep);
   token_work_left_ = kTokenWorkOfStep;
 }
 
-// Those that have had least work first.
+// Sequences with the least work so far go first.
 void Scheduler::PrepareGrammars() {
   std::vector<Sequence*> sequences;
   for (Sequence* sequence : running_) {
@@ -57,20 +56,20 @@ bool Scheduler::FollowHeld(Sequence& sequence) {
   return !ends;
 }
 
-// The last of the sequence's tokens.
+// Emits the last of the sequence's tokens.
 void Scheduler::EmitToken(const Sequence& sequence, GeneratedToken token, Emission& emission) {
   ++generation_tokens_total_;
   const auto total = static_cast<int64_t>(sequence.tokens.size());
   emission.finish = sequence.stop_rule.Check(token.id, total - sequence.prompt_tokens, total);
   emission.token = std::move(token);
-  // Nothing but the end could follow a grammar that is complete.
+  // Only the end can follow a complete grammar.
   const bool stops = emission.finish.has_value() && emission.finish->stop_token_id.has_value();
   if (!stops && sequence.logits != nullptr && sequence.logits->is_complete()) {
     emission.finish = TokenFinish{FinishReason::kEos, {}};
   }
 }
 
-// Whether the token behind `drafted` can be sampled in the step being planned.
+// Whether the token after `drafted` can be sampled in the step being planned.
 bool Scheduler::GrammarIsReady(Sequence& sequence, absl::Span<const TokenId> drafted) {
   if (sequence.logits == nullptr) return true;
   const int64_t before = grammar_work_left_;
@@ -79,11 +78,11 @@ bool Scheduler::GrammarIsReady(Sequence& sequence, absl::Span<const TokenId> dra
   return ready;
 }
 
-// Where a step has nothing to compute and none is in flight, no other sequence waits for the work.
-// As much as a step's, once: requests may have come.
+// If a step has nothing to compute and none is in flight, no other sequence waits for the work.
+// Does one step's work and returns, as requests may have arrived.
 bool Scheduler::PrepareMoreGrammars() {
   if (!in_flight_.empty() || works_on_grammars_) return false;
-  // One that was preempted may have come back.
+  // A preempted sequence may have resumed.
   const bool holds = std::any_of(running_.begin(), running_.end(), [](const Sequence* sequence) {
     return sequence->held_token.has_value();
   });

@@ -73,7 +73,7 @@ absl::Status CheckRequestFits(const SchedulerLimits& limits, int64_t prompt_toke
         absl::StrCat("max_tokens is ", max_tokens, "; it must not be negative"));
   }
   const int64_t given = prompt_tokens + emitted_tokens;
-  // All that a resumed request may have can be emitted: it is told how it ended.
+  // A resumed request may have emitted its maximum: it is told how it ended.
   const int64_t reserved_tokens = max_tokens == 0 || emitted_tokens > 0 ? 0 : 1;
   if (given + reserved_tokens > limits.max_model_len) {
     const std::string text =

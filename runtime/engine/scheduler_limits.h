@@ -30,20 +30,20 @@ struct SchedulerLimits : Limits {
   Admission admission = Admission::kReserve;
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
   bool prefix_caching = false;  // the block pool has a PrefixCache
-  // Of a model with states: they can be kept at multiples of this many positions; 0: it has none.
+  // Recurrent states can be kept at multiples of this many positions; 0: the model has no states.
   int state_tokens = 0;
   bool pads_decodes = false;    // decode-only steps have PaddedDecodeRows rows
-  bool shares_samples = false;  // plans say how rows are sampled: every rank samples some
-  DraftOptions drafts = {};     // of a draft model with depth 1
+  bool shares_samples = false;  // plans say how rows are sampled: every rank samples a part
+  DraftOptions drafts = {};     // a draft model needs depth 1
 
   int num_snapshots() const { return prefix_caching && state_tokens > 0 ? max_num_seqs : 0; }
   bool operator==(const SchedulerLimits&) const = default;
 };
 
-// Of the limits that an operator may lower while the group serves, and raise again up to the sealed
-// values: no memory depends on them. They apply to requests submitted or admitted afterwards;
-// accepted requests are not affected. INVALID_ARGUMENT names the limit, the value and the sealed
-// value.
+// Applies `change` to limits that an operator may lower while the group serves and raise again up
+// to the sealed values; no memory depends on them. They apply to requests submitted or admitted
+// afterwards; accepted requests are not affected. INVALID_ARGUMENT names the limit, the value and
+// the sealed value.
 absl::StatusOr<SchedulerLimits> Changed(const SchedulerLimits& sealed, SchedulerLimits now,
                                         const v1::SetLimitsRequest& change);
 
@@ -54,8 +54,8 @@ absl::Status ValidateLimits(const SchedulerLimits& limits);
 int64_t MaxTotalTokens(const SchedulerLimits& limits, int64_t prompt_tokens, int64_t max_tokens);
 
 // Whether an idle group could complete the request. INVALID_ARGUMENT if the prompt leaves no room
-// in max_model_len, or has none itself with a resumed request's emitted tokens; OUT_OF_RANGE if the
-// KV pool is too small. max_tokens 0 (prompt logits only) needs no room after the prompt.
+// in max_model_len, or not enough for a resumed request's emitted tokens; OUT_OF_RANGE if the KV
+// pool is too small. max_tokens 0 (prompt logits only) needs no room after the prompt.
 absl::Status CheckRequestFits(const SchedulerLimits& limits, int64_t prompt_tokens,
                               int64_t emitted_tokens, int64_t max_tokens);
 
@@ -64,8 +64,8 @@ struct QueueLoad {
   int64_t num_waiting = 0;
 };
 
-// Whether one more request may be queued; RESOURCE_EXHAUSTED (QUEUE_FULL) otherwise. The requests'
-// number bounds their tokens: none has more than max_model_len.
+// Whether one more request may be queued; RESOURCE_EXHAUSTED (QUEUE_FULL) otherwise. The number of
+// requests bounds their tokens: each has at most max_model_len.
 absl::Status CheckQueueHasRoom(const SchedulerLimits& limits, const QueueLoad& load);
 
 }  // namespace bulkhead

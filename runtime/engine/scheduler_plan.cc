@@ -15,8 +15,8 @@ namespace {
 constexpr uint64_t kShortPromptsSeenSteps =
     256;  // short prompts are expected for this many steps after the last one
 
-// Whether some token of the step is known to the ranks only when it is committed: it is sampled on
-// the host, or which row of its sequence it is from depends on drafts.
+// Whether the ranks know some token of the step only after its commit: it is sampled on the host,
+// or drafts decide which row of its sequence it is from.
 bool MustBeCommitted(const Step& step) {
   return std::any_of(step.samples.begin(), step.samples.end(), [&](const SampleRow& sample) {
     return SampleSourceOf(step.plan, sample.seq_index) == SampleSource::kHost ||
@@ -66,7 +66,7 @@ struct Scheduler::PrefillBudget {
   bool long_head_waits = false;         // it lacked blocks in this step
   std::vector<Sequence*> long_prompts;  // in prefill and without a row in this step, by precedence
 
-  // What long prompts of a lower priority would have is not kept from `prompt`.
+  // Tokens kept for long prompts of a lower priority are available to `prompt`.
   int ShortPromptBudget(const Sequence& prompt) const {
     const bool keeps = !long_prompts.empty() && long_prompts.front()->priority >= prompt.priority;
     return left - (keeps ? kept_for_long : 0);
@@ -81,7 +81,7 @@ std::optional<Step> Scheduler::PlanStep() {
     return std::nullopt;
   }
   planned_rows_.clear();
-  if (!drafts_round_) PrepareGrammars();  // before drafts take of the work
+  if (!drafts_round_) PrepareGrammars();  // before drafts use up the work
   if (!followed_.empty()) return std::nullopt;
   if (std::optional<Step> step = PlanDraftStep(); step.has_value()) return step;
   Step step;
@@ -145,7 +145,8 @@ bool Scheduler::ReadyToDecode(const Sequence& sequence) const {
          !sequence.exhausted() && Lacks(sequence, sequence.planned_tokens + 1).none();
 }
 
-// Without prompts; nothing if none decodes. A sequence that lacks a mask or blocks does, too.
+// Estimate without prompts; none if no sequence decodes. Counts sequences that lack a mask or
+// blocks.
 std::optional<double> Scheduler::DecodeSeconds(const Step& step) const {
   const bool decodes = std::any_of(running_.begin(), running_.end(), [](const Sequence* sequence) {
     return sequence->state == SequenceState::kRunning && !sequence->prefilling();
@@ -285,19 +286,19 @@ bool Scheduler::LongMayStart(const PrefillBudget& budget) const {
 int Scheduler::AddChunk(Sequence& sequence, int max_tokens, Step& step) {
   int64_t tokens = std::min<int64_t>(sequence.tokens_to_plan(), max_tokens);
   if (sequence.prompt_logits != nullptr && sequence.planned_tokens < sequence.prompt_tokens) {
-    // Rows with logits come in whole chunks: none crosses the end of the prompt.
+    // In a chunk all rows have logits or none: no chunk crosses the end of the prompt.
     tokens = std::min({tokens, sequence.prompt_tokens - sequence.planned_tokens,
                        kPromptLogitRowsOfStep - PromptLogitRows(step)});
   }
   tokens = std::min(tokens, NextSnapshot(sequence) - sequence.planned_tokens);
-  // The token whose logits a grammar masks waits for the mask, as a decode; those before it do not.
+  // A token whose logits a grammar masks waits for the mask, like a decode; those before it do not.
   if (tokens == sequence.tokens_to_plan() && !GrammarIsReady(sequence, {})) --tokens;
   if (tokens <= 0) return 0;
   AddRow(sequence, static_cast<int>(tokens), step);
   return static_cast<int>(tokens);
 }
 
-// The next tokens of the sequence, and its drafts behind them.
+// Adds the next tokens of the sequence, followed by its drafts.
 void Scheduler::AddRow(Sequence& sequence, int num_tokens, Step& step) {
   const int64_t begin = sequence.planned_tokens;
   const int64_t end = begin + num_tokens;
@@ -351,10 +352,10 @@ void Scheduler::AddRow(Sequence& sequence, int num_tokens, Step& step) {
   planned_rows_.push_back(row);
 }
 
-// The end of the next tokens in a prompt behind which states are kept.
+// The next position in a prompt after which states are kept.
 int64_t Scheduler::NextSnapshot(const Sequence& sequence) const {
   if (pool_.snapshots() == nullptr) return std::numeric_limits<int64_t>::max();
-  const auto last = static_cast<int64_t>(sequence.tokens.size()) - 1;  // is always computed
+  const auto last = static_cast<int64_t>(sequence.tokens.size()) - 1;  // always computed
   for (const int64_t border :
        {sequence.branch_tokens, last / limits_.state_tokens * limits_.state_tokens}) {
     if (border > sequence.planned_tokens) return border;
@@ -362,7 +363,7 @@ int64_t Scheduler::NextSnapshot(const Sequence& sequence) const {
   return std::numeric_limits<int64_t>::max();
 }
 
-// Of a row that ends at `end`; returns the snapshot that it writes, or -1.
+// Adds the snapshots of a row that ends at `end`; returns the one that it writes, or -1.
 int Scheduler::AddSnapshots(Sequence& sequence, int64_t end, internal::StepPlan& plan) {
   SnapshotPool& snapshots = *pool_.snapshots();
   if (const int snapshot = std::exchange(sequence.restore_snapshot, -1); snapshot >= 0) {

@@ -21,10 +21,10 @@ enum class SequenceState {
   kWaiting,
   kRunning,     // has a slot
   kPreempting,  // keeps slot and blocks until nothing in flight uses them, then waits again
-  kEnded,       // the same, then is destroyed
+  kEnded,       // keeps them as kPreempting does, then is destroyed
 };
 
-// What a sequence holds in a KV group with a window: the table's entries from `first` on.
+// Blocks of a sequence in a KV group with a window: block table entries from `first` on.
 struct WindowBlocks {
   int64_t first = 0;
   std::deque<BlockId> blocks;
@@ -42,8 +42,8 @@ struct Sequence {
   uint64_t enqueue_step = 0;  // when it started to wait
   int priority = 0;           // 0 under FCFS
   SamplingParams sampling;
-  std::unique_ptr<LogitsProcessor> logits;   // null: nothing changes them
-  int64_t grammar_work = 0;                  // that others have waited for, less its own waiting
+  std::unique_ptr<LogitsProcessor> logits;   // null: logits are not changed
+  int64_t grammar_work = 0;                  // others waited for it, minus its own waiting
   std::optional<GeneratedToken> held_token;  // the last of `tokens`, until it is followed along the
                                              // grammar and emitted
   std::optional<int> num_logprobs;
@@ -78,22 +78,22 @@ struct Sequence {
   int64_t blocks_cached = 0;   // leading blocks that are full, computed, shared; never written
                                // again
   int restore_snapshot = -1;   // pinned until its first row
-  int64_t branch_tokens = 0;   // where the cache knows its tokens, and no state after them
-  BlockId kept_block = 0;      // after which its newest state in generated tokens is kept
+  int64_t branch_tokens = 0;   // the cache has its tokens up to here, but no state
+  BlockId kept_block = 0;      // its newest state of generated tokens is kept after it
   int preemptions = 0;
 
   DraftAcceptance acceptance;
-  std::vector<TokenId> drafts;  // that the step in flight, or the next one, verifies
-  // Of a draft model: positions that it has computed, `drafts` included, and how many drafts there
-  // are to be before the next step.
+  std::vector<TokenId> drafts;  // verified by the step in flight or the next one
+  // With a draft model: positions that it has computed (`drafts` included), and drafts wanted
+  // before the next step.
   int64_t draft_computed_tokens = 0;
   int drafts_wanted = 0;
-  // Of an MTP layer: positions whose hidden states the model's last step has left, until the
-  // layer's step after it.
+  // With an MTP layer: positions whose hidden states the model's last step left, until the layer's
+  // next step.
   int64_t hidden_begin = 0;
   int64_t hidden_end = 0;
 
-  // As the cache knows the first `num_tokens`.
+  // Cache key of the first `num_tokens`.
   SequenceKey Key(int64_t num_tokens) const {
     return {.sequence = cache_context,
             .tokens = absl::MakeConstSpan(tokens).first(num_tokens),

@@ -48,7 +48,7 @@ int32_t IntOf(float bits) { return std::bit_cast<int32_t>(bits); }
 void AddSharedSamples(Step& step) {
   internal::StepPlan& plan = step.plan;
   auto needed_whole = step.prompt_logits.begin();  // both ascend
-  int of_rank0 = -1;  // a sequence: rows behind draft tokens wait for those before them
+  int of_rank0 = -1;  // a sequence: rows after drafts wait for earlier ones
   for (const SampleRow& row : step.samples) {
     while (needed_whole != step.prompt_logits.end() && needed_whole->seq_index < row.seq_index)
       ++needed_whole;
@@ -112,7 +112,7 @@ void DivideRows(absl::Span<const int> group_of_row, int num_ranks, int64_t most,
     end = begin + 1;
     while (end < rows && group_of_row[end] == group_of_row[begin]) ++end;
     if (group_of_row[begin] < 0) continue;
-    int to = 0;  // who has fewest, the lowest of those
+    int to = 0;  // the rank with fewest rows; ties: the lowest
     for (int rank = 1; rank < num_ranks; ++rank) {
       if (loads[rank] < loads[to] && loads[rank] + end - begin <= most) to = rank;
     }

@@ -13,7 +13,7 @@ StepShape ShapeOf(const internal::StepPlan& plan) {
   StepShape shape;
   shape.tokens = plan.padded_tokens();
   shape.draft = plan.draft();
-  // A damaged plan is refused when it is submitted, which is later.
+  // A damaged plan is refused later, when it is submitted.
   const int seqs = std::min({plan.slot_size(), plan.num_tokens_size(), plan.start_position_size(),
                              plan.num_logits_size()});
   for (int s = 0; s < seqs; ++s) {
@@ -41,7 +41,7 @@ int PrefillPace::PromptTokens(double decode_s, int left) const {
 void PrefillPace::Record(double decode_s, int64_t prompt_tokens, double seconds) {
   const double estimate_s = target_.estimate.token_s * static_cast<double>(prompt_tokens);
   if (estimate_s <= 0) return;
-  // One step that was held up says little of the next ones.
+  // One delayed step says little about the next ones.
   slowdown_ += (std::clamp((seconds - decode_s) / estimate_s, 0.25, 4.0) - slowdown_) / 8;
 }
 

@@ -10,14 +10,14 @@
 
 namespace bulkhead {
 
-// In whole milliseconds, from 10 s on in whole seconds.
+// In whole milliseconds; in whole seconds from 10 s on.
 std::string StepTimeText(absl::Duration time);
 
 struct StepShape {
   int64_t tokens = 0;      // padding included
   int64_t logit_rows = 0;  // tokens with logits
   double context = 0;      // (token, attended position) pairs
-  bool draft = false;      // of the draft model
+  bool draft = false;      // a draft model's step
 };
 
 StepShape ShapeOf(const internal::StepPlan& plan);
@@ -34,33 +34,33 @@ struct StepEstimate {
   absl::Duration Of(const StepShape& shape) const;
 };
 
-// How long a step may take that computes prompts while sequences decode, which wait for it: a
-// target of their inter-token latency. Default: any time.
+// Target time of a step that computes prompts while sequences decode: their inter-token latency.
+// Default: no limit.
 struct StepTarget {
   StepEstimate estimate;
   absl::Duration itl;
 };
 
-// How many prompt tokens such a step has.
+// Chooses the number of prompt tokens of such a step.
 class PrefillPace {
  public:
   PrefillPace() = default;
   explicit PrefillPace(const StepTarget& target) : target_(target) {}
 
   const StepEstimate& estimate() const { return target_.estimate; }
-  // Of a step that takes `decode_s` without them: at most `left`, and as many as keep it within the
-  // target or within kDecodeTimes of that, so that prompts have most of the time where decodes
-  // alone come near the target.
+  // For a step that takes `decode_s` seconds without prompt tokens: at most `left`, limited so that
+  // the step stays within the larger of the target and kDecodeTimes x decode_s; prompts thus get
+  // most of the time if decodes alone come near the target.
   int PromptTokens(double decode_s, int left) const;
-  // With `prompt_tokens` it took `seconds`.
+  // Such a step took `seconds` with `prompt_tokens`.
   void Record(double decode_s, int64_t prompt_tokens, double seconds);
 
  private:
   static constexpr double kDecodeTimes = 4;
-  static constexpr int kLeastTokens = 64;  // about as fast a token as a whole chunk's
+  static constexpr int kLeastTokens = 64;  // time per token is about that of a full chunk
 
   StepTarget target_;
-  double slowdown_ = 1;  // what prompt tokens took lately, in units of the estimate
+  double slowdown_ = 1;  // recent prompt token time / estimate
 };
 
 }  // namespace bulkhead

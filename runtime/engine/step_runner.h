@@ -19,31 +19,31 @@ namespace bulkhead {
 
 // A token id in a plan that stands for the last token sampled for the slot.
 inline constexpr TokenId kLastSampled = -1;
-// One that stands for a row of Step::given_rows. No rank's table has it: all look up zeros.
+// A token id that stands for a row of Step::given_rows. In no rank's table: lookups give zeros.
 inline constexpr TokenId kGivenRow = std::numeric_limits<TokenId>::max();
 
-// Embeddings of consecutive tokens of a step, instead of the table's; never sent to other ranks,
-// which get them with the sum over the vocabulary's parts.
+// Embeddings of consecutive tokens of a step that replace the table's; not sent to other ranks,
+// which get them through the sum over the vocabulary's parts.
 struct GivenRows {
   int64_t first_token = 0;  // among the step's tokens
-  ConstMatrixView rows;     // [n, D] f32 in host memory, there until the step is collected
+  ConstMatrixView rows;     // [n, D] f32 in host memory, valid until the step is collected
 };
 
 class LogitsProcessor;
 
-// How a row of logits is sampled, as rank 0 knows it; others know what shared_samples.h sends them.
+// How a row of logits is sampled, on rank 0; other ranks know only what shared_samples.h sends.
 struct SampleRow {
   int seq_index = 0;  // in the plan's sequences
   SamplingParams sampling;
-  // Absolute position of the sampled token, one after the token whose row of logits it is sampled
-  // from; determines its randomness, with the seed.
+  // Absolute position of the sampled token, one after the token whose logits it is sampled from;
+  // with the seed it determines the randomness.
   int64_t position = 0;
   std::vector<TokenId> banned;  // ids that must not be sampled (before min_tokens)
   std::optional<int> num_logprobs;
-  // Null: logits are sampled as they are. There until the step is collected.
+  // Null: logits are sampled unchanged. Valid until the step is collected.
   const LogitsProcessor* logits = nullptr;
-  // Draft tokens that the row follows, after what is committed; there until the step is collected.
-  // Where the last one is not what was sampled in its place, this row's result is not looked at.
+  // Draft tokens between the committed tokens and this row; valid until the step is collected. If
+  // the last one differs from the sample at its position, this row's result is ignored.
   absl::Span<const TokenId> drafted = {};
 };
 
@@ -54,11 +54,11 @@ struct PromptLogitsRow {
   LogitsSink* sink = nullptr;
 };
 
-// The final norm's output of the last token that a sequence of the plan has in this step, whose
-// logits are computed, too (num_logits > 0).
+// The final norm's output for a sequence's last token in this step, whose logits are also computed
+// (num_logits > 0).
 struct HiddenStateRow {
   int seq_index = 0;
-  std::vector<float>* out = nullptr;  // gets [D]
+  std::vector<float>* out = nullptr;  // resized to [D]
 };
 
 struct Step {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kKeyBits = 12;
 
-// Rises with the logit: its sign, exponent and three bits. -0 is 0.
+// A key that rises with the logit: its sign, exponent and three bits. -0 is 0.
 uint32_t KeyOf(float logit) {
   const auto bits = std::bit_cast<uint32_t>(logit + 0.0F);
   const uint32_t rising = (bits >> 31) != 0 ? ~bits : bits | 0x80000000U;
@@ -25,7 +25,7 @@ uint32_t KeyOf(float logit) {
 int64_t SelectTopK(absl::Span<const float> logits, absl::Span<const float> maxima, int64_t k,
                    TokenId* ids, TokenId* scratch) {
   float least = std::numeric_limits<float>::lowest();
-  if (k <= std::ssize(maxima)) {  // as many ids as groups are at least the least of the groups'
+  if (k <= std::ssize(maxima)) {  // the k-th maximum bounds the k-th logit from below
     SelectBest(maxima, k, ids);
     least = std::max(least, maxima[ids[k - 1]]);
   }
@@ -41,7 +41,7 @@ LogitCut CutBehindTopK(absl::Span<const float> logits, int64_t k, double* scratc
   std::array<int32_t, 1 << kKeyBits> counts{};
   for (const float logit : logits) ++counts[KeyOf(logit)];
   uint32_t key = (1 << kKeyBits) - 1;
-  int64_t left = k;  // to be kept of this key's
+  int64_t left = k;  // to be kept of this key's ids
   while (counts[key] < left) left -= counts[key--];
   auto* const values = reinterpret_cast<float*>(scratch);
   int64_t size = 0;

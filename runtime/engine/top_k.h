@@ -15,12 +15,12 @@ namespace bulkhead {
 int64_t SelectTopK(absl::Span<const float> logits, absl::Span<const float> maxima, int64_t k,
                    TokenId* ids, TokenId* scratch);
 
-// Kept are ids with a larger logit, and those with an equal one that are less than `equal_end`.
+// Keeps ids with a logit above `least`, and ids below `equal_end` with a logit equal to it.
 struct LogitCut {
   float least = 0;
   int64_t equal_end = 0;
 };
-// Of the `k` most likely, 0 < k < V. `scratch` [V].
+// The cut that keeps the `k` most likely ids, 0 < k < V. `scratch` [V].
 LogitCut CutBehindTopK(absl::Span<const float> logits, int64_t k, double* scratch);
 
 }  // namespace bulkhead

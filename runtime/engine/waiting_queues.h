@@ -17,8 +17,7 @@ bool Precedes(const Sequence& a, const Sequence& b);
 
 class WaitingQueues {
  public:
-  // Only the heads of the queues keep the blocks of their prefix, as they alone are looked up
-  // again.
+  // Only the heads of the queues keep the blocks of their prefix: only they are looked up again.
   void Add(Sequence& sequence);
   void Remove(Sequence& sequence);
 

@@ -22,7 +22,7 @@ constexpr int kSmallerChunks[] = {4096, 1024, 256, 64, 16};
 // bandwidth, large ones by arithmetic.
 constexpr int64_t kLongestLine = 16;
 
-// Of the patience, for each of the steps that measure rows and context.
+// Share of the patience for each step that measures rows and context.
 constexpr double kTimedShare = 0.125;
 
 constexpr absl::Duration kMinTimeout = absl::Seconds(60);
@@ -31,12 +31,12 @@ constexpr absl::Duration kMaxTimeout = absl::Minutes(5);
 struct StepKind {
   int num_tokens = 0;  // of all sequences
   int start_position = 0;
-  int num_logits = 1;  // of a sequence, at most
+  int num_logits = 1;  // maximum per sequence
   bool from_candidates = false;
 };
 
-// 0 or 1, which any vocabulary has, in a sequence that does not repeat itself (Thue-Morse): equal
-// tokens would all go to the same experts, and would hide what attention does.
+// 0 or 1, which any vocabulary has, in a non-repeating sequence (Thue-Morse): equal tokens would
+// all go to the same experts and hide the cost of attention.
 int TokenIdAt(int position) { return std::popcount(static_cast<unsigned>(position)) % 2; }
 
 Step MakeStep(const SchedulerLimits& limits, int num_seqs, const StepKind& kind, bool coordinator) {
@@ -151,7 +151,7 @@ StepTimeLimits StepTimeLimitsFrom(const WarmUpResult& warm_up, std::optional<abs
   }
   limits.timeout = given.value_or(
       std::clamp(absl::Ceil(10 * chunk, absl::Seconds(1)), kMinTimeout, kMaxTimeout));
-  // Twice what it is late after: a slow machine is warned of first.
+  // Twice the time after which it is late: a slow machine is warned of first.
   if (!given.has_value()) limits.least_estimates = 2 * kLateEstimates;
   return limits;
 }
@@ -179,7 +179,7 @@ absl::StatusOr<WarmUpResult> WarmUp(StepRunner& runner, const SchedulerLimits& l
   };
   // The first run touches memory for the first time.
   BH_ASSIGN_OR_RETURN(const Timed first, run({.num_tokens = seqs, .from_candidates = true}));
-  // Costs of a row and of context show in fewer rows, too.
+  // Fewer rows also show the cost of a row and of context.
   const double rows_in_time =
       kTimedShare * absl::ToDoubleSeconds(patience) / std::max(first.seconds, 1e-9) * seqs;
   const int timed_seqs = static_cast<int>(std::clamp<double>(rows_in_time, 1, seqs));
@@ -216,8 +216,8 @@ absl::StatusOr<WarmUpResult> WarmUp(StepRunner& runner, const SchedulerLimits& l
   estimate.token_s = token_s.value_or(last.seconds / done);
   warm_up.measured = last.shape.tokens == warm_up.chunk_tokens;
   if (last.shape.tokens * kLongestLine < warm_up.chunk_tokens) {
-    // Where reading the weights bounds few tokens a line through them is too flat. Their whole time
-    // is not: a step timeout may be too long, not too short.
+    // If small steps are bound by reading the weights, a line through their times is too flat.
+    // Scaling their whole time is not: a step timeout may be too long, not too short.
     estimate.token_s =
         std::max(estimate.token_s, std::min(last.seconds / done, first.seconds / seqs));
   }

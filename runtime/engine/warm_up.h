@@ -18,7 +18,7 @@ namespace bulkhead {
 // Equal on every rank.
 struct WarmUpResult {
   StepEstimate estimate;
-  int chunk_tokens = 0;   // of the largest step
+  int chunk_tokens = 0;   // prompt tokens of the largest step
   absl::Duration chunk;   // its time
   bool measured = false;  // true: measured; false: extrapolated from smaller steps
 };
@@ -31,12 +31,12 @@ absl::StatusOr<WarmUpResult> WarmUp(StepRunner& runner, const SchedulerLimits& l
                                     absl::Duration patience, GroupExchange& exchange,
                                     absl::Duration timeout, int64_t (*now_ns)());
 
-// Collective, where a device samples and there are drafts: the largest step that verifies them.
+// Collective, if a device samples and there are drafts: runs the largest step that verifies them.
 absl::Status WarmUpDrafts(StepRunner& runner, const SchedulerLimits& limits, bool coordinator);
 
 // The resulting step time limits: `given`, or ten times a full chunk, at least 60 s and at most 5
 // min. If not given, a step with a larger estimate, such as a chunk with very long context, may
-// take twice its estimate. `draft`: of the draft model, whose steps may be the longer ones.
+// take twice its estimate. `draft`: the draft model's result; its steps may be longer.
 StepTimeLimits StepTimeLimitsFrom(const WarmUpResult& warm_up, std::optional<absl::Duration> given,
                                   const std::optional<WarmUpResult>& draft = std::nullopt);
 

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kTickMillis = 200;
 constexpr int64_t kStallNanos = 2'000'000'000;
-// The host of a hung rank can name it, and others can name a host of which all ranks hang: whoever
+// The host of a hung rank can name it, and others can name a host whose ranks all hang: a rank that
 // knows less gives them time to report.
 constexpr absl::Duration kGrace = absl::Seconds(1);
 constexpr absl::Duration kMinLate = absl::Seconds(1);

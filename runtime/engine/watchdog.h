@@ -32,7 +32,7 @@ struct StepTimeLimits {
   double least_estimates = 0;
   // Without it no step counts as late before its timeout.
   std::optional<StepEstimate> estimate = std::nullopt;
-  std::optional<StepEstimate> draft_estimate = std::nullopt;  // of the draft model's steps
+  std::optional<StepEstimate> draft_estimate = std::nullopt;  // for the draft model's steps
 
   const std::optional<StepEstimate>& EstimateOf(const StepShape& shape) const {
     return shape.draft ? draft_estimate : estimate;
@@ -40,11 +40,11 @@ struct StepTimeLimits {
 };
 
 struct WatchdogLimits {
-  absl::Duration silence = absl::Seconds(3);  // of another rank
+  absl::Duration silence = absl::Seconds(3);  // maximum silence of another rank
   StepTimeLimits step = {};
-  std::string name = {};  // of this rank
+  std::string name = {};  // this rank's name
   LostRank rank = {};     // this one
-  bool warns = false;     // of late steps
+  bool warns = false;     // log late steps
 };
 
 // The decisions of a watchdog, tick by tick, without a thread or clock. Thread-safe.

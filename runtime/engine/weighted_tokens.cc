@@ -7,7 +7,7 @@
 namespace bulkhead {
 namespace {
 
-// A sum over ascending ids: of each chunk, and of the chunks before it.
+// A sum over ascending ids: the chunk's running sum plus the sum of all previous chunks.
 struct ChunkedSum {
   double sum = 0;
   double chunk_sum = 0;
@@ -44,7 +44,7 @@ void KeepTopP(const WeightedTokens& tokens, const float* logits, double top_p, d
   int bucket = 0;
   while (bucket < kNumBuckets && mass + bucket_sums[bucket] < target) mass += bucket_sums[bucket++];
   if (bucket == kNumBuckets) return;  // rounding: every token is needed
-  // The cut lies inside this bucket: walk through it, most likely first.
+  // The cut is inside this bucket: walk through it, most likely first.
   int64_t num_members = 0;
   for (int64_t i = 0; i < tokens.count; ++i) {
     if (!(weights[i] > 0)) continue;

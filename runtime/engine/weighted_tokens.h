@@ -1,6 +1,6 @@
-// Tokens with weights, and which of them top-p keeps and a random number falls on. Sums are in the
-// order of ids: this order decides what is sampled, on every machine. kernels/sample/cuda.cu has
-// the same one.
+// Weighted tokens: the ones that top-p keeps, and the one that a random number selects. Sums are in
+// the order of ids, so that every machine samples the same token; kernels/sample/cuda.cu uses the
+// same order.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,18 @@ namespace bulkhead {
 
 struct WeightedTokens {
   const TokenId* ids = nullptr;  // [count] ascending; null: 0, 1, 2 ...
-  double* weights = nullptr;     // [count] in (0, 1], at least one; 0: cannot be sampled
+  double* weights = nullptr;     // [count] in [0, 1], at least one > 0; 0: cannot be sampled
   int64_t count = 0;
 
   TokenId IdOf(int64_t i) const { return ids == nullptr ? static_cast<TokenId>(i) : ids[i]; }
 };
 
-// Keeps the shortest run of the likeliest whose share reaches `top_p`, less than 1; weights of the
-// others become 0. `bucket_sums` [kNumBuckets] and `members` [count] are scratch.
+// Keeps the fewest most likely tokens whose share reaches `top_p` (< 1); other weights become 0.
+// `bucket_sums` [kNumBuckets] and `members` [count] are scratch.
 void KeepTopP(const WeightedTokens& tokens, const float* logits, double top_p, double* bucket_sums,
               int32_t* members);
 
-// The first token, by id, at which the running sum exceeds `uniform` of the whole.
+// The first token, by id, at which the running sum exceeds `uniform` times the total.
 TokenId SampleInOrder(const WeightedTokens& tokens, double uniform);
 
 }  // namespace bulkhead
