@@ -14,7 +14,7 @@ DecodeGraphs::~DecodeGraphs() {
 absl::Status DecodeGraphs::RecordAgain() {
   BH_RETURN_IF_ERROR(driver_.Synchronize());
   const std::map<int, CudaGraph> old = graphs_;
-  Free();  // first, so that the new ones find its memory
+  Free();  // first, so that the new graphs can use its memory
   for (const auto& [rows, graph] : old) BH_RETURN_IF_ERROR(Record(rows));
   return driver_.Synchronize();
 }

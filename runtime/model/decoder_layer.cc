@@ -24,7 +24,7 @@ enum Weights {
   kGate,
   kKeyScales,
   kValueScales,
-  kMlpSumNorm = 56,  // behind those of all others
+  kMlpSumNorm = 56,  // after all other slots
   kRouterNorm,
   kExpertsNorm,
   kExpertsSumNorm
@@ -44,7 +44,7 @@ void Norm(const ModelConfig& c, int slot, const char* name, TensorTable& t) {
   if (name != nullptr) t.Norm(slot, name, c.hidden_size, c.norm_weight_offset, c.norm_bias);
 }
 
-// q, k and v [T, (h + 2k) d]; k and v are left as they are where the layer reads another's.
+// q, k and v [T, (h + 2k) d]; k and v are not computed if the layer reads another layer's.
 void ProjectHeads(Decoder& d, ConstMatrixView x, MatrixView qkv) {
   const int64_t dim = d.heads().head_dim;
   const int64_t q = d.heads().num_heads * dim;
@@ -57,7 +57,7 @@ void ProjectHeads(Decoder& d, ConstMatrixView x, MatrixView qkv) {
   d.ops().AddResidual(qkv.Cols(q, kv), ConstMatrixView(), 1, qkv.Cols(q + kv, kv));
 }
 
-// The layer's cache, of fp8 with its scales.
+// The layer's cache, with its scales if fp8.
 KvLayerView KvOf(const Decoder& d) {
   const LayerWeights& w = d.kv_weights();
   KvLayerView kv = d.kv();
@@ -67,7 +67,7 @@ KvLayerView KvOf(const Decoder& d) {
   return kv;
 }
 
-// The heads' sums of V [T, h d].
+// The heads' attention outputs [T, h d].
 absl::StatusOr<MatrixView> Attention(Decoder& d, ConstMatrixView x) {
   if (d.config().has_latents()) return LatentAttention(d, x);
   if (d.uses_delta()) return DeltaAttention(d, x);
@@ -107,7 +107,7 @@ absl::StatusOr<MatrixView> Attention(Decoder& d, ConstMatrixView x) {
   return attended;
 }
 
-// Of the layer's attention, q and a gate of each head being one tensor where it has one.
+// Tensors of the layer's attention; q and a gate per head are one tensor if it has gates.
 void QkvTensors(const LayerNames& names, const ModelConfig& c, TensorTable& t) {
   const int64_t hidden = c.hidden_size;
   const int64_t q = int64_t{c.num_attention_heads} * c.HeadDimOf(t.layer());
@@ -155,7 +155,7 @@ void AttentionTensors(const LayerNames& names, const ModelConfig& c, TensorTable
   t.RowParallel(kO, names.o, c.hidden_size, q, Split::kHeads, c.o_bias);
 }
 
-// What the MLP's last product reads [T, f].
+// The input of the MLP's last product [T, f].
 MatrixView MlpInner(Decoder& d, ConstMatrixView x) {
   const int64_t cols = d.mlp_cols();  // f
   const MatrixView activated = d.Buffer(kActivated).Cols(0, cols);
@@ -170,7 +170,7 @@ MatrixView MlpInner(Decoder& d, ConstMatrixView x) {
   return activated;
 }
 
-// Both read the residual stream as it was before them, and the norm of their sum is added to it.
+// MLP and experts read the same residual stream, and the norm of their sum is added to it.
 absl::Status AddMlpAndMoe(Decoder& d) {
   const LayerWeights& w = d.weights();
   const MatrixView mlp = d.Buffer(kMlpSum);
@@ -278,9 +278,9 @@ std::vector<BufferRow> LayerBuffers(const RankShard& shard) {
     rows.push_back({.slot = kAttended, .cols = q, .product_input = true, .stage = 0});
     rows.push_back({.slot = kGateAndSum, .cols = c.attention_gate ? 2 * q : 0, .stage = 0});
   }
-  // Written when the products of a half are done, and read before those of the next.
+  // Written after the products of one half, and read before those of the next.
   rows.push_back({.slot = kNormedSum, .cols = c.norms_sums ? c.hidden_size : 0, .stage = 2});
-  for (const int slot : {kMlpSum, kExpertsSum}) {  // beside the experts'
+  for (const int slot : {kMlpSum, kExpertsSum}) {  // in addition to the experts'
     rows.push_back({.slot = slot, .cols = c.moe.beside_mlp ? c.hidden_size : 0, .stage = 3});
   }
   for (const BufferRow& row : MoeBuffers(shard)) rows.push_back(row);

@@ -17,29 +17,29 @@ struct LayerNames {
   const char* q = "self_attn.q_proj";
   const char* k = "self_attn.k_proj";
   const char* v = "self_attn.v_proj";
-  const char* q_norm = "self_attn.q_norm";  // where config.qk_norm is set
+  const char* q_norm = "self_attn.q_norm";  // if config.qk_norm is set
   const char* k_norm = "self_attn.k_norm";
-  const char* sinks = "self_attn.sinks";  // where config.attention_sinks is set, with its field
+  const char* sinks = "self_attn.sinks";  // if config.attention_sinks is set; includes the field
   const char* o = "self_attn.o_proj";
-  const char* attention_norm = nullptr;  // of what attention adds
+  const char* attention_norm = nullptr;  // norm of attention's output
   const char* mlp_norm = "post_attention_layernorm";
-  const char* gate_up = nullptr;  // both as one tensor
+  const char* gate_up = nullptr;  // gate and up as one tensor
   const char* gate = "mlp.gate_proj";
   const char* up = "mlp.up_proj";
   const char* down = "mlp.down_proj";
-  const char* mlp_out_norm = nullptr;  // of what the MLP adds
-  MoeNames moe = {};                   // instead of an MLP where config.UsesExperts
-  // Where they are beside it (config.moe.beside_mlp): norms of what the MLP makes, of what the
-  // router and the experts read of the residual stream, and of what these make.
+  const char* mlp_out_norm = nullptr;  // norm of the MLP's output
+  MoeNames moe = {};                   // instead of an MLP if config.UsesExperts
+  // With experts beside the MLP (config.moe.beside_mlp): norms of the MLP's output, of the router's
+  // and the experts' input from the residual stream, and of the experts' output.
   const char* mlp_sum_norm = nullptr;
-  const char* router_norm = nullptr;  // with its field
+  const char* router_norm = nullptr;  // includes the field
   const char* experts_norm = nullptr;
   const char* experts_sum_norm = nullptr;
-  DeltaNames delta = {};  // instead of attention where config.UsesDelta
+  DeltaNames delta = {};  // instead of attention if config.UsesDelta
 };
 
 inline constexpr LayerNames kLlamaLayer = {};
-// With norms of what a half adds, and none before it (config.norms_sums).
+// Norms after attention and MLP, none before them (config.norms_sums).
 inline constexpr LayerNames kNormedSumsLayer = {.input_norm = nullptr,
                                                 .attention_norm = "post_attention_layernorm",
                                                 .mlp_norm = nullptr,
@@ -49,19 +49,19 @@ inline constexpr LayerNames kSharedExpertsLayer = {
             .shared_up = "mlp.shared_experts.up_proj",
             .shared_down = "mlp.shared_experts.down_proj"}};
 
-// Embedding, final norm and head.
+// Adds the rows of embedding, final norm and head.
 void ModelTensors(const ModelConfig& config, TensorTable& table);
-// The same of a model that may have MTP layers, or of one of these.
+// ModelTensors for a model that may have MTP layers, or for an MTP layer.
 void ModelTensorsWithMtp(const ModelConfig& config, TensorTable& table);
 void LayerTensors(const LayerNames& names, const ModelConfig& config, TensorTable& table);
 
 std::vector<BufferRow> LayerBuffers(const RankShard& shard);
 // Attention, then the MLP.
 absl::Status SequentialLayer(Decoder& decoder);
-// Both of the same norm of the residual stream (Cohere).
+// Attention and MLP in parallel, on the same norm of the residual stream (Cohere).
 absl::Status ParallelLayer(Decoder& decoder);
 
-// A family of such layers, whose tensors have the names kNames.
+// A family of SequentialLayer layers with the tensor names kNames.
 template <const LayerNames& kNames = kLlamaLayer>
 Family DecoderFamily(const char* architecture, const char* model_type,
                      void (*read_config)(ConfigFields& fields, ModelConfig& config),
@@ -77,13 +77,13 @@ Family DecoderFamily(const char* architecture, const char* model_type,
           .forward = SequentialLayer};
 }
 
-// How many of these layers there are; `num_layers` where the file is silent.
+// Reads the number of MTP layers from the field `name`; default `num_layers`.
 void ReadMtpLayers(ConfigFields& fields, const char* name, int num_layers, ModelConfig& config);
 
-// Biases of q, k and v (and o where `o_too`) by `attention_bias`, of the MLP by `mlp_bias`.
+// Reads `attention_bias` (biases of q, k, v, and o if `o_too`) and `mlp_bias`.
 void ReadBiases(ConfigFields& fields, bool o_too, ModelConfig& config);
 
-// Layers that have positions are those with a window, where there is one.
+// If the model has a window, only layers with it have positions (RoPE).
 void RopeInWindowLayersAlone(ModelConfig& config);
 
 }  // namespace bulkhead::families

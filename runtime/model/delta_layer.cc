@@ -3,11 +3,11 @@
 namespace bulkhead::families {
 namespace {
 
-// Behind those of the rest of the layer (decoder_layer.cc, moe_layer.cc).
+// After the slots of the rest of the layer (decoder_layer.cc, moe_layer.cc).
 enum Weights { kQkv = 32, kZ, kBa, kConv, kDtBias, kALog, kNorm };
 enum Buffers { kQkvOut = 24, kBaOut, kZAndOut, kGated };
 
-// Heads of qkvz and ba: for each key head what the names' comment says.
+// Heads of qkvz and ba: the layout per key head is in DeltaNames' comment.
 void HeadTensors(const DeltaNames& names, const ModelConfig& c, TensorTable& t) {
   const GatedDeltaConfig& delta = c.delta;
   const int64_t group = delta.num_value_heads / delta.num_key_heads;
@@ -63,7 +63,7 @@ std::vector<BufferRow> DeltaBuffers(const RankShard& shard) {
   const GatedDeltaConfig& delta = shard.model->delta;
   const int64_t keys = shard.delta_keys.size() * delta.key_dim;
   const int64_t values = shard.delta_values.size() * delta.value_dim;
-  constexpr int kStage = 4;  // of no other half of a layer
+  constexpr int kStage = 4;  // used by no other half of a layer
   return {{.slot = kQkvOut, .cols = 2 * keys + values, .stage = kStage},
           {.slot = kBaOut, .cols = 2 * shard.delta_values.size(), .stage = kStage},
           {.slot = kZAndOut, .cols = 2 * values, .stage = kStage},

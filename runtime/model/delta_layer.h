@@ -15,14 +15,13 @@ struct DeltaNames {
   const char* z = "linear_attn.in_proj_z";
   const char* b = "linear_attn.in_proj_b";
   const char* a = "linear_attn.in_proj_a";
-  // Where they are two tensors: for each key head q, k, its values and their z; its values' b and
-  // a.
+  // If fused into two tensors, per key head: q, k, its values and their z; and its values' b and a.
   const char* qkvz = nullptr;
   const char* ba = nullptr;
   const char* out = "linear_attn.out_proj";
 };
 
-// All but the last product.
+// Rows of all tensors except the last product's.
 void DeltaTensors(const DeltaNames& names, const ModelConfig& config, TensorTable& table);
 std::vector<BufferRow> DeltaBuffers(const RankShard& shard);
 // The heads' gated outputs [T, value heads x value_dim].

@@ -74,7 +74,7 @@ absl::Status DeviceSampler::Upload(const Step& step, int64_t rows) {
   Staging& staging = staging_[uploads_++ % staging_.size()];
   staging.rows = 0;
   int banned = 0;
-  int banned_of = -1;  // the sequence that has the last ones: the same for all of its rows
+  int banned_of = -1;  // the sequence with the last ones, which all its rows use
   int banned_begin = 0;
   staging.cuts = false;
   ForSampled(step, [&](size_t i) {
@@ -85,7 +85,7 @@ absl::Status DeviceSampler::Upload(const Step& step, int64_t rows) {
       std::copy(row.banned.begin(), row.banned.end(), staging.banned + banned);
       banned += static_cast<int>(row.banned.size());
     }
-    // Of several rows only the commit knows which one the last token is from.
+    // With several rows only the commit knows which row the last token is from.
     const int slot = step.plan.num_logits(row.seq_index) == 1
                          ? step.plan.slot(row.seq_index)
                          : static_cast<int>(max_num_seqs_ + staging.rows);
@@ -116,7 +116,7 @@ void DeviceSampler::SampleWhole(MatrixView logits) {
 }
 
 void DeviceSampler::Select(ConstMatrixView logits) {
-  // Of the rank that has them.
+  // On the rank that has them.
   const TokenSampling* const params =
       comm_.rank() == 0 ? buffers_.params + sampled_ + selected_ : nullptr;
   backend_.SelectCandidates(logits, first_id_, params,
@@ -131,7 +131,7 @@ absl::Status DeviceSampler::Sample() {
   MatrixView all_lists;  // on rank 0
   if (first) all_lists = buffers_.all_lists.Rows(0, comm_.size() * rows);
   if (comm_.size() > 1) {
-    // Rank by rank, which takes no copy for each of them.
+    // Rank by rank, which needs no copy per row.
     const MatrixView part = AsOneRow(lists);
     std::fill(cols_of_rank_.begin(), cols_of_rank_.end(), part.cols());
     BH_RETURN_IF_ERROR(comm_.GatherCols(part, cols_of_rank_, AsOneRow(all_lists)));

@@ -1,11 +1,9 @@
-// DeviceSampler: the tokens of one rank's steps, sampled where the logits are: each rank selects
-// the likeliest ids of its columns, rank 0's device samples from all of them, or from whole rows,
-// and the ids stay on every rank's device, by slot, for the steps to come. The host gets four bytes
-// a row.
+// DeviceSampler: samples the tokens of one rank's steps on the device: each rank selects the most
+// likely ids of its columns, rank 0's device samples from all of them or from whole rows, and the
+// ids stay on every rank's device, by slot, for later steps. The host gets four bytes per row.
 //
-// A step makes the calls in the order below. Only Collect needs the device to have come past them,
-// so that two steps may be in flight. Everything is collective; rank 0 alone has what is said to be
-// its own.
+// A step makes the calls in the order below. Only Collect requires that the device has completed
+// them, so two steps may be in flight. All calls are collective, except those marked rank 0.
 #pragma once
 
 #include <array>
@@ -23,32 +21,33 @@ namespace bulkhead {
 
 class DeviceSampler {
  public:
-  // What is passed in outlives it. `first_id`: of this rank's columns. Takes pinned host memory on
-  // rank 0; where there is none, the first Upload says so.
+  // All arguments outlive it. `first_id`: first id of this rank's columns. Takes pinned host memory
+  // on rank 0; if there is none, the first Upload returns the error.
   DeviceSampler(const SamplingBuffers& buffers, int64_t first_id, const ModelLimits& limits,
                 Device& device, Backend& backend, Communicator& comm);
 
-  // Bytes of that memory.
+  // Bytes of that pinned memory.
   static int64_t HostBytes(const ModelLimits& limits);
 
-  // Rank 0: how the step's rows are sampled, on its way to the device; of `rows`, those after the
-  // step's are padding.
+  // Rank 0: enqueues the copy of the step's sampling parameters to the device; of `rows`, those
+  // after the step's are padding.
   absl::Status Upload(const Step& step, int64_t rows);
-  // Puts ids that are on the device into the step's tokens where the plan did not know them.
+  // Replaces token ids that the plan did not know by the ids on the device.
   void FillIn(const StepIndex& index, int32_t* token_ids);
-  // Before the others, of rows that are sampled whole: the next ones, on rank 0, whose logits are
-  // changed; at most WholeRowsAtOnce.
+  // Called before Select, for rows that are sampled whole: samples the next ones, at most
+  // WholeRowsAtOnce, on rank 0 and overwrites `logits`.
   void SampleWhole(MatrixView logits);
-  // Of at most SampledAtOnce rows, until all of them are sampled: logits of the next ones, this
-  // rank's columns; rows in the order of the plan.
+  // Selects candidates of the next rows, in plan order, from this rank's columns of their logits;
+  // at most SampledAtOnce rows before Sample.
   void Select(ConstMatrixView logits);
   int64_t room() const { return buffers_.lists.rows() - selected_; }
-  // Samples what was selected since the last call.
+  // Samples the rows selected since the last call.
   absl::Status Sample();
-  // Behind all rows of a step: the ids to every rank's device, and on their way to rank 0's host.
+  // After all rows of a step: sends the ids to every rank's device and enqueues their copy to rank
+  // 0's host.
   absl::Status Finish();
-  // Rank 0: the tokens of the oldest step that was not collected, into result.samples, which has
-  // one for each of step.samples.
+  // Rank 0: writes the tokens of the oldest uncollected step to result.samples, which is parallel
+  // to step.samples.
   void Collect(const Step& step, StepResult& result);
 
  private:
@@ -71,13 +70,13 @@ class DeviceSampler {
   Device& device_;
   Backend& backend_;
   Communicator& comm_;
-  std::vector<int64_t> cols_of_rank_;  // [size] of a gather of lists
-  absl::StatusOr<HostBuffer> memory_;  // what staging_ lies in
+  std::vector<int64_t> cols_of_rank_;  // [size] columns per rank, to gather lists
+  absl::StatusOr<HostBuffer> memory_;  // holds staging_
   std::array<Staging, kStagings> staging_;
   uint64_t uploads_ = 0;
   uint64_t collects_ = 0;
-  int64_t selected_ = 0;  // rows, since the last Sample
-  int64_t sampled_ = 0;   // rows of the step
+  int64_t selected_ = 0;  // rows since the last Sample
+  int64_t sampled_ = 0;   // rows of the step so far
 };
 
 }  // namespace bulkhead

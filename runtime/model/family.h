@@ -1,5 +1,5 @@
-// Family: a kind of decoder, declared whole in one file of runtime/model/families/: its fields of
-// config.json, its tensors, its buffers and its forward pass. README.md there says how.
+// Family: a kind of decoder, declared in one file of runtime/model/families/: its config.json
+// fields, tensors, buffers and forward pass. See README.md there.
 #pragma once
 
 #include <vector>
@@ -11,15 +11,15 @@ namespace bulkhead {
 
 class Decoder;  // runtime/model/decoder.h
 
-// What a layer computes between products, [T x rows_per_token, cols] in the activations arena.
+// A layer's intermediate result, [T x rows_per_token, cols] in the activations arena.
 struct BufferRow {
-  int slot = 0;  // where the forward pass finds it
+  int slot = 0;  // Decoder::Buffer(slot)
   int64_t cols = 0;
-  // Products alone read it: in the backend's product_input_dtype; else f32.
+  // Only products read it: it has the backend's product_input_dtype; else f32.
   bool product_input = false;
-  // Buffers of different stages never live at the same time, and share memory.
+  // Buffers of different stages are never live at the same time and share memory.
   int stage = 0;
-  int rows_per_token = 1;  // of a mixture of experts, whose tokens are several experts' inputs
+  int rows_per_token = 1;  // > 1: one row per expert of a token
 };
 
 struct Family {
@@ -27,18 +27,18 @@ struct Family {
   std::vector<BufferRow> (*buffers)(const RankShard& shard);
   // One layer: reads the residual stream by Norm, adds to it by AddSum.
   absl::Status (*forward)(Decoder& decoder);
-  // Before the first layer, where there is something that all of them read. Collective.
+  // Before the first layer: computes what all layers read; null: nothing. Collective.
   absl::Status (*begin)(Decoder& decoder) = nullptr;
 };
 
-// `text`, served from a multimodal checkpoint: a config with a text_config of its model_type, and
-// FamilySpec's prefixes and not_served.
+// `text` served from a multimodal checkpoint: its config has a text_config of text's model_type;
+// the rest are FamilySpec's fields.
 Family TextPart(Family text, const char* architecture, const char* model_type, const char* prefix,
                 const char* model_prefix, const char* not_served);
 
-// All of runtime/model/families/, by file name; for the life of the process.
+// All of runtime/model/families/, sorted by file name; valid for the life of the process.
 const std::vector<Family>& Families();
-// What ReadModelConfig takes.
+// The argument of ReadModelConfig.
 FamilySpecs AllFamilySpecs();
 // The family of a config, which must be one of Families().
 const Family& FamilyOf(const ModelConfig& config);

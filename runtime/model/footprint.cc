@@ -33,12 +33,12 @@ int64_t TileRows(const ModelLimits& limits) {
   return std::min(kLogitTileRows, limits.max_num_batched_tokens);
 }
 
-// Of logits, where the device samples.
+// Rows per tile of logits, if the device samples.
 int64_t DeviceTileRows(const ModelLimits& limits) {
   return std::max(TileRows(limits), std::min<int64_t>(kSampledTileRows, MaxSampledRows(limits)));
 }
 
-// Of a row's lists of candidates, alike on all ranks.
+// Columns of a row's candidate lists, equal on all ranks.
 int64_t ListCols(const ShardPlan& plan) {
   const std::vector<int64_t> cols = plan.vocab_cols();
   return ListsOfRank(*std::max_element(cols.begin(), cols.end())) * kCandidateCols;
@@ -46,7 +46,7 @@ int64_t ListCols(const ShardPlan& plan) {
 
 }  // namespace
 
-// As many as a tile of logits has; of several ranks, as many as are gathered at once.
+// As many as a tile of logits has; with several ranks, as many as are gathered at once.
 int64_t WholeRowsAtOnce(const ShardPlan& plan, const ModelLimits& limits) {
   return plan.size() == 1 ? DeviceTileRows(limits) : TileRows(limits);
 }
@@ -128,7 +128,7 @@ KvLayout KvLayoutOf(const RankShard& shard, const ModelLimits& limits) {
       place.state_layer = states++;
     } else if (!model.OwnsKv(layer)) {
       const int64_t owner = model.kv_layer[layer] - shard.layers.begin;
-      BH_CHECK(owner >= 0);  // no stage of a pipeline begins between them
+      BH_CHECK(owner >= 0);  // in the same pipeline stage
       place = layout.places[owner];
     } else {
       const HeadLayout heads = HeadLayoutOf(shard, model.HasFullHeads(layer));
@@ -186,8 +186,7 @@ LogitBuffers LayOutLogits(const ShardPlan& plan, int rank, const ModelLimits& li
     logits.whole = F32Matrix(allocator, rank == 0 ? host_rows : SharedTileRows(plan, limits),
                              plan.config().vocab_size);
   }
-  // As many on every machine; where tokens are sampled on the device the host's thread does the
-  // rest.
+  // The same number on every machine; if the device samples, the host's thread does the rest.
   const int64_t samplers = std::min(sizes.samples_tokens() ? 1 : kSamplers, logits.whole.rows());
   for (int64_t i = 0; i < samplers; ++i) {
     logits.sampler_scratch.push_back(
@@ -310,7 +309,7 @@ CommLimits CommLimitsOf(const ShardPlan& plan, const ModelLimits& limits) {
   comm.sum_dtype = limits.sum_dtype;
   comm.max_sum_elements = MaxSumElements(plan.config(), limits.max_num_batched_tokens);
   comm.max_gather_elements = TileRows(limits) * *std::max_element(cols.begin(), cols.end());
-  if (limits.transport != Transport::kShared) {  // devices, which sample from candidates
+  if (limits.transport != Transport::kShared) {  // devices sample from candidates
     comm.max_gather_elements =
         std::max(comm.max_gather_elements, SampledAtOnce(limits) * ListCols(plan));
   } else if (plan.size() > 1) {
@@ -341,7 +340,7 @@ RankNeeds WithDraftModel(RankNeeds needs, const RankNeeds& draft, const CommLimi
   needs.draft_bytes[static_cast<int>(MemoryCategory::kKv)] = draft.kv_block_bytes;
   needs.kv_block_bytes += draft.kv_block_bytes;
   needs.kv_layers_bytes += draft.kv_layers_bytes;
-  // At most: lists are of the larger, too.
+  // An upper bound: lists are for the larger tiles.
   needs.host_bytes += draft.host_bytes - draft.sum_host_bytes - needs.sum_host_bytes;
   needs.sum_host_bytes = SumHostBytes(comm, rank, size);
   needs.host_bytes += needs.sum_host_bytes;
@@ -383,7 +382,7 @@ RankNeeds FootprintOf(const ShardPlan& plan, int rank, const ModelLimits& limits
   LayOutWorkspace(plan, rank, step, sizes, workspace);
   set(MemoryCategory::kWorkspace, workspace.used_bytes() + needs.kv_block_bytes);
   if (!sizes.host_memory()) {
-    // What ModelRunner, its samplers and the backend take.
+    // Host memory of ModelRunner, its samplers and the backend.
     needs.host_bytes =
         arrays.used_bytes() + sizes.WorkspaceHostBytes(step, HeadLayoutOf(plan, rank));
     if (rank == 0) {

@@ -13,12 +13,12 @@
 namespace bulkhead {
 namespace {
 
-// Shorter rows are not worth waking threads for.
+// Shorter rows are not worth waking threads.
 constexpr int64_t kColumnsWorthSharing = 32768;
 
 using Samples = absl::Span<const SampleRow>;
 
-// The sample of a row of logits, or the size.
+// The index of the sample of a row of logits, or the number of samples.
 size_t FindSample(Samples samples, int seq, int64_t position) {
   const std::pair<int, int64_t> place(seq, position + 1);
   const auto found = std::lower_bound(
@@ -28,7 +28,7 @@ size_t FindSample(Samples samples, int seq, int64_t position) {
   return same ? found - samples.begin() : samples.size();
 }
 
-// Behind a draft token that the sample before it, of the same sequence, decides.
+// Whether it follows a draft token that is checked by the same sequence's previous sample.
 bool FollowsSample(Samples samples, size_t sample) {
   return sample > 0 && !samples[sample].drafted.empty() &&
          samples[sample - 1].seq_index == samples[sample].seq_index;
@@ -102,7 +102,7 @@ bool HostSampler::FollowsRow(Samples samples, size_t row) const {
 void HostSampler::SampleOne(Samples samples, Results results, const Row& row, Sampler& sampler,
                             const RowThreads& threads) const {
   const SampleRow& how = samples[row.sample];
-  if (FollowsSample(samples, row.sample)) {  // behind a wrong draft token, or nothing sampled?
+  if (FollowsSample(samples, row.sample)) {  // after a wrong draft token, or nothing sampled?
     const absl::StatusOr<GeneratedToken>& before = results[row.sample - 1];
     if (!before.ok() || before->id != how.drafted.back()) {
       results[row.sample] = absl::InternalError("behind a wrong draft token");
@@ -113,7 +113,7 @@ void HostSampler::SampleOne(Samples samples, Results results, const Row& row, Sa
       sampler.Sample(absl::MakeSpan(row.logits, static_cast<size_t>(vocab_size_)), how, threads);
 }
 
-// Each row on one thread, or, where there are fewer rows than threads, on all.
+// Each row on one thread, or on all threads if there are fewer rows than threads.
 void HostSampler::SampleRows(Samples samples, Results results) {
   const int64_t begin_ns = MonotonicNanos();
   const int threads = backend_.host_threads();

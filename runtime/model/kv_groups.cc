@@ -8,10 +8,10 @@
 namespace bulkhead {
 namespace {
 
-// Every group has block tables of its own, and its blocks' entries in the plan of a step.
+// Every group adds block tables and entries in each step's plan.
 constexpr int kMaxGroups = 8;
 
-// Numbers of a token's keys and values in a layer: bytes on a rank are about in proportion.
+// Elements of a token's keys and values in a layer: roughly proportional to bytes on a rank.
 int64_t Numbers(const ModelConfig& config, int layer) {
   return int64_t{config.KvHeadsOf(layer)} * config.HeadDimOf(layer);
 }

@@ -7,15 +7,15 @@
 namespace bulkhead::families {
 namespace {
 
-// Behind those of the rest of the layer (decoder_layer.cc, moe_layer.cc).
+// After the slots of the rest of the layer (decoder_layer.cc, moe_layer.cc).
 enum Weights { kQA = 32, kQANorm, kQ, kKvA, kKvANorm, kKeysOfHeads, kValuesOfHeads, kKeyScales };
 enum Buffers { kQAOut = 16, kQOut, kLatents, kAttended, kValues };
 
-// Of the latents' norms, which the reference does not take from the config.
+// Epsilon of the latents' norms, which the reference does not take from the config.
 constexpr float kLatentNormEpsilon = 1e-6F;
 
 constexpr int kMaxRank = 4096;
-constexpr int kMaxDim = 1024;  // of a part of a head
+constexpr int kMaxDim = 1024;  // maximum of a part of a head
 
 // A slot's matrices of this rank's heads.
 absl::Span<const Linear> OfOwnHeads(Decoder& d, const Weight& weight) {
@@ -53,7 +53,7 @@ void SetLatentHeads(ConfigFields& fields, ModelConfig& config) {
     fields.Unsupported("head_dim",
                        absl::StrCat("it must be absent or qk_rope_head_dim, ", latent.rope_dim));
   }
-  // Each has two matrices of its own, which plans and loads are walked by.
+  // Each head has two matrices of its own, by which plans and loads iterate.
   constexpr int64_t kMaxHeadsOfModel = 1 << 16;
   if (int64_t{config.num_attention_heads} * config.num_hidden_layers > kMaxHeadsOfModel) {
     fields.Invalid("num_attention_heads",

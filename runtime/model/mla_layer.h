@@ -1,7 +1,7 @@
-// Multi-head latent attention (MLA) in its absorbed form at every position. A token's
-// vector of kv_rank + rope_dim numbers is what is cached, and what all heads attend to: with W_k
-// and W_v of a head as kv_b_proj has them, its query is [W_k^T q, rotated q], and what it adds is
-// W_v times the sum of the vectors' first kv_rank columns.
+// Multi-head latent attention (MLA) in its absorbed form at every position. A token's vector of
+// kv_rank + rope_dim numbers is cached, and all heads attend to it: with W_k and W_v of a head from
+// kv_b_proj, its query is [W_k^T q, rotated q], and its output is W_v times the weighted sum of the
+// vectors' first kv_rank columns.
 #pragma once
 
 #include <vector>
@@ -12,15 +12,15 @@
 
 namespace bulkhead::families {
 
-// kv_lora_rank, q_lora_rank (null: none), qk_nope_head_dim, qk_rope_head_dim and v_head_dim, before
-// ReadSizes; after it SetLatentHeads.
+// Reads kv_lora_rank, q_lora_rank (null: none), qk_nope_head_dim, qk_rope_head_dim, v_head_dim.
+// Call before ReadSizes, and SetLatentHeads after it.
 void ReadLatents(ConfigFields& fields, ModelConfig& config);
 void SetLatentHeads(ConfigFields& fields, ModelConfig& config);
 
-// What comes before o_proj, as DeepSeek names it.
+// The tensors before o_proj, with DeepSeek's names.
 void LatentTensors(const ModelConfig& config, TensorTable& table);
 std::vector<BufferRow> LatentBuffers(const RankShard& shard);
-// The heads' sums of V [T, h value_dim] of x, the norm of the residual stream.
+// The heads' attention outputs [T, h value_dim] for x, the norm of the residual stream.
 MatrixView LatentAttention(Decoder& decoder, ConstMatrixView x);
 
 }  // namespace bulkhead::families

@@ -44,7 +44,7 @@ void ClaimArenas(const RankNeeds& needs, int64_t num_kv_blocks, MemoryLedger& le
 
 namespace {
 
-// All but KV; of a draft model in the category `draft`.
+// All terms except KV; a draft model's are in the category `draft`.
 absl::StatusOr<ModelArenas> TakeFixedArenas(const RankNeeds& needs, MemoryLedger& ledger,
                                             std::optional<MemoryCategory> draft) {
   const auto take = [&](MemoryCategory term, int64_t less) {
@@ -105,7 +105,7 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
   if (backend_.device().host_memory()) {
     host_arrays_ = arrays_;
   } else if (host_steps_ = backend_.device().AllocateHost(arrays.used_bytes()); host_steps_.ok()) {
-    // Else the first step says so.
+    // Otherwise the first step returns the error.
     BumpAllocator host_arrays(host_steps_->get());
     host_arrays_ = LayOutStepArrays(plan_.config(), limits_, host_arrays);
   }
@@ -146,7 +146,7 @@ ModelRunner::ModelRunner(const ShardPlan& plan, int rank, const ModelLimits& lim
   logit_seq_.reserve(limits_.max_num_batched_tokens);
   logit_position_.reserve(limits_.max_num_batched_tokens);
   CudaDriver* const driver = backend_.device().cuda_driver();
-  if (driver != nullptr && limits_.transport != Transport::kStaged) {  // which waits on the host
+  if (driver != nullptr && limits_.transport != Transport::kStaged) {  // staged waits on the host
     graphs_ = std::make_unique<DecodeGraphs>(*driver, [this](int rows) {
       return decoder_->Forward(IndexOf(rows, rows), arrays_.token_ids).status();
     });
@@ -191,11 +191,11 @@ absl::Status ModelRunner::GrowKv(int64_t num_kv_blocks, MemoryLedger& ledger, Mo
   BH_CHECK(more >= 0);
   int64_t bytes = more * kv().block_bytes;
   Buffer* last = &arenas_.kv;
-  // A rank without heads of the draft model has no memory for it.
+  // A rank without the draft model's heads has no memory for its KV.
   if (draft != nullptr && draft->arenas_.kv.bytes() > 0) {
     BH_CHECK(draft->limits_.num_kv_blocks == limits_.num_kv_blocks &&
              draft->arenas_.kv.data() >= arenas_.kv.data() + arenas_.kv.bytes());
-    // What was keys and values of another model must be finite numbers.
+    // Memory that held another model's keys and values must contain finite numbers.
     const KvArena before = draft->kv();
     backend_.Fill(0.0F, MatrixView(before.base, DType::kF32, 1 + before.num_blocks,
                                    before.block_bytes / static_cast<int64_t>(sizeof(float))));
@@ -257,8 +257,8 @@ absl::Status ModelRunner::SetMtpHidden(const ModelRunner& from, absl::Span<const
 
 absl::StatusOr<ConstMatrixView> ModelRunner::Forward(const StepIndex& index, const Step& step) {
   const auto& ids = step.plan.token_ids();
-  // A recorded pass has no adapters and looks all rows up; every rank sees in the plan whether that
-  // will do.
+  // A recorded pass has no adapters and looks up all rows; every rank sees in the plan whether that
+  // suffices.
   const bool decodes = index.num_tokens == index.num_seqs && step.plan.adapter_size() == 0 &&
                        std::find(ids.begin(), ids.end(), kGivenRow) == ids.end();
   if (decodes && graphs_ != nullptr && graphs_->Launch(index.num_tokens)) {

@@ -24,25 +24,25 @@
 
 namespace bulkhead {
 
-// The memory behind the layouts of footprint.h; every buffer came from the ledger.
+// The memory for the layouts of footprint.h; every buffer was taken from the ledger.
 struct ModelArenas {
   Buffer weights;
   Buffer activations;
   Buffer block_tables;
   Buffer logits;
-  Buffer state;      // of the slots
+  Buffer state;      // the slots' recurrent states
   Buffer workspace;  // rope table, scratch
   Buffer kv;         // block 0 and the usable blocks
 };
 
 // Claims every arena of this rank.
 void ClaimArenas(const RankNeeds& needs, int64_t num_kv_blocks, MemoryLedger& ledger);
-// Takes what ClaimArenas claimed except communication, which the group takes, the KV pool last.
+// Takes what ClaimArenas claimed, the KV pool last, except communication, which the group takes.
 // RESOURCE_EXHAUSTED names the term.
 absl::StatusOr<ModelArenas> TakeArenas(const RankNeeds& needs, int64_t num_kv_blocks,
                                        MemoryLedger& ledger);
-// The same of a model and its draft model, of which all but KV is in one category. The draft
-// model's KV pool lies after the model's.
+// TakeArenas for a model and its draft model, which has one ledger category for all but KV. The
+// draft model's KV pool follows the model's.
 struct ArenasOfBoth {
   ModelArenas model;
   ModelArenas draft;
@@ -58,47 +58,46 @@ class ModelRunner final : public StepRunner {
               Backend& backend, Communicator& comm);
 
   const ModelWeights& weights() const { return weights_; }
-  // The residual stream of a step's `rows` tokens, [T, D] in device memory: a stage after the
-  // first reads its input there when a step is submitted, and its output lies there until the next.
+  // The residual stream of a step's `rows` tokens, [T, D] in device memory: a stage after the first
+  // reads its input there when a step is submitted, and its output is there until the next step.
   MatrixView hidden(int64_t rows) { return decoder_->Hidden(rows); }
-  // The cache as it lies in memory (memory/kv_block_copy.h): blocks that no step in flight writes
-  // may be read, and blocks that no step uses may be written.
+  // The cache's layout in memory (memory/kv_block_copy.h): blocks that no step in flight writes may
+  // be read, and blocks that no step uses may be written.
   KvArena kv() const { return KvArenaOf(plan_, rank_, limits_, arenas_.kv.data() + kv_offset_); }
-  // Makes the pool `num_kv_blocks` large, by claiming and taking from `ledger` what that is more.
-  // What the cache holds is lost. Collective where decoding has been recorded. RESOURCE_EXHAUSTED
-  // when the device has no more. `draft`: the draft model's runner, whose pool lies after this
-  // one, moves to make room, and becomes as large.
+  // Grows the pool to `num_kv_blocks`, claiming and taking the difference from `ledger`. The
+  // cache's contents are lost. Collective if decoding has been recorded. RESOURCE_EXHAUSTED if the
+  // device lacks memory. `draft`: the draft model's runner, whose pool follows this one; it moves
+  // and grows to the same size.
   absl::Status GrowKv(int64_t num_kv_blocks, MemoryLedger& ledger, ModelRunner* draft = nullptr);
-  // Once, when weights are loaded and before the first step: what products load at first use.
+  // Once, after weights are loaded and before the first step: loads what products need at first
+  // use.
   absl::Status WarmUpProducts() { return decoder_->WarmUpProducts(logits_.selected, logits_.part); }
   // Whether steps of one token for each sequence may be launched as graphs: their plans are then
   // padded to PaddedDecodeRows.
   bool has_decode_graphs() const { return graphs_ != nullptr; }
-  // Collective, once, when weights are loaded and before the seal. On a CUDA device runs a step of
-  // every size that decoding has and records it where it can be: nothing is loaded or recorded
-  // later. Writes to block 0 alone.
+  // Collective, once, after weights are loaded and before the seal. On a CUDA device runs a decode
+  // step of every padded size and records it if possible: nothing is loaded or recorded later.
+  // Writes only to KV block 0.
   absl::Status WarmUpDecodes();
-  // Where another runner computes on the same backend: before a step of this one that comes after
-  // one of the other's, or after the start; and what the plans of the other's steps change in the
-  // block tables of KV group 0.
+  // With another runner on the same backend: call UseWorkspace before a step of this one that
+  // follows one of the other's or the start; ApplyTables applies the table changes of the other's
+  // plans to KV group 0.
   void UseWorkspace();
   void ApplyTables(const internal::StepPlan& plan);
-  // Whether it is an MTP layer, whose steps need SetMtpHidden before them, but those of the
-  // warm-up.
+  // Whether it is an MTP layer, whose steps need SetMtpHidden before them, except in the warm-up.
   bool is_mtp() const { return plan_.config().mtp_layer > 0; }
-  // The hidden states before the next step's tokens: rows of the last step of `from`, which is this
-  // or the model, whose final norm they are. No step is in flight.
+  // Sets the hidden states preceding the next step's tokens: `rows` of the last step of `from`,
+  // which is this runner, or the model's, then after its final norm. No step may be in flight.
   absl::Status SetMtpHidden(const ModelRunner& from, absl::Span<const int32_t> rows);
-  // What a plan must keep to: INTERNAL with exit code 70.
+  // Whether the plan is within this rank's limits: INTERNAL with exit code 70 if not.
   absl::Status Check(const internal::StepPlan& plan) const;
-  // 2 where the device samples tokens and no sum waits on the host.
+  // 2 if the device samples tokens and no sum waits on the host.
   int depth() const override { return copied_.has_value() ? 2 : 1; }
   absl::Status Submit(Step step) override;
   absl::StatusOr<StepResult> Collect() override;
-  // Whether every rank samples some rows: as the plan says (runtime/engine/shared_samples.h), where
-  // it does.
+  // Whether every rank samples rows, if the plan says so (runtime/engine/shared_samples.h).
   bool shares_samples() const { return SharesSamples(plan_, backend_); }
-  // Spent in the samplers of this rank's host since the start.
+  // Time spent in the samplers of this rank's host since the start.
   uint64_t sampling_ns() const { return host_sampler_->sampling_ns(); }
 
  private:
@@ -109,34 +108,33 @@ class ModelRunner final : public StepRunner {
   absl::Status CheckGivenRows(const Step& step) const;
   void FillPositionTables(const PositionTables& tables);
   void CopyTable(MatrixView table, const std::function<void(int64_t first, MatrixView rows)>& fill);
-  // Applies the plan's table changes and lays the indices of the step into the step arrays, on the
-  // host; CopyArrays enqueues their way to the device. They are as they were until it has passed.
+  // Applies the plan's table changes and writes the step's indices to the host's step arrays;
+  // CopyArrays enqueues their copy to the device. They must not change until it has completed.
   StepIndex Prepare(const internal::StepPlan& plan);
   StepIndex HostIndexOf(StepIndex index) const;
   void CopyArrays(const StepIndex& index);
   int CopyTables();
   void SendIndices(const int32_t* host, int32_t* device, int64_t count);
   StepIndex IndexOf(int num_seqs, int num_tokens) const;
-  // Lays `rows` sequences of one token after the others; returns the index of all.
+  // Pads to `rows` sequences with one-token sequences; returns the index of all.
   StepIndex Pad(int num_seqs, int num_tokens, int rows);
   // The last layer's output [T, D].
   absl::StatusOr<ConstMatrixView> Forward(const StepIndex& index, const Step& step);
-  // Lists the rows of the step whose logits are wanted: first those that the host sees, then those
-  // that are sampled on the device, from whole rows and from candidates, each in the order of the
-  // plan.
+  // Lists the rows of the step whose logits are wanted: first rows for the host, then rows that the
+  // device samples whole, then from candidates; each in the order of the plan.
   void ListLogitRows(const internal::StepPlan& plan);
   SampleSource SourceOf(const internal::StepPlan& plan, int seq_index) const {
     return device_sampler_.has_value() ? SampleSourceOf(plan, seq_index) : SampleSource::kHost;
   }
   absl::Status RunLogits(const Step& step, ConstMatrixView hidden, StepResult& result);
-  // Hands out what Decoder::Logits left of a tile's rows.
+  // Hands out the hidden states of a tile's rows left by Decoder::Logits.
   absl::Status TakeHiddenStates(const Step& step, int64_t first_row, ConstMatrixView normed,
                                 StepResult& result);
-  // Brings the columns of a tile's rows together where they are sampled, and hands them out.
+  // Gathers the columns of a tile's rows where they are sampled, and hands the rows out.
   absl::Status GatherTile(const Step& step, int64_t first_row, MatrixView part, StepResult& result);
-  // The same on rank 0's device, which samples them.
+  // Gathers them on rank 0's device, which samples them.
   absl::Status SampleWholeRows(MatrixView part);
-  // The same where the CPU can read it.
+  // `logits` in memory that the CPU can read.
   absl::StatusOr<MatrixView> OnHost(MatrixView logits);
   // Hands rank 0's rows of one tile to the sinks of prompt logits.
   void HandOut(const Step& step, const LogitTile& tile, ConstMatrixView logits, StepResult& result);
@@ -145,45 +143,44 @@ class ModelRunner final : public StepRunner {
   const int rank_;
   ModelLimits limits_;
   ModelArenas arenas_;
-  int64_t kv_offset_ = 0;  // bytes: where the pool begins in its arena
+  int64_t kv_offset_ = 0;  // bytes from the arena's begin to the pool
   Backend& backend_;
   Communicator& comm_;
   ModelWeights weights_;
-  std::byte* scratch_ = nullptr;  // of the workspace
+  std::byte* scratch_ = nullptr;  // in the workspace
   StepLimits step_limits_;
   StateArena state_;
   StepArrays arrays_;                      // on the device
-  absl::StatusOr<HostBuffer> host_steps_;  // what host_arrays_ lie in; none on a CPU
-  StepArrays host_arrays_;  // what arrays_ will be; the copies of a step read it. On a CPU arrays_
+  absl::StatusOr<HostBuffer> host_steps_;  // holds host_arrays_; none on a CPU
+  StepArrays host_arrays_;  // next contents of arrays_, which copies read; on a CPU arrays_
   struct TableRange {
     int begin = 0;
     int end = 0;
   };
   std::vector<TableRange> table_ranges_;  // [groups x table_rows] changed by this step
-  std::vector<int> changed_tables_;       // those of them
+  std::vector<int> changed_tables_;       // indices of nonempty ranges
   LogitBuffers logits_;
   std::unique_ptr<Decoder> decoder_;
   std::vector<int64_t> vocab_cols_;  // [size]
-  std::vector<int> logit_seq_;       // [logit rows of the step] which sequence
-  // Of the logit rows: the host's, which are the first, and those after them from which as a whole
-  // the device samples.
+  std::vector<int> logit_seq_;       // [logit rows of the step] sequence index
+  // Of the logit rows: the host's, which are first, and then those that the device samples whole.
   int64_t num_host_rows_ = 0;
   int64_t num_whole_rows_ = 0;
   std::optional<HostSampler> host_sampler_;
-  std::optional<DeviceSampler> device_sampler_;  // where the device can
+  std::optional<DeviceSampler> device_sampler_;  // if the device can sample
   struct InFlight {
     Step step;
     StepResult result;
   };
   std::deque<InFlight> in_flight_;  // the oldest first
-  // Where two steps may be in flight: places in the queue.
+  // Events in the queue, if two steps may be in flight.
   std::optional<CudaEvent> copied_;   // after the newest step's copies from the host
-  std::array<CudaEvent, 2> ended_{};  // after steps, by number
+  std::array<CudaEvent, 2> ended_{};  // after each step, by number
   uint64_t submits_ = 0;
   uint64_t collects_ = 0;
-  // Rank 0, where the CPU cannot read the device's memory.
+  // Rank 0, if the CPU cannot read the device's memory.
   absl::StatusOr<HostBuffer> host_logits_;
-  std::vector<std::byte> host_scratch_;  // the sampler's
+  std::vector<std::byte> host_scratch_;  // for host_sampler_
   std::vector<int64_t> logit_position_;  // [logit rows of the step] absolute, of the row's token
   std::unique_ptr<DecodeGraphs> graphs_;
 };

@@ -8,7 +8,7 @@ namespace bulkhead {
 
 using internal::StepPlan;
 
-// Of a plan that a runner with as many slots has checked.
+// For a plan checked by a runner with the same number of slots.
 void ModelRunner::ApplyTables(const StepPlan& plan) {
   const int stride = limits_.blocks_per_seq();
   for (int i = 0; i < plan.table_slot_size(); ++i) {
@@ -43,7 +43,7 @@ StepIndex ModelRunner::Prepare(const StepPlan& plan) {
   return Pad(plan.slot_size(), token, plan.padded_tokens() - token);
 }
 
-// Rows of padding are tokens of block 0, each at a place of its own: they never race, but in the
+// Padding rows are tokens of block 0, each at its own place: they never race, except in the
 // warm-up, where a block may have fewer places.
 StepIndex ModelRunner::Pad(int num_seqs, int num_tokens, int rows) {
   const StepArrays& arrays = host_arrays_;
@@ -71,7 +71,7 @@ StepIndex ModelRunner::IndexOf(int num_seqs, int num_tokens) const {
                    .padding_slot = limits_.max_num_seqs};
 }
 
-// The same index of the host's arrays.
+// The same index, pointing to the host's arrays.
 StepIndex ModelRunner::HostIndexOf(StepIndex index) const {
   index.seq_begin = host_arrays_.seq_begin;
   index.seq_slot = host_arrays_.seq_slot;
@@ -87,8 +87,8 @@ void ModelRunner::SendIndices(const int32_t* host, int32_t* device, int64_t coun
                                  count * static_cast<int64_t>(sizeof(int32_t)));
 }
 
-// Tables that change in a few places, which most do as sequences grow, need no copy each: they go
-// as a list of changes. Returns how many those are.
+// Tables with few changed entries, as is usual when sequences grow, are not copied but sent as a
+// list of changes. Returns the number of changes.
 int ModelRunner::CopyTables() {
   int changes = 0;
   for (const int row : changed_tables_) {
@@ -109,7 +109,7 @@ int ModelRunner::CopyTables() {
   return changes;
 }
 
-// The copies read the host's arrays until the queue has come past them.
+// The copies read the host's arrays until the queue has completed them.
 void ModelRunner::CopyArrays(const StepIndex& index) {
   const int changes = CopyTables();
   SendIndices(host_arrays_.seq_begin, arrays_.seq_begin,

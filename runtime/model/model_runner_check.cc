@@ -1,4 +1,4 @@
-// What a plan must keep to on this rank.
+// Checks a plan against this rank's limits.
 #include <algorithm>
 #include <utility>
 

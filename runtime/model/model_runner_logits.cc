@@ -1,5 +1,5 @@
-// The rows of a step whose logits are wanted: on the device where they are sampled there, whole on
-// rank 0's host for everything else.
+// The rows of a step whose logits are wanted: on the device if they are sampled there, otherwise
+// whole on rank 0's host.
 #include <algorithm>
 #include <cmath>
 
@@ -36,7 +36,7 @@ absl::Status ModelRunner::RunLogits(const Step& step, ConstMatrixView hidden, St
   if (!plan_.rank(rank_).last_stage()) return absl::OkStatus();
   const int64_t rows = static_cast<int64_t>(logit_seq_.size());
   const int64_t whole_end = num_host_rows_ + num_whole_rows_;
-  int64_t n = 0;  // of a tile: rows of one kind
+  int64_t n = 0;  // rows of a tile, all of one kind
   for (int64_t first = 0; first < rows; first += n) {
     if (first < num_host_rows_) {
       n = std::min<int64_t>(kLogitTileRows, num_host_rows_ - first);
@@ -63,7 +63,7 @@ absl::Status ModelRunner::RunLogits(const Step& step, ConstMatrixView hidden, St
   return rows > num_host_rows_ ? device_sampler_->Finish() : absl::OkStatus();
 }
 
-// A whole copy for each: few requests want one.
+// One full copy each: few requests want one.
 absl::Status ModelRunner::TakeHiddenStates(const Step& step, int64_t first_row,
                                            ConstMatrixView normed, StepResult& result) {
   for (size_t i = 0; i < step.hidden_states.size(); ++i) {
@@ -128,8 +128,8 @@ void ModelRunner::HandOut(const Step& step, const LogitTile& tile, ConstMatrixVi
   int64_t own = 0;  // the row in `logits`
   for (int64_t row = 0; row < tile.rows();) {
     const int seq = tile.seqs[row];
-    int64_t end = row;  // of the rows of the same sequence in this tile
-    int64_t count = 0;  // of them, those that are here
+    int64_t end = row;  // of the sequence's rows in this tile
+    int64_t count = 0;  // of these rows, the ones in `logits`
     for (; end < tile.rows() && tile.seqs[end] == seq; ++end)
       count += tile.RankOf(end) == 0 ? 1 : 0;
     for (size_t i = 0; i < step.prompt_logits.size(); ++i) {

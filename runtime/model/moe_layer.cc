@@ -7,7 +7,7 @@
 namespace bulkhead::families {
 namespace {
 
-// Behind those of the rest of the layer (decoder_layer.cc).
+// After the slots of the rest of the layer (decoder_layer.cc).
 enum Weights {
   kRouter = 16,
   kCorrectionBias,
@@ -27,11 +27,11 @@ enum Buffers {
   kSharedGateOut
 };
 
-// Of one expert.
+// Tensors of one expert.
 void FusedTensors(const MoeNames& names, const ModelConfig& c, TensorTable& t) {
   const int64_t hidden = c.hidden_size;
   const int64_t mlp = c.moe.intermediate_size;
-  const int64_t rows = c.moe.clamped_swiglu ? 2 * mlp : mlp;  // that are cut together
+  const int64_t rows = c.moe.clamped_swiglu ? 2 * mlp : mlp;  // split together
   for (int64_t begin = 0; begin < 2 * mlp; begin += rows) {
     t.FusedExperts(kGateUp, names.fused_gate_up, {begin, rows, 2 * mlp, names.fused_is_transposed},
                    hidden, Split::kExpertMlp, Split::kWhole);
@@ -83,7 +83,7 @@ std::vector<BufferRow> MoeBuffers(const RankShard& shard) {
   const int k = moe.num_experts_per_tok;
   const int64_t mlp = shard.expert_mlp.size();
   const int64_t shared = shard.shared_mlp.size();
-  constexpr int kStage = 3;  // of no other half of a layer
+  constexpr int kStage = 3;  // used by no other half of a layer
   return {{.slot = kRouterLogits, .cols = moe.num_experts, .stage = kStage},
           {.slot = kGateUpOut, .cols = 2 * mlp, .stage = kStage, .rows_per_token = k},
           {.slot = kActivated,
@@ -121,7 +121,7 @@ absl::Status AddRoutedMoe(Decoder& d, ConstMatrixView x) {
   } else {
     d.ops().MatMulExperts(x, w[kGateUp].parts, d.routing(), gate_up);
     if (moe.biases) d.ops().AddExpertBias(d.PerExpert(w[kGateUp].vector), d.routing(), gate_up);
-    // An expert's first product is linear: scaling what it makes scales what it reads.
+    // An expert's first product is linear: scaling its output equals scaling its input.
     if (moe.weighs_inputs) d.ops().ScaleRows(d.routing().pair_weight, gate_up);
     moe.clamped_swiglu
         ? d.ops().ClampedSwiglu(moe.swiglu_alpha, moe.swiglu_limit, gate_up, activated)

@@ -13,12 +13,12 @@ namespace bulkhead::families {
 struct MoeNames {
   const char* router = "mlp.gate";
   const char* correction_bias = "mlp.gate.e_score_correction_bias";
-  const char* expert_scales = nullptr;  // where config.moe.expert_scales is set, with its field
+  const char* expert_scales = nullptr;  // if config.moe.expert_scales is set; includes the field
   const char* gate = "mlp.experts.$0.gate_proj";  // of each expert
   const char* up = "mlp.experts.$0.up_proj";
   const char* down = "mlp.experts.$0.down_proj";
-  // Where all experts share a tensor: [E, 2f, D] gates, then ups, and [E, D, f]; or transposed, [E,
-  // D, 2f] and [E, f, D]. With clamped_swiglu gates and ups in turn.
+  // If all experts share a tensor: [E, 2f, D] gates, then ups, and [E, D, f]; or transposed, [E, D,
+  // 2f] and [E, f, D]. With clamped_swiglu, gates and ups are interleaved.
   const char* fused_gate_up = nullptr;
   const char* fused_down = nullptr;
   bool fused_is_transposed = false;
@@ -32,11 +32,11 @@ struct MoeNames {
 
 void MoeTensors(const MoeNames& names, const ModelConfig& config, TensorTable& table);
 std::vector<BufferRow> MoeBuffers(const RankShard& shard);
-// Sends tokens to experts by x, the norm of the residual stream.
+// Routes tokens to experts by x, the norm of the residual stream.
 void RouteMoe(Decoder& decoder, ConstMatrixView x);
-// Adds the experts' sum of x, likewise.
+// Adds the experts' sum for x, the norm of the residual stream.
 absl::Status AddRoutedMoe(Decoder& decoder, ConstMatrixView x);
-// Both.
+// Routes the tokens and adds the experts' sum.
 absl::Status AddMoe(Decoder& decoder, ConstMatrixView x);
 
 }  // namespace bulkhead::families

@@ -8,7 +8,7 @@
 namespace bulkhead::families {
 namespace {
 
-// Behind those of the rest of the layer (decoder_layer.cc, moe_layer.cc, mla_layer.cc).
+// After the slots of the rest of the layer (decoder_layer.cc, moe_layer.cc, mla_layer.cc).
 enum Weights { kGate = 48, kProjection, kNorm, kScalar };
 enum Buffers { kGateAndInput = 32, kGated, kSum };
 
@@ -36,7 +36,7 @@ void PerLayerTensors(const ModelConfig& c, TensorTable& t) {
 
 std::vector<BufferRow> PerLayerBuffers(const ModelConfig& c) {
   const int64_t cols = c.per_layer_input_size;
-  constexpr int kStage = 5;  // of no other part of a layer
+  constexpr int kStage = 5;  // used by no other part of a layer
   return {{.slot = kGateAndInput, .cols = 2 * cols, .stage = kStage},
           {.slot = kGated, .cols = cols, .product_input = true, .stage = kStage},
           {.slot = kSum, .cols = cols > 0 ? c.hidden_size : 0, .stage = kStage}};
@@ -50,7 +50,7 @@ absl::Status BeginPerLayerInputs(Decoder& d) {
   const MatrixView inputs = d.per_layer_inputs();
   d.MatMul(d.Stream(), w[kPerLayerProjection], inputs);
   d.ops().ScaleAndCap(1 / Root(c.hidden_size), 0, inputs);
-  // Each layer's columns as a row.
+  // Treats each layer's columns as a row.
   const MatrixView of_layers(inputs.data(), inputs.dtype(), inputs.rows() * c.num_hidden_layers,
                              cols);
   d.ops().RmsNorm(of_layers, w[kPerLayerNorm].vector, c.rms_norm_eps, of_layers);

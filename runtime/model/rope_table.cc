@@ -12,7 +12,7 @@ struct SinCos {
   double cos;
 };
 
-// Taylor series on [-pi/4, pi/4] after taking whole quarter turns off; |x| below 2^20 or so.
+// Taylor series on [-pi/4, pi/4] after subtracting whole quarter turns; |x| below 2^20 or so.
 SinCos SinCosOf(double x) {
   // pi/2 in three parts of at most 33 bits, so that quarters x part is exact.
   constexpr double kPi2High = 0x1.921fb544p+0;
@@ -50,7 +50,7 @@ float Llama3Scaled(const RopeConfig& rope, double inverse) {
   return static_cast<float>((1.0 - smooth) * inverse / rope.factor + smooth * inverse);
 }
 
-// The columns between which yarn goes over from the frequencies as they are to those divided by
+// The columns between which yarn ramps from unscaled frequencies to frequencies divided by
 // `factor`.
 struct YarnRange {
   double low;
@@ -130,7 +130,7 @@ void FillRopeRows(const RopeConfig& rope, int max_model_len, int64_t first_posit
     const int64_t position = first_position + r;
     float* row = rows.F32(r);
     for (int i = 0; i < half; ++i) {
-      // The angle is rounded to f32, as the implementations that trained these models do.
+      // The angle is rounded to f32, as in the implementations that trained these models.
       const float angle = static_cast<float>(position) * inverse[i];
       const SinCos value = SinCosOf(angle);
       row[i] = static_cast<float>(value.cos) * factor;

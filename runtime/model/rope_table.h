@@ -1,5 +1,5 @@
 // The rotary embedding's cosines and sines, by absolute position, with the same bits on every
-// x86-64 machine: plain double arithmetic of our own, since libm chooses its code by the CPU.
+// x86-64 machine: our own double arithmetic, because libm selects its code by CPU.
 #pragma once
 
 #include <vector>
@@ -10,9 +10,9 @@
 namespace bulkhead {
 
 // Inverse frequencies [r / 2], scaled as config.json says. Sources: the published Llama 3.1
-// configuration; "YaRN" (arXiv 2309.00071) and "LongRoPE" (arXiv 2402.13753) as transformers'
-// modeling_rope_utils.py computes them. longrope has its long factors for all positions where
-// max_model_len is beyond the original context.
+// configuration; "YaRN" (arXiv 2309.00071) and "LongRoPE" (arXiv 2402.13753) as computed by
+// transformers' modeling_rope_utils.py. longrope uses its long factors for all positions if
+// max_model_len exceeds the original context.
 std::vector<float> RopeInverseFrequencies(const RopeConfig& rope, int rotary_dim,
                                           int max_model_len);
 

@@ -17,7 +17,7 @@ LayerWeights LayOutSlots(const std::vector<TensorRow>& rows, const RankShard& sh
                          const WeightFormats& held_as, const BackendSizes& sizes,
                          BumpAllocator& allocator) {
   LayerWeights weights;
-  std::map<int, int> members;  // whose the last part is, by slot
+  std::map<int, int> members;  // owner of the last part, by slot
   for (const TensorRow& row : rows) {
     if (row.optional) continue;
     Weight& weight = weights.At(row.slot);
@@ -45,7 +45,7 @@ LayerWeights LayOutSlots(const std::vector<TensorRow>& rows, const RankShard& sh
   return weights;
 }
 
-// `rows`: of one layer.
+// `rows`: rows of one layer.
 void LayOutAdapters(const RankShard& shard, const std::vector<TensorRow>& rows,
                     const WeightFormats& held_as, const BackendSizes& sizes,
                     BumpAllocator& allocator, ModelWeights& weights) {
@@ -69,7 +69,7 @@ void LayOutAdapters(const RankShard& shard, const std::vector<TensorRow>& rows,
   }
 }
 
-// Whether all that a layout reads of two rows is equal.
+// Whether two rows are equal in all fields that the layout reads.
 bool HeldAlike(const TensorRow& a, const TensorRow& b) {
   const auto read = [](const TensorRow& row) {
     return std::tie(row.expert, row.head, row.joins_heads, row.slot, row.held_as, row.rows,
@@ -83,10 +83,10 @@ class Targets {
  public:
   explicit Targets(Backend& backend) : backend_(backend) {}
 
-  // Rows as they were laid out.
+  // Rows in the order of the layout.
   void Add(std::vector<TensorRow> rows, const RankShard& shard, const LayerWeights& weights) {
     std::map<int, int64_t> vector_ends;                     // by slot
-    std::map<int, std::pair<size_t, int64_t>> matrix_ends;  // likewise: the part, rows of it
+    std::map<int, std::pair<size_t, int64_t>> matrix_ends;  // by slot: the part, its rows so far
     for (TensorRow& row : rows) {
       if (row.optional) continue;
       const TensorSlice slice = SliceOf(row, shard);
@@ -115,7 +115,7 @@ class Targets {
   // Vectors are read on the host, and copied at the end.
   absl::Status CopyVectors() const {
     for (const auto& [data, values] : vectors_) {
-      // The arena is ours and not const; weights hand out const views to everyone else.
+      // We own the arena, which is not const; weights give out const views to all others.
       backend_.device().CopyFromHost(values.data(), const_cast<std::byte*>(data),
                                      static_cast<int64_t>(values.size() * sizeof(float)));
     }
@@ -138,7 +138,7 @@ class Targets {
 
   Backend& backend_;
   std::map<const Linear*, std::unique_ptr<WeightSink>> sinks_;
-  std::map<const std::byte*, std::vector<float>> vectors_;  // by where they belong
+  std::map<const std::byte*, std::vector<float>> vectors_;  // by destination
   std::vector<Checkpoint::Target> list_;
 };
 
@@ -188,7 +188,7 @@ int64_t AdapterBytes(const RankShard& shard, const WeightFormats& held_as,
 std::vector<double> ReadWeightBytes(const RankShard& shard, const WeightFormats& held_as,
                                     absl::Span<const int> batches) {
   double always = 0;
-  double of_experts = 0;  // all of them
+  double of_experts = 0;  // over all of them
   for (const TensorRow& row : TensorsOf(shard)) {
     const bool is_looked_up =
         row.layer < 0 && (row.slot == kPerLayerEmbedding ||
@@ -200,7 +200,7 @@ std::vector<double> ReadWeightBytes(const RankShard& shard, const WeightFormats&
   const MoeConfig& moe = shard.model->moe;
   std::vector<double> bytes;
   for (const int batch : batches) {
-    double part = 0;  // of the experts
+    double part = 0;  // share of the experts
     if (moe.num_experts > 0) {
       part = 1 - std::pow(1 - double{1} * moe.num_experts_per_tok / moe.num_experts, batch);
     }
@@ -232,7 +232,7 @@ WeightNeeds WeightNeedsOf(const RankShard& shard, const WeightFormats& held_as,
   WeightNeeds needs;
   const auto add = [&](const std::vector<TensorRow>& rows, int64_t times) {
     if (times == 0) return;
-    BumpAllocator arena;  // parts of the whole one, which are aligned
+    BumpAllocator arena;  // aligned parts of the whole one
     LayerWeights weights = LayOutSlots(rows, shard, held_as, sizes, arena);
     for (const Weight& weight : weights.slots()) {
       for (const Linear& part : weight.parts) {

@@ -1,4 +1,4 @@
-// What Cohere's generations share.
+// Shared by Cohere's generations.
 #pragma once
 
 #include "runtime/model/decoder_layer.h"
@@ -7,7 +7,7 @@ namespace bulkhead::families {
 
 void ReadCohereFields(ConfigFields& fields, ModelConfig& config);
 
-// One norm, of what attention and the MLP both read.
+// One norm, the input of both attention and MLP.
 inline constexpr LayerNames kCohereLayer = {.mlp_norm = nullptr};
 
 }  // namespace bulkhead::families

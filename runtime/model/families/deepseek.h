@@ -1,4 +1,4 @@
-// What DeepSeek's generations with latent attention (MLA) share.
+// Shared by DeepSeek's generations with latent attention (MLA).
 #pragma once
 
 #include "runtime/model/family.h"
@@ -6,17 +6,17 @@
 
 namespace bulkhead::families {
 
-// What the fields mean where the file is silent.
+// Defaults of fields that the file does not have.
 struct DeepseekDefaults {
   int max_position_embeddings = 2048;
   int shared_experts = 2;
   double routed_scaling_factor = 1;
   int first_k_dense_replace = 0;
 };
-// Sizes, experts and which layers have them; all but how the router chooses.
+// Sizes, experts and which layers have them; everything except how the router chooses.
 void ReadDeepseekFields(ConfigFields& fields, const DeepseekDefaults& defaults,
                         ModelConfig& config);
-// V3's fields, which Kimi K2 also has.
+// V3's fields, also used by Kimi K2.
 void ReadDeepseekV3Fields(ConfigFields& fields, ModelConfig& config);
 
 Family DeepseekLike(const char* architecture, const char* model_type,

@@ -29,7 +29,7 @@ void ReadDeepseekFields(ConfigFields& fields, const DeepseekDefaults& defaults,
   const int every = fields.Int("moe_layer_freq", 1, kMaxLayers).value_or(1);
   SetExpertLayers([&](int layer) { return layer >= dense && layer % every == 0; }, config);
   ReadMtpLayers(fields, "num_nextn_predict_layers", 0, config);
-  // Of training, and of another program's parallelism.
+  // Fields for training and for another program's parallelism.
   for (const char* name : {"aux_loss_alpha", "seq_aux", "ep_size"}) fields.Ignore(name);
 }
 

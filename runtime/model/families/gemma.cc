@@ -9,7 +9,7 @@ namespace bulkhead::families {
 
 float GemmaEmbeddingScale(const ModelConfig& config) {
   const auto scale = static_cast<float>(std::sqrt(static_cast<double>(config.hidden_size)));
-  // Where the config is silent the tensors', which are in bf16.
+  // If the config has none, the tensors' dtype, bf16.
   const DType dtype = config.dtype.value_or(DType::kBF16);
   return dtype == DType::kBF16 ? F32OfBf16(Bf16OfF32(scale)) : scale;
 }
@@ -21,7 +21,7 @@ void ReadGemmaFields(ConfigFields& fields, const SizeDefaults& sizes, ModelConfi
   config.tie_word_embeddings = true;
   ReadBiases(fields, true, config);
   fields.RefuseUnlessOff("use_bidirectional_attention");
-  // hidden_activation counts where it is; the first configs have hidden_act "gelu" alone, and mean
+  // hidden_activation is used if present; the first configs only have hidden_act "gelu" and mean
   // its tanh form.
   config.activation = Activation::kGeluTanh;
   ReadActivationField(fields, "hidden_activation", {Activation::kGeluTanh}, config);

@@ -1,4 +1,4 @@
-// What Gemma's generations share: norms of 1 + w (until Gemma 4), embeddings times
+// Shared by Gemma's generations: norms of 1 + w (until Gemma 4), embeddings times
 // sqrt(hidden_size), gelu, heads of 256 columns, a head that is the embedding.
 #pragma once
 
@@ -9,11 +9,11 @@ namespace bulkhead::families {
 Family gemma3();
 Family gemma4();
 
-// sqrt(hidden_size), in bf16 where the checkpoint is: as in training, and in transformers.
+// sqrt(hidden_size), in bf16 if the checkpoint is: as in training and in transformers.
 float GemmaEmbeddingScale(const ModelConfig& config);
 void ReadGemmaFields(ConfigFields& fields, const SizeDefaults& sizes, ModelConfig& config);
-// From Gemma 2 on: scores by query_pre_attn_scalar, soft caps (and what they are where the file is
-// silent), norms of what a half of a layer adds.
+// From Gemma 2 on: scores scaled by query_pre_attn_scalar, soft caps (and their defaults), norms of
+// the outputs of attention and MLP.
 struct SoftCaps {
   double scores = 0;
   double logits = 0;

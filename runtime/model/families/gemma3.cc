@@ -6,7 +6,7 @@ namespace bulkhead::families {
 namespace {
 
 void ReadConfig(ConfigFields& fields, ModelConfig& config) {
-  // The published multimodal configs leave out what is the default.
+  // The published multimodal configs omit defaults.
   ReadGemma2Fields(fields,
                    {.vocab_size = 262208,
                     .num_attention_heads = 8,

@@ -14,7 +14,7 @@
 namespace bulkhead::families {
 namespace {
 
-// Heads of all layers [L] by per_layer_config: of its fields head_dim and num_key_value_heads.
+// Heads of all layers [L] from per_layer_config's fields head_dim and num_key_value_heads.
 struct LayerHeads {
   std::vector<int> head_dim;
   std::vector<int> num_key_value_heads;
@@ -47,7 +47,7 @@ LayerHeads ReadPerLayerConfig(ConfigFields& fields, const ModelConfig& config) {
   return heads;
 }
 
-// Where per_layer_config is absent, the older spelling.
+// The older spelling, if per_layer_config is absent.
 void ReadFullHeads(ConfigFields& fields, ModelConfig& config) {
   FullHeadsConfig& full = config.full_heads;
   full.values_are_keys = fields.Bool("attention_k_eq_v").value_or(false);
@@ -160,13 +160,13 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
   config.qkv_bias = config.o_bias = fields.Bool("attention_bias").value_or(false);
   ReadActivation(fields, {Activation::kGeluTanh}, config);
   config.logit_soft_cap = ReadSoftCap(fields, "final_logit_softcapping");
-  // "vision": tokens of an image see each other; those of a text do not.
+  // "vision": tokens of an image attend to each other; text tokens do not.
   if (fields.String("use_bidirectional_attention").value_or("vision") != "vision") {
     fields.Unsupported("use_bidirectional_attention", "it must be absent, null or \"vision\"");
   }
   ReadExperts(fields, config);
   ReadWindow(fields, {.window = 512, .pattern = 6}, config);
-  if (!fields.status().ok()) return;  // what follows goes by layers
+  if (!fields.status().ok()) return;  // the rest iterates over layers
   if (!fields.Has("layer_types")) config.layer_uses_window.back() = false;
   if (config.layer_uses_window.back()) {
     fields.Unsupported("layer_types", "the last one must be full_attention");
@@ -179,7 +179,7 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
 void Tensors(const ModelConfig& c, TensorTable& t) {
   ModelTensors(c, t);
   PerLayerModelTensors(c, t);
-  // Published checkpoints have them, and nothing reads them.
+  // Present in published checkpoints but never used.
   for (int layer = 0; layer < c.num_hidden_layers; ++layer) {
     if (c.OwnsKv(layer)) continue;
     for (const char* name : {"k_proj", "v_proj", "k_norm"}) {

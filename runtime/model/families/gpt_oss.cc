@@ -12,7 +12,7 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
              .max_position_embeddings = 131072,
              .norm_epsilon = 1e-5},
             config);
-  fields.Ignore("attention_bias");  // they are there whatever it says
+  fields.Ignore("attention_bias");  // biases exist whatever it says
   config.qkv_bias = config.o_bias = true;
   config.attention_sinks = true;
   if (!fields.Has("rope_scaling") && fields.IsNullOrMissing("rope_parameters")) {
@@ -24,7 +24,7 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
   ReadWindow(fields, {.window = 128, .pattern = 2}, config);
   ReadMoe(fields, {.num_experts = {"num_local_experts"}, .intermediate_size = "intermediate_size"},
           config);
-  // What other fields say, too.
+  // Redundant with other fields.
   for (const char* name : {"experts_per_token", "initial_context_length"}) fields.Ignore(name);
   SetExpertLayers([](int) { return true; }, config);
   MoeConfig& moe = config.moe;

@@ -1,4 +1,4 @@
-// What Granite's dense and MoE models share.
+// Shared by Granite's dense and MoE models.
 #pragma once
 
 #include "shard/decoder_fields.h"

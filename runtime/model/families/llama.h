@@ -1,12 +1,12 @@
-// What families share that are Llama except for some switches and defaults.
+// Shared by families that are Llama except for some switches and defaults.
 #pragma once
 
 #include "runtime/model/decoder_layer.h"
 
 namespace bulkhead::families {
 
-// attention_bias: of q, k, v and o, or of q, k and v whatever the file says. Where a family does
-// not read a bias it is refused when switched on.
+// attention_bias: biases of q, k, v and o, or always of q, k and v. A bias that a family does not
+// read is refused if switched on.
 enum class AttentionBias { kNone, kRead, kQkvAlways };
 
 struct LlamaFields {

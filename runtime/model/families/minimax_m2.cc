@@ -38,7 +38,7 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
   if (norm_type.has_value() && *norm_type != "per_layer") {
     fields.Unsupported("qk_norm_type", "supported is per_layer");
   }
-  // Modules that draft tokens are not served; the rest is of MiniMax's other models.
+  // Modules that draft tokens are not served; the other fields belong to MiniMax's other models.
   for (const char* name : {"use_mtp", "num_mtp_modules", "mtp_transformer_layers",
                            "mlp_intermediate_size", "shared_moe_mode"}) {
     fields.Ignore(name);

@@ -9,7 +9,7 @@ Family mistral();
 Family mistral3_multimodal() {
   Family family = TextPart(ministral3(), "Mistral3ForConditionalGeneration", "mistral3",
                            "language_model.", "model.", "vision_tower.*,multi_modal_projector.*");
-  // As in transformers a text_config that names no type is of Mistral.
+  // As in transformers, a text_config without a type is Mistral's.
   family.spec.read_config = [](ConfigFields& fields, ModelConfig& config) {
     const bool is_ministral = fields.String("model_type").value_or("mistral") == "ministral3";
     (is_ministral ? ministral3() : mistral()).spec.read_config(fields, config);

@@ -1,4 +1,4 @@
-// What OLMo's generations from the second on share.
+// Shared by OLMo's generations from the second on.
 #pragma once
 
 #include "runtime/model/decoder_layer.h"

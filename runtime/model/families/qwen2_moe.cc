@@ -1,4 +1,4 @@
-// Qwen2-MoE: Qwen2 with experts, and a shared one with a gate.
+// Qwen2-MoE: Qwen2 with experts and a shared expert with a gate.
 #include "absl/algorithm/container.h"
 #include "runtime/model/families/llama.h"
 #include "runtime/model/families/qwen_moe.h"
@@ -15,7 +15,7 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
                   config);
   config.qkv_bias = qkv_bias;
   if (config.sliding_window > 0 && fields.IsNullOrMissing("layer_types")) {
-    // Not as in Qwen2: transformers gives every second one of the lower layers the window.
+    // Unlike Qwen2: transformers gives every second one of the lower layers the window.
     const int end = fields.Int("max_window_layers", 0, 1 << 20).value_or(28);
     for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
       config.layer_uses_window[layer] = layer % 2 == 0 && layer < end;

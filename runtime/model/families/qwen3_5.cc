@@ -10,8 +10,8 @@ void ReadQwenHybrid(ConfigFields& fields, const SizeDefaults& sizes, ModelConfig
   config.qk_norm = true;
   config.norm_weight_offset = 1;
   ReadGatedDelta(fields, config);
-  ReadMtpLayers(fields, "mtp_num_hidden_layers", 1, config);  // Qwen3-Next's file is silent
-  fields.Ignore("mtp_use_dedicated_embeddings");              // they have a name of their own
+  ReadMtpLayers(fields, "mtp_num_hidden_layers", 1, config);  // default for Qwen3-Next's file
+  fields.Ignore("mtp_use_dedicated_embeddings");              // they have their own tensor name
 }
 
 Family QwenHybrid(const char* architecture, const char* model_type,

@@ -10,7 +10,7 @@ void ReadConfig(ConfigFields& fields, ModelConfig& config) {
   ReadActivation(fields, {Activation::kSilu}, config);
   config.tie_word_embeddings = true;
   ReadWindow(fields, {.is_switched = true}, config);
-  // 1 where a layer has positions; else every fourth has none.
+  // 1 if a layer has RoPE; if absent every fourth layer has none.
   const int interval = fields.Int("no_rope_layer_interval", 1, 1 << 20).value_or(4);
   const std::vector<int> uses_rope = fields.IntOrList("no_rope_layers", 0, 1);
   for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
