@@ -84,7 +84,7 @@ class Choice {
   }
 
  private:
-  // The lowest rank that has a reason not to have it; how many there are when none has.
+  // The lowest rank with a reason not to use it; the number of ranks if none has one.
   size_t FirstWithout(const std::string& (RankDevices::*reason)() const) const {
     const auto first = std::find_if(ranks_.begin(), ranks_.end(), [&](const RankDevices& rank) {
       return !(rank.*reason)().empty();

@@ -19,22 +19,22 @@ namespace bulkhead {
 // What a rank finds; a status gives the reason why something is unavailable.
 struct DevicesFound {
   absl::StatusOr<std::vector<CudaDeviceIdentity>> cuda;
-  absl::StatusOr<int> nccl_version;  // this and what follows are queried only with CUDA
+  absl::StatusOr<int> nccl_version;  // this and the following are queried only with CUDA
   absl::StatusOr<std::string> gemm_library = absl::UnavailableError("not checked");  // its name
 };
 
 struct RankDevice {
   bool cuda = false;            // false: CPU
   int ordinal = 0;              // CUDA ordinal on this host
-  CudaDeviceIdentity identity;  // of the GPU
+  CudaDeviceIdentity identity;  // the GPU's
   int sharers = 1;              // ranks on this GPU, including this one
-  bool first_sharer = true;     // the one that locks the GPU
+  bool first_sharer = true;     // whether this rank locks the GPU
   Transport transport = Transport::kShared;
   bool gemm_library = false;  // used for large products: only if every rank has it
-  std::string products;       // which library, on a GPU, and why
-  std::string rounded_sums;   // which ones, where --all-reduce-dtype is not f32
+  std::string products;       // on a GPU: which library, and why
+  std::string rounded_sums;   // which sums, if --all-reduce-dtype is not f32
   std::string text;           // the decision and the reason, equal on all ranks except for the GPU
-  // Of that line. kInfo: a build with CUDA, or a host with NVIDIA's driver, found no GPU.
+  // Severity of `text`. kInfo: a build with CUDA, or a host with NVIDIA's driver, found no GPU.
   LogLevel level = LogLevel::kVerbose;
 };
 

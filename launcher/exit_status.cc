@@ -72,7 +72,7 @@ absl::Status PrintLine(const std::string& line) {
 
 void LimitEnd(std::function<int()> report) {
   auto* const call = new std::function<int()>(std::move(report));
-  // Not std::thread, which throws where the system refuses a thread.
+  // Not std::thread, which throws if the system refuses a thread.
   pthread_t thread;
   pthread_create(
       &thread, nullptr,

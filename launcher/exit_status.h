@@ -10,25 +10,25 @@
 
 namespace bulkhead {
 
-// Where the reader of a pipe has closed it: the code and the silence of SIGPIPE.
+// If the reader of a pipe has closed it: ends with SIGPIPE's exit code and no message.
 inline constexpr auto kReaderGone = static_cast<ExitCode>(128 + SIGPIPE);
 
 // Prints "bulkhead: cause" in one line unless `status` is ok, has kReaderGone, or a cause was
 // already printed; returns its exit code. Any thread.
 int ExitWith(const absl::Status& status);
 
-// The same for a rank of a group: only the first rank (by the launcher's numbering) prints, and the
+// Exit for a rank of a group: only the first rank (by the launcher's numbering) prints, and the
 // others give it half a second to do so.
 int ExitRankWith(const absl::Status& status);
 
-// Of another rank than the first: waits half a second for the launcher's SIGTERM. At the first exit
+// For ranks other than the first: waits half a second for the launcher's SIGTERM. At the first exit
 // code a launcher ends the remaining ranks, including the first one; and srun ends with the largest
-// exit code, which would be that of a rank that the signal killed.
+// exit code, which would be from a rank killed by the signal.
 bool EndedByLauncher();
 
 // For an end that may hang, such as at a report on a file system that does not answer: calls
 // `report`, which prints the last line and returns the exit code, after half a second, and exits
-// with that code 5 s later. Without effect where no thread can be had.
+// with that code 5 s later. Without effect if no thread can be created.
 void LimitEnd(std::function<int()> report);
 
 // Whether all output to standard output was written; otherwise CANCELLED with kReaderGone, or
@@ -44,7 +44,7 @@ absl::Status PrintLine(const std::string& line);
 // Whether this process is the launcher's rank 0, or was not launched.
 bool IsFirstRank();
 // ExitRankWith before there is a group: another rank than the first, whose cause may be its own,
-// prints it with its number if it is still there then.
+// prints it with its number if it is still running then.
 int ExitUnjoinedRankWith(const absl::Status& status);
 
 }  // namespace bulkhead

@@ -13,8 +13,8 @@
 
 namespace bulkhead {
 
-// By rank. Collective; errors are GroupExchange::AllGather's, and INTERNAL for what is no such
-// message.
+// Result by rank. Collective; errors are GroupExchange::AllGather's, and INTERNAL for data that is
+// not such a message.
 template <typename Message>
 absl::StatusOr<std::vector<Message>> GatherMessages(GroupExchange& exchange, const Message& mine,
                                                     absl::Duration timeout) {

@@ -11,15 +11,15 @@
 namespace bulkhead {
 namespace {
 
-// Machine code runs on its own major version, from its minor version on; what has a letter ("90a")
-// on its own version alone.
+// Machine code runs on its own major version, from its minor version on; code with a letter ("90a")
+// only on its exact version.
 bool RunsOn(absl::string_view architecture, int major, int minor) {
   if (absl::EndsWith(architecture, "-virtual")) return false;
   const auto end = std::find_if_not(architecture.begin(), architecture.end(),
                                     [](unsigned char c) { return std::isdigit(c) != 0; });
   const auto digits = static_cast<size_t>(end - architecture.begin());
   int number = 0;
-  // "native", "all": whoever builds so knows the GPUs.
+  // "native", "all": builders who use these know the GPUs.
   if (!absl::SimpleAtoi(architecture.substr(0, digits), &number)) return true;
   const bool own_alone = digits < architecture.size() && architecture[digits] == 'a';
   return number / 10 == major && (own_alone ? number % 10 == minor : number % 10 <= minor);

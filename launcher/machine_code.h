@@ -8,8 +8,8 @@
 namespace bulkhead {
 
 // What to log before kernels are loaded onto a GPU of this compute capability: that the driver has
-// to compile them, from a build for `architectures` as CMAKE_CUDA_ARCHITECTURES has them. Empty:
-// their machine code runs there.
+// to compile them, in a build for `architectures` (the value of CMAKE_CUDA_ARCHITECTURES). Empty:
+// the build's machine code runs there.
 std::string CompilesAtStart(absl::string_view architectures, int major, int minor);
 
 }  // namespace bulkhead

@@ -21,13 +21,13 @@ void SetProcessEnvironment() {
   setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", kKeep);
   // All NCCL calls are on one stream: no events needed between captured and eager calls.
   setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", kKeep);
-  // NCCL from 2.22 on else connects an algorithm at its first use: memory taken behind READY.
+  // Otherwise NCCL from 2.22 on connects an algorithm at its first use, taking memory after READY.
   setenv("NCCL_RUNTIME_CONNECT", "0", kKeep);
   SetMpiEnvironment(ReadLaunchEnvironment(&std::getenv));
 }
 
 absl::Status EnsureStacks() {
-  constexpr size_t kThreadBytes = size_t{2} << 20;  // what glibc takes where there is no limit
+  constexpr size_t kThreadBytes = size_t{2} << 20;  // glibc's default without a limit
   constexpr rlim_t kMainBytes = rlim_t{1} << 20;    // grows up to the limit that is set then
   pthread_attr_t threads;
   size_t bytes = 0;

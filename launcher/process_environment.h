@@ -10,7 +10,7 @@ namespace bulkhead {
 void SetProcessEnvironment();
 
 // Before any thread: the stacks of all threads are large enough whatever `ulimit -s` is.
-// RESOURCE_EXHAUSTED (exit code 5) where the main thread's cannot be.
+// RESOURCE_EXHAUSTED (exit code 5) if the main thread's cannot be.
 absl::Status EnsureStacks();
 
 }  // namespace bulkhead

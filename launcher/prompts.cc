@@ -26,7 +26,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using nlohmann::ordered_json;
 
-// A field of the request, or of one of its parts, as a line calls it; no field: an unknown key.
+// A field of the request or of one of its parts, by its key in a line; no field: an unknown key.
 std::pair<Message*, const FieldDescriptor*> FieldOf(const std::string& key,
                                                     v1::GenerateRequest* request) {
   const auto field = [](Message* part, const std::string& name) {
@@ -34,7 +34,7 @@ std::pair<Message*, const FieldDescriptor*> FieldOf(const std::string& key,
   };
   if (key == "prompt") return field(request, "text");
   if (key == "prompt_token_ids") return field(request->mutable_token_ids(), "ids");
-  if (key == "text" || key == "embedding") return {};  // of the output: a result is its text
+  if (key == "text" || key == "embedding") return {};  // output fields: a result is its text
   for (Message* part :
        std::initializer_list<Message*>{request, request->mutable_sampling(),
                                        request->mutable_stopping(), request->mutable_output()}) {
@@ -52,7 +52,7 @@ std::string OutOfRange(const ordered_json& value) {
                       std::numeric_limits<Integer>::max());
 }
 
-// Why the field does not hold `value`.
+// Why the field cannot hold `value`.
 std::string WhyNot(const FieldDescriptor& field, const ordered_json& value) {
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_BOOL:
@@ -89,7 +89,7 @@ absl::Status SetLogitBias(const ordered_json& value, v1::Sampling* sampling) {
   return absl::OkStatus();
 }
 
-// Whether `value` has lists and objects inside each other beyond `levels`.
+// Whether `value` has lists and objects nested deeper than `levels`.
 bool IsDeeper(const ordered_json& value, int levels) {
   if (!value.is_structured()) return false;
   if (levels == 0) return true;
@@ -103,7 +103,7 @@ bool IsForm(absl::string_view key) {
   return key == "json_schema" || key == "json_object" || key == "regex" || key == "choice";
 }
 
-// In place of one that a flag or the line has given before.
+// Replaces a value already given by a flag or the line.
 absl::Status SetForm(const std::string& key, const ordered_json& value,
                      v1::GenerateRequest* request) {
   v1::StructuredOutput& form = *request->mutable_structured();
@@ -148,7 +148,7 @@ absl::Status SetKey(const std::string& key, const ordered_json& value,
             : absl::StrCat("unknown key ", absl::Utf8SafeCEscape(key.substr(0, 64))));
   }
   message->GetReflection()->ClearField(message, field);
-  // Nothing is copied that may be nested deeply.
+  // Deeply nested values are not copied.
   std::string wrong = key == "stop" && value.is_string()
                           ? SetField(ordered_json::array({value}), *field, message)
                           : SetField(value, *field, message);

@@ -38,7 +38,7 @@ absl::StatusOr<v1::GenerateRequest> TextRequest(const std::string& text,
                                                 const v1::GenerateRequest& defaults);
 
 struct PromptLine {
-  int64_t number = 0;  // of the line in its file, from 1 on; 0: from the command line
+  int64_t number = 0;  // 1-based line in its file; 0: from the command line
   absl::StatusOr<v1::GenerateRequest> request;
 };
 // A prompt's error, prefixed with its line number if it has one.
@@ -50,12 +50,12 @@ using PromptLines = std::vector<PromptLine>;
 absl::StatusOr<PromptLines> ReadPrompts(const std::string& path,
                                         const v1::GenerateRequest& defaults,
                                         absl::string_view flag = "--prompts");
-// Before a model is loaded for them: a warning of broken lines, or INVALID_ARGUMENT with exit code
-// 2 where no line is in order.
+// Called before a model is loaded: warns of invalid lines; INVALID_ARGUMENT with exit code 2 if no
+// line is valid.
 absl::Status CheckLines(absl::string_view flag, const PromptLines& lines);
 
-// The same for `score`: {"text": "..."} or {"prompt_token_ids": [1, 2]}, add_special_tokens
-// and model.
+// The lines of `score`: {"text": "..."} or {"prompt_token_ids": [1, 2]}, add_special_tokens and
+// model.
 absl::StatusOr<PromptLines> ReadTexts(const std::string& path);
 
 // Result of one prompt.

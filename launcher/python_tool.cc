@@ -31,7 +31,7 @@ absl::Status Missing(const std::string& what) {
                       ExitCode::kUsage);
 }
 
-// A file without a name that holds `text`; read from its begin.
+// An unnamed file that contains `text`, positioned at its start.
 class UnnamedFile {
  public:
   explicit UnnamedFile(absl::string_view text) : fd_(memfd_create("bulkhead", MFD_CLOEXEC)) {
@@ -63,7 +63,7 @@ class UnnamedFile {
   bool complete_ = false;
 };
 
-// The words of a command line, and as execvp wants them.
+// The words of a command line, also in the form that execvp takes.
 struct CommandLine {
   std::vector<std::string> words;
 

@@ -25,14 +25,14 @@ internal::RankCores CoresOfThisRank(const EngineOptions& options, bool cuda) {
   mine.set_quota(CoreQuota().value_or(kMaxCores));
   const std::vector<int> allowed = AllowedCores();
   mine.mutable_cores()->Assign(allowed.begin(), allowed.end());
-  // A policy from numactl stands, unless --numa LIST overrules it.
+  // A policy from numactl is kept unless --numa LIST overrides it.
   const bool given = HasMemoryPolicy() && options.numa.nodes.empty();
   mine.set_place(!options.numa.off && !given && !cuda);
   mine.mutable_numa_nodes()->Assign(options.numa.nodes.begin(), options.numa.nodes.end());
   return mine;
 }
 
-// `ranks`: of this host, by local rank.
+// `ranks`: the ranks of this host, by local rank.
 absl::StatusOr<NumaPlan> PlanOfHost(const std::vector<internal::RankCores>& ranks) {
   NumaOption option;
   option.nodes.assign(ranks[0].numa_nodes().begin(), ranks[0].numa_nodes().end());
@@ -86,7 +86,7 @@ absl::StatusOr<ThreadConfig> PlaceAndCountThreads(const EngineOptions& options, 
     cores.push_back(OnePerPhysicalCore(rank.cores));
     for (const int core : cores.back()) ++sharers[core];
   }
-  // The ranks of a host are taken to share one quota, as they do in a container.
+  // Assumes that the ranks of a host share one quota, as in a container.
   const auto threads_of = [&](size_t rank) {
     if (neighbours[rank].num_threads() > 0) return neighbours[rank].num_threads();
     double share = 0;

@@ -12,18 +12,18 @@ namespace bulkhead {
 
 struct ThreadConfig {
   int num_threads = 1;
-  int cores_allowed = 1;        // of this rank
+  int cores_allowed = 1;        // for this rank
   bool may_spin = true;         // false if the host's ranks x threads exceed its cores
-  std::vector<int> numa_nodes;  // of this rank's memory (memory/numa.h); empty: not placed
+  std::vector<int> numa_nodes;  // for its memory (memory/numa.h); empty: not placed
 };
 
 // Collective over the group; binds the calling thread, and those that it creates later, to the
 // rank's cores and memory. The default number of threads is this rank's share of the physical
-// cores. `cuda`: its memory and cores are the GPU's, and are left alone.
+// cores. `cuda`: memory and cores follow the GPU and are not bound here.
 absl::StatusOr<ThreadConfig> PlaceAndCountThreads(const EngineOptions& options, bool cuda,
                                                   GroupExchange& exchange);
 
-// How much of this rank's memory is on its NUMA nodes, logged; a warning where it is under 95 %.
+// Logs how much of this rank's memory is on its NUMA nodes; a warning below 95 %.
 void LogNumaBytes(const ThreadConfig& threads, int rank);
 
 }  // namespace bulkhead

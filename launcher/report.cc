@@ -27,9 +27,9 @@ std::string PidNamespace() {
   return absl::StrCat(boot_id, " ", absl::string_view(link, length > 0 ? length : 0));
 }
 
-// Field 22 of /proc/PID/stat; 0 when there is no such process, or only its remains.
+// Field 22 of /proc/PID/stat; 0 if there is no such process, or it is a zombie.
 uint64_t StartTicks(int64_t pid) {
-  constexpr size_t kState = 0;  // of what follows the name, which may hold anything
+  constexpr size_t kState = 0;  // field index after the name, which may contain anything
   constexpr size_t kStart = 19;
   std::string line;
   std::getline(std::ifstream(absl::StrCat("/proc/", pid, "/stat")), line);
@@ -42,7 +42,7 @@ uint64_t StartTicks(int64_t pid) {
   return absl::SimpleAtoi(fields[kStart], &ticks) ? ticks : 0;
 }
 
-// Null where `json` has no such field.
+// Null if `json` has no such field.
 nlohmann::ordered_json FieldOf(const nlohmann::ordered_json& json, const char* name) {
   return json.is_object() ? json.value(name, nlohmann::ordered_json()) : nlohmann::ordered_json();
 }

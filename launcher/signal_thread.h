@@ -12,7 +12,7 @@ namespace bulkhead {
 struct ReceivedSignal {
   int number = 0;
   int64_t sender_pid = 0;  // 0 if outside this pid namespace, or the kernel
-  bool by_kernel = false;  // such as a terminal, which signals its whole foreground group
+  bool by_kernel = false;  // e.g. by a terminal, to its whole foreground group
 };
 
 class SignalThread {

@@ -1,4 +1,4 @@
-// The `tokenize` command: JSON lines in, JSON lines out, one answer a line, in order.
+// The `tokenize` command: JSON lines in, JSON lines out, one answer per line, in order.
 //   {"text": "...", "add_special_tokens": true}  ->  {"ids": [...]}
 //   {"ids": [...], "skip_special_tokens": true}  ->  {"text": "..."}
 // Both flags default to true, as in the reference library. A line that cannot be answered gets

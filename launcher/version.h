@@ -11,7 +11,7 @@ absl::string_view Version();
 // "compiler: GNU 12.2.0, Release, -O3 ... | CUDA: none | commit date: 2026-11-22".
 absl::string_view BuildText();
 
-// "80;90", as CMAKE_CUDA_ARCHITECTURES had it; empty without CUDA.
+// CMAKE_CUDA_ARCHITECTURES of the build, such as "80;90"; empty without CUDA.
 absl::string_view CudaArchitectures();
 
 }  // namespace bulkhead

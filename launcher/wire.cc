@@ -43,7 +43,7 @@
 namespace bulkhead {
 absl::StatusOr<std::unique_ptr<Group>> JoinGroup(const EngineOptions& options) {
   if (LaunchedAsGroup()) {
-    // What mpirun does unasked: a core for each rank. Before MPI starts threads.
+    // Undoes mpirun's default binding of each rank to a core. Before MPI starts threads.
     if (!options.numa.off &&
         ReadLaunchEnvironment(std::getenv, LauncherArguments()).bound_by_default) {
       UseCores(AllowedCores(getppid()));
@@ -142,7 +142,7 @@ void LogActivationAdvice(const EngineOptions& options, const ModelLimits& format
                           "attention probabilities to bf16, as PyTorch does");
 }
 
-// Whether a layer has matrices in numbers beside quantised ones.
+// Whether a layer has unquantised matrices besides quantised ones.
 bool KeepsMatrices(const ModelConfig& config) {
   for (int layer = 0; layer < config.num_hidden_layers; ++layer) {
     for (const TensorRow& row : LayerTensors(config, layer)) {
@@ -152,7 +152,7 @@ bool KeepsMatrices(const ModelConfig& config) {
   return false;
 }
 
-// Of the whole weights: no share of one has more cells, or longer ones.
+// For the whole weights: no rank's share has more or longer cells.
 absl::Status CheckCells(const ModelConfig& config, const WeightFormats& held_as) {
   if (!IsQuantized(held_as.layers)) return absl::OkStatus();
   BH_ASSIGN_OR_RETURN(const ShardPlan whole,
@@ -170,7 +170,7 @@ absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(const ModelLimits& fo
                                                            const ModelConfig& config,
                                                            bool gemm_library,
                                                            int64_t max_shared_bytes) {
-  // What the CUDA backend's kernels do not do.
+  // Formats that the CUDA backend's kernels do not support.
   std::string lacks;
   // Rows come in one format, which is bf16 for quantised weights.
   if (IsQuantized(formats.weights.layers) && formats.weights.tables == WeightFormat::kF16 &&
@@ -221,8 +221,8 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const ModelLimits& formats,
 
 namespace {
 
-// UNAVAILABLE where the operator does without sums over peer memory, or lets NCCL do without it:
-// links that are known not to work.
+// UNAVAILABLE if the operator disables sums over peer memory, or peer memory in NCCL, because of
+// links known not to work.
 absl::Status WantsOneShot() {
   const auto is = [](const char* name, absl::string_view value) {
     const char* const set = std::getenv(name);

@@ -29,7 +29,7 @@ absl::Status CheckGroupSize(const EngineOptions& options, const RankTopology& to
 DevicesFound FindDevices();
 // The CPU, with the budget's cap, if given.
 std::unique_ptr<Device> MakeDevice(const DeviceBudget& budget);
-// The driver's GPU, likewise. `driver` outlives the device.
+// The driver's GPU, with the budget's cap, if given. `driver` outlives the device.
 absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const DeviceBudget& budget, CudaDriver& driver);
 // The CPU backend's name.
 const char* IsaNameOf(CpuIsa isa);
@@ -40,13 +40,13 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& option
 // Whether this machine's CPU computes with such activations and attention, as MakeBackend asks.
 absl::Status CheckActivation(const EngineOptions& options, ActivationDType activation,
                              AttentionDType attention);
-// Names a faster way of this CPU that changes answers' last bits, and so is never the default.
+// Logs a faster option of this CPU that changes answers' last bits and so is never the default.
 void LogActivationAdvice(const EngineOptions& options, const ModelLimits& formats);
 
-// Where no limit is known.
+// Used if no limit is known.
 inline constexpr int64_t kAnySharedBytes = std::numeric_limits<int64_t>::max();
 // A rank's backend sizes on a GPU, without a GPU: for planning. INVALID_ARGUMENT (exit code 2) for
-// formats that the GPU kernels do not support, of a GPU that has as much shared memory for a block.
+// formats that the kernels do not support on a GPU with `max_shared_bytes` per block.
 // `gemm_library`: whether cuBLASLt is used.
 absl::StatusOr<std::unique_ptr<BackendSizes>> MakeGpuSizes(
     const ModelLimits& formats, const ModelConfig& config, bool gemm_library,

@@ -71,7 +71,7 @@ class AllReduce final : public MeasuredCollective {
   ConstMatrixView sum_;
 };
 
-// To rank 0, which alone can check.
+// To rank 0, the only one that can check.
 class Gather final : public MeasuredCollective {
  public:
   Gather(int64_t bytes, const CollectiveTools& tools)
@@ -138,8 +138,7 @@ class AllGather final : public MeasuredCollective {
   std::vector<std::string> all_;
 };
 
-// A step plan's way over the control bus, until all have said with a sum of one element that they
-// have it.
+// A step plan over the control bus, until all ranks have confirmed it with a sum of one element.
 class Broadcast final : public MeasuredCollective {
  public:
   Broadcast(int64_t bytes, const CollectiveTools& tools) : tools_(tools), bytes_(bytes) {}

@@ -1,5 +1,5 @@
-// The collectives that `bench comm` measures: the calls that a group makes when it serves, with
-// parts whose answer is known.
+// The collectives that `bench comm` measures: the calls of a serving group, with parts whose result
+// is known.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@
 
 namespace bulkhead {
 
-// What the ranks bring: whole numbers that sums of any order add exactly, other ones in every call.
+// The ranks' inputs: integers that add exactly in any order, different in every call.
 class MessagePattern {
  public:
   MessagePattern(int rank, int64_t max_elements);
   // The part of this rank in call number `call`: at least max_elements floats.
   const float* Part(int64_t call) const { return own_.data() + OffsetOf(call); }
   static float Value(int rank, int64_t index);
-  // Where in the pattern the parts of a call begin, on every rank.
+  // Offset of a call's parts in the pattern, on every rank.
   static int64_t OffsetOf(int64_t call);
 
  private:
@@ -33,8 +33,8 @@ class MeasuredCollective {
  public:
   virtual ~MeasuredCollective() = default;
   virtual absl::Status Call(int64_t call) = 0;
-  // INTERNAL (exit code 70) naming place and values unless the last call, number `call`, brought
-  // this rank what it must.
+  // INTERNAL (exit code 70) naming place and values unless the last call, number `call`, gave this
+  // rank the expected result.
   virtual absl::Status Check(int64_t call) const = 0;
 };
 

@@ -36,8 +36,8 @@ namespace {
 constexpr int64_t kBytesPerCase = int64_t{128} << 20;
 constexpr int kMinCalls = 16;
 constexpr int kMaxCalls = 4000;
-constexpr int kTurns = 8;         // ours and the bare loop alternate so often
-constexpr int kCheckedCalls = 8;  // of each case, before the clock runs
+constexpr int kTurns = 8;         // times that ours and the bare loop alternate
+constexpr int kCheckedCalls = 8;  // per case, before the clock runs
 constexpr double kWarmUpSeconds = 0.3;
 constexpr int64_t kPairLatencyBytes = 64;
 constexpr int64_t kPairBandwidthBytes = int64_t{1} << 20;
@@ -47,14 +47,14 @@ struct CommCase {
   Collective collective = Collective::kAllReduce;
   int64_t bytes = 0;    // of the whole message: the sum, what is gathered, what is broadcast
   std::string message;  // what it is in a model: "hidden x 8"; empty: a size among others
-  // Of each call the time of the slowest rank.
+  // For each call the time of the slowest rank.
   std::vector<double> call_s;
-  // Likewise of a bare loop of two processes that adds as many bytes, in both ways of sharing the
-  // work; empty where there is none.
+  // The same for a bare loop of two processes that adds as many bytes, in both ways of sharing the
+  // work; empty if not measured.
   std::vector<double> bare_whole_s, bare_half_s;
 };
 
-// Two ranks alone with each other: a bare loop of a few bytes, and of many.
+// Only two ranks: a bare loop of a few bytes, and of many.
 struct CommPair {
   int first = 0;
   int second = 0;
@@ -72,7 +72,7 @@ class Stopwatch {
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-// A plan of `num_seqs` sequences that decode, as it goes over the control bus.
+// A plan of `num_seqs` decoding sequences, as sent over the control bus.
 int64_t PlanBytes(int num_seqs) {
   internal::StepPlan plan;
   plan.set_seq(100000);
@@ -167,7 +167,7 @@ class CommBench {
         std::clamp<int64_t>(kBytesPerCase / std::max<int64_t>(bytes, 1), kMinCalls, kMaxCalls));
   }
 
-  // Until the system has given the ranks a core each, where there are as many.
+  // Until the system has given each rank a core, if there are enough.
   absl::Status WarmUp() {
     const std::unique_ptr<MeasuredCollective> collective =
         MakeCollective(Collective::kAllReduce, 4, {group_, *comm_, *pattern_});
@@ -241,7 +241,7 @@ class CommBench {
     return absl::OkStatus();
   }
 
-  // Ranks that are on one core take turns: what they measure then is the system's scheduler.
+  // Ranks on one core take turns and would measure the system's scheduler.
   absl::Status RecordCores() {
     const std::string mine = absl::StrCat(topology_.hosts[topology_.rank], " ", sched_getcpu());
     BH_ASSIGN_OR_RETURN(const std::vector<std::string> all,

@@ -1,4 +1,4 @@
-// `bench comm`: how fast the ranks of a group talk to each other.
+// `bench comm`: how fast the ranks of a group communicate.
 #pragma once
 
 #include "absl/status/status.h"

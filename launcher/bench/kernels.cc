@@ -25,7 +25,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// The results of one rank: lines for people as they come, objects for programs.
+// The results of one rank: lines for people as they are measured, objects for programs.
 class Results {
  public:
   explicit Results(bool prints) : prints_(prints) {}
@@ -78,7 +78,7 @@ absl::Status MeasureOnGroup(const KernelsOptions& options, RankProcess& life) {
   bench.isa = IsaNameOf(engine_options.cpu_isa);
   bench.filter = options.filter;
   bench.quick = options.quick;
-  // Together: ranks of one host share its memory's bandwidth, as they do when they serve.
+  // Concurrently: ranks of one host share its memory bandwidth, as when serving.
   BH_RETURN_IF_ERROR(RunPhase(exchange, "start", timeout, [] { return absl::OkStatus(); }));
   life.StartUpEnds();
   const auto add = [&](const KernelResult& result) { results.Add(result); };

@@ -1,4 +1,4 @@
-// `bench kernels`: how near the kernels come to the machine.
+// `bench kernels`: the kernels' speed relative to the machine's.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,7 +6,7 @@
 
 namespace bulkhead {
 
-// Collective; also alone. The status carries the exit code.
+// Collective, or in a group of one. The status carries the exit code.
 absl::Status RunKernels(const KernelsOptions& options);
 
 }  // namespace bulkhead

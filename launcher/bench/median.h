@@ -6,7 +6,7 @@
 
 namespace bulkhead {
 
-// The value in the middle, of an even number the upper one; 0 of none.
+// The middle value, for an even count the upper one; 0 if there are none.
 inline double Median(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kPageBytes = 4096;
 constexpr int64_t kFloatBytes = sizeof(float);
 constexpr int64_t kFlagBytes = 64;
-constexpr int kSpins = 600;  // as our own waits; then yield, for the core may be shared
+constexpr int kSpins = 600;  // like our own waits; then yield: the core may be shared
 
 int64_t WholePages(int64_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
 int64_t StrideOf(int64_t max_bytes) { return WholePages(max_bytes) / kFloatBytes; }

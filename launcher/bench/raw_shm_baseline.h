@@ -1,6 +1,6 @@
-// RawShmBaseline: the least that two processes need to add two arrays through memory that both map:
-// each writes its part, raises a flag, adds, raises a flag. What a collective costs beyond that is
-// its own. Knows no abort: a rank that waits for a dead peer is ended by its watchdog.
+// RawShmBaseline: the minimum time for two processes to add two arrays through shared memory: each
+// writes its part, sets a flag, adds, sets a flag. Everything beyond that is a collective's own
+// cost. Does not support abort: a rank that waits for a dead peer is ended by its watchdog.
 #pragma once
 
 #include <atomic>
@@ -18,11 +18,11 @@ class RawShmBaseline {
   RawShmBaseline(SharedMemory memory, int ranks, int64_t max_bytes);
 
   enum class Split {
-    kWhole,  // both add everything, each for itself
+    kWhole,  // both add the whole array
     kHalf,   // each adds one half, for both
   };
   // The sum of `part` of this rank and that of `peer`, who makes the same call: `count` floats,
-  // valid until the next call. `whole` holds as many, this rank's own.
+  // valid until the next call. `whole` has `count` floats, private to this rank.
   const float* Sum(int rank, int peer, const float* part, int64_t count, Split split, float* whole);
 
  private:
@@ -38,9 +38,9 @@ class RawShmBaseline {
   SharedMemory memory_;
   int64_t stride_;  // floats of a slot
   int ranks_;
-  Flag* flags_;    // [ranks][ranks]: of the first towards the second
+  Flag* flags_;    // [ranks][ranks]: set by the first for the second
   float* slots_;   // [ranks][stride_]
-  float* result_;  // [stride_], of the pair that is measured
+  float* result_;  // [stride_], of the measured pair
 };
 
 }  // namespace bulkhead

@@ -35,7 +35,7 @@ constexpr int kBlockTokens = 16;
 constexpr int kVocabSize = 32000;
 constexpr StepCost kDefaultCost = {8000, 5, 10, 2};
 
-// What else the machine does is not rank 0's cost.
+// Other load on the machine is not rank 0's cost.
 double Now() { return 1e-9 * static_cast<double>(ThreadCpuNanos()); }
 
 int64_t LongestLen(const SimulateOptions& options) {
@@ -55,7 +55,7 @@ SchedulerLimits LimitsOf(const SimulateOptions& options, int max_num_seqs) {
   return limits;
 }
 
-// Rank 0's node, and the nodes that it sends to itself in a binomial tree over the nodes' leaders.
+// Rank 0's node and the nodes it sends to directly in a binomial tree over the nodes' leaders.
 int CopiesOf(const SimulateOptions& options, int ranks) {
   if (ranks == 1) return 0;
   const int nodes = (ranks + options.ranks_per_node - 1) / options.ranks_per_node;
@@ -217,7 +217,7 @@ ordered_json RunJson(const SimulatedRun& run) {
             {"plan_bytes", Column(run.steps, &StepSample::plan_bytes)}}}};
 }
 
-// 0 where it is absent or no number: somebody else may have written the file.
+// 0 if absent or not a number: another program may have written the file.
 double NumberOf(const ordered_json& json, const char* key) {
   const bool has = json.is_object() && json.contains(key) && json[key].is_number();
   return has ? json[key].get<double>() : 0;

@@ -1,4 +1,4 @@
-// `bench simulate`: what a step costs rank 0 of a group larger than the machines available.
+// `bench simulate`: a step's cost on rank 0 for groups larger than the available machines.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace bulkhead {
 
-// The first three from what `bench throughput --json` prints: the median step of the smallest batch
-// and its growth up to the largest, and the best prefill rate. INVALID_ARGUMENT when they cannot be
-// had from it.
+// The first three, from the output of `bench throughput --json`: the median step of the smallest
+// batch and its growth up to the largest, and the best prefill rate. INVALID_ARGUMENT if it lacks
+// them.
 absl::StatusOr<StepCost> CostFrom(absl::string_view throughput_json);
-// `first`, and where it says nothing `second`.
+// `first`, with absent values from `second`.
 StepCost Merged(const StepCost& first, const StepCost& second);
 
 // One step's real processor time on rank 0, in seconds.
@@ -33,16 +33,16 @@ struct StepSample {
 struct SimulatedRun {
   int ranks = 0;
   int max_num_seqs = 0;
-  int copies = 0;           // of a plan
+  int copies = 0;           // of each plan
   double group_s = 0;       // simulated time from the first arrival to the last token
-  double rank0_s = 0;       // of it rank 0's real cost, in all steps
-  double submit_s = 0;      // real time of accepting a request, the mean
-  double tokens_per_s = 0;  // generated ones, simulated
+  double rank0_s = 0;       // part of group_s: rank 0's real cost in all steps
+  double submit_s = 0;      // mean real time of accepting a request
+  double tokens_per_s = 0;  // generated tokens, in simulated time
   std::vector<StepSample> steps;
 };
 
-// One group: the real scheduler and block pool run all requests to their ends, on a clock that
-// `cost` (complete) and rank 0's own real cost move on.
+// One group: the real scheduler and block pool run all requests to their ends, on a clock advanced
+// by `cost` (complete) and rank 0's own real cost.
 SimulatedRun Simulate(const SimulateOptions& options, const StepCost& cost, int ranks,
                       int max_num_seqs);
 

@@ -59,7 +59,7 @@ ordered_json CaseJson(const ThroughputCase& one) {
 
 class ThroughputJob final : public BatchJob {
  public:
-  // `measured`: gets what the Python tool reads.
+  // `measured`: receives the Python tool's input.
   ThroughputJob(const ThroughputOptions& options, std::string* measured)
       : options_(options), measured_(measured) {
     for (const int batch_size : options.batch_sizes) {
@@ -123,8 +123,8 @@ class ThroughputJob final : public BatchJob {
   }
 
  private:
-  // Random ids, the same in every run of the program; no two prompts begin alike beyond the
-  // shared part.
+  // Random ids, the same in every run of the program; no two prompts have a common prefix beyond
+  // the shared part.
   std::vector<TokenId> Prompt(int input_len) {
     std::mt19937_64 shared(1);
     std::vector<TokenId> prompt;

@@ -1,4 +1,4 @@
-// `bench throughput`: how fast a group computes, with no server and no network.
+// `bench throughput`: how fast a group computes, without server and network.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,7 +6,7 @@
 
 namespace bulkhead {
 
-// Collective; also alone. The status carries the exit code.
+// Collective, or in a group of one. The status carries the exit code.
 absl::Status RunThroughput(const ThroughputOptions& options);
 
 }  // namespace bulkhead

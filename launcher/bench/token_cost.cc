@@ -20,7 +20,7 @@ constexpr int kRows = 64;
 constexpr int kTokens = 4096;
 constexpr int kTokensPerReading = 64;  // a clock reading costs as much as a token
 
-// What else the machine does is not rank 0's cost.
+// Other load on the machine is not rank 0's cost.
 double Now() { return 1e-9 * static_cast<double>(ThreadCpuNanos()); }
 
 double SamplingSeconds(int vocab_size, float temperature) {

@@ -1,4 +1,4 @@
-// What each generated token costs rank 0 beside planning: measured on the real sampler and the real
+// Rank 0's cost of each generated token besides planning: measured on the real sampler and the real
 // text stream.
 #pragma once
 
@@ -19,7 +19,7 @@ struct TokenCost {
 // Some 50 ms of work for a vocabulary of 32,000.
 TokenCost MeasureTokenCost(const Tokenizer& tokenizer);
 
-// Of `vocab_size` words and letters, at least 100: where there is no model.
+// A tokenizer of `vocab_size` (at least 100) words and letters, for use without a model.
 std::unique_ptr<Tokenizer> MadeUpTokenizer(int vocab_size);
 
 }  // namespace bulkhead

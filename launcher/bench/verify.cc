@@ -30,7 +30,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// SHA-256 of rows of logits as they come. The rank loop's thread.
+// SHA-256 of rows of logits as they arrive. The rank loop's thread.
 class DigestSink final : public LogitsSink {
  public:
   DigestSink() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {}
@@ -43,7 +43,7 @@ class DigestSink final : public LogitsSink {
     EVP_DigestUpdate(context_.get(), logits, rows * vocab_size * sizeof(float));
     return absl::OkStatus();
   }
-  // Once all rows have come.
+  // Once all rows have arrived.
   std::string Hex() {
     unsigned char digest[EVP_MAX_MD_SIZE];
     unsigned int length = 0;
@@ -63,7 +63,7 @@ std::string NamesOf(const std::vector<AdapterConfig>& adapters) {
 
 class VerifyJob final : public BatchJob {
  public:
-  // `measured`: under --against gets what the Python tool compares.
+  // `measured`: under --against receives the Python tool's input.
   VerifyJob(const VerifyOptions& options, std::string* measured)
       : options_(options), measured_(measured) {}
 
@@ -135,7 +135,7 @@ class VerifyJob final : public BatchJob {
         ExitCode::kUsage);
   }
 
-  // Before anything is computed in vain.
+  // Checked before anything is computed.
   absl::Status CheckSubject() const {
     if (reference_.value("version", ordered_json()) != group_["version"]) {
       BH_LOG(kWarning) << "the saved answers are of another version than " << Version()

@@ -1,4 +1,4 @@
-// `bench verify --save` and `--against`: the answers of one group, for a comparison with another's.
+// `bench verify --save` and `--against`: one group's answers, to compare with another's.
 #pragma once
 
 #include "absl/status/status.h"

@@ -9,7 +9,7 @@
 
 namespace bulkhead {
 
-// What it writes of a snapshot; `doctor --json` prints the same.
+// A snapshot as JSON; also printed by `doctor --json`.
 v1::SetLimitsResponse LimitsOf(const ServerSnapshot& seen);
 v1::ModelInfo WithoutConfig(v1::ModelInfo model);
 

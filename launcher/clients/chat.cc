@@ -71,7 +71,7 @@ class Chat {
   Conversation& conversation() { return conversation_; }
 
   // Prints the answer to `message` and keeps both; a message that got none is not kept. CANCELLED
-  // where a signal stopped it.
+  // if a signal stopped it.
   absl::Status Answer(const std::string& message) {
     BH_RETURN_IF_ERROR(CheckUtf8("message", message));
     conversation_.AddUser(message);
@@ -242,7 +242,7 @@ absl::Status RunChat(const ChatOptions& options) {
   std::atomic<int> ended_by{0};
   SignalThread signals({SIGINT, SIGTERM}, [&](const ReceivedSignal& signal) {
     if (interactive && signal.number == SIGINT) {
-      current.Cancel();  // at the prompt it is a key
+      current.Cancel();  // at the prompt it is read as a key
       return;
     }
     const bool again = ended_by.exchange(signal.number) != 0;

@@ -1,4 +1,4 @@
-// What `chat` prints of an answer as it comes.
+// Prints an answer of `chat` as it arrives.
 #pragma once
 
 #include <ostream>

@@ -14,7 +14,7 @@ namespace bulkhead {
 class EventStreamReader {
  public:
   // Appends the payloads that `bytes` complete. OUT_OF_RANGE for an event of more than 1 MiB, and
-  // from then on.
+  // for all later calls.
   absl::Status Append(absl::string_view bytes, std::vector<std::string>* payloads);
 
  private:
@@ -22,7 +22,7 @@ class EventStreamReader {
   bool broken_ = false;
 };
 
-// More than an answer of any model's length has.
+// More bytes than an answer of any model's length has.
 inline constexpr size_t kMaxAnswerBytes = size_t{64} << 20;
 
 struct ChatPiece {
@@ -39,7 +39,7 @@ class ChatStreamReader {
   // The end of the stream: DATA_LOSS unless the answer is whole.
   absl::Status End() const;
 
-  // The server has said that it is whole.
+  // Whether the server has said that the answer is complete.
   bool is_done() const { return done_; }
   const std::string& content() const { return content_; }
   const std::string& finish_reason() const { return finish_reason_; }
@@ -49,7 +49,7 @@ class ChatStreamReader {
 
   EventStreamReader events_;
   std::string content_;
-  size_t bytes_ = 0;  // of it, and of the reasoning
+  size_t bytes_ = 0;  // of the answer and the reasoning
   std::string finish_reason_;
   bool done_ = false;
   absl::Status failed_;

@@ -45,8 +45,8 @@ absl::Status Ask(const std::string& target, Stub* stub,
                       ExitCode::kClientError);
 }
 
-// After what time a refused call may be sent to the same server again: where a bound of the server
-// was reached. A server that starts, drains or is lost also gives a delay, and is not waited for.
+// Delay before a refused call may be sent to the same server again, if a limit of the server was
+// reached. A server that starts, drains or is lost also sends a delay, but is not waited for.
 std::optional<absl::Duration> RetryDelayOf(const absl::Status& status);
 
 // The calls in flight, so that a signal can cancel all of them. Thread-safe.

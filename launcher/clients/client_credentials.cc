@@ -19,7 +19,7 @@ namespace {
 using grpc::experimental::InterceptionHookPoints;
 using grpc::experimental::Interceptor;
 
-// gRPC's own credentials of calls go over TLS alone.
+// gRPC's own call credentials require TLS.
 class KeySender final : public Interceptor {
  public:
   explicit KeySender(const std::string& authorization) : authorization_(authorization) {}

@@ -1,4 +1,4 @@
-// What a client shows a server, and how it knows it: TLS, and an API key in every call.
+// How client and server authenticate each other: TLS, and an API key in every call.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -16,7 +16,7 @@ struct ChannelSecurity {
   std::string api_key;  // empty: none
 };
 
-// INVALID_ARGUMENT with exit code 2 where one flag lacks another.
+// INVALID_ARGUMENT with exit code 2 if a flag requires another one that is missing.
 absl::Status CheckTogether(const ClientCredentials& credentials);
 // INVALID_ARGUMENT with exit code 2 naming the flag or file.
 absl::StatusOr<ChannelSecurity> ReadCredentials(const ClientCredentials& credentials);

@@ -1,4 +1,4 @@
-// What was said in a chat, and the request for the next answer.
+// The messages of a chat, and the request for the next answer.
 #pragma once
 
 #include <string>
@@ -34,7 +34,7 @@ class Conversation {
 // A line that a user typed in a terminal.
 enum class ChatInput { kMessage, kEmpty, kReset, kHelp, kExit, kUnknownCommand };
 ChatInput ChatInputOf(absl::string_view line);
-// What /help prints.
+// The text that /help prints.
 absl::string_view ChatHelp();
 
 }  // namespace bulkhead

@@ -36,9 +36,9 @@ struct HostGrowth {
 };
 HostGrowth HostGrowthOf(const v1::LoadInfo& load);
 
-// Whether the limits size the KV cache, and no rank's memory: more memory would have no use.
+// Whether limits, not a rank's memory, determine the KV cache's size: more memory is unused.
 bool HoldsAllSequences(const v1::RankTable& ranks);
-// How much of the host budget clients can make the process grow by.
+// The part of the host budget by which clients can make the process grow.
 uint64_t HostGrowthBytes(const v1::HostBudget& host);
 
 // The five consumers of memory on the binding rank and rank 0's host: bytes, their categories and,

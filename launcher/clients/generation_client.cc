@@ -12,7 +12,7 @@ namespace bulkhead {
 namespace {
 
 constexpr absl::Duration kLongestQueueWait = absl::Minutes(2);
-// A wait that is not worth a line.
+// A wait that is too short to report.
 constexpr absl::Duration kQuietWait = absl::Seconds(2);
 constexpr absl::Duration kShortestRetryDelay = absl::Milliseconds(50);
 constexpr absl::Duration kLongestRetryDelay = absl::Seconds(10);

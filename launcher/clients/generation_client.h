@@ -22,19 +22,19 @@ struct ClientTimes {
 // Thread-safe: every method may run on several threads concurrently.
 class GenerationClient {
  public:
-  // More than the events of an answer take.
+  // More than the number of events of an answer.
   static constexpr size_t kMaxAnswerBytes = size_t{512} << 20;
 
-  // Both outlive the client. `timeout` bounds each request, including its retries.
-  // `target`: what the channel is connected to, for errors.
+  // Both outlive the client. `timeout` bounds each request, including its retries. `target`: the
+  // channel's server, for errors.
   GenerationClient(const std::shared_ptr<grpc::Channel>& channel, std::string target,
                    CallsInFlight* calls, std::optional<absl::Duration> timeout,
                    size_t max_answer_bytes = kMaxAnswerBytes);
 
   // Calls `on_text` with each piece as it arrives. A refusal because a bound was reached (full
   // queue: RetryDelayOf) is retried, for at most two minutes if there is no timeout; the first wait
-  // of more than two seconds is told on standard error. Errors are in the result's status, with the
-  // output so far. A stream that is not one answer to the request is cancelled: DATA_LOSS.
+  // of more than two seconds is reported on standard error. Errors are in the result's status, with
+  // the output so far. A stream that is not one answer to the request is cancelled: DATA_LOSS.
   GenerationResult Run(int64_t index, const v1::GenerateRequest& request,
                        const std::function<void(absl::string_view)>& on_text, ClientTimes* times);
 

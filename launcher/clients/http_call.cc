@@ -36,10 +36,10 @@ using boost::asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
 constexpr std::chrono::seconds kHttpConnectLimit(5);
-// What is asked for without a body is there at once; answers to prompts take their time.
+// Requests without a body are answered at once; answers to prompts take time.
 constexpr absl::Duration kGetLimit = absl::Seconds(5);
 constexpr uint32_t kMaxHeadBytes = 16 << 10;
-// Of a refusal: its JSON is a few lines.
+// Limit of a refusal: its JSON is a few lines.
 constexpr size_t kMaxRefusalBytes = 64 << 10;
 // A machine that vanished is noticed after 30 s and three probes.
 constexpr int kProbeAfterSeconds = 30;
@@ -105,7 +105,7 @@ class HttpCall::Connection {
                               if (!unknown) return connect(found);
                               error = unknown;
                             });
-    while (looks_up_ && io_.run_one() > 0) continue;  // a resolver has limits of its own
+    while (looks_up_ && io_.run_one() > 0) continue;  // a resolver has its own limits
     io_.run_for(kHttpConnectLimit);
     if (error) return tls_.has_value() ? NoTls(target.address, error) : NoServer(target.address);
     fd_ = stream_.socket().native_handle();
@@ -113,7 +113,7 @@ class HttpCall::Connection {
     return absl::OkStatus();
   }
 
-  // The lookup of a name goes on: nothing ends it, and the destructor waits for it.
+  // The name lookup continues: it cannot be ended, and the destructor waits for it.
   bool looks_up() const { return looks_up_; }
 
   // Any thread.
@@ -122,7 +122,7 @@ class HttpCall::Connection {
     if (fd_ >= 0) shutdown(fd_, SHUT_RDWR);
   }
 
-  // What `work` makes of the stream, plain or not.
+  // The result of `work` on the stream, plain or TLS.
   template <typename Work>
   void Use(Work work) {
     tls_.has_value() ? work(*tls_) : work(stream_);
@@ -233,7 +233,7 @@ absl::Status HttpCall::Exchange(Connection& connection, const std::string& path,
   beast::flat_buffer buffer(kMaxHeadBytes);
   http::response_parser<http::buffer_body> parser;
   parser.header_limit(kMaxHeadBytes);
-  // Of a stream; boost::none fails for every answer with a length (Boost 1.74).
+  // For a stream; boost::none fails for every answer with a length (Boost 1.74).
   parser.body_limit(std::numeric_limits<uint64_t>::max());
   connection.Use([&](auto& stream) { http::read_header(stream, buffer, parser, error); });
   if (error && sent) return Broken(target_.address, sent);

@@ -27,7 +27,7 @@ const SavedTerminal& Saved() {
   return saved;
 }
 
-// libedit takes characters apart as the locale says; a service's shell often has none.
+// libedit decodes characters by the locale; a service's shell often has none.
 void UseUtf8() {
   std::setlocale(LC_CTYPE, "");
   if (absl::string_view(nl_langinfo(CODESET)) != "UTF-8") std::setlocale(LC_CTYPE, "C.UTF-8");
@@ -56,7 +56,7 @@ class LineEditor::Impl {
     el_set(line_, EL_ADDFN, "bulkhead-interrupt", "Drop the line", &Impl::Interrupt);
     el_set(line_, EL_BIND, "^C", "bulkhead-interrupt", nullptr);
     el_set(line_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
-    // What a Ctrl-D typed during an answer becomes; else it would quote the next key.
+    // What a Ctrl-D typed during an answer becomes; otherwise it would quote the next key.
     el_set(line_, EL_BIND, "^@", "em-set-mark", nullptr);
   }
   ~Impl() {

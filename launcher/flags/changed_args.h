@@ -9,7 +9,7 @@
 
 namespace bulkhead {
 
-// `args` without the flags of these names ("--compare") and their values. Not for switches.
+// `args` without the flags of these names ("--compare") and their values; not for switches.
 std::vector<std::string> WithoutFlags(absl::Span<const std::string> args,
                                       absl::Span<const absl::string_view> names);
 

@@ -14,8 +14,8 @@ using CommandArgs = absl::Span<const std::string>;  // the arguments after the c
 
 using CommandParser = absl::StatusOr<Command> (*)(CommandArgs);
 
-// A command's help as JSON: of one command, or a list where it has commands of its own. Name and
-// summary alone where `parse` is null or does not tell its flags.
+// A command's help as JSON: an object, or a list if it has subcommands. Only name and summary if
+// `parse` is null or does not report its flags.
 nlohmann::ordered_json HelpPage(const std::string& command, const char* summary,
                                 CommandParser parse);
 

@@ -25,9 +25,9 @@
 namespace bulkhead {
 namespace {
 
-// The parser's tree is as deep as a key has dots, and ends by recursion.
+// The parser's tree is as deep as a key has dots, and is destroyed recursively.
 constexpr size_t kMostBytes = size_t{64} << 10;
-// Letters of a name that make it long enough to tell one slip, or two, from another name.
+// Minimum letters of a name for one typo, or two, to be told from another name.
 constexpr size_t kMinName = 4;
 constexpr size_t kMinNameOfTwoSlips = 6;
 // Variables that are no flags.
@@ -46,7 +46,7 @@ absl::string_view LineAt(absl::string_view text, size_t number) {
   return text.substr(0, text.find('\n'));
 }
 
-// The number as written, but for _: 1e9, inf.
+// The number as written, without _: 1e9, inf.
 std::string NumberAt(absl::string_view text, const toml::source_position& at) {
   absl::ConsumePrefix(&text, "\xEF\xBB\xBF");
   absl::string_view number = LineAt(text, at.line);
@@ -54,7 +54,7 @@ std::string NumberAt(absl::string_view text, const toml::source_position& at) {
   return absl::StrReplaceAll(number.substr(0, number.find_first_of(" \t\r,]#")), {{"_", ""}});
 }
 
-// As on the command line; none of a section, a date or a list.
+// As on the command line; none for a section, a date or a list.
 std::optional<std::string> TextOf(const toml::node& value, absl::string_view file) {
   if (const auto* text = value.as_string()) return text->get();
   if (const auto* number = value.as_integer()) return absl::StrCat(number->get());
@@ -63,7 +63,7 @@ std::optional<std::string> TextOf(const toml::node& value, absl::string_view fil
   return std::nullopt;
 }
 
-// The values of a list, or the one that there is; none where one has no text.
+// The values of a list, or the single value; none if one has no text form.
 std::vector<std::string> TextsOf(const toml::node& value, absl::string_view file) {
   std::vector<std::string> texts;
   const auto add = [&](const toml::node& one) {
@@ -86,7 +86,7 @@ absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(const std::string& path)
     table = toml::parse(text, path);
   } catch (const toml::parse_error& error) {
     const size_t line = error.source().begin.line;
-    // As far as it is worth showing.
+    // Shortened for the message.
     const auto written = absl::StripAsciiWhitespace(LineAt(text, line)).substr(0, 80);
     const std::string why(error.description());
     return WrongAt(path, line,

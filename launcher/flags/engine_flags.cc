@@ -276,7 +276,7 @@ absl::StatusOr<EngineOptions> CompleteEngine(const RawEngineFlags& raw, const Fl
     return absl::InvalidArgumentError(
         absl::StrCat("--model is missing; write 'bulkhead ", flags.command(), " --model DIR'"));
   }
-  if (!flags.follows_rank0()) {  // which may have names that this one lacks
+  if (!flags.follows_rank0()) {  // rank 0 may have names that this one lacks
     BH_RETURN_IF_ERROR(CheckLoraModules(options, served_model_names));
   }
   if ((options.block_size & (options.block_size - 1)) != 0) {

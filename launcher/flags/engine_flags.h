@@ -31,11 +31,11 @@ void AddLogFlags(Flags* flags);
 void AddLimitFlags(RawEngineFlags* raw, Flags* flags);
 void AddSchedulingFlags(RawEngineFlags* raw, Flags* flags);
 void AddTimeFlags(RawEngineFlags* raw, Flags* flags);
-// All of them.
+// Declares all groups.
 void AddEngineFlags(RawEngineFlags* raw, Flags* flags);
 
 // The final options, after flags.Parse, with everything that depends on several flags.
-// INVALID_ARGUMENT for an invalid combination. `served_model_names`: of --served-model-name.
+// INVALID_ARGUMENT for an invalid combination. `served_model_names`: values of --served-model-name.
 absl::StatusOr<EngineOptions> CompleteEngine(
     const RawEngineFlags& raw, const Flags& flags,
     const std::vector<std::string>& served_model_names = {});

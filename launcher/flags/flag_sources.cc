@@ -1,4 +1,4 @@
-// Where flags come from that the command line does not give, and what --print-config says of all.
+// The sources of flags that are not on the command line, and the output of --print-config.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -32,7 +32,7 @@ std::string InOneLine(const std::string& text) {
 
 std::string Flags::Flag::ValueBy(const std::string& name, const std::string& value) const {
   bool on = false;
-  // What is neither is told with its origin when it is applied.
+  // Other values are reported with their origin when they are applied.
   if (!value_name.empty() || !absl::SimpleAtob(value, &on)) return value;
   return on == !absl::StrContains(names, "!" + name) ? "true" : "false";
 }
@@ -65,7 +65,7 @@ absl::Status Flags::AddFile(const std::string& path, bool of_environment, const 
             absl::StrCat(path, ":", entry.line, ": '", entry.flag.substr(2),
                          "' can be given only on the command line; leave it out"));
       }
-      // The file of the environment is that of all commands.
+      // The environment's file is shared by all commands.
       if (of_environment && IsFlagOfAnyCommand(entry.flag)) continue;
       const absl::string_view hint = HintOfForeignFlag(entry.flag, names);
       const std::string nearest = Nearest(entry.flag, names);
@@ -86,7 +86,7 @@ absl::Status Flags::AddFile(const std::string& path, bool of_environment, const 
     Given& one = given_[i];
     if (!one.values.empty()) continue;
     one = {entry.values, absl::StrCat("file ", path, ":", entry.line)};
-    // Of a flag that does not collect its values the last one would count alone.
+    // If a flag does not collect its values, only the last one would count.
     if (!flags_[i].apply.appends) one.values = {absl::StrJoin(entry.values, ",")};
     for (std::string& value : one.values) value = flags_[i].ValueBy(entry.flag, value);
   }

@@ -22,8 +22,8 @@ namespace bulkhead {
 // An integer in [min, max]; accepts 32k and 4GiB (base/bytes.h).
 absl::StatusOr<int64_t> ParseInteger(const std::string& text, int64_t min, int64_t max);
 
-// `apply` with what the documents say of its values: the only words, or the limits of a number
-// ("1 to 64", or "at least 1" where `max` is the type's limit).
+// `apply` with documentation of its values: the accepted words, or the limits of a number ("1 to
+// 64", or "at least 1" if `max` is the type's limit).
 Flags::Apply WithChoices(Flags::Apply apply, std::vector<std::string> choices);
 Flags::Apply WithRange(Flags::Apply apply, int64_t min, int64_t max);
 enum class Border { kIncluded, kExcluded };
@@ -31,7 +31,7 @@ Flags::Apply WithRange(Flags::Apply apply, double min, double max, Border at_min
 
 absl::Status NotOneOf(const std::string& text, const std::vector<std::string>& names);
 
-// Stores what `parse` makes of the text.
+// Stores the result of `parse`.
 template <typename Out, typename Parse>
 Flags::Apply ParsedValue(Out* out, Parse parse) {
   return [=](const std::string& text) -> absl::Status {

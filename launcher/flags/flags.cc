@@ -63,7 +63,7 @@ std::string Nearest(absl::string_view word, const std::vector<std::string>& cand
   const Switch meant = SwitchOf(word);
   const size_t letters = meant.letters.size();
   std::string best;
-  // Of a short word each letter tells it from another: --dp is not --tp.
+  // In a short word every letter is significant: --dp is not --tp.
   size_t best_distance = (letters < 4 ? 0 : letters < 6 ? 1 : std::max<size_t>(2, letters / 4)) + 1;
   for (const std::string& candidate : candidates) {
     const Switch other = SwitchOf(candidate);

@@ -9,8 +9,8 @@
 
 namespace bulkhead {
 
-// What to give instead of `name` ("--api-key") to a command with `flags`, or why there is nothing;
-// empty for any other name, and where it is none of `flags`.
+// The replacement for `name` ("--api-key") in a command with `flags`, or why there is none; empty
+// for any other name, and if the replacement is not in `flags`.
 absl::string_view HintOfForeignFlag(absl::string_view name, absl::Span<const std::string> flags);
 
 }  // namespace bulkhead

@@ -12,13 +12,13 @@ namespace bulkhead {
 
 inline constexpr int kMaxLoraModules = 64;
 
-// "NAME=DIR,..." or vLLM's {"name": "NAME", "path": "DIR"}, which may have a base_model_name; more
-// values, also as the words after the first, add theirs. Refused are a name twice and more than
-// kMaxLoraModules.
+// "NAME=DIR,..." or vLLM's {"name": "NAME", "path": "DIR"}, which may have a base_model_name;
+// further values, also as words after the first, are added. Duplicate names and more than
+// kMaxLoraModules are refused.
 Flags::Apply LoraModulesValue(std::vector<LoraModule>* modules);
 
-// After all flags: no adapter has a name of the model, and a base_model_name is one.
-// `served_model_names`: of --served-model-name; empty: the value of --model.
+// After all flags: checks that no adapter has a name of the model, and that base_model_name is one.
+// `served_model_names`: values of --served-model-name; empty: the value of --model.
 absl::Status CheckLoraModules(const EngineOptions& engine,
                               const std::vector<std::string>& served_model_names);
 

@@ -47,10 +47,10 @@ struct RankSizes {
   bool operator==(const RankSizes&) const = default;
 };
 
-// Of --lora-modules: a LoRA adapter's name in requests, and its folder.
+// An entry of --lora-modules: a LoRA adapter's name in requests, and its folder.
 struct LoraModule {
   std::string name;
-  std::string dir;                   // as --model: a folder, or org/name in the cache
+  std::string dir;                   // like --model: a folder, or org/name in the cache
   std::string base_model_name = {};  // a name of the model, or empty
 
   bool operator==(const LoraModule&) const = default;
@@ -58,7 +58,7 @@ struct LoraModule {
 
 // Options of every command that loads or plans a model.
 struct EngineOptions {
-  // What was parsed (Flags::Resolved). May be empty.
+  // The parsed arguments (Flags::Resolved). May be empty.
   std::vector<std::string> command_line = {};
   std::string model;  // a folder, or org/name in the local Hugging Face cache (ResolveModelPath)
   DeviceOption device = DeviceOption::kAuto;
@@ -67,9 +67,9 @@ struct EngineOptions {
   CpuIsa cpu_isa = CpuIsa::kAuto;
   std::optional<DType> dtype;                // of the weights; absent: the checkpoint's
   std::optional<WeightFormat> weight_dtype;  // kInt8 or kInt4: quantised at load
-  int weight_group_size = 0;  // of --weight-dtype: 32, 64 or 128 inputs; 0: its default
+  int weight_group_size = 0;                 // for --weight-dtype: 32, 64 or 128 inputs; 0: default
   std::optional<ActivationDType> activation_dtype;  // absent: int8 if weights are quantised
-  std::optional<AttentionDType> attention_dtype;    // absent: as activation_dtype has it
+  std::optional<AttentionDType> attention_dtype;    // absent: follows activation_dtype
   std::optional<KvFormat> kv_cache_dtype;           // absent: the checkpoint's
   NumaOption numa;
   std::optional<int> threads;               // per rank; absent: physical cores / ranks on the host
@@ -86,17 +86,17 @@ struct EngineOptions {
   Admission admission = Admission::kReserve;
   SchedulingPolicy scheduling_policy = SchedulingPolicy::kFcfs;
   SpeculativeConfig speculative;
-  std::vector<LoraModule> lora_modules;  // in requests from 1 on, by this order
+  std::vector<LoraModule> lora_modules;  // numbered from 1 in this order
   int default_max_tokens = 512;
   std::optional<absl::Duration>
       step_timeout;  // absent: ten times the step measured at warm-up, 60 s to 5 min
   absl::Duration startup_timeout = absl::Seconds(600);
-  std::string length_flags = "--max-model-len";  // what limits.max_model_len is from, for errors
+  std::string length_flags = "--max-model-len";  // source of limits.max_model_len, for errors
 
   bool operator==(const EngineOptions&) const = default;
 };
 
-// Of --host-memory: the maximum, and the minimum for the shortest queue of a model without a
+// Limits of --host-memory: the maximum, and the minimum for the shortest queue of a model without a
 // tokenizer.
 inline constexpr int64_t kMaxHostMemory = int64_t{1} << 50;
 inline constexpr int64_t kMinHostMiB = 190;
@@ -116,7 +116,7 @@ struct ServeOptions {
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";
   SecurityOptions security;
-  // For a host that is not loopback without TLS, or without a way to know callers.
+  // Allows a non-loopback host without TLS, or without a way to authenticate callers.
   bool insecure = false;
   std::vector<std::string> served_model_names;  // empty: the value of --model
   std::optional<int> max_num_queued_reqs;       // absent: 1024, or what fits
@@ -133,8 +133,8 @@ struct PlanOptions {
   bool json = false;
   int nodes = 1;
   std::optional<std::string> gpu;    // one of GpuNames
-  std::optional<std::string> plot;   // where arenas and the curve are drawn
-  std::vector<PlanOptions> compare;  // with the flags of each --compare laid over
+  std::optional<std::string> plot;   // file for the chart of arenas and the curve
+  std::vector<PlanOptions> compare;  // one per --compare, with its flags applied
   std::vector<std::string> compare_flags;
 };
 
@@ -153,7 +153,7 @@ struct RequestOptions {
   std::vector<uint32_t> stop_token_ids;
   std::optional<bool> ignore_eos, add_special_tokens;
   std::optional<int32_t> priority;
-  // The form of the answer: one of them at most.
+  // The form of the answer: at most one of these.
   std::optional<std::string> json_schema, regex;  // the schema's text
   std::vector<std::string> choice;
 };
@@ -205,19 +205,19 @@ struct CommOptions {
   bool json = false;
 };
 
-// A rank of a group whose answers are written down or compared. One of `save` and `against` is
-// there.
+// A rank of a group whose answers are saved or compared. Exactly one of `save` and `against` is
+// set.
 struct VerifyOptions {
   EngineOptions engine;
   std::optional<std::string> save;
   std::optional<std::string> against;
   int num_prompts = 16;
-  std::vector<int> input_lens = {1, 17, 64, 200};  // of the prompts, cyclically
+  std::vector<int> input_lens = {1, 17, 64, 200};  // prompt lengths, cyclically
   int output_len = 32;
   bool json = false;
 };
 
-// How long a step takes a group, in microseconds; absent: of a measurement, else the default.
+// A group's step costs, in microseconds; absent: from a measurement, otherwise the default.
 struct StepCost {
   std::optional<double> step_us, decode_row_us, prompt_token_us, message_us;
 };
@@ -244,7 +244,7 @@ struct GenerateOptions {
   std::vector<std::string> prompts;
   std::optional<std::string> prompts_file;  // "-": standard input
   RequestOptions request;
-  std::optional<std::string> model;  // of the lines that name none
+  std::optional<std::string> model;  // for lines that name none
   bool json = false;
   bool stats = false;  // even if standard error is not a terminal
   int concurrency = 1;
@@ -256,7 +256,7 @@ struct ChatOptions {
   std::optional<std::string> model;   // absent: the server's
   std::optional<std::string> system;  // the first message
   ClientCredentials credentials;
-  RequestOptions request;  // only what a chat's sampling has
+  RequestOptions request;  // only sampling parameters of a chat
 };
 
 struct TokenizeOptions {
@@ -284,7 +284,7 @@ struct LimitsOptions {
 struct DoctorOptions {
   std::string target = "127.0.0.1:50051";
   ClientCredentials credentials;
-  bool json = false;  // alone
+  bool json = false;  // JSON output only
   std::optional<std::string> report;
   std::optional<std::string> capture;       // a new or empty folder
   std::optional<absl::Duration> watch;      // interval
@@ -297,7 +297,7 @@ struct ToolCommand {
   bool starts_groups = false;
 };
 
-// Text for standard output, and what the program ends with: ok for --help and --version.
+// Text for standard output, and the status that the program ends with: ok for --help and --version.
 struct PrintText {
   std::string text;
   absl::Status status = absl::OkStatus();

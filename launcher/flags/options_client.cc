@@ -16,8 +16,8 @@ namespace {
 
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 constexpr int kMaxConcurrency = 1024;
-constexpr double kMaxRequestTemperature = 100;  // of a server
-constexpr size_t kMaxSchemaBytes = 64 << 10;    // of a request
+constexpr double kMaxRequestTemperature = 100;  // a server's limit
+constexpr size_t kMaxSchemaBytes = 64 << 10;    // limit per request
 
 // HOST:PORT, [IPv6]:PORT.
 Flags::Apply TargetValue(std::string* out) {
@@ -110,7 +110,7 @@ Flags::Apply FileValue(std::optional<std::string>* out) {
   };
 }
 
-// Unless there is a form of another kind than `own`, a field of the options.
+// Refused if a form other than `own`, a field of the options, is given.
 Flags::Apply OnlyForm(const RequestOptions* options, const void* own, Flags::Apply apply) {
   Flags::Apply only = [=](const std::string& text) -> absl::Status {
     if ((options->json_schema && own != &options->json_schema) ||

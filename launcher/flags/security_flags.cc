@@ -33,7 +33,7 @@ bool IsOrigin(absl::string_view text) {
                          absl::c_all_of(text, [](char c) { return c > 0x20 && c < 0x7F; }));
 }
 
-// A,B or ["A", "B"], behind those that are there: origins have no commas and quotes.
+// A,B or ["A", "B"], appended to earlier values: origins have no commas and quotes.
 absl::Status AddOrigins(absl::string_view text, std::vector<std::string>* origins) {
   if (absl::ConsumePrefix(&text, "[")) absl::ConsumeSuffix(&text, "]");
   for (absl::string_view one : absl::StrSplit(text, ',', absl::SkipWhitespace())) {

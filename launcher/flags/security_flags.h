@@ -9,8 +9,8 @@ namespace bulkhead {
 
 void AddSecurityFlags(SecurityOptions* options, Flags* flags);
 bool HasEnvironmentKey();  // BULKHEAD_API_KEY
-// INVALID_ARGUMENT if a flag lacks another, or a host that is not loopback lacks TLS or, on rank 0,
-// which alone may have the environment's key, a way to know callers.
+// INVALID_ARGUMENT if a flag lacks another, or a non-loopback host lacks TLS or, on rank 0 (only it
+// may have the environment's key), a way to authenticate callers.
 absl::Status CheckSecurity(const ServeOptions& options, bool is_rank0);
 
 }  // namespace bulkhead

@@ -93,8 +93,8 @@ RankFigures RunMeasured(RankProcess& process, RankEngine& engine, Coordinator* c
   return figures;
 }
 
-// Its requests' lines are written meanwhile, to a pipe that may be full. The process ends then, and
-// so does what still waits.
+// The requests' lines are written meanwhile, possibly to a full pipe. The process then ends,
+// including threads that still wait.
 void FailWithin(absl::Duration patience, Coordinator& coordinator, const absl::Status& why) {
   const auto failed = std::make_shared<absl::Notification>();
   std::thread([&coordinator, why, failed] {
@@ -121,7 +121,7 @@ absl::Status RunOnCoordinator(RankProcess& process, RankEngine& engine, BatchJob
   process.SetEnding({.fail =
                          [&](const absl::Status& why) {
                            if (ExitCodeOf(why) == kReaderGone) return;  // no client to tell
-                           std::call_once(told, tell);  // before what it cuts off has failed
+                           std::call_once(told, tell);  // before the requests that it ends fail
                            FailWithin(kLastLines, coordinator, why);
                          },
                      .flush = nullptr});
@@ -181,7 +181,7 @@ absl::Status ResultLines::Open(const std::string& path, EndRank end) {
   path_ = path;
   end_ = std::move(end);
   if (path_ == "-") {
-    // See PrintLine; nothing says how much of the results it has read, as they pass a terminal.
+    // See PrintLine; results pass a terminal, so how much of them mpirun has read is unknown.
     if (std::getenv("PRTE_LAUNCHED") != nullptr)
       BH_LOG(kWarning) << "mpirun of Open MPI 5 can print parts of the results among the log; use "
                           "--out FILE";
@@ -208,7 +208,7 @@ void ResultLines::Set(size_t i, std::string line) {
   }
   out().flush();
   if (path_ != "-") return;
-  // Without a reader nothing more is computed.
+  // Without a reader computation stops.
   const absl::Status flushed = FlushStandardOutput();
   if (ExitCodeOf(flushed) == kReaderGone) end_(flushed);
 }

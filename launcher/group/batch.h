@@ -27,7 +27,7 @@ using EndRank = std::function<void(const absl::Status& why)>;
 // thread-safe.
 class ResultLines {
  public:
-  // `path` "-" is standard output: `end` is called when its reader has gone. INVALID_ARGUMENT with
+  // `path` "-" is standard output: `end` is called when its reader is gone. INVALID_ARGUMENT with
   // exit code 2 if it cannot be written.
   absl::Status Open(const std::string& path, EndRank end);
   void Expect(size_t count);
@@ -60,10 +60,9 @@ class BatchJob {
   // Before anything slow: checks that the results can be written.
   virtual absl::Status Open(const EndRank& end) = 0;
   virtual absl::Status Prepare(const RankEngine& engine) = 0;
-  // On its own thread, beside the rank loop: submits, and waits for all results.
+  // On its own thread, concurrent with the rank loop: submits, and waits for all results.
   virtual void Feed(Coordinator& coordinator) = 0;
-  // How much is done, of how much, and how fast, in one line; "": nothing to say. Any thread, from
-  // Prepare on.
+  // Progress and speed in one line; "": nothing to report. Any thread, from Prepare on.
   virtual std::string Progress(absl::Duration /*taken*/) const { return ""; }
   // All ranks' measurements, by rank; between Feed and Outcome.
   virtual void TakeFigures(std::vector<RankFigures> /*figures*/) {}
@@ -76,16 +75,16 @@ class BatchJob {
 absl::Status RunBatch(const EngineOptions& options,
                       const std::function<absl::StatusOr<std::unique_ptr<BatchJob>>()>& make);
 
-// The adapter `which`, from 1 on; 0: none.
+// The adapter `which` (1-based); 0: none.
 void UseAdapter(const std::vector<AdapterConfig>& adapters, size_t which, Request& request);
 
 // Submits all requests, their ids 1, 2, ... after `last_id`, and waits until all have ended.
-// Returns the first error. `on_delta` gets what request i generates, on the rank loop's thread,
-// from when all are submitted: else the first might have ended before the last has begun.
+// Returns the first error. `on_delta` gets request i's output, on the rank loop's thread, once all
+// are submitted: otherwise the first might end before the last has begun.
 absl::Status GenerateAll(Coordinator& coordinator, std::vector<Request> requests, int64_t& last_id,
                          const std::function<void(size_t i, OutputDelta delta)>& on_delta);
 
-// "2 of 3 prompts in 1.50 s", or "3 prompts in 1.50 s" where all are done.
+// "2 of 3 prompts in 1.50 s", or "3 prompts in 1.50 s" if all are done.
 std::string DoneText(int done, size_t count, const char* what, absl::Duration taken);
 
 // Exit code 1 and a count, unless all lines succeeded. `what` is the singular: "prompt".

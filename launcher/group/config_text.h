@@ -7,7 +7,7 @@ namespace bulkhead {
 
 struct ConfigText {
   std::string json;
-  std::string sha256;  // of it, in hexadecimal
+  std::string sha256;  // of the text, in hexadecimal
 };
 
 // The config of a model loaded from `dir`; both are empty if the file can no longer be read.

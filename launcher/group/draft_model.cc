@@ -29,7 +29,7 @@ absl::Status CompareTokenizers(const Tokenizer& tokenizer, const ModelSource& so
   BH_ASSIGN_OR_RETURN(const auto other, Tokenizer::Load(source.draft->dir));
   const auto tokens = tokenizer.TokenBytes();
   const auto others = other->TokenBytes();
-  if (!tokens.ok() || !others.ok()) return absl::OkStatus();  // depend on the text around
+  if (!tokens.ok() || !others.ok()) return absl::OkStatus();  // depend on surrounding text
   const auto [mine, theirs] =
       std::mismatch(tokens->begin(), tokens->end(), others->begin(), others->end());
   if (mine == tokens->end() && theirs == others->end()) return absl::OkStatus();

@@ -1,4 +1,4 @@
-// What is particular to a group with a draft model.
+// Functions for a group with a draft model.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace bulkhead {
 
-// Which it is, and for how much, in one line.
+// The draft model and its number of draft tokens, in one line.
 std::string DraftLine(const EngineOptions& options, const RankEngine& engine);
 
 // Drafts of another vocabulary would be valid ids, and nearly always wrong: INVALID_ARGUMENT with
-// exit code 2. `tokenizer`: the model's. Ok where tokens cannot be compared.
+// exit code 2. `tokenizer`: the model's. Ok if tokens cannot be compared.
 absl::Status CompareTokenizers(const Tokenizer& tokenizer, const ModelSource& source);
 
 }  // namespace bulkhead

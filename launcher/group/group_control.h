@@ -16,7 +16,7 @@ namespace bulkhead {
 
 class GroupControl final : public EngineControl {
  public:
-  // All outlive it. `timeout`: of a drain that says none.
+  // All arguments outlive it. `timeout`: the default of a drain.
   GroupControl(Coordinator& coordinator, const RankStepStats& board, ServingState& state,
                const RankEngine& engine, absl::Duration timeout)
       : coordinator_(coordinator),

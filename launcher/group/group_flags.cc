@@ -21,13 +21,13 @@ namespace {
 
 using Args = std::vector<std::string>;
 
-// Flags in which hosts may differ: a rank without them has their defaults, whatever rank 0 has.
+// Flags that may differ between hosts: a rank without them uses defaults, not rank 0's.
 constexpr absl::string_view kOfAHost[] = {"--threads", "--device-memory", "--reserve",   "--numa",
                                           "--cpu-isa", "--verbose",       "--log-format"};
 
 std::string NameOf(const std::string& arg) { return arg.substr(0, arg.find('=')); }
 
-// The flags of `args` named so.
+// The flags of `args` with these names.
 Args FlagsNamed(const Args& args, const std::string& name) {
   Args named;
   for (const std::string& arg : args) {
@@ -36,7 +36,7 @@ Args FlagsNamed(const Args& args, const std::string& name) {
   return named;
 }
 
-// `args` with the flags of `more` instead of its own of their names.
+// `args` with its flags replaced by those of the same names in `more`.
 Args Overlaid(const Args& args, const Args& more) {
   Args all;
   for (const std::string& arg : args) {

@@ -1,4 +1,4 @@
-// One set of flags for a group: rank 0's, which no other rank may contradict.
+// One set of flags for a group: rank 0's; no other rank may contradict them.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@
 
 namespace bulkhead {
 
-// Collective, before anything else that depends on flags. What rank 0 was given, by command line,
-// environment or file, holds on every rank, except for a host's own flags: cores, memory, log. The
-// model's folder is rank 0's where a rank is given none. Errors, agreed: exit code 5, naming rank,
-// flag and both values, for a rank that is given another value than rank 0 has.
+// Collective, before anything else that depends on flags. Rank 0's flags, from command line,
+// environment or file, apply on every rank, except host-specific ones: cores, memory, log. The
+// model's folder is rank 0's if a rank is given none. Errors, agreed: exit code 5, naming rank,
+// flag and both values, for a rank whose value differs from rank 0's.
 absl::StatusOr<EngineOptions> FlagsOfGroup(const EngineOptions& options, GroupExchange& exchange);
 
 // The command line of a rank from its own (Flags::Resolved) and rank 0's, and its options.

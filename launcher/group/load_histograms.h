@@ -1,4 +1,4 @@
-// The engine's histograms as GetLoad answers them.
+// The engine's histograms for the answer of GetLoad.
 #pragma once
 
 #include "bulkhead/v1/histogram.pb.h"

@@ -8,7 +8,7 @@
 
 namespace bulkhead {
 
-// Collective. Of the model and of the draft model, if there is one.
+// Collective. Loads the model and the draft model, if there is one.
 absl::Status LoadAllWeights(Group& group, absl::Duration timeout, RankEngine& engine);
 
 }  // namespace bulkhead

@@ -9,7 +9,7 @@
 
 namespace bulkhead {
 
-// Of this process. Keys: command, build, cpu, kernel, mpi; under a launcher also launcher and, if
+// For this process. Keys: command, build, cpu, kernel, mpi; under a launcher also launcher and, if
 // known, job_id, job_name, job_nodes; mpi_environment: variables that change MPI's behaviour.
 std::map<std::string, std::string> Provenance();
 
@@ -17,7 +17,7 @@ std::map<std::string, std::string> Provenance();
 std::map<std::string, std::string> ProvenanceOf(const Environment& environment,
                                                 const char* const* variables);
 
-std::string CpuName();   // as the kernel calls it, else "unknown"
+std::string CpuName();   // the kernel's name for it, or "unknown"
 std::string DateText();  // now, in UTC: "2026-11-21T09:30:00Z"
 
 }  // namespace bulkhead

@@ -38,7 +38,7 @@ struct DraftEngine {
   const ShardPlan plan;
   ModelLimits limits;
   std::unique_ptr<ModelRunner> runner;
-  std::unique_ptr<SpeculativeRunner> steps;  // of both models
+  std::unique_ptr<SpeculativeRunner> steps;  // runs both models
 };
 
 // Members are destroyed in reverse order: the device outlives its buffers.
@@ -53,31 +53,31 @@ struct RankEngine {
   std::optional<HostBudget> host;           // of a server
   std::unique_ptr<ShardPlan> plan;
   ModelLimits limits;
-  std::unique_ptr<DeviceLock> lock;    // of the GPU or the host, until the seal; may be null
+  std::unique_ptr<DeviceLock> lock;    // on the GPU or the host, until the seal; may be null
   std::unique_ptr<CudaDriver> driver;  // on a GPU
-  int64_t probed_free_bytes = 0;       // of the GPU, before any allocation
+  int64_t probed_free_bytes = 0;       // the GPU's, before any allocation
   std::unique_ptr<Device> device;
   std::unique_ptr<MemoryLedger> ledger;
   std::unique_ptr<Backend> backend;
   HostBuffer step_figures;  // StepFiguresBytes, on a GPU
   std::unique_ptr<TimedCommunicator> comm;
   std::unique_ptr<ModelRunner> runner;
-  std::unique_ptr<DraftEngine> draft;  // of --speculative-config with a model
+  std::unique_ptr<DraftEngine> draft;  // if --speculative-config has a model
   std::unique_ptr<DeviceWatch> watch;  // on a GPU, from the seal on
-  absl::Duration load_time;            // of this rank's weights
+  absl::Duration load_time;            // for this rank's weights
   int64_t loaded_bytes = 0;            // read by this rank
   StepTimeLimits step_limits;          // as given, or as measured by the warm-up
   std::vector<ClockOffset> clocks;     // by rank, at start
 
   ReportFacts facts() const;
-  StepRunner& steps();  // of the model, and of the draft model
+  StepRunner& steps();  // runs the model and the draft model
 };
 
 // The engine's runner with timing; `figures` and `board` (may be null) outlive it.
 InstrumentedStepRunner InstrumentedStepRunnerOf(RankEngine& engine, RankFigures& figures,
                                                 RankStepStats* board);
 
-// Of its sums and gathers, those of the draft model included.
+// Costs of its sums and gathers, including the draft model's.
 CommLimits CommLimitsOf(const RankEngine& engine);
 
 // The scheduler's limits for this engine; `max_num_queued_reqs` as given.

@@ -17,7 +17,7 @@
 namespace bulkhead {
 namespace {
 
-// Of the family's table of tensors: what no field of the config says.
+// Hash of the family's tensor table: covers what no config field says.
 uint64_t TensorsDigest(const ModelConfig& model) {
   Digest tensors;
   for (const TensorRow& row : AllTensors(model)) {
@@ -51,7 +51,7 @@ std::vector<std::vector<std::string>> FieldsOf(const internal::RankInputs& input
       std::move(config),
       {absl::StrCat("eos=", absl::StrJoin(inputs.eos_ids(), ","))},
       {absl::StrCat("tensors=", hex(inputs.tensors()))},
-      // Last of those that all have: where it differs nothing behind it is compared.
+      // Last of the common fields: if it differs, later ones are not compared.
       {inputs.has_draft() ? "a draft model" : "no draft model"}};
   if (!inputs.has_draft()) return fields;
   for (std::vector<std::string>& values : FieldsOf(inputs.draft())) {

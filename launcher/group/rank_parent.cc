@@ -25,7 +25,7 @@
 namespace bulkhead {
 namespace {
 
-// As soon as the other ranks of a group would take a stopped one as lost.
+// When the other ranks of a group would consider a stopped rank lost.
 constexpr timespec kStopLook = {.tv_sec = 0, .tv_nsec = 100'000'000};
 constexpr int kMostStopLooks = 30;
 
@@ -46,9 +46,9 @@ bool IsForwarded(const siginfo_t& info) {
   return info.si_code != SI_KERNEL || info.si_signo == SIGHUP;
 }
 
-// Returns the child's status, as from waitpid, and the signal for whose stop it was killed, or 0:
-// that is once it has been stopped for long while this process runs, since no thread of its own can
-// end it. After Ctrl-Z both are stopped, and no time counts. A debugger's stop is not seen.
+// Returns the child's status, as from waitpid, and the stop signal because of which it was killed,
+// or 0: it is killed after a long stop while this process runs, since none of its own threads can
+// end it. After Ctrl-Z both are stopped and no time is counted. A debugger's stop is not seen.
 std::pair<int, int> WaitFor(pid_t child, const sigset_t& watched) {
   int stopped_by = 0, looks = 0;
   while (true) {

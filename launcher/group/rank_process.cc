@@ -24,14 +24,14 @@ namespace {
 constexpr absl::Duration kSilence = absl::Seconds(3);
 constexpr unsigned kOrphanSeconds = 5;
 constexpr absl::Duration kSameRequest = absl::Milliseconds(500);
-// For rank 0 to tell its clients (launcher/group/serve.cc).
+// Time for rank 0 to tell its clients (launcher/group/serve.cc).
 constexpr absl::Duration kLastAnswers = absl::Milliseconds(1500);
-// For the other ranks to see that rank 0 is lost, which they do within a heartbeat of each other.
+// Time for the other ranks to notice that rank 0 is lost: within a heartbeat of each other.
 constexpr absl::Duration kOthersSee = absl::Milliseconds(300);
 constexpr absl::Duration kLook = absl::Milliseconds(2);
-// For all ranks to leave a start that a drain ended, in what cannot be interrupted.
+// Time for all ranks to leave a start ended by a drain, while in uninterruptible work.
 constexpr absl::Duration kLeaveStart = absl::Seconds(5);
-// Of a group that was refused rank 0 may search for a change that helps while the others are here.
+// In a refused group rank 0 may search for a remedy while the others wait here.
 constexpr absl::Duration kEndLimit = absl::Minutes(1);
 
 // Exit code of a failure without one: the group is lost, or did not come up.
@@ -43,7 +43,7 @@ absl::Status WithGroupCode(absl::Status status) {
   return status;
 }
 
-// Every rank comes here before any leaves.
+// Every rank arrives here before any leaves.
 absl::Status MeetAtEnd(GroupExchange& exchange) {
   const absl::Status met = Agree(exchange, "end", absl::OkStatus(), kEndLimit);
   if (!absl::IsDeadlineExceeded(met)) return met;
@@ -122,7 +122,7 @@ void RankProcess::EndStart() {
                                                      " (USR1), sent to ",
                                                      topology.NameOf(topology.rank, getpid()))),
                    ExitCode::kOk);
-  // mpirun's exit code is 0 only if every rank's main thread comes to MPI_Finalize.
+  // mpirun's exit code is 0 only if every rank's main thread reaches MPI_Finalize.
   if (!ReadLaunchEnvironment(&std::getenv).by_launcher()) End(why);
   group_->liveness().Abort(why);
 }
@@ -153,8 +153,8 @@ void RankProcess::OnSignal(const ReceivedSignal& signal) {
   const bool orphaned = parent_ != 0 && getppid() != parent_;
   if (signal.number == SIGCONT && !orphaned) return;
   end_requested_.store(true);
-  // Leaving takes milliseconds, and its outcome is known. mpirun sends SIGTERM also when another
-  // rank was lost then, which the watchdog says, or has exited with the agreed code.
+  // Leaving takes milliseconds, and its outcome is known. mpirun also sends SIGTERM if another rank
+  // was lost meanwhile, which the watchdog reports, or has exited with the agreed code.
   if (leaving_.load()) return;
   if (orphaned) {
     alarm(kOrphanSeconds);
@@ -232,7 +232,7 @@ absl::Status RankProcess::Finish(const absl::Status& status) {
   // Before the others exit: at the first exit code mpirun kills the remaining ranks.
   if (!status.ok() && ReportsForGroup(status)) ExitWith(status);
   if (group_ == nullptr) return status;
-  // Until this rank has left, its watchdog still names one that is silent or has ended.
+  // Until this rank has left, its watchdog still reports ranks that are silent or have ended.
   watchdog_->PhaseEnds();
   if (const absl::Status met = MeetAtEnd(group_->exchange()); !met.ok()) End(WithGroupCode(met));
   leaving_.store(true);

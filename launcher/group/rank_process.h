@@ -1,5 +1,5 @@
-// RankProcess: a rank's process from start to end: its signals, its group, its watchdog, and
-// exactly one end, whatever requests it first.
+// RankProcess: a rank's process from start to end: its signals, its group, its watchdog, and a
+// single end, whatever requests it first.
 //
 // Signals: SIGUSR1 drains, before READY by ending the start; SIGTERM and SIGINT drain a group of
 // one, a second one ends it at once, and so does its parent's end. In a larger group SIGTERM and
@@ -32,12 +32,12 @@ namespace bulkhead {
 // How a serving rank ends its streams on failure. Called once, from any thread.
 struct StreamsEnd {
   std::function<void(const absl::Status& why)> fail;  // at once
-  std::function<void()> flush;  // waits, for a bounded time, until the clients have received it
+  std::function<void()> flush;  // waits, for a bounded time, for clients to receive it
 };
 
 class RankProcess {
  public:
-  // `parent`: of a rank that serves alone (launcher/group/rank_parent.h); 0: none.
+  // `parent`: pid of a lone rank's parent process (launcher/group/rank_parent.h); 0: none.
   RankProcess(const EngineOptions& options, pid_t parent);
   RankProcess(const RankProcess&) = delete;
   RankProcess& operator=(const RankProcess&) = delete;
@@ -45,13 +45,14 @@ class RankProcess {
   // Collective; ends in agreement, also on the options.
   absl::Status Join();
   Group& group() { return *group_; }
-  // After Join the group's: rank 0's overrule those given (launcher/group/group_flags.h).
+  // After Join the group's options: rank 0's override this rank's (launcher/group/group_flags.h).
   const EngineOptions& options() const { return options_; }
 
   // Called before the process ends early; empty if there are no streams. Waits for a call in
   // progress, so that the functions' captures may be destroyed afterwards.
   void SetEnding(StreamsEnd ending);
-  // Called on its own thread when a drain is requested; at once if it already was. Waits likewise.
+  // Called on its own thread when a drain is requested; at once if it already was. Waits for a call
+  // in progress.
   void SetDrain(std::function<void()> drain);
 
   // Until StartIsOver SIGUSR1 to any rank ends the group with code 0: nothing was accepted yet.
@@ -99,19 +100,19 @@ class RankProcess {
   bool drain_asked_ ABSL_GUARDED_BY(drain_mutex_) = false;
   bool drain_ends_start_ ABSL_GUARDED_BY(drain_mutex_) = false;
   std::atomic<bool> end_requested_{false};
-  std::atomic<bool> leaving_{false};                // all ranks have come to the end
-  EndRequests end_requests_;                        // signal thread only, as is the next one
-  absl::Time first_signal_ = absl::InfinitePast();  // that drains
+  std::atomic<bool> leaving_{false};                // all ranks have reached the end
+  EndRequests end_requests_;                        // signal thread only; also first_signal_
+  absl::Time first_signal_ = absl::InfinitePast();  // the first signal that drains
   std::once_flag end_once_;
   SignalThread signals_;
   std::unique_ptr<Watchdog> watchdog_;
 };
 
-// Whether this rank is one that reports the loss of rank 0: of its node a single one, which may
-// know the cause, and of other nodes one each, which may be disconnected from that one.
+// Whether this rank reports the loss of rank 0: a single rank of rank 0's node, which may know the
+// cause, and one rank of each other node, which may be disconnected from that one.
 bool ReportsLossOfRank0(const RankTopology& topology);
 
-// How long this rank lives on at most, until rank 0 has told its clients of `cause`. Where rank 0
+// Maximum time that this rank keeps running until rank 0 has told its clients `cause`. If rank 0
 // itself is lost its end may not be visible from here, and the group ends when this rank does.
 absl::Duration CoordinatorWait(const RankTopology& topology, const absl::Status& cause);
 

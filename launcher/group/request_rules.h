@@ -1,4 +1,4 @@
-// The rules of a rank 0's requests, in `serve` and offline.
+// The rules for requests on rank 0, in `serve` and offline.
 #pragma once
 
 #include "launcher/flags/options.h"
@@ -7,8 +7,8 @@
 
 namespace bulkhead {
 
-// The engine and its tokenizer outlive them. The served name is --model's. Grammars have the bytes
-// of a server's host budget, offline as many as a server with all its quotas has.
+// The engine and its tokenizer outlive them. The served name is --model's. Grammars may use the
+// bytes in a server's host budget; offline, those of a server with full quotas.
 RequestRules RequestRulesOf(const RankEngine& engine, const EngineOptions& options);
 
 }  // namespace bulkhead

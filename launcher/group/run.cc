@@ -37,7 +37,7 @@ class ResultWriter {
     lines_.Set(i, ResultLine(result));
   }
   void CountGenerated(size_t tokens) { generated_tokens_ += static_cast<int64_t>(tokens); }
-  // So far; tokens also of answers that have not ended.
+  // Counts so far; tokens include unfinished answers.
   int done() const { return done_; }
   int failed() const { return failed_; }
   int64_t prompt_tokens() const { return prompt_tokens_; }

@@ -23,12 +23,12 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// What all texts share.
+// State shared by all texts.
 struct ScoreTotals {
   ResultLines lines;
   std::atomic<int> scored{0};
   std::atomic<int> failed{0};
-  std::atomic<int64_t> tokens{0};  // of those scored
+  std::atomic<int64_t> tokens{0};  // of scored texts
 };
 
 // A text being scored.

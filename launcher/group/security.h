@@ -1,4 +1,4 @@
-// From flags to what a server's front ends need to know callers and to encrypt.
+// From flags to the access rules and TLS settings of a server's front ends.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace bulkhead {
 
-// Of rank 0: reads the files, and says in the log who may call. INVALID_ARGUMENT with exit code 2.
+// Rank 0: reads the files and logs who may call. INVALID_ARGUMENT with exit code 2.
 absl::StatusOr<AccessControl> ReadAccess(const ServeOptions& options);
 
 // Null without --ssl-certfile.

@@ -119,7 +119,7 @@ class ServedReport {
   bool has_end_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// Why the model's own template cannot be used is told to those who chat; a given one must be
+// If the model's own template cannot be used, chat requests are told why; a given one must be
 // usable.
 absl::StatusOr<ChatsOr> ChatsOf(const ServeOptions& options, const RankEngine& engine) {
   absl::StatusOr<ChatTemplate> read = LoadChatTemplate(engine.source.dir, options.chat_template);
@@ -137,7 +137,7 @@ absl::StatusOr<ChatsOr> ChatsOf(const ServeOptions& options, const RankEngine& e
   return ChatsOr(std::make_shared<const ChatParts>(*std::move(parts)));
 }
 
-// --http-port and --metrics-port; null where there is none.
+// --http-port and --metrics-port; null if there is none.
 struct HttpServers {
   std::unique_ptr<HttpServer> api;
   std::unique_ptr<HttpServer> metrics;
@@ -160,7 +160,7 @@ absl::StatusOr<HttpServers> StartHttp(const ServeOptions& options, const RankEng
   const bool has_chat_flags = !options.chat_template.empty() ||
                               options.tool_call_parser != "auto" ||
                               options.reasoning_parser != "auto";
-  if (options.http_port.has_value() || has_chat_flags) {  // wrong ones are refused without a port
+  if (options.http_port.has_value() || has_chat_flags) {  // checked even without a port
     BH_ASSIGN_OR_RETURN(http.chats, ChatsOf(options, engine));
   }
   if (!options.metrics_port.has_value() && !options.http_port.has_value()) return https;

@@ -8,7 +8,7 @@
 
 namespace bulkhead {
 
-// Ok after a drain, else the final status with the exit code. `parent`: from ForkUnderParent.
+// Ok after a drain, otherwise the final status with the exit code. `parent`: from ForkUnderParent.
 // Must be called before the process has threads: it blocks the signals that it handles.
 absl::Status RunServe(const ServeOptions& options, pid_t parent);
 

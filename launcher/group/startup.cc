@@ -41,7 +41,7 @@ void LogLines(LogLevel level, const std::string& text) {
   }
 }
 
-// What starts here, in one line.
+// What is starting, in one line.
 std::string HeadLine(const RankEngine& engine) {
   return absl::StrCat("bulkhead ", Version(), " | ", engine.source.config.model.architecture, " ",
                       WeightFormatsText(engine.limits.weights), " | ",
@@ -200,7 +200,7 @@ absl::Status Seal(GroupExchange& exchange, absl::Duration timeout, RankEngine& e
   return RunPhase(exchange, "seal", timeout, [&] { return WatchGpu(engine); });
 }
 
-// Of the model, or of the draft model, whose phases say so.
+// Loads the model, or the draft model, whose phases are named so.
 absl::StatusOr<WarmUpResult> WarmUpModel(ModelRunner& runner, const SchedulerLimits& limits,
                                          absl::string_view whose, bool on_gpu,
                                          absl::Duration timeout, Group& group) {

@@ -19,11 +19,11 @@
 
 namespace bulkhead {
 
-// The part of --startup-timeout that ranks wait for other groups' starts, of all hosts together:
-// which one it was is then told before the time for the whole start has passed.
+// The part of --startup-timeout that ranks wait for other groups' starts, on all hosts together:
+// leaves time to report which one it was before the whole timeout has passed.
 inline constexpr double kLockShare = 0.8;
-// How long communicators may take to connect, `passed` after the start began: a part of what is
-// left of --startup-timeout, so that what a library says of it comes before the watchdog's end.
+// How long communicators may take to connect, `passed` after the start began: a part of the
+// remaining --startup-timeout, so that a library's error comes before the watchdog ends the rank.
 inline absl::Duration ConnectTimeout(absl::Duration startup_timeout, absl::Duration passed) {
   return 0.8 * std::max(absl::ZeroDuration(), startup_timeout - passed);
 }
@@ -39,7 +39,7 @@ inline absl::Status RunPhase(GroupExchange& exchange, absl::string_view name,
 inline std::function<bool()> IsLost(Group& group) {
   return [&group] { return !group.liveness().Check(absl::InfiniteDuration()).ok(); };
 }
-// Whether it was a drain that aborted it (RankProcess::DrainMayEndStart).
+// Whether a drain aborted it (RankProcess::DrainMayEndStart).
 inline bool IsDrained(Group& group) {
   const absl::Status said = group.liveness().Check(absl::InfiniteDuration());
   return !said.ok() && ExitCodeOf(said) == ExitCode::kOk;

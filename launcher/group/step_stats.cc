@@ -22,7 +22,7 @@ void AddTo(StepTotals& totals, int64_t steps, double step_s, double comm_s) {
   totals.set_comm_s(totals.comm_s() + comm_s);
 }
 
-// What was added since.
+// The increase since `then`.
 void PutTotals(const StepTotals& now, const StepTotals& then, float* two) {
   two[0] = static_cast<float>(now.total_s() - then.total_s());
   two[1] = static_cast<float>(now.comm_s() - then.comm_s());
@@ -138,7 +138,7 @@ absl::Status InstrumentedStepRunner::Share() {
   return absl::OkStatus();
 }
 
-// The next step may be in flight: waiting for the sum would wait for that, too.
+// The next step may be in flight: waiting for the sum would also wait for that step.
 absl::Status InstrumentedStepRunner::SumOnGpu() {
   if (sum_comes_) BH_RETURN_IF_ERROR(TakeSum());
   const auto count = static_cast<int64_t>(numbers_.size());

@@ -80,10 +80,10 @@ class InstrumentedStepRunner final : public StepRunner {
  public:
   static constexpr uint64_t kShareEverySteps = 32;
 
-  // `max_sum_elements`: of `comm`. If it is too small for the ranks' figures they are not shared.
-  // `gpu`: null on a CPU. On a GPU no times are shared, since the host does not see where they are
-  // spent, and nothing waits for the sum, which is told when a later step ends. `pinned`:
-  // StepFiguresBytes of host memory, with a GPU. `watch`: of the GPU's memory.
+  // `max_sum_elements`: `comm`'s limit. If it is too small for the ranks' figures they are not
+  // shared. `gpu`: null on a CPU. On a GPU no times are shared, since the host does not see where
+  // they are spent, and nothing waits for the sum, which is read when a later step ends. `pinned`:
+  // StepFiguresBytes of host memory, with a GPU. `watch`: watches the GPU's memory.
   InstrumentedStepRunner(StepRunner& runner, TimedCommunicator& comm, int64_t max_sum_elements,
                          RankFigures& figures, RankStepStats* board, Device* gpu = nullptr,
                          std::byte* pinned = nullptr, const DeviceWatch* watch = nullptr)
@@ -111,7 +111,7 @@ class InstrumentedStepRunner final : public StepRunner {
   absl::Status Share();
   // Enqueues the sum of numbers_ over the ranks.
   absl::Status SumOnGpu();
-  // Waits for it where it has not come.
+  // Waits for the sum if it has not arrived.
   absl::Status TakeSum();
   void Tell(const float* sums);
 
@@ -125,8 +125,8 @@ class InstrumentedStepRunner final : public StepRunner {
   std::byte* const pinned_;
   const DeviceWatch* const watch_;
   std::vector<float> numbers_;  // [size, kStepFigures]
-  const CudaEvent summed_;      // on a GPU: after their sum's copy to pinned_
-  bool sum_comes_ = false;      // and was not taken yet
+  const CudaEvent summed_;      // on a GPU: after the sum's copy to pinned_
+  bool sum_comes_ = false;      // a sum is pending or not yet read
   std::deque<Begun> begun_;
   std::chrono::steady_clock::time_point last_end_;
 };

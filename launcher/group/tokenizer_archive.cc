@@ -18,7 +18,7 @@ namespace bulkhead {
 namespace {
 
 constexpr char kTokenizerFile[] = "tokenizer.json";
-constexpr zip_uint32_t kFastest = 1;                         // of deflate's levels
+constexpr zip_uint32_t kFastest = 1;                         // deflate level
 constexpr uint16_t kDosDate = (0U << 9U) | (1U << 5U) | 1U;  // 1980-01-01, the format's first day
 
 struct ArchivedFile {
@@ -94,7 +94,7 @@ absl::StatusOr<std::string> ReadSource(zip_source_t* source) {
   return bytes;
 }
 
-// `target`: an empty source, which has the archive afterwards.
+// `target`: an empty source, which contains the archive afterwards.
 absl::Status Write(const std::vector<ArchivedFile>& files, zip_source_t* target) {
   zip_error_t error;
   zip_error_init(&error);

@@ -61,7 +61,7 @@ v1::HostBudget HostBudgetMessage(const HostBudget& host) {
   return out;
 }
 
-// What does not fit; `host` where the arenas do.
+// What does not fit; `host` if the arenas fit.
 v1::Shortage ShortageOf(const Capacity& capacity, const std::optional<HostBudget>& host) {
   v1::Shortage out;
   if (capacity.fits) {
@@ -153,7 +153,7 @@ std::string ShortageText(const Capacity& capacity, const std::optional<HostBudge
   if (!capacity.shortage.has_value()) return HostShortageText(capacity, *host);
   const Shortage& shortage = *capacity.shortage;
   const DeviceBudget& budget = capacity.ranks[shortage.rank].budget;
-  // What a KV rule gives is no lack of the device.
+  // A pool sized by a KV rule is no lack of device memory.
   const std::string& rule = capacity.ranks[shortage.rank].rule_text;
   const std::string left = FormatBytes(shortage.left_bytes);
   const bool is_ruled = shortage.category == MemoryCategory::kKv && absl::StrContains(rule, left) &&

@@ -25,11 +25,11 @@ struct ReportFacts {
   std::string kv_cache_dtype = "";
   std::string weight_dtype = "";
   uint64_t device_allocations_after_ready = 0;
-  std::optional<HostBudget> host = std::nullopt;     // of a server
-  std::optional<DriverRange> driver = std::nullopt;  // of a plan for GPUs that were not measured
+  std::optional<HostBudget> host = std::nullopt;     // a server's
+  std::optional<DriverRange> driver = std::nullopt;  // for GPUs that were not measured
 };
 
-// `remedies` is looked at when it does not fit.
+// `remedies` is only used if it does not fit.
 v1::Report ReportOf(const Capacity& capacity, const Remedies& remedies, const ReportFacts& facts);
 
 // The limits, and the KV cache with the rank that limits it, in one line.

@@ -17,7 +17,7 @@ namespace {
 
 using Row = std::vector<std::string>;
 
-// Whether the ranks' NUMA nodes say more than that each host has one.
+// Whether ranks differ in NUMA nodes, or one has several.
 bool HasNumaPlaces(const Capacity& capacity) {
   const std::string& first = capacity.ranks[0].budget.numa_nodes;
   return std::any_of(capacity.ranks.begin(), capacity.ranks.end(), [&](const RankCapacity& rank) {
@@ -40,7 +40,7 @@ std::string DriverText(const Capacity& capacity) {
                       " for what libraries take beside our arenas\n");
 }
 
-// Whether the limits size the pool, and no rank's memory: more blocks would have no use.
+// Whether the limits, not a rank's memory, size the pool: more blocks would be unused.
 bool HoldsAllSequences(const Capacity& capacity) {
   return absl::StartsWith(capacity.ranks[capacity.binding_rank].rule_text, "max_num_seqs x ");
 }
@@ -63,14 +63,14 @@ std::string KvText(const Capacity& capacity) {
           : "");
 }
 
-// Whether a rank has any of it.
+// Whether a rank has any bytes in this category.
 bool Has(const Capacity& capacity, MemoryCategory category) {
   return std::any_of(capacity.ranks.begin(), capacity.ranks.end(), [&](const RankCapacity& rank) {
     return rank.arena_bytes[static_cast<int>(category)] > 0;
   });
 }
 
-// What each sequence takes before its first token, where the model has states.
+// The memory of each sequence before its first token, if the model has states.
 std::string StateText(const Capacity& capacity) {
   if (!Has(capacity, MemoryCategory::kState)) return "";
   const RankCapacity& binding = capacity.ranks[capacity.binding_rank];
@@ -81,7 +81,7 @@ std::string StateText(const Capacity& capacity) {
       " sequences, however long they are, with what prefix caching keeps of them\n");
 }
 
-// What the draft model takes, part by part.
+// The draft model's memory, part by part.
 std::string DraftText(const Capacity& capacity) {
   if (!Has(capacity, MemoryCategory::kDraftModel)) return "";
   const RankCapacity& binding = capacity.ranks[capacity.binding_rank];
@@ -96,7 +96,7 @@ std::string DraftText(const Capacity& capacity) {
                       capacity.fits ? "; its kv is a part of every block\n" : "\n");
 }
 
-// What sequences take of the blocks where layers have windows.
+// The blocks that sequences use if layers have windows.
 std::string KvGroupsText(const Capacity& capacity) {
   const Limits& limits = capacity.limits;
   const int num_full = limits.num_full_kv_groups();
@@ -129,7 +129,7 @@ std::string LimitsText(const Limits& limits) {
                       FormatCount(limits.max_num_batched_tokens));
 }
 
-// What a rank takes of its host beside the arenas.
+// A rank's host memory besides the arenas.
 std::string RankHostText(const RankCapacity& rank) {
   std::string text;
   if (rank.host_bytes > 0) {
@@ -248,7 +248,7 @@ std::string MoreRanksText(const ModelConfig& config, int size) {
         latent.cached_dim(), " numbers (", latent.kv_rank, " + ", latent.rope_dim,
         ") a token and layer for all heads, and every rank has all of it", rest);
   }
-  // Of the kind of layers that has more.
+  // For the kind of layers with more.
   const int num_kv_heads =
       std::max(config.num_key_value_heads, config.full_heads.num_key_value_heads);
   if (size >= num_kv_heads) {

@@ -46,7 +46,7 @@ absl::StatusOr<std::vector<DeviceBudget>> ChangedBudgets(const EngineOptions& ch
   budgets.resize(size, least);
   for (int rank = 0; rank < size; ++rank) {
     budgets[rank].rank = rank;
-    if (size > now) {  // which share the cores
+    if (size > now) {  // ranks share the cores
       budgets[rank].transient_bytes =
           std::max(budgets[rank].transient_bytes * now / size, Checkpoint::kStagingBytes);
     }

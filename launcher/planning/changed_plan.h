@@ -35,7 +35,7 @@ std::optional<HostRequest> ChangedRequest(std::optional<HostRequest> request,
                                           const Command& changed);
 
 // Plans like a start, with the formats that the changed flags select for this model; the host
-// budget must fit, too. `source` and `sizes` outlive the function. Given `measured`, the limits are
+// budget must also fit. `source` and `sizes` outlive the function. Given `measured`, the limits are
 // those of a first plan with `budgets`, and the result is a second one with `measured`.
 PlanAgain PlanAgainOn(const ModelSource& source, const BackendSizes& sizes, DeviceKind kind,
                       ClientsUnder clients, BudgetsUnder budgets, BudgetsUnder measured = nullptr);

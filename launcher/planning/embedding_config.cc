@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kMaxBytes = 1'000'000;
 
-// The text of what `json` has as `name`, or "".
+// The string that `json` has as `name`, or "".
 std::string TextOf(const nlohmann::json& json, const char* name) {
   const auto found = json.find(name);
   return found != json.end() && found->is_string() ? found->get<std::string>() : "";
@@ -38,7 +38,7 @@ absl::Status CheckPooling(const std::string& path) {
                                                "' is not supported; only lasttoken is"));
 }
 
-// The modules behind each other; sets what they do to the last hidden state.
+// Reads the modules in order; sets what they do to the last hidden state.
 absl::Status ReadModules(const std::string& dir, bool* normalizes) {
   const std::string path = dir + "/modules.json";
   absl::StatusOr<std::string> text = ReadSmallFile(path, kMaxBytes);

@@ -1,5 +1,5 @@
-// What an embedding model says of its embeddings, in the files of sentence-transformers:
-// modules.json and the config.json of its pooling module.
+// Settings of an embedding model, from the files of sentence-transformers: modules.json and the
+// config.json of its pooling module.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace bulkhead {
 
-// Of the model in `dir`, whose hidden states have `hidden_size` elements. The last token's are
-// served, whole, with or without normalization; `size` is 0 for anything else, and why_not says
-// what it is.
+// Settings of the model in `dir`, whose hidden states have `hidden_size` elements. Only the last
+// token's whole state is served, with or without normalization; for anything else `size` is 0 and
+// why_not says why.
 EmbeddingRules ReadEmbeddingRules(const std::string& dir, int64_t hidden_size);
 
 }  // namespace bulkhead

@@ -16,7 +16,7 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kMaxMessageBytes = int64_t{1} << 30;
 constexpr int64_t kMessageBytes = 4 * kMiB;
 constexpr int64_t kMinMessageBytes = kMiB;
-constexpr int64_t kPromptBytesPerToken = 16;  // of a prompt as text, which needs more than ids
+constexpr int64_t kPromptBytesPerToken = 16;  // as text, which needs more than ids
 constexpr int64_t kBesidesPromptBytes = kMiB;
 constexpr int64_t kGrpcBytes = 256 * kMiB;
 constexpr int64_t kMessagesInGrpc = 16;
@@ -25,13 +25,13 @@ constexpr int kConnections = 1024;
 constexpr int kMinConnections = 64;
 constexpr int kHttpConnections = 4096;
 constexpr int kMinHttpConnections = 128;
-constexpr int kTlsHttpConnections = 1024;  // which have kTlsConnectionBytes each
-// Of HTTP's thread: what it reads into, and a short request as JSON, rendered and tokenised.
+constexpr int kTlsHttpConnections = 1024;  // with kTlsConnectionBytes each
+// HTTP thread: its read buffers, and a short request as JSON, rendered and tokenised.
 constexpr int64_t kHttpThreadBytes = 8 * kMiB;
 constexpr int kOpenCalls = 3584;
 constexpr int kMaxOpenCalls = 8192;  // for a longer queue that was given
 constexpr int kMinOpenCalls = 112;
-constexpr int kSpareCalls = 64;  // in addition to those of waiting and running requests
+constexpr int kSpareCalls = 64;  // besides those of waiting and running requests
 constexpr int64_t kRequestQuotaBytes = 64 * kMiB;
 constexpr int64_t kAnswerQuotaBytes = 320 * kMiB;
 constexpr int64_t kMinAnswerBytes = 8 * kMiB;
@@ -138,7 +138,7 @@ HostBudget HostBudgetAt(int step, const HostRequest& request, const Capacity& ca
           (kMaxScrapes + kHeldPerMetricsByte);
   Part(budget, HostPart::kCalls) = quotas.max_open_calls * kOpenCallBytes;
   Part(budget, HostPart::kRequests) = quotas.request_bytes * kHeldPerRequestByte;
-  // Lists of blocks grow to twice their size.
+  // Lists of blocks grow by doubling.
   const int64_t block_list_bytes = int64_t{2} * limits.blocks_per_seq() * limits.num_kv_groups() *
                                    static_cast<int64_t>(sizeof(BlockId));
   Part(budget, HostPart::kQueue) =

@@ -40,7 +40,7 @@ struct HostRequest {
   std::optional<int64_t> host_memory = std::nullopt;      // --host-memory
   int64_t tokenizer_file_bytes = 0;
   bool prefix_caching = true;
-  int ranks_on_host = 1;  // of rank 0
+  int ranks_on_host = 1;  // ranks on rank 0's host
   bool http = false;      // --http-port
   bool metrics_port = false;
   bool tls = false;             // --ssl-certfile

@@ -28,7 +28,7 @@ struct HostAvailability {
 
 struct GroupPlan {
   Capacity capacity;
-  std::optional<HostBudget> host;  // of a server
+  std::optional<HostBudget> host;  // a server's
 
   bool fits() const { return capacity.fits && (!host.has_value() || host->fits()); }
   std::vector<DeviceBudget> budgets() const;  // with the reserve that contains the host budget

@@ -38,7 +38,7 @@ std::string TightestOf(const LimitsOfRanks& limits, int rank) {
       ->id;
 }
 
-// Under one limit: what the ranks may allocate, and what they will.
+// Under one limit: the bytes that ranks may allocate, and that they will.
 struct Claim {
   HostLimit limit;
   std::vector<int> ranks;
@@ -114,7 +114,7 @@ absl::Status TooLarge(const Claim& claim, int64_t host_bytes) {
       claim.limit.cgroup ? "give the cgroup" : "use a host with", " more memory", kPlanSeesNone));
 }
 
-// More than is left now.
+// More than the memory available now.
 absl::Status TooLargeNow(const Claim& claim, int64_t free_bytes) {
   const bool on_cpu = claim.arena_bytes > 0;
   const int64_t left = std::max<int64_t>(0, free_bytes - claim.loading_bytes);

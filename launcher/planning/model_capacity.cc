@@ -36,7 +36,7 @@ ModelLimits DraftLimitsOf(const ModelShape& draft, const ModelLimits& limits) {
   own.kv_groups.clear();  // all of its layers are in blocks of group 0
   own.kv_group_of_layer.clear();
   own.max_model_len = std::min(limits.max_model_len, draft.config.max_position_embeddings);
-  // An MTP layer has a step behind each of the model's.
+  // An MTP layer has a step after each of the model's.
   if (draft.config.mtp_layer == 0) own.max_num_batched_tokens = DraftStepTokens(limits);
   return own;
 }

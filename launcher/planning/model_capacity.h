@@ -23,31 +23,31 @@ enum class DeviceKind { kCpu, kGpu };
 // The transport between the GPUs of a group of `size`: NCCL unless flags say otherwise.
 Transport GpuTransport(CommOption comm, int size);
 
-// A model's shape, and formats as of ModelSource; outlived by `config`.
+// A model's shape, with ModelSource's formats; `config` outlives this.
 struct ModelShape {
   const ModelConfig& config;
   ModelLimits formats;
 };
 
-// The limits of a draft model, or of an MTP layer, beside a model with `limits`.
+// The limits of a draft model or an MTP layer that runs with a model with `limits`.
 ModelLimits DraftLimitsOf(const ModelShape& draft, const ModelLimits& limits);
-// Equal parts. INVALID_ARGUMENT if it cannot be split that way.
+// Splits into equal parts. INVALID_ARGUMENT if that is not possible.
 absl::StatusOr<ShardPlan> SplitDraft(const ModelShape& draft, int size);
 
 class ModelCapacity {
  public:
   // `config`, `options` and `sizes` (of the ranks' backend) outlive this. Of `formats`, weights,
   // activation, kv_format, block_tokens are used and, for a group of the size it was found for,
-  // transport. `draft`: beside it.
+  // transport. `draft`: the draft model.
   ModelCapacity(const ModelConfig& config, const ModelLimits& formats, const EngineOptions& options,
                 const BackendSizes& sizes, DeviceKind kind = DeviceKind::kCpu,
                 std::optional<ModelShape> draft = std::nullopt);
 
   // For a group of budgets.size() ranks. INVALID_ARGUMENT if the model cannot be split that way.
   absl::StatusOr<Capacity> Plan(absl::Span<const DeviceBudget> budgets) const;
-  // The same but faster: with --tp-shares auto required_bytes are for the current shares.
+  // Plan, but faster: with --tp-shares auto required_bytes are for the current shares.
   absl::StatusOr<Capacity> Fit(absl::Span<const DeviceBudget> budgets) const;
-  // The same with these limits instead of the given ones.
+  // Plan with these limits instead of the given ones.
   absl::StatusOr<Capacity> PlanAt(absl::Span<const DeviceBudget> budgets,
                                   const GivenLimits& given) const;
   // The split over these ranks: equal, or by --tp-shares. INVALID_ARGUMENT with exit code 2 or 3 if

@@ -52,7 +52,7 @@ absl::Status CheckQuantization(const EngineOptions& options, const ModelConfig& 
   return status.ok() ? status : WithExitCode(status, ExitCode::kUsage);
 }
 
-// Same as transformers for a checkpoint with both tensors, but different values.
+// As transformers does for a checkpoint with both tensors but different values.
 absl::Status UntieDifferentLmHead(ModelSource& source) {
   ModelConfig& model = source.config.model;
   if (!model.tie_word_embeddings) return absl::OkStatus();
@@ -65,7 +65,7 @@ absl::Status UntieDifferentLmHead(ModelSource& source) {
   return absl::OkStatus();
 }
 
-// A model of embeddings is often saved without its head, which then counts for nothing.
+// An embedding model is often saved without its head, which is then not required.
 void DoWithoutLmHead(ModelSource& source) {
   ModelConfig& model = source.config.model;
   source.embedding = ReadEmbeddingRules(source.dir, model.hidden_size);
@@ -77,13 +77,13 @@ void DoWithoutLmHead(ModelSource& source) {
       "the checkpoint has no lm_head: it is served only for embeddings");
 }
 
-// "auto": the dtype in config.json, or if absent that of the stored tensors.
+// "auto": the dtype in config.json, or if absent the stored tensors' dtype.
 DType StatedDType(const ModelSource& source) {
   const DType stored = source.checkpoint != nullptr ? source.checkpoint->MainDType() : DType::kF32;
   return source.config.model.dtype.value_or(stored);
 }
 
-// What a draft model is read with: as a model of its own, with the flags that are for both.
+// Options to read a draft model with: as a separate model, with the flags that apply to both.
 EngineOptions DraftOptionsOf(const EngineOptions& options) {
   EngineOptions own = options;
   own.model = options.speculative.model;

@@ -69,7 +69,7 @@ absl::Status CheckDevice(const EngineOptions& engine, const PlanOptions& options
   return status.ok() ? status : WithExitCode(status, ExitCode::kUsage);
 }
 
-// What `serve` would refuse here; of another machine nothing is known.
+// Checks that `serve` would refuse on this machine; nothing is known about others.
 absl::Status CheckNuma(const EngineOptions& engine, int ranks) {
   if (engine.numa.nodes.empty()) return absl::OkStatus();
   const std::vector<std::vector<int>> cores(ranks, AllowedCores());
@@ -144,7 +144,7 @@ std::optional<DriverRange> RangeOfDriver(const Planned& plan) {
   return DriverRange{guess.least_bytes, guess.most_bytes, most->limits.kv_tokens()};
 }
 
-// The sum over all ranks; 0 where the model cannot be split.
+// The sum over all ranks; 0 if the model cannot be split.
 double SumOverRanks(const Planned& plan, absl::FunctionRef<double(const RankShard&)> bytes_of) {
   const absl::StatusOr<ShardPlan> split = plan.model->Split(plan.budgets);
   double sum = 0;
@@ -152,7 +152,7 @@ double SumOverRanks(const Planned& plan, absl::FunctionRef<double(const RankShar
   return sum;
 }
 
-// What steps of 1, 4, 16 and 64 tokens read of the weights; without experts they read alike.
+// Weight bytes read by steps of 1, 4, 16 and 64 tokens; equal without experts.
 std::vector<std::pair<int, int64_t>> WeightReadsOf(const Planned& plan) {
   std::vector<int> batches = {1, 4, 16, 64};
   if (plan.source.config.model.moe.num_experts == 0) batches.resize(1);
@@ -170,7 +170,7 @@ std::vector<std::pair<int, int64_t>> WeightReadsOf(const Planned& plan) {
   return reads;
 }
 
-// Exact savings of quantised weights, including scales and zeros; what is read of experts.
+// Exact savings of quantised weights, including scales and zeros; and expert bytes read per step.
 std::string WeightsText(const Planned& plan) {
   const WeightFormats& weights = plan.source.formats.weights;
   const MoeConfig& moe = plan.source.config.model.moe;
@@ -311,7 +311,7 @@ absl::StatusOr<std::unique_ptr<Planned>> MakePlan(const EngineOptions& engine,
           absl::StrCat("serve would not start on this machine: ", computes.message()));
     }
     plan->device = MakeDevice(plan->budgets[0]);
-    // No size depends on what this CPU computes: the plan may be for another.
+    // No size depends on this CPU's features: the plan may be for another one.
     BH_ASSIGN_OR_RETURN(plan->sizes, MakeBackend(engine, {}, ModelLimits{}, *plan->device));
   }
   plan->model =

@@ -23,7 +23,7 @@ struct Planned {
   EngineOptions engine;
   PlanOptions options;
   ModelSource source;
-  std::unique_ptr<Device> device;  // of the CPU
+  std::unique_ptr<Device> device;  // the CPU
   std::unique_ptr<BackendSizes> sizes;
   DeviceKind kind = DeviceKind::kCpu;
   std::unique_ptr<ModelCapacity> model;

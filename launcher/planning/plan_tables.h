@@ -18,8 +18,8 @@ using GroupOfSize = std::function<absl::StatusOr<GroupPlan>(int size)>;
 // One line per group size from 1 to 64 that the model can be split over.
 std::string ScalingTable(const ModelCapacity& model, const GroupOfSize& group_of_size);
 
-// The largest max_model_len with which 1, 2, 4 ... sequences fit at once, no other limit set; of
-// equal lengths (the model's own) only the last is kept.
+// The largest max_model_len with which 1, 2, 4 ... sequences fit at once, no other limit set; for
+// equal lengths (the model's own) only the last row is kept.
 std::vector<Limits> LengthCurve(const ModelCapacity& model,
                                 const std::vector<DeviceBudget>& budgets);
 // The inverse: the maximum number of sequences of 128, 256 ... tokens, up to the model's length.

@@ -55,7 +55,7 @@ void AddPairs(const Trials& trials, const AllChanges& changes, Remedies& remedie
   for (const auto& change : changes.last) all.push_back(change.get());
   for (size_t i = 0; i < all.size(); ++i) {
     for (size_t j = i + 1; j < all.size(); ++j) {
-      // First, one without other steps, or one that is monotone.
+      // First: a change without other steps, or a monotone one.
       const bool swap = all[i]->Steps().empty() ||
                         (!all[i]->monotone() && all[j]->monotone() && !all[j]->Steps().empty());
       std::optional<Remedy> pair = PairOf(trials, *all[swap ? j : i], *all[swap ? i : j]);

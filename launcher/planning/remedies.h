@@ -31,7 +31,7 @@ inline constexpr char kHostHasNoMore[] =
 // Plans a changed command line for the machine, or the ranks, of the refused plan.
 using PlanAgain = std::function<absl::StatusOr<GroupPlan>(const Command& changed)>;
 
-// `options`: of the refused plan, with the command line that they were parsed from; without it
+// `options`: the refused plan's, with the command line that they were parsed from; without it
 // nothing can be tried. `formats`: resulting from them. Single changes; if none helps, the first
 // few pairs that do; if there are none, and --host-memory is too small, pairs with a larger one.
 Remedies FindRemedies(const EngineOptions& options, const ModelLimits& formats,

@@ -92,7 +92,7 @@ std::string ListOf(const std::vector<int64_t>& sizes) {
   return list;
 }
 
-// A smaller reserve; on a measured host at least what loading takes.
+// A smaller reserve; on a measured host at least the memory that loading takes.
 class ReserveChange final : public Change {
  public:
   ReserveChange(const Trials& trials, const EngineOptions& options, const Capacity& refused)
@@ -216,7 +216,7 @@ std::vector<FlagList> SmallerKvFormats(const Trials& trials, const ModelLimits& 
     if (dtype || !policy || smaller == KvFormat::kBF16) {
       flags.insert(flags.end(), {"--kv-cache-dtype", std::string(KvFormatName(smaller))});
     }
-    // Tiles are for bf16 alone.
+    // Tiles only support bf16.
     if (tiles && smaller != KvFormat::kBF16)
       flags.insert(flags.end(), {"--attention-dtype", "auto"});
     choices.push_back(std::move(flags));

@@ -58,7 +58,7 @@ class HostMemoryChange final : public Change {
   explicit HostMemoryChange(const Trials& trials) : trials_(trials) {}
   // The minimum.
   std::optional<Attempt> Mildest(const FlagList& with) const override;
-  // One, with which no plan lacks any.
+  // A value with which no plan lacks any.
   std::vector<Attempt> Steps() const override { return {At(kMaxHostMemory)}; }
 
  private:
@@ -69,7 +69,7 @@ class HostMemoryChange final : public Change {
 
 using Changes = std::vector<std::unique_ptr<Change>>;
 
-// The usual changes, and those only for when they do not help. `trials` outlives them.
+// The usual changes, and changes for when those do not help. `trials` outlives them.
 struct AllChanges {
   Changes usual, last;
 };

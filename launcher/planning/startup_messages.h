@@ -1,5 +1,5 @@
-// What ranks tell each other before they plan, as messages: a field that is added to a struct does
-// not compile until it is sent, too.
+// The messages that ranks exchange before planning: a field added to a struct does not compile
+// until it is also sent.
 #pragma once
 
 #include "bulkhead/internal/startup.pb.h"

@@ -8,7 +8,7 @@
 
 namespace bulkhead {
 
-// Seconds since the begin, ascending, one for each of `count` requests. Without a ramp the last one
+// Seconds since the start, ascending, one for each of `count` requests. Without a ramp the last one
 // is due at exactly count / request_rate: runs of different seeds offer the same load.
 std::vector<double> ArrivalTimes(const ArrivalOptions& options, int count, uint64_t seed);
 

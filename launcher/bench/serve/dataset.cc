@@ -19,12 +19,12 @@ namespace bulkhead {
 namespace {
 
 constexpr int kDefaultPrompts = 1000;
-constexpr int kTraceBlock = 512;  // tokens that one of a trace's hash_ids stands for
+constexpr int kTraceBlock = 512;  // tokens per hash_id of a trace
 constexpr int kMaxTokens = 1 << 24;
 constexpr double kMsPerS = 1e3;
 constexpr double kLongestTraceS = 7 * 24 * 3600.0;
-// What a request takes in this process: its prompt's ids in a list that grew by doubling, one
-// arrival per token of its answer, and the rest of its request and record.
+// A request's memory in this process: its prompt's ids in a list that grew by doubling, one arrival
+// per token of its answer, and the rest of its request and record.
 constexpr int64_t kPromptTokenBytes = 8;
 constexpr int64_t kAnswerTokenBytes = 16;
 constexpr int64_t kRequestBytes = 1024;
@@ -35,7 +35,7 @@ absl::Status Usage(const std::string& message) {
 
 using Random = std::mt19937_64;
 
-// A stream of its own for each use, so that one more draw here changes nothing there.
+// A separate random stream per use, so that an additional draw in one does not change another.
 Random RandomOf(uint64_t seed, uint64_t run, uint64_t use) {
   std::seed_seq sequence{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32),
                          static_cast<uint32_t>(run), static_cast<uint32_t>(use),
@@ -88,7 +88,7 @@ absl::Status CheckLengths(const DatasetOptions& options, const DatasetFacts& fac
       "--max-model-len"));
 }
 
-// Random ids, and the built-in text: behind a prefix that all prompts, or those of a group, share.
+// Random ids or the built-in text, after a prefix shared by all prompts or by those of a group.
 BenchPrompts MakeSynthetic(const DatasetOptions& options, const DatasetFacts& facts, int run) {
   const int groups = options.name == DatasetName::kPrefixRepetition ? options.num_prefixes : 1;
   BenchPrompts prompts;

@@ -1,5 +1,4 @@
-// What the requests of a benchmark say. Pure, except reading files: the same seed gives the same
-// requests.
+// The requests of a benchmark. Pure, except reading files: the same seed gives the same requests.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +13,12 @@
 
 namespace bulkhead {
 
-// What of the server a data set is made from.
+// Properties of the server that a data set depends on.
 struct DatasetFacts {
   uint32_t vocab_size = 32000;
   int max_model_len = 0;           // 0: not known
   std::vector<uint32_t> text_ids;  // the built-in text's tokens; for DatasetName::kText
-  int64_t client_bytes = 0;        // memory that prompts and records may take; 0: no bound
+  int64_t client_bytes = 0;        // memory limit of prompts and records; 0: none
 };
 
 struct BenchPrompts {

@@ -15,7 +15,7 @@
 namespace bulkhead {
 namespace {
 
-// So many requests in a row without a server: it will not come back by itself.
+// After this many consecutive requests without a server: it will not come back by itself.
 constexpr int kMaxUnavailable = 16;
 constexpr double kNsPerS = 1e9;
 
@@ -33,7 +33,7 @@ double ThreadCpuSeconds(pthread_t thread) {
 }  // namespace
 
 // One request in flight; lives from its start to its status. At most one operation is pending, so
-// its receiver alone touches it once it has started.
+// only its receiver accesses it once it has started.
 class LoadGenerator::Call {
  public:
   Call(LoadGenerator* generator, RequestRecord* record) : generator_(generator), record_(record) {}
@@ -125,7 +125,7 @@ class LoadGenerator::Call {
       return;
     }
     if (generator_->calls_.cancelled() && status_.error_code() == grpc::StatusCode::CANCELLED) {
-      return;  // unfinished, and no fault of the server's
+      return;  // unfinished, not the server's fault
     }
     record_->outcome = RequestOutcome::kFailed;
     if (status_.ok() || !broken_.empty()) {
@@ -149,7 +149,7 @@ class LoadGenerator::Call {
   State state_ = State::kStarting;
   bool finished_ = false;
   uint64_t received_ = 0;  // tokens
-  std::string broken_;     // how its stream was not one answer; empty: it was
+  std::string broken_;     // why its stream is not one answer; empty: it is
 };
 
 absl::StatusOr<std::unique_ptr<LoadGenerator>> LoadGenerator::Connect(

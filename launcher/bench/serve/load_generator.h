@@ -1,5 +1,5 @@
-// Sends the requests of a benchmark when they are due and notes what comes back when: one thread
-// sends, some threads (each with a connection and a completion queue of its own) receive.
+// Sends the requests of a benchmark when they are due and records the answers and their times: one
+// thread sends, some threads (each with a connection and a completion queue of its own) receive.
 #pragma once
 
 #include <atomic>
@@ -58,9 +58,9 @@ class LoadGenerator {
   // Sends nothing more and cancels what is in flight. Any thread; for good.
   void Stop();
 
-  // Of the run in progress, or the last one. Any thread.
+  // Counts of the run in progress or the last one. Any thread.
   LoadProgress progress() const;
-  // Whether the run was given up because request after request found no server.
+  // Whether the run was aborted because successive requests found no server.
   bool server_is_gone() const { return server_is_gone_; }
   // CPU time of the busiest of our threads during the last run, over its duration.
   double busiest_thread_share() const { return busiest_thread_share_; }
@@ -79,8 +79,8 @@ class LoadGenerator {
   double Now() const;  // seconds since the run began
   void Receive(grpc::CompletionQueue* queue);
   void SendAll(const LoadPlan& plan, std::vector<RequestRecord>* records);
-  // Waits until the request may be sent; the time since when it could have been, or nothing once
-  // stopped. Sets `scheduled_s`.
+  // Waits until the request may be sent; returns the time from which it could have been, or nothing
+  // once stopped. Sets `scheduled_s`.
   std::optional<double> WaitForTurn(const LoadPlan& plan, size_t index, double* scheduled_s);
   void OnEnd(Call* call);
   std::vector<double> ThreadSeconds(pthread_t sender) const;
@@ -94,7 +94,7 @@ class LoadGenerator {
   absl::Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   int outstanding_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::deque<double> free_slots_ ABSL_GUARDED_BY(mutex_);  // since when
+  std::deque<double> free_slots_ ABSL_GUARDED_BY(mutex_);  // time since which each is free
   int consecutive_unavailable_ ABSL_GUARDED_BY(mutex_) = 0;
 
   std::atomic<bool> server_is_gone_{false};

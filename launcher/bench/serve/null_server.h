@@ -1,5 +1,5 @@
-// A server in this process that answers at once with as many tokens as were asked for: what is left
-// of a benchmark's figures against it is the client's own cost.
+// A server in this process that answers at once with as many tokens as were asked for: a benchmark
+// against it measures the client's own cost.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace bulkhead {
 class NullServer {
  public:
   // Listens on a free port of the loopback interface. Each message of its streams carries
-  // `tokens_per_message` tokens (the last one what is left).
+  // `tokens_per_message` tokens (the last one the remainder).
   static absl::StatusOr<std::unique_ptr<NullServer>> Start(int tokens_per_message = 1);
   ~NullServer();
   NullServer(const NullServer&) = delete;

@@ -39,7 +39,7 @@ std::string DatasetText(DatasetName name) {
   return "";
 }
 
-// Under the names of the .proto; 64-bit numbers become texts.
+// With the names of the .proto; 64-bit numbers become strings.
 ordered_json MessageJson(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
   options.always_print_primitive_fields = true;
@@ -78,7 +78,7 @@ ordered_json WorkloadJson(const ServeBenchOptions& options) {
   return json;
 }
 
-// The load before the first request and behind the last, and what moved meanwhile at each look.
+// The load before the first request and after the last, and the values that changed in between.
 ordered_json LoadJson(const std::vector<LoadSample>& samples) {
   if (samples.size() < 2) return nullptr;
   ordered_json list = ordered_json::array();

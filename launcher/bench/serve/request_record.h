@@ -1,4 +1,4 @@
-// What became of one request of a benchmark, as the client saw it. Times are seconds since the run
+// The outcome of one request of a benchmark, as seen by the client. Times are seconds since the run
 // began, on the client's monotonic clock.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace bulkhead {
 
-// A message that brought tokens.
+// A received message with tokens.
 struct TokenArrival {
   double time_s = 0;
   int tokens = 0;  // at least 1
@@ -22,7 +22,7 @@ struct ServerTimes {
   double prefill_s = 0;  // first scheduled until the first token
   double decode_s = 0;   // first token until the end
   int preemptions = 0;
-  // Parts of prefill and decode together; absent where the server does not say.
+  // Parts of prefill plus decode; absent if the server does not report them.
   std::optional<double> collective_s, sampling_s, detokenise_s;
 };
 
@@ -38,16 +38,16 @@ struct RequestRecord {
   std::string request_id;        // as the server named it
   double scheduled_s = 0;        // when it was due
   std::optional<double> sent_s;  // absent: never sent
-  double lag_s = 0;              // sent later than it could have been: the client's own fault
-  double end_s = 0;              // when its status came
+  double lag_s = 0;              // delay of sending caused by the client
+  double end_s = 0;              // when its status arrived
   RequestOutcome outcome = RequestOutcome::kUnfinished;
-  std::string code;    // of a failed one: "RESOURCE_EXHAUSTED"
-  std::string reason;  // of its ErrorInfo: "QUEUE_FULL"; empty: none
+  std::string code;    // if failed: "RESOURCE_EXHAUSTED"
+  std::string reason;  // ErrorInfo's: "QUEUE_FULL"; empty: none
   std::string message;
   int prompt_tokens = 0;
   int cached_prompt_tokens = 0;
   int requested_tokens = 0;
-  int completion_tokens = 0;  // as the server counted
+  int completion_tokens = 0;  // the server's count
   std::vector<TokenArrival> arrivals;
   std::string finish_reason;  // "stop", "length"
   std::optional<ServerTimes> server;
@@ -56,7 +56,7 @@ struct RequestRecord {
 // One run: its requests, in the order in which they were due.
 struct RunRecord {
   std::vector<RequestRecord> requests;
-  double duration_s = 0;  // from the begin to the last end
+  double duration_s = 0;  // from the start to the last end
 };
 
 }  // namespace bulkhead

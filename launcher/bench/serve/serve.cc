@@ -119,7 +119,7 @@ class Measurement {
     return absl::OkStatus();
   }
 
-  // Without a salt of its own each run would find the prompts of the run before, and of the last
+  // Without its own salt each run would find the prompts of the previous run, and of the last
   // measurement with this seed, in the prefix cache.
   void Salt(int run, BenchPrompts* prompts) const {
     const std::string salt = absl::StrCat("bench-", absl::ToUnixNanos(begin_), "-", run);
@@ -133,7 +133,7 @@ class Measurement {
     dataset.num_prompts = std::min(options_.num_warmups, num_prompts);
     if (*dataset.num_prompts == 0) return absl::OkStatus();
     absl::StatusOr<BenchPrompts> prompts = MakePrompts(dataset, facts_, kWarmupRun);
-    BH_CHECK(prompts.ok());  // they are the first of those that were made before
+    BH_CHECK(prompts.ok());  // a prefix of the prompts made before
     Salt(kWarmupRun, &*prompts);
     LoadPlan plan;
     plan.requests = &prompts->requests;
@@ -180,7 +180,7 @@ class Measurement {
   void TakeSample() {
     if (options_.null_server) return;
     const absl::StatusOr<v1::LoadInfo> load = AskLoad(generator_->channel(), options_.target);
-    if (!load.ok()) return;  // the requests' own failures tell of it
+    if (!load.ok()) return;  // the requests' own failures report it
     result_.samples.push_back({absl::ToDoubleSeconds(absl::Now() - begin_), *load});
   }
 

@@ -1,4 +1,4 @@
-// `bulkhead bench serve`: measures a running server from a client's place.
+// `bulkhead bench serve`: measures a running server as a client.
 #pragma once
 
 #include "absl/base/thread_annotations.h"
@@ -30,7 +30,7 @@ class BenchStop {
 absl::StatusOr<RawResult> Measure(const ServeBenchOptions& options, BenchStop* stop);
 
 // Measures, leaves run.json and requests.jsonl in options.result_dir and becomes the Python tool,
-// which prints the table and writes the rest. Returns only when something kept it from that.
+// which prints the table and writes the rest. Returns only on failure.
 absl::Status RunServeBench(const ServeBenchOptions& options);
 
 }  // namespace bulkhead

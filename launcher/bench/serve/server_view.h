@@ -1,4 +1,4 @@
-// What a running server says of itself, before, during and after a benchmark.
+// Information from a running server before, during and after a benchmark.
 #pragma once
 
 #include <cstdint>
