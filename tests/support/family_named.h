@@ -1,4 +1,4 @@
-// A served family by its model_type, for configs of a test's own making.
+// A served family by its model_type, for configs made by a test.
 #pragma once
 
 #include "absl/strings/string_view.h"

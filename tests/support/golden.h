@@ -1,4 +1,4 @@
-// Logits and greedy continuations that another implementation computed for a small checkpoint (see
+// Reference logits and greedy continuations of a small checkpoint, from another implementation (see
 // tests/data/models/README.md for the format).
 #pragma once
 
@@ -18,7 +18,7 @@ struct Golden {
 // Aborts on an unexpected file: it is part of the tests.
 Golden ReadGolden(const std::string& dir);
 
-// The prompts' tokens, one prompt after the other and from the first one again.
+// The prompts' tokens, concatenated and repeated cyclically.
 std::vector<int32_t> LongPrompt(const Golden& golden, size_t tokens);
 
 // norm(got - want) / norm(want); infinite if sizes differ or any value is NaN.

@@ -15,7 +15,7 @@
 
 namespace bulkhead {
 
-// Rows of prompt logits, as they come.
+// Collects rows of prompt logits in order of arrival.
 class CollectedLogits final : public LogitsSink {
  public:
   absl::Status OnRows(int64_t, int64_t rows, int64_t vocab_size, const float* logits) override {
@@ -25,32 +25,32 @@ class CollectedLogits final : public LogitsSink {
   std::vector<float> all;
 };
 
-// Aborts where something goes wrong: reporting errors is the test's task.
+// Aborts on errors: reporting errors is the test's task.
 class LoadedRunner {
  public:
-  // Of a whole model in f32: 4 sequences, 128 tokens in a step, blocks of 16 tokens.
+  // Limits of a whole f32 model: 4 sequences, 128 tokens per step, blocks of 16 tokens.
   static ModelLimits Limits(const ModelConfig& config);
   static ModelConfig ReadConfig(const std::string& model_dir);
 
-  // A draft model beside it, on the same backend and communicator; in blocks of the same number.
+  // A draft model on the same backend and communicator, with the same block numbers.
   struct Draft {
     std::string model_dir;
     ShardPlan plan;
     ModelLimits limits;
-    int64_t blocks_at_first = 0;  // > 0: both pools have as many, and grow when all is loaded
+    int64_t blocks_at_first = 0;  // > 0: initial size of both pools, which grow after loading
   };
-  // `make_device`: instead of the host. Its limits say whether sums are staged.
+  // `make_device`: null: the host. `limits` say whether sums are staged.
   LoadedRunner(const std::string& model_dir, const ShardPlan& plan, const ModelLimits& limits,
                Group& group, std::optional<Draft> draft = std::nullopt,
                const std::function<RigDevice()>& make_device = nullptr);
 
   ModelRunner& operator*() { return *runner_; }
   ModelRunner* operator->() { return runner_.get(); }
-  // Of the model, and of the draft model.
+  // Runs steps of the model and the draft model.
   StepRunner& steps() { return both_ != nullptr ? static_cast<StepRunner&>(*both_) : *runner_; }
   const RankNeeds& needs() const { return needs_; }
   Backend& backend() { return *rig_.backend; }
-  // [ids, D]: the embedding's rows. Of a rank that has them all.
+  // [ids, D]: the embedding's rows. Requires a rank that has them all.
   std::vector<float> Embeddings(absl::Span<const int32_t> ids);
 
  private:
@@ -67,23 +67,23 @@ class LoadedRunner {
   std::unique_ptr<SpeculativeRunner> both_;
 };
 
-// A sequence's tokens in a step: they begin at `start`, and the last `num_logits` want logits, from
-// each of which a token is sampled greedily.
+// A sequence's tokens in a step: they begin at `start`; the last `num_logits` get logits, from each
+// of which a token is sampled greedily.
 struct StepRow {
   int slot = 0;
   int start = 0;
   std::vector<int32_t> tokens;
   int num_logits = 0;
-  std::vector<BlockId> blocks = {};  // of positions from 0 on; empty: those that DefaultBlock says
+  std::vector<BlockId> blocks = {};  // from position 0 on; empty: DefaultBlock's
 };
-// Apart for every slot.
+// Different for every slot.
 BlockId DefaultBlock(const ModelLimits& limits, int slot, int index);
-// `seq`: of the plan.
+// `seq`: index in the plan.
 Step MakeStep(const ModelLimits& limits, uint64_t seq, const std::vector<StepRow>& rows);
 
 struct StepOutput {
   std::vector<float> logits;  // [rows with logits, V]
-  std::vector<int32_t> ids;   // of each of them, greedily
+  std::vector<int32_t> ids;   // per row, sampled greedily
 };
 // Runs the step in `runner`, which has the last layer, in a group of one.
 StepOutput RunHere(ModelRunner& runner, Step step);

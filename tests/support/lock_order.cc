@@ -1,5 +1,5 @@
-// A later Abseil than Debian 12's, with its deadlock detector built in, is not told in release
-// builds when a mutex is gone: a new one at the same address then seems to be part of a cycle.
+// An Abseil newer than Debian 12's, built with its deadlock detector, is not told in release builds
+// when a mutex is destroyed: a new one at the same address then seems to be part of a cycle.
 #include "absl/synchronization/mutex.h"
 
 namespace bulkhead {

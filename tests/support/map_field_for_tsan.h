@@ -1,6 +1,6 @@
 // google/protobuf/map_field.h without the members that it has under ThreadSanitizer: Debian's
-// library is built without it, and would look for the others at other places. Included before all
-// else in builds with it (proto/CMakeLists.txt).
+// library is built without it and expects the others at other offsets. Included first in builds
+// with it (proto/CMakeLists.txt).
 #pragma once
 
 #include <atomic>

@@ -59,7 +59,7 @@ class KeepLogits final : public LogitsSink {
   std::vector<float>& out_;
 };
 
-// Rank 0's part: makes the plans, collects the results.
+// Rank 0's part: makes the plans and collects the results.
 class Script {
  public:
   Script(const std::vector<std::vector<int32_t>>& prompts, const RigOptions& options,
@@ -112,8 +112,8 @@ class Script {
     std::vector<BlockId> blocks;
     int prompt = 0;
     int done = 0;
-    int cached_blocks = 0;         // that no step has named yet
-    bool drawn_on_device = false;  // the last token
+    int cached_blocks = 0;         // not yet in a plan's table changes
+    bool drawn_on_device = false;  // whether the last token was
   };
 
   std::optional<Step> NextOfThisTurn() {
@@ -165,7 +165,7 @@ class Script {
     }
   }
 
-  // The last position that the second turn can start from with states.
+  // The last position from which the second turn can start in a model with states.
   int Kept(const Seq& seq) const {
     if (state_tokens_ == 0 || options_.second_turn_tokens < 0) return 0;
     return (seq.prompt + options_.second_turn_tokens - 1) / state_tokens_ * state_tokens_;
@@ -205,7 +205,7 @@ class Script {
       step.plan.add_restore_slot(slot);
       step.plan.add_restore_snapshot(slot);
     }
-    had -= std::exchange(seq.cached_blocks, 0);  // the first step names them, too
+    had -= std::exchange(seq.cached_blocks, 0);  // the first step also lists them
     for (int b = had; b < blocks; ++b) {
       step.plan.add_table_slot(slot);
       step.plan.add_table_index(b);
@@ -278,7 +278,7 @@ void RunOneRank(const std::string& dir, const ShardPlan& plan, const RigOptions&
   drive(runner, group);
 }
 
-// What a rank does with the script's plans; null on every rank except 0.
+// Runs the script's plans on a rank; `script` is null on every rank except 0.
 void RunScript(ModelRunner& runner, Group& group, Script* script) {
   while (true) {
     Step step;

@@ -17,7 +17,7 @@
 
 namespace bulkhead {
 
-// A device and its backend, for a rank; destroyed in the opposite order.
+// A rank's device and backend; destroyed in reverse order.
 struct RigDevice {
   std::shared_ptr<void> driver;  // resources of the device, if any
   std::unique_ptr<Device> device;
@@ -29,12 +29,12 @@ struct RigOptions {
   std::string backend = "auto";  // "reference", "ordered", or an isa of NewCpuBackend
   std::function<RigDevice()> make_device = nullptr;  // instead of the host and `backend`
   int threads = 1;
-  int chunk_tokens = 512;            // of one sequence in one step
-  int max_num_batched_tokens = 512;  // RunRequests: of a step
+  int chunk_tokens = 512;            // per sequence and step
+  int max_num_batched_tokens = 512;  // RunRequests: per step
   int block_tokens = 16;
-  bool together = true;  // all prompts in one batch; else one after the other
+  bool together = true;  // all prompts in one batch; else sequentially
   KvFormat kv_format = KvFormat::kF32;
-  // Quantised at load; or, of a float format, what is not quantised in the checkpoint.
+  // Quantises at load; a float format is for weights that the checkpoint does not quantise.
   std::optional<WeightFormat> weight_dtype = std::nullopt;
   ActivationDType activation = ActivationDType::kF32;
   AttentionDType attention = AttentionDType::kF32;
@@ -47,15 +47,15 @@ struct RigOptions {
   bool decode_logits = false;  // the logits of decode steps follow the prompt's
   // Decode-only steps are padded to PaddedDecodeRows.
   bool pads_decodes = false;
-  // On a CUDA device in a group of one, or by NCCL: nothing is staged, and decode graphs are warmed
-  // up and captured before the pool grows to its size.
+  // On a CUDA device, in a group of one or with NCCL: sums are not staged, and decode graphs are
+  // warmed up and captured before the pool grows to its size.
   bool decode_graphs = false;
   // >= 0: afterwards everything is run again starting after the full blocks left in the cache, as
   // if this many of the greedy tokens were part of the prompt. The second turn's results replace
-  // those of the first.
+  // the first turn's.
   int second_turn_tokens = -1;
   int second_chunk_tokens = 512;
-  // Between CUDA devices, and how they are connected.
+  // Transport between CUDA devices, and how they are connected.
   Transport transport = Transport::kStaged;
   std::function<absl::StatusOr<std::unique_ptr<Communicator>>(Group&, const CommLimits&, Device&,
                                                               MemoryLedger&)>
@@ -63,12 +63,12 @@ struct RigOptions {
   std::vector<int> node_of_rank = {};  // on the CPU: ranks on several nodes; empty: on one
   DType sum_dtype = DType::kF32;
   bool prefix_caching = false;  // RunRequests
-  // RunRequests: the model's KV groups, and blocks for one sequence of the full length. Else all
-  // layers are one group.
+  // RunRequests: the model's KV groups, and blocks for one sequence of the full length. Otherwise
+  // all layers are one group.
   bool kv_groups = false;
   std::optional<int> max_model_len = std::nullopt;  // the model's
   std::vector<std::string> adapters = {};           // folders
-  std::vector<int> adapter_of_prompt = {};          // RunRig: from 1 on; empty: none
+  std::vector<int> adapter_of_prompt = {};          // RunRig: 1-based; empty: none
   // RunRequests: blocks are taken as sequences grow, and preemptions are added here. Null: blocks
   // for the worst case.
   int* preemptions = nullptr;
@@ -76,7 +76,7 @@ struct RigOptions {
 
 struct RigResult {
   std::vector<std::vector<float>> logits;        // [prompts][tokens x vocab_size]
-  int64_t decode_steps = 0;                      // with one token per sequence
+  int64_t decode_steps = 0;                      // steps with one token per sequence
   std::vector<std::vector<int32_t>> greedy_ids;  // [prompts][decode_tokens], by `sampling`
   int64_t cached_tokens = 0;                     // not computed by the second turn
 };

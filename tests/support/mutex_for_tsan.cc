@@ -1,7 +1,7 @@
-// Tells ThreadSanitizer what absl::Mutex and absl::CondVar order: Debian's library is built without
-// it, so that it sees neither. Only in builds with it, whose linker replaces calls of X by __wrap_X
-// and of __real_X by X (cmake/BulkheadTargets.cmake). What runs inside the library, such as a
-// Condition, is suppressed (scripts/suppressions/threads.txt).
+// Tells ThreadSanitizer about the ordering by absl::Mutex and absl::CondVar: Debian's library is
+// built without it, so it sees neither. Only in builds with it, whose linker replaces calls of X by
+// __wrap_X and of __real_X by X (cmake/BulkheadTargets.cmake). Code that runs inside the library,
+// such as a Condition, is suppressed (scripts/suppressions/threads.txt).
 #include <sanitizer/tsan_interface.h>
 
 #include "absl/synchronization/mutex.h"
@@ -40,7 +40,7 @@ bool BH_WRAP(BH_MUTEX(7TryLockEv))(void* mu) {
   return locked;
 }
 
-// What waits gives the lock up in between: `mu` by a Mutex itself, or for a CondVar.
+// Waiting releases the lock in between: `mu` of the Mutex itself, or for a CondVar.
 #define BH_WAIT(result, symbol, mu, parameters, arguments) \
   result BH_REAL(symbol) parameters;                       \
   result BH_WRAP(symbol) parameters {                      \

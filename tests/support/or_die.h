@@ -1,4 +1,4 @@
-// Ends the program where a test's own setting-up fails: reporting errors is the test's task.
+// Ends the program if a test's own set-up fails: reporting errors is the test's task.
 #pragma once
 
 #include <cstdio>

@@ -11,7 +11,7 @@ constexpr int kBanks = 32;
 constexpr size_t kBankBytes = 4;
 constexpr int kLanes = 32;
 
-// Words of one bank; a lane may touch several banks.
+// Distinct words of one bank; a lane may touch several banks.
 class BankWords {
  public:
   void Add(size_t offset, size_t bytes) {
@@ -43,7 +43,7 @@ void BankConflicts::Note(int thread, int meetings, const void* code, size_t offs
 
 int BankConflicts::Turns() {
   const auto place = [](const Access& a) { return std::tie(a.code, a.meetings, a.thread); };
-  // A thread's accesses are in order; so they stay.
+  // A thread's accesses are in order and stay so.
   std::stable_sort(accesses_.begin(), accesses_.end(),
                    [&](const Access& a, const Access& b) { return place(a) < place(b); });
   for (size_t i = 1; i < accesses_.size(); ++i) {

@@ -1,8 +1,8 @@
-// BankConflicts: how many turns an instruction of a warp takes at shared memory, which has 32 banks
-// of 4 bytes: one for each word that it touches of the same bank. Lanes of 4 bytes or less go
-// together, of 8 bytes half a warp, of 16 bytes a quarter (CUDA C++ Programming Guide, "Shared
-// Memory"). The n-th time that a lane comes by a place in the code since its warp last met belongs
-// to the n-th of the other lanes, which is wrong where some lanes skip a round of a loop.
+// BankConflicts: the number of shared memory turns of a warp's instruction, with 32 banks of 4
+// bytes: one turn per distinct word in the same bank. Accesses of 4 bytes or less are served for a
+// whole warp, of 8 bytes for half a warp, of 16 bytes for a quarter (CUDA C++ Programming Guide,
+// "Shared Memory"). A lane's n-th execution of an instruction since its warp last synchronised is
+// matched with the other lanes' n-th, which is wrong if some lanes skip a loop iteration.
 #pragma once
 
 #include <cstddef>
@@ -13,21 +13,21 @@ namespace bulkhead::emulator {
 
 class BankConflicts {
  public:
-  // Of one block.
+  // Starts a new block.
   void Begin() { accesses_.clear(); }
-  // `code`: the instruction's place; `meetings` of the thread with its warp so far.
+  // `code`: the instruction's address; `meetings`: the thread's meetings with its warp so far.
   void Note(int thread, int meetings, const void* code, size_t offset, size_t bytes);
 
-  // The most turns of one instruction; 1: no conflict, 0: no access.
+  // The maximum turns of one instruction; 1: no conflict, 0: no access.
   int Turns();
 
  private:
-  static constexpr size_t kMaxAccesses = size_t{1} << 20;  // the rest is not looked at
+  static constexpr size_t kMaxAccesses = size_t{1} << 20;  // further accesses are ignored
 
   struct Access {
     const void* code = nullptr;
     int meetings = 0;
-    int round = 0;  // of the thread at this code since then
+    int round = 0;  // executions of this code by the thread since then
     uint16_t thread = 0;
     uint16_t bytes = 0;
     uint32_t offset = 0;

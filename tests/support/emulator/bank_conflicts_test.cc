@@ -16,7 +16,7 @@ constexpr int kSharedBytes = 33 * 4 * kThreads;
 
 struct Nothing {};
 
-// Of a kernel of one block.
+// The turns of a kernel of one block.
 int TurnsOf(void (*kernel)(Nothing)) {
   std::map<std::string, int> turns;
   Block block;

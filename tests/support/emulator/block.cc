@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 
-// Of the linker.
+// Defined by the linker.
 extern "C" const char __executable_start[];  // NOLINT(bugprone-reserved-identifier)
 
 namespace bulkhead::emulator {
@@ -132,7 +132,7 @@ void Block::BeginOrder() {
   }
 }
 
-// Gives every lane that can run a turn, in the schedule's order; greedy warps all they can use.
+// Gives every runnable lane a turn in the schedule's order; greedy warps all they can use.
 void Block::RunTurn() {
   if (schedule_ == Schedule::kShuffled) {
     for (int i = threads_ - 1; i > 0; --i) std::swap(order_[i], order_[NextRandom() % (i + 1)]);
@@ -154,7 +154,7 @@ void Block::RunTurn() {
   }
 }
 
-// Of the turn; null at its end.
+// The turn's next lane; null at its end.
 Lane* Block::NextLane() {
   if (!fault_.empty()) return nullptr;
   while (true) {
@@ -246,7 +246,7 @@ void Block::MeetBlock(const char* what) { Meet(meeting_, threads_, what); }
 int Block::CountInBlock(const char* what, bool value) {
   int& count = counts_[running_->count_phase ^= 1];
   count += value ? 1 : 0;
-  // When the last one arrives all have read the previous count.
+  // When the last lane arrives all have read the previous count.
   if (meeting_.arrived == threads_ - 1) {
     counts_[running_->count_phase ^ 1] = 0;
     ++epoch_;
@@ -257,7 +257,7 @@ int Block::CountInBlock(const char* what, bool value) {
 
 void Block::MeetWarp(const char* what) { Meet(running_->warp->meeting, kWarpLanes, what); }
 
-// The last that comes counts: all others are still there.
+// The last lane to arrive counts: all others still wait.
 void Block::SyncWarp() {
   Warp& warp = *running_->warp;
   if (warp.meeting.arrived == kWarpLanes - 1) ++warp.epoch;

@@ -28,11 +28,11 @@
 
 namespace bulkhead::emulator {
 
-// A missing barrier gives different results in different orders.
+// Order of the lanes: a missing barrier gives different results in different orders.
 enum class Schedule {
   kAscending,  // every lane in turn: warps nearly in lockstep
   kDescending,
-  kShuffled,    // another order in every round
+  kShuffled,    // a different order in every round
   kWarpGreedy,  // one warp as far as possible, then the next
   kWarpGreedyDescending,
 };
@@ -58,8 +58,8 @@ struct AsyncCopy {
 class Block;
 struct Warp;
 
-// What a lane has written of shared memory since FenceForProducts lies in these bytes; the first of
-// it at this time of the block.
+// Range of the shared memory that a lane has written since FenceForProducts; `epoch`: the block's
+// epoch at the first of these writes.
 struct UnfencedWrites {
   int64_t begin = 0;
   int64_t end = 0;  // 0: nothing
@@ -72,9 +72,9 @@ struct UnfencedWrites {
   }
 };
 
-// One thread of the block. What every switch needs comes first, in one line of the cache.
+// One thread of the block. Members needed by every switch come first, in one cache line.
 struct alignas(64) Lane {
-  const Meeting* waits_for = nullptr;  // and which of its generations
+  const Meeting* waits_for = nullptr;  // together with waits_until
   uint64_t waits_until = 0;
   bool done = false;
   bool awaited_previous = false;
@@ -85,7 +85,7 @@ struct alignas(64) Lane {
   const char* at = "its beginning";                // the last intrinsic, for messages
   int meetings = 0;                                // so far, with its warp or block
   int phase = 0;                                   // which of its warp's two exchanges is next
-  int count_phase = 0;                             // and which of the block's two counts
+  int count_phase = 0;                             // which of the block's two counts is next
   std::vector<AsyncCopy> open_copies;              // not yet committed
   std::deque<std::vector<AsyncCopy>> copy_groups;  // committed, not yet waited for
   LaneProducts products;
@@ -118,12 +118,12 @@ class Block {
 
   ShadowMemory& memory() { return memory_; }
   PeerClock& peer_clock() { return peer_clock_; }
-  // From now on gets the most turns of each kernel (bank_conflicts.h), of the first block of its
-  // launches; null: counts nothing.
+  // From now on receives the maximum turns of each kernel (bank_conflicts.h), in the first block of
+  // its launches; null: none are counted.
   void set_bank_turns(std::map<std::string, int>* turns) { bank_turns_ = turns; }
 
-  // ---- for the compiler's instrumentation: nothing happens where no lane runs
-  // `aligned`: must be to a multiple of its size, as a device insists on.
+  // ---- for the compiler's instrumentation: no effect if no lane runs
+  // `aligned`: the address must be a multiple of the size, as on a device.
   static void OnPlainAccess(const void* at, size_t bytes, bool aligned, AccessKind kind,
                             const void* code);
 
@@ -134,7 +134,7 @@ class Block {
   // Waits until all lanes of the warp, or of the block, have reached `what`.
   void MeetWarp(const char* what);
   void MeetBlock(const char* what);
-  // Both order what lanes do to memory before it and behind it.
+  // Both order the lanes' memory accesses before and after it.
   void SyncWarp();
   void SyncBlock();
   // Synchronises the block and returns how many of its lanes passed true.
@@ -142,7 +142,7 @@ class Block {
   // Synchronises the warp and returns its lanes' values. Two exchanges alternate, so that a fast
   // lane's next value never overwrites one that a slow lane still has to read.
   const Exchange& ExchangeInWarp(const char* what, const void* value, size_t bytes);
-  // A fault unless shadow_memory.h allows it; `code`: its place in the program.
+  // A fault unless shadow_memory.h allows it; `code`: the instruction's address.
   void Access(const void* at, size_t bytes, AccessKind kind, const void* code);
   void BeginCopy(void* to, const void* from, bool valid, const void* code);
   void CpAsyncCommit();
@@ -152,15 +152,15 @@ class Block {
     CheckShared(at, 16, "a product");
     Access(at, 16, AccessKind::kRead, nullptr);
   }
-  // A fault if products do not see yet what a lane wrote of these bytes before the last barrier.
+  // A fault if products do not yet see a lane's writes to these bytes before the last barrier.
   void CheckFenced(int64_t begin, int64_t end);
   // A fault unless [address, address + bytes) is aligned and in shared memory.
   void CheckShared(const void* address, size_t bytes, const char* what);
   // `bytes`: a power of two.
   void CheckAligned(const void* address, size_t bytes, const char* what);
-  // Until the next turn: the lane waits for another device, whose thread gets the core as well.
+  // Waits until the next turn: the lane waits for another device, whose thread also gets the core.
   void WaitTurn();
-  // A fault unless the lane has waited for the kernel before, and peer_memory.h allows it.
+  // A fault unless the lane has waited for the previous kernel, and peer_memory.h allows it.
   void SendWords(uint32_t* to, const uint32_t (&words)[4]);
   void ReadWords(const uint32_t* at, uint32_t (&words)[4]);
   void ClearWords(uint32_t* at, uint32_t nothing);
@@ -194,23 +194,23 @@ class Block {
   int threads_ = 0;
   std::byte* shared_ = nullptr;
   std::deque<Lane> lanes_;    // stacks are reused between launches
-  std::vector<Lane*> order_;  // of lanes in a turn
-  int next_ = 0;              // of order_, in [., stretch_end_)
+  std::vector<Lane*> order_;  // order of lanes in a turn
+  int next_ = 0;              // index in order_, below stretch_end_
   int stretch_end_ = 0;
-  bool ran_ = false;      // any lane, of the stretch
-  bool any_ran_ = false;  // of the turn
-  Fiber scheduler_;       // what runs the turns
+  bool ran_ = false;      // whether any lane ran in the stretch
+  bool any_ran_ = false;  // whether any lane ran in the turn
+  Fiber scheduler_;       // runs the turns
   std::deque<Warp> warps_;
   Meeting meeting_;
-  Meeting turns_;                   // all that wait for the next one
-  bool any_waits_ = false;          // for it
+  Meeting turns_;                   // lanes that wait for the next turn
+  bool any_waits_ = false;          // for the next turn
   std::array<int, 2> counts_ = {};  // alternating, like a warp's exchanges
   uint16_t epoch_ = 0;              // number of SyncBlock
   Lane* running_ = nullptr;
   ShadowMemory memory_;
   PeerClock peer_clock_;
   std::map<std::string, int>* bank_turns_ = nullptr;
-  bool counts_conflicts_ = false;  // of this block
+  bool counts_conflicts_ = false;  // for this block
   BankConflicts conflicts_;
   std::string fault_;
 };

@@ -45,7 +45,7 @@ absl::StatusOr<std::byte*> EmulatedCudaDriver::Reserve(int64_t bytes) {
   void* const all =
       mmap(nullptr, bytes + granule, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (all == MAP_FAILED) return absl::ResourceExhaustedError("no addresses left");
-  // Aligned to a granule: unmaps what lies before and after.
+  // Aligned to a granule: unmaps the ranges before and after.
   auto* const base = static_cast<std::byte*>(all);
   const int64_t before = (granule - reinterpret_cast<intptr_t>(base) % granule) % granule;
   if (before > 0) munmap(base, before);
@@ -147,7 +147,7 @@ void EmulatedCudaDriver::FreeShared(std::byte* memory) {
   std::free(memory);
 }
 
-// Devices are of one process: an address.
+// All devices are in one process: the handle is an address.
 absl::StatusOr<std::string> EmulatedCudaDriver::HandleOf(std::byte* memory) {
   BH_CHECK(shared_.contains(memory));
   return std::string(reinterpret_cast<const char*>(&memory), sizeof(memory));
@@ -340,7 +340,7 @@ void EmulatedCudaDriver::Record(CudaEvent event) {
   events_[static_cast<int>(event)] = enqueued_;
 }
 
-// Every query advances a late queue by one item, so that polling terminates. True of a lost device.
+// Every query advances a late queue by one item, so that polling terminates. True if lost.
 bool EmulatedCudaDriver::Query(CudaEvent event) {
   BH_CHECK(!capturing_);
   const int64_t place = events_[static_cast<int>(event)];

@@ -1,6 +1,6 @@
 // EmulatedCudaDriver: a CUDA device in host memory, for tests: kernels run under the block emulator
 // (block.h), memory is a range of host addresses with a budget, and work runs either at once or as
-// late as the interface allows: when something waits for it. Device addresses are host addresses,
+// late as the interface allows (when something waits for it). Device addresses are host addresses,
 // so tests may read them once the queue is done, unless the memory is guarded.
 #pragma once
 
@@ -27,13 +27,13 @@ struct DeviceOptions {
   int64_t max_shared_bytes = 227 << 10;
   int num_sms = 4;
   int capability_major = 8;
-  bool host_memory_too = false;  // copies may name host memory where device memory is meant
+  bool host_memory_too = false;  // copies may use host memory as device memory
   bool guarded = false;          // the host faults on access to device memory
-  bool late = false;             // work runs when something waits for it, else when enqueued
+  bool late = false;             // work runs when waited for, else when enqueued
   Schedule schedule = Schedule::kAscending;
   bool peer_access = true;                           // to memory of other devices
-  std::map<std::string, int>* bank_turns = nullptr;  // as Block::set_bank_turns() has it
-  std::string idle_kernels = "-";                    // whose names begin so do nothing
+  std::map<std::string, int>* bank_turns = nullptr;  // see Block::set_bank_turns()
+  std::string idle_kernels = "-";                    // kernels with this name prefix do nothing
 };
 
 class EmulatedCudaDriver final : public CudaDriver, public PeerDriver {
@@ -54,7 +54,7 @@ class EmulatedCudaDriver final : public CudaDriver, public PeerDriver {
   absl::StatusOr<std::string> HandleOf(std::byte* memory) override;
   absl::StatusOr<std::byte*> OpenShared(absl::string_view handle) override;
   void CloseShared(std::byte* memory) override;
-  // Once any kernel was loaded explicitly, all launched kernels must have been.
+  // Once any kernel was loaded explicitly, only loaded kernels may be launched.
   void Load(const CudaKernel& kernel) override { loaded_.insert(kernel.function); }
   void Launch(const CudaKernel& kernel, const LaunchShape& shape, const void* parameters) override;
   void CopyToDevice(const void* host, std::byte* device, int64_t bytes) override;
@@ -83,32 +83,32 @@ class EmulatedCudaDriver final : public CudaDriver, public PeerDriver {
     bool written = true;
   };
   // Kernels of a library, enqueued like any others; `uses` must be device memory, otherwise a
-  // fault. They may let the next kernel begin: what they write it must not read before it has
-  // waited. `early`: a kernel that starts while the previous one runs, without waiting for its end:
-  // in a late queue, or a graph, it overtakes a kernel at the end.
+  // fault. They may let the next kernel begin: it must not read their output before it has waited.
+  // `early`: a kernel that starts while the previous one runs, without waiting for its end: in a
+  // late queue, or a graph, it overtakes a kernel at the end.
   void EnqueueForLibrary(const std::vector<Range>& uses, Work work, bool early = false);
-  // Work that never ends: an event behind it never comes, and a call that waits for it is a fault.
+  // Work that never ends: an event after it never completes, and waiting for it is a fault.
   void EnqueueEndless() { endless_ = std::min(endless_, ++enqueued_); }
   void set_schedule(Schedule schedule) { options_.schedule = schedule; }
-  // Memory of other processes on the device from now on.
+  // Sets the device memory used by other processes from now on.
   void set_others_bytes(int64_t bytes) { others_bytes_ = bytes; }
   // Number of kernels run so far.
   int64_t launches() const { return launches_; }
-  // Number of graph launches so far, and of graphs not yet freed.
+  // Number of graph launches so far, and number of graphs not yet freed.
   int64_t graph_launches() const { return graph_launches_; }
   int64_t live_graphs() const { return live_graphs_; }
-  // Pinned memory of the host.
+  // Bytes of pinned host memory.
   int64_t pinned_bytes() const;
-  // Copies from and to pageable host memory: a GPU's stream would wait for them, and the call of
-  // one to it for the stream, as here.
+  // Copies from and to pageable host memory: a GPU's stream would wait for them, and a call that
+  // copies to it waits for the stream, as here.
   int64_t pageable_copies() const { return pageable_copies_; }
-  // Number of copies to and within the device's memory so far: what is recorded counts once, rows
-  // of one call as one.
+  // Number of copies to and within the device's memory so far: recorded copies count once, and the
+  // rows of one call count as one.
   int64_t copies_to_device() const { return copies_to_device_; }
 
  private:
   struct Item {
-    int64_t place = 0;  // in the queue
+    int64_t place = 0;  // position in the queue
     Work work;
     bool lets_next_begin = false;  // a kernel: the next one may start while it runs
   };
@@ -129,7 +129,7 @@ class EmulatedCudaDriver final : public CudaDriver, public PeerDriver {
   std::map<std::byte*, int64_t> reserved_;
   std::map<std::byte*, int64_t> mapped_;
   std::map<std::byte*, int64_t> pinned_;
-  std::map<std::byte*, int64_t> shared_;  // with other devices, and never guarded
+  std::map<std::byte*, int64_t> shared_;  // shared with other devices, never guarded
   std::set<std::byte*> opened_;
   std::atomic<int64_t> mapped_bytes_ = 0;
   std::atomic<int64_t> others_bytes_ = 0;
@@ -146,7 +146,7 @@ class EmulatedCudaDriver final : public CudaDriver, public PeerDriver {
   bool capturing_ = false;
   std::vector<Item> captured_;
   std::vector<std::shared_ptr<const std::vector<Item>>> graphs_;
-  absl::Status fault_;  // the first; final
+  absl::Status fault_;  // the first fault; final
 };
 
 }  // namespace bulkhead::emulator

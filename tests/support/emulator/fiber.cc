@@ -6,7 +6,7 @@
 
 namespace bulkhead::emulator {
 
-// Stacks are large enough to be mapped, all of them at the same place of a page.
+// Stacks are large enough that malloc maps them, all at the same offset in a page.
 void Fiber::Begin(Entry entry, void* argument, int number) {
   if (stack_ == nullptr) stack_.reset(new std::byte[kStackBytes]);
   // An abandoned fiber leaves poisoned frames behind.
@@ -23,11 +23,11 @@ void Fiber::Begin(Entry entry, void* argument, int number) {
 
 void Fiber::Start(Fiber* self) { self->entry_(self->argument_); }
 
-// Leaves on the stack where to go on, and jumps to where `next` does. A jump, not a return: lanes
-// in step have the same callers, which the processor's stack of returns then predicts. To its
-// callers it is a call of which nothing is known.
+// Pushes the resume address and jumps to `next`'s. A jump, not a return: lanes in lockstep have the
+// same callers, which the processor's return stack then predicts. For the compiler it is an opaque
+// call.
 [[gnu::noipa]] void Fiber::SwitchTo(Fiber& next) {
-  Fiber* to = &next;  // is the argument of Start
+  Fiber* to = &next;  // becomes Start's argument
   void** from = &stack_pointer_;
   void* stack = next.stack_pointer_;
   asm volatile(

@@ -12,9 +12,9 @@ class Fiber {
   using Entry = void (*)(void* argument);
 
   // Discards what it ran before, in any state, and starts entry(argument) at the next switch to it.
-  // `entry` never returns. Fibers of different numbers have their frames in different cache sets.
+  // `entry` never returns. Fibers with different numbers have their frames in different cache sets.
   void Begin(Entry entry, void* argument, int number);
-  // Called by the running fiber, or for a Fiber that has not begun, which then stands for the
+  // Called on the running fiber, or on a Fiber that has not started, which then represents the
   // caller: runs `next` until something switches back.
   void SwitchTo(Fiber& next);
   // Whether the address is on its stack.
@@ -25,7 +25,7 @@ class Fiber {
 
  private:
   static constexpr size_t kFrameBytes = 128 << 10;
-  static constexpr size_t kNumbers = 128;  // that differ
+  static constexpr size_t kNumbers = 128;  // distinct cache offsets
   static constexpr size_t kSkipBytes = 5 * 64;
   static constexpr size_t kStackBytes = kFrameBytes + kNumbers * kSkipBytes;
   static void Start(Fiber* self);

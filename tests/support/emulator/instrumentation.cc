@@ -1,4 +1,4 @@
-// What the compiler calls before each read and write of a kernel: the kernels of the emulator are
+// Called by the compiler before each read and write of a kernel: the emulator's kernels are
 // compiled with -fsanitize=thread, which instruments every access, and linked with these functions
 // in place of that sanitizer's library.
 #include <cstddef>
@@ -23,7 +23,7 @@ BH_HOOKS(2)
 BH_HOOKS(4)
 BH_HOOKS(8)
 BH_HOOKS(16)
-// Of host code in the same files; no kernel has any.
+// For host code in the same files; kernels do not call them.
 char __tsan_atomic8_load(const volatile char* at, int /*order*/) {
   return __atomic_load_n(at, __ATOMIC_SEQ_CST);
 }

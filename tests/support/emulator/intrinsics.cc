@@ -60,7 +60,7 @@ void LoadTilesAs(uint32_t (&r)[4], const void* address, const char* what, bool t
   }
 }
 
-// Lanes pass their numbers widened: 8 of a, 4 of b.
+// Lanes pass their elements widened: 8 of a, 4 of b.
 template <typename Widen>
 void Multiply(const char* what, float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
               const Widen& widen) {

@@ -19,7 +19,7 @@ namespace bulkhead::cuda {
 
 inline constexpr int kWarp = 32;
 
-// ---- CUDA's built-in variables, which a thread's code may ask for once
+// ---- CUDA's built-in variables, constant per thread (gnu::const: read at most once)
 struct Index3 {
   unsigned x, y, z;
 };
@@ -53,7 +53,7 @@ float __shfl_xor_sync(unsigned mask, float value, int lane_mask);
 int __shfl_xor_sync(unsigned mask, int value, int lane_mask);
 unsigned __ballot_sync(unsigned mask, int predicate);
 int __popc(unsigned bits);
-int atomicAdd(int* counter, int value);  // on shared memory
+int atomicAdd(int* counter, int value);  // in shared memory
 unsigned long long atomicAdd(unsigned long long* counter, unsigned long long value);  // NOLINT
 float __uint_as_float(uint32_t bits);
 uint32_t __float_as_uint(float x);

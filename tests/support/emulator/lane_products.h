@@ -1,4 +1,4 @@
-// What a lane has begun of its warpgroup's products (wgmma_intrinsics.h) and not yet waited for.
+// A lane's begun and not yet awaited part of its warpgroup's products (wgmma_intrinsics.h).
 #pragma once
 
 #include <array>
@@ -9,10 +9,10 @@
 
 namespace bulkhead::emulator {
 
-// c += a b, or c = a b, of this lane's two rows.
+// c += a b, or c = a b, for this lane's two rows.
 struct LaneProduct {
   float* c = nullptr;
-  int count = 0;  // numbers of c: of a quarter of the columns, in two rows
+  int count = 0;  // elements of c: a quarter of the columns in two rows
   bool add = false;
   bool is_f16 = false;  // else bf16
   bool a_is_shared = false;
@@ -30,13 +30,13 @@ class LaneProducts {
   int num_groups() const { return static_cast<int>(groups_.size()); }
 
   void Open() { open_ = true; }
-  // From now on c is no number.
+  // Makes c NaN until the product is finished.
   void Begin(const LaneProduct& product);
   void Commit();
   // The oldest group, whose products are computed next.
   const std::vector<LaneProduct>& oldest() const { return groups_.front(); }
-  // Computes it for lane `lane` of warp `warp`, and gives c its numbers where no other group has
-  // it.
+  // Computes it for lane `lane` of warp `warp`, and stores the result in c unless another group
+  // uses c.
   void FinishOldest(const std::byte* shared, int warp, int lane);
   void Close() { open_ = false; }
 
@@ -44,11 +44,11 @@ class LaneProducts {
   bool open_ = false;  // since BeginProducts
   std::vector<LaneProduct> begun_;
   std::deque<std::vector<LaneProduct>> groups_;
-  std::map<float*, std::vector<float>> sums_;  // of each c in flight
+  std::map<float*, std::vector<float>> sums_;  // for each c in flight
 };
 
-// Where in shared memory number (row, column) of tiles lies: column by column side by side (b), or
-// of rows of 128 bytes (a, and b where it is transposed).
+// Offset in shared memory of element (row, column) of tiles: stored by columns side by side (b), or
+// in rows of 128 bytes (a, and transposed b).
 int64_t AtOfB(uint64_t tiles, int k, int column);
 int64_t AtOfRows(uint64_t tiles, int row, int k);
 

@@ -1,13 +1,12 @@
 // PeerMemory: memory of an emulated device that kernels of other devices, on threads of their own,
-// write to. Each 16 bytes go round: cleared by the owner, sent by one other device, read by the
-// owner, cleared. Every step must be ordered behind the one before it, however the threads run:
+// write to. Each 16 bytes cycle through states: cleared by the owner, sent by one other device,
+// read by the owner, cleared. Each step must be ordered after the previous one in every schedule:
 //
-// * behind the owner's clearing by what the sender had heard, before its kernel began, from a
-// kernel
-//   of the owner behind the one that cleared;
-// * behind the owner's reading by the end of a kernel.
+// * after the owner's clearing: before its kernel began, the sender had heard from a kernel of the
+//   owner that follows the one that cleared;
+// * after the owner's reading: by the end of a kernel.
 //
-// Words of one vector may come apart: the first read of each sees the second half missing.
+// A vector's words may arrive separately: the first read of each lacks the second half.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +17,7 @@
 
 namespace bulkhead::emulator {
 
-// What a device knows of the others': a number of launches that have ended, by device.
+// A device's knowledge of the others: the number of launches that have ended, by device.
 class PeerClock {
  public:
   void BeginLaunch() {
@@ -28,9 +27,9 @@ class PeerClock {
 
  private:
   friend class PeerMemory;
-  int64_t launch_ = 0;  // that runs
+  int64_t launch_ = 0;  // the running launch
   std::map<const PeerClock*, int64_t> known_;
-  std::map<const PeerClock*, int64_t> heard_;  // from the next launch on
+  std::map<const PeerClock*, int64_t> heard_;  // known from the next launch on
 };
 
 // All memory of this process that devices share. Thread-safe.
@@ -40,10 +39,10 @@ class PeerMemory {
 
   void Add(std::byte* memory, int64_t bytes, const PeerClock& owner);
   void Remove(std::byte* memory);
-  // Whether it was added and not removed.
+  // Whether memory at `at` was added and not removed.
   bool Has(const void* at);
 
-  // ---- of 16 bytes, by the device of the clock. What is wrong with it; null if nothing is.
+  // ---- access to 16 bytes by the clock's device. Returns the error text; null if none
   const char* Send(uint32_t* to, const uint32_t (&words)[4], PeerClock& by);
   const char* Read(const uint32_t* at, uint32_t (&words)[4], PeerClock& by);
   const char* Clear(uint32_t* at, uint32_t nothing, PeerClock& by);
@@ -53,9 +52,9 @@ class PeerMemory {
   struct Cell {
     State state = State::kCleared;
     bool came_apart = false;
-    int64_t launch = 0;                 // of the owner, that cleared or read it
-    int64_t sent_behind = 0;            // launches of the sender that had ended
-    const PeerClock* sender = nullptr;  // the last one
+    int64_t launch = 0;                 // the owner's launch that cleared or read it
+    int64_t sent_behind = 0;            // number of the sender's ended launches
+    const PeerClock* sender = nullptr;  // the last sender
   };
   struct Region {
     int64_t bytes = 0;

@@ -19,8 +19,8 @@ constexpr uint32_t kNothing = ~0U;
 enum class Does { kSends, kSendsTooSoon, kReads, kReadsOnce, kClears, kReadsAndClears };
 struct Step {
   Does does = Does::kSends;
-  uint32_t* at = nullptr;  // 4 words a lane
-  uint32_t value = 0;      // to send, or that comes
+  uint32_t* at = nullptr;  // 4 words per lane
+  uint32_t value = 0;      // to send, or expected
   uint32_t* wrong = nullptr;
 };
 
@@ -68,7 +68,7 @@ class PeerMemoryTest : public testing::Test {
     }
   }
 
-  // Of the device's whole queue.
+  // Runs the step and the device's whole queue; returns its status.
   absl::Status Run(int rank, Does does, uint32_t* at, uint32_t value = 0) {
     CudaDriver& driver = ranks_[rank].driver;
     Enqueue(driver, cuda::KernelOf<32>("step", &DoStep), {.block = {32, 1, 1}},

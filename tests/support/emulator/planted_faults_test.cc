@@ -1,5 +1,5 @@
-// Planted mistakes typical of kernels: they must be a fault, or some schedule must give a wrong
-// result, or other bytes than the other schedules. Each is next to the same kernel without it.
+// Planted mistakes typical of kernels: each must be a fault, or give a wrong result in some
+// schedule, or bytes that differ between schedules. Each is next to its correct kernel.
 #include <numeric>
 #include <set>
 #include <vector>
@@ -19,7 +19,7 @@ struct Floats {
   float* out = nullptr;
 };
 
-// The results of `kernel` for 0, 1, 2 ... in each schedule; distinct ones only, empty of a fault.
+// The results of `kernel` for 0, 1, 2 ... in each schedule; only distinct ones, empty for a fault.
 std::set<std::vector<float>> Results(void (*kernel)(Floats)) {
   std::set<std::vector<float>> results;
   alignas(16) float in[kThreads * 4];
@@ -100,7 +100,7 @@ TEST(PlantedFault, OneGroupOfCopiesTooFewWaitedFor) {
   EXPECT_THAT(Results(Aside<1>), testing::Not(testing::Contains(expected)));
 }
 
-// out[2 (i % 4) ...]: a product with the identity, which gives the rows of a back.
+// out[2 (i % 4) ...]: a product with the identity, which returns the rows of a.
 template <bool kSwapped>
 void Identity(Floats p) {
   cuda::GridDependencySynchronize();

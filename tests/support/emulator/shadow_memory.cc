@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 
-// Of the linker: where this program's own code and data begin and end.
+// Defined by the linker: begin and end of this program's own code and data.
 extern "C" const char __executable_start[];  // NOLINT(bugprone-reserved-identifier)
 extern "C" const char end[];
 
@@ -110,8 +110,8 @@ inline const char* ShadowMemory::Conflict(const Cell& cell, uint8_t mask, Access
   return ordered ? nullptr : "it races with a read of another thread";
 }
 
-// Of several readers those bytes are kept that all have read; older reads of a warp are forgotten
-// behind its __syncwarp, and those of other bytes: a race may go unseen, but none is made up.
+// With several readers only bytes read by all are kept; a warp's older reads are dropped after its
+// __syncwarp, and so are reads of other bytes: a race may be missed, but none is invented.
 inline void ShadowMemory::NoteRead(Cell& cell, uint8_t mask, const AccessTime& time) const {
   if (cell.read_run < first_run_) {
     cell.read_by_others = 0;

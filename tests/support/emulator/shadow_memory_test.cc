@@ -1,4 +1,4 @@
-// Planted accesses that a device does not define, each next to the kernel without it: a fault in
+// Planted accesses that are undefined on a device, each next to the kernel without it: a fault in
 // every schedule, whatever the bytes are.
 #include "tests/support/emulator/shadow_memory.h"
 
@@ -18,11 +18,11 @@ using testing::AnyOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr int64_t kBytes = int64_t{64} << 10;  // of device memory
+constexpr int64_t kBytes = int64_t{64} << 10;  // size of device memory
 constexpr int kThreads = 64;
 
 struct Memory {
-  uint32_t* in = nullptr;   // written from the host: i at i
+  uint32_t* in = nullptr;   // written from the host: in[i] = i
   uint32_t* out = nullptr;  // not written
   uint32_t* host = nullptr;
 };
@@ -50,13 +50,13 @@ class ShadowTest : public testing::TestWithParam<Schedule> {
   }
 
   void CopyFromHost() { driver_.CopyToDevice(host_.data(), base_, 4); }
-  // What is wrong with a kernel behind one of a library that reads `in` and writes `out`.
+  // The fault of a kernel that follows a library's kernel, which reads `in` and writes `out`.
   std::string FaultBehindLibrary(Kernel kernel) {
     driver_.EnqueueForLibrary({{memory_.in, kBytes / 2, false}, {memory_.out, kBytes / 2, true}},
                               [] { return absl::OkStatus(); });
     return FaultOf({kernel});
   }
-  // What is wrong with the kernels, one after the other.
+  // The fault of the kernels, run in order.
   std::string FaultOf(const std::vector<Kernel>& kernels, int blocks = 1) {
     for (const Kernel kernel : kernels) {
       const LaunchShape shape{
@@ -148,7 +148,7 @@ template <bool kWrong>
 void ReadsInWarp(Memory p) {
   Begin();
   Shared()[Thread()] = p.in[Thread()];
-  if (kWrong) cuda::__shfl_xor_sync(cuda::kFullMask, 1.0F, 1);  // orders no memory
+  if (kWrong) cuda::__shfl_xor_sync(cuda::kFullMask, 1.0F, 1);  // does not order memory
   if (!kWrong) cuda::__syncwarp();
   p.out[Thread()] = Shared()[Thread() ^ 1];
 }
@@ -158,7 +158,7 @@ TEST_P(ShadowTest, LanesThatMeetAtAShuffleAlone) {
   EXPECT_THAT(FaultOf({ReadsInWarp<true>}), HasSubstr("it races with a write of another thread"));
 }
 
-// Reads first: the race is the write's.
+// Reads first: the write is reported as the race.
 template <bool kWrong>
 void WritesWhatOthersRead(Memory p) {
   Begin();

@@ -1,4 +1,4 @@
-// Planted mistakes with products of warpgroups, each a fault or a sum that is no number.
+// Planted mistakes with warpgroup products, each a fault or a NaN sum.
 #include <cmath>
 #include <string>
 
@@ -15,7 +15,7 @@ using testing::HasSubstr;
 enum class Mistake {
   kNone,
   kNoFence,
-  kNoFenceOfOthers,  // that the product does not read: no mistake
+  kNoFenceOfOthers,  // other lanes' writes, not read by the product: correct
   kNoBegin,
   kNoWait,
   kReadsEarly,
@@ -27,7 +27,7 @@ struct Sums {
   float* out = nullptr;
 };
 
-// out[thread] = 1 + 16 of the products of ones by ones.
+// out[thread] = 1 + 16, from products of ones by ones.
 template <Mistake kMistake>
 void Ones(Sums p) {
   cuda::GridDependencySynchronize();
@@ -51,8 +51,8 @@ void Ones(Sums p) {
   if (kMistake != Mistake::kReadsEarly) p.out[thread] = sums[0];
 }
 
-// out[thread] = 1 + 16 + 16, of two products of which the first one's tile is written again while
-// the second may be in flight.
+// out[thread] = 1 + 16 + 16, from two products; the first one's tile is rewritten while the second
+// may be in flight.
 template <int kLeft>
 void OnesTwice(Sums p) {
   cuda::GridDependencySynchronize();

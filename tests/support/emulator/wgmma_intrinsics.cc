@@ -15,15 +15,15 @@ using emulator::LaneProduct;
 
 emulator::Block& TheBlock() { return *CurrentLane().block; }
 
-// The warp's lanes pass what they multiply.
+// The warp's lanes exchange their factors.
 struct Passed {
   uint32_t a[4] = {};
   uint64_t shared_a = 0;
   uint64_t b = 0;
 };
 
-// A warp looks at all of b, and at its rows of a; of a product that begins, at whether it sees
-// them.
+// A warp checks all of b and its rows of a; for a product that begins, whether it sees their
+// writes.
 enum class Begun { kNow, kBefore };
 void CheckReads(const LaneProduct& product, Begun begun) {
   int64_t begin = std::numeric_limits<int64_t>::max();

@@ -1,5 +1,5 @@
 // The host version of kernels/cuda/device/wgmma_intrinsics.h. Products are computed when they are
-// waited for, and until then their sums are no numbers.
+// waited for; until then their sums are NaN.
 #pragma once
 
 #include <type_traits>
