@@ -60,8 +60,8 @@ SETENV = re.compile(r"\b(un)?setenv\(")
 SETENV_USER = re.compile(r"tests/|launcher/process_environment\.cc$|comm/launch_environment\.cc$")
 
 # Lines of code that a folder may have. They only fall, or the commit says why one rises.
-LINE_BUDGETS = {"base": 2506, "memory": 5190, "comm": 7206, "kernels": 30143, "shard": 6600, "runtime": 51511, "launcher": 21909,
-                "proto": 977, "tools": 2469}
+LINE_BUDGETS = {"base": 2622, "memory": 5186, "comm": 7219, "kernels": 30704, "shard": 6604, "runtime": 51308, "launcher": 22161,
+                "proto": 977, "tools": 2476}
 
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 70
