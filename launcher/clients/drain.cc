@@ -23,7 +23,7 @@ namespace {
 
 constexpr absl::Duration kPollInterval = absl::Milliseconds(100);
 
-// Of requests that have ended: what the server waits for when none is left.
+// Answers of ended requests: the server waits for these when no request is left.
 uint32_t NumUnread(const v1::LoadInfo& load) {
   const uint32_t others = load.num_requests_running() + load.num_requests_waiting();
   return load.num_unsent_answers() - std::min(load.num_unsent_answers(), others);

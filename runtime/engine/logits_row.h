@@ -51,8 +51,8 @@ int64_t CollectBetween(absl::Span<const float> logits, const float* maxima, int6
 // Sets logits[i] to -inf unless bit i % 32 of mask[i / 32] is set.
 void KeepMasked(const uint32_t* mask, absl::Span<float> logits);
 
-// weights[i] = exp((logits[i] - max) * per_temperature), for logits of at most `max`; those below
-// `least`, and those of logits below `least_logit`, are 0.
+// weights[i] = exp((logits[i] - max) * per_temperature), for logits of at most `max`; weights below
+// `least`, and weights of logits below `least_logit`, are 0.
 void ComputeWeights(const float* logits, int64_t count, double max, double per_temperature,
                     double least, float least_logit, double* weights);
 
