@@ -39,7 +39,8 @@ class IdleLibrary final : public GemmLibrary {
  public:
   absl::Status Prepare(const GemmProblem&) override { return absl::NotFoundError("idle"); }
   bool IsPrepared(const GemmProblem&) const override { return false; }
-  void Multiply(const GemmProblem&, const uint16_t*, const uint16_t*, void*, std::byte*) override {}
+  absl::Status CheckFp8() const override { return absl::UnimplementedError("idle"); }
+  void Multiply(const GemmProblem&, const GemmOperands&, void*, std::byte*) override {}
 };
 std::ostream& operator<<(std::ostream& out, const PlannedCase& c) {
   return out << c.model << ", tp " << c.size;
