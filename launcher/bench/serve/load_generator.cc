@@ -79,7 +79,7 @@ class LoadGenerator::Call {
       record_->prompt_tokens = static_cast<int>(event_.accepted().prompt_tokens());
     } else if (event_.has_delta() && event_.delta().tokens_size() > 0) {
       if (event_.delta().position() != received_) {
-        broken_ = absl::StrCat("the server went on at position ", event_.delta().position(),
+        broken_ = absl::StrCat("the server continued at position ", event_.delta().position(),
                                " after ", received_, " tokens");
       }
       received_ += event_.delta().tokens_size();

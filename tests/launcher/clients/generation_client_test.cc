@@ -208,6 +208,7 @@ TEST_F(GenerationClientTest, AStreamThatGoesOnBeyondTheAnswerIsEnded) {
   v1::GenerateRequest request;
   const GenerationResult any = client.Run(
       0, request, [](absl::string_view) {}, &times);
+  server_.Shutdown();  // the call uses what is declared here
   EXPECT_EQ(any.status, absl::DataLossError("the server's answer has more than 1000 bytes"));
   EXPECT_LT(any.text.size(), 1000);
   EXPECT_LT(sent, 100'000);

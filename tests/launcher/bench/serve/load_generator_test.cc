@@ -220,6 +220,7 @@ TEST_F(LoadGeneratorTest, AStreamOfMoreTokensThanAskedForIsEnded) {
   plan.requests = &requests;
   plan.due_s = {0};
   const RunRecord run = generator->Run(plan);
+  server_.Shutdown();  // the call uses what is declared here
   EXPECT_EQ(run.requests[0].outcome, RequestOutcome::kFailed);
   EXPECT_EQ(run.requests[0].code, "DATA_LOSS");
   EXPECT_EQ(run.requests[0].message, "the server sent more than the 2 tokens asked for");
