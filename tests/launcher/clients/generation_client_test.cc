@@ -208,13 +208,13 @@ TEST_F(GenerationClientTest, AStreamThatGoesOnBeyondTheAnswerIsEnded) {
   v1::GenerateRequest request;
   const GenerationResult any = client.Run(
       0, request, [](absl::string_view) {}, &times);
-  server_.Shutdown();  // the call uses what is declared here
   EXPECT_EQ(any.status, absl::DataLossError("the server's answer has more than 1000 bytes"));
   EXPECT_LT(any.text.size(), 1000);
   EXPECT_LT(sent, 100'000);
   request.mutable_stopping()->set_max_tokens(2);
   const GenerationResult two = client.Run(
       0, request, [](absl::string_view) {}, &times);
+  server_.Shutdown();  // its calls use what is declared here
   EXPECT_EQ(two.status, absl::DataLossError("the server sent more than the 2 tokens asked for"));
   EXPECT_EQ(two.tokens.size(), 3);
   EXPECT_LT(sent, 100'000);
