@@ -195,9 +195,11 @@ TEST_F(GenerationClientTest, AStreamThatGoesOnBeyondTheAnswerIsEnded) {
   std::atomic<uint64_t> sent{0};
   generation_.answer = [&](grpc::ServerContext* context, const v1::GenerateRequest&,
                            Writer* writer) {
-    for (sent = 0; sent < 100'000 && !context->IsCancelled(); ++sent) {
-      writer->Write(DeltaEvent(sent, {1}, piece));
+    uint64_t position = 0;  // two calls may run at a time
+    while (position < 100'000 && !context->IsCancelled()) {
+      writer->Write(DeltaEvent(position++, {1}, piece));
     }
+    sent = position;
     return grpc::Status::OK;
   };
   const auto channel = Connect(server_.target(), {}, absl::Seconds(20));
