@@ -114,7 +114,8 @@ TEST(SettleHostTest, QuotasGiveWayToWhatIsFreeNowAndWhereTheyCannotItIsAWarning)
   EXPECT_LE(plan.host->total_bytes(), 350 * kMiB);
   EXPECT_THAT(warning, IsEmpty());
   ASSERT_TRUE(FinalizeHost({{Host("a", 8000, 160)}}, request, plan, warning).ok());
-  EXPECT_THAT(warning, AllOf(HasSubstr("the host has only 10.0 MiB left now"), HasSubstr("kernel")));
+  EXPECT_THAT(warning,
+              AllOf(HasSubstr("the host has only 10.0 MiB left now"), HasSubstr("kernel")));
   EXPECT_TRUE(plan.fits());
 }
 
